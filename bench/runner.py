@@ -16,7 +16,7 @@ from bench.running import Running
 from bench.workloads import Point, Workload
 
 FAULTS = (WrongAnswer, RuntimeError, OSError, EOFError)
-"""What can be wrong with one contestant: it gets no figures then, the others go on, and the run as a whole has failed."""
+"""What can be wrong with one contestant: it gets no figures then, the others continue, and the run as a whole has failed."""
 Table = dict[str, list[Figures]]
 """The figures of one point: for each contestant a list with one entry for each round."""
 

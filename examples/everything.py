@@ -33,7 +33,7 @@ server.include(feature)
 server.include(tasks)
 
 READ_ONLY: Final = ToolAnnotations(read_only_hint=True)
-"""Some clients call tools in parallel only if they say so."""
+"""Some clients call tools in parallel only if they declare it."""
 
 
 # Calls: quick, slow, chatty, asking, remembering
@@ -298,7 +298,7 @@ async def static_binary() -> bytes:
 
 @server.resource("test://watched-resource", mime_type="text/plain")
 async def watched_resource() -> str:
-    """A text to subscribe to; `server.resource_updated` tells those who did."""
+    """A text to subscribe to; `server.resource_updated` notifies the subscribers."""
     return "Watched resource content."
 
 

@@ -44,7 +44,7 @@ runs = 0
 @feature.tool
 async def interview(ctx: Context) -> Answers:
     """Ask the user twice, one question after the other, then the model five questions at once."""
-    global runs  # noqa: PLW0603 - the count is the point: the body runs once, whatever number of rounds it takes
+    global runs  # noqa: PLW0603 - the count is the point: the body runs once, for any number of rounds
     runs += 1
     name = await ctx.elicit("What is your name?", Name)
     color = await ctx.elicit("What is your favorite color?", Color)

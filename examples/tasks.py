@@ -43,7 +43,7 @@ async def slow_compute(
 
 @server.tool(task="required")
 async def failing_job() -> str:
-    """Fail as tools fail: the task is completed, with a result that says so."""
+    """Fail as tools fail: the task is completed, with an error result."""
     raise ToolError("The job failed, as it always does")
 
 

@@ -99,7 +99,7 @@ class Import:
 
     @property
     def layer(self) -> str:
-        """The part of our own package that is meant; empty for the package itself."""
+        """The imported part of our own package; empty for the package itself."""
         return [*self.name.split("."), ""][1]
 
 

@@ -138,8 +138,8 @@ async def test_notifications_outside_of_requests_fit_the_schema(version: str) ->
 
 
 REFUSED: Final[dict[str, tuple[str, Json, int]]] = {
-    "an unknown tool": ("tools/call", {"name": "nobody", "arguments": {}}, -32602),
-    "an unknown prompt": ("prompts/get", {"name": "nobody"}, -32602),
+    "an unknown tool": ("tools/call", {"name": "unknown", "arguments": {}}, -32602),
+    "an unknown prompt": ("prompts/get", {"name": "unknown"}, -32602),
     "a prompt without its arguments": ("prompts/get", {"name": "test_prompt_with_arguments"}, -32602),
     "an invalid cursor": ("tools/list", {"cursor": "nonsense"}, -32602),
     "an invalid level": ("logging/setLevel", {"level": "loud"}, -32602),

@@ -38,7 +38,7 @@ BAD: dict[str, tuple[Any, str | None, str]] = {
         result({"contents": [{"uri": "a:b", "blob": "?"}]}), "resources/read", r"contents\[0\]"),
     "a URI has no scheme": (result({"contents": [{"uri": "b", "text": ""}]}), "resources/read", r"contents\[0\]"),
     "an empty result is not empty": (result({"ok": True}), "ping", "ok"),
-    "nobody knows what it answers": (result({}), None, "method it answers"),
+    "the request that it answers is unknown": (result({}), None, "method it answers"),
     "a null id": ({"jsonrpc": "2.0", "id": None, "error": {"code": 1, "message": "no"}}, None, "id"),
     "an error without a code": ({"jsonrpc": "2.0", "id": 1, "error": {"message": "no"}}, None, "error.*code"),
     "result and error at once": ({**result({}), "error": {"code": 1, "message": "no"}}, "ping", "both"),

@@ -38,7 +38,7 @@ from holdfast.transports.loops import run
 HOUSE: Final = str(Path(holdfast.__file__).parent) + "/"
 TRIES: Final = 5
 _CLEAN_UP: Final = 0.1
-"""Seconds after which nothing of a request runs any more."""
+"""Seconds after which no work of a request runs any more."""
 _JSON: Final = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
 _SESSIONS: Final = "2025-11-25"
 _SESSIONLESS: Final = "2026-07-28"

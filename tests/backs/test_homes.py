@@ -95,7 +95,7 @@ async def replicas(options: ProxyOptions | None = None) -> AsyncIterator[tuple[R
 
 
 @async_test
-async def test_one_upstream_serves_a_session_whatever_replica_its_requests_reach() -> None:
+async def test_one_upstream_serves_a_session_at_every_replica() -> None:
     async with replicas() as (home, other):
         assert [await one.tool(n, "count") for n, one in enumerate((home, other, home, other))] == list(
             "1234"

@@ -270,7 +270,7 @@ def test_a_table_needs_a_verifier_that_reads_scopes() -> None:
 
 
 @async_test
-async def test_an_error_that_does_not_name_the_component_stays_what_it_is() -> None:
+async def test_an_error_that_does_not_name_the_component_is_not_changed() -> None:
     access = TABLE.access()
     assert isinstance(access.rules, TableRules)
     hidden = HiddenComponents(access.rules, SystemRandom())

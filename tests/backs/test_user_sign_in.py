@@ -191,7 +191,7 @@ async def test_a_user_who_refuses_can_start_again() -> None:
 
 
 @async_test
-async def test_a_session_whose_token_ends_for_good_needs_a_new_sign_in() -> None:
+async def test_a_session_whose_token_cannot_be_renewed_needs_a_new_sign_in() -> None:
     async with behind() as at, served(at) as app:
         peer = await signed_in(at, app, "ann")
         before = await account(peer)

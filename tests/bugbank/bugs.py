@@ -176,7 +176,7 @@ def data_in_the_bell() -> Patches:
 
 
 def no_fence() -> Patches:
-    """Whoever once claimed an exchange may write to it for ever."""
+    """A replica that once claimed an exchange may always write to it."""
 
     def writable(
         self: MemoryStore, key: str, stream: str, fence: int
@@ -388,7 +388,7 @@ def grace_by_timer() -> Patches:
 
 
 def forgotten_owner() -> Patches:
-    """Nobody looks after what the dead have left."""
+    """No replica ends the exchanges of dead ones."""
 
     async def none(self: Cluster) -> list[Any]:
         return []
@@ -397,7 +397,7 @@ def forgotten_owner() -> Patches:
 
 
 def reaped_after_an_outage() -> Patches:
-    """Whoever is first to reach the store again declares all others dead."""
+    """The first replica that reaches the store again declares all others dead."""
 
     def at_once(self: Cluster, owner: str) -> bool:
         return True
@@ -434,7 +434,7 @@ def adopted_without_a_fence() -> Patches:
     return _with((Cluster, "adopt", unfenced))
 
 
-def adopted_by_everybody() -> Patches:
+def adopted_by_every_replica() -> Patches:
     """Whether a dead replica's call has been adopted already is not looked at."""
     adopt = Cluster.adopt
 
@@ -483,10 +483,10 @@ BUGS: Final[dict[str, Bug]] = {
     "detach without generation": Bug(stale_detach(), "grace", "I8"),
     "grace not looked at again": Bug(grace_by_timer(), "grace", "I8"),
     "adopted without a fence": Bug(adopted_without_a_fence(), "takeover", "I2"),
-    "adopted by everybody": Bug(adopted_by_everybody(), "takeover", "I4"),
+    "adopted by every replica": Bug(adopted_by_every_replica(), "takeover", "I4"),
     "others declared dead after an outage": Bug(reaped_after_an_outage(), "outage", "G11"),
     "a lease that ended is lost": Bug(lease_never_revived(), "outage", "G11"),
-    "nobody reaps": Bug(forgotten_owner(), "takeover", "I1"),
+    "no replica reaps": Bug(forgotten_owner(), "takeover", "I1"),
     "a former home starts calls": Bug(homes.FORMER_HOME, "home", "I4"),
     "a home that stops takes calls": Bug(homes.STARTED_WHILE_STOPPING, "home", "G11"),
     "a dead home stays the home": Bug(homes.NEVER_TAKEN, "home", "G11"),

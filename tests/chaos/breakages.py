@@ -62,7 +62,7 @@ def route_by_id() -> None:
 
 
 def no_principal() -> None:
-    """Whoever knows a session may read it."""
+    """Every client that knows a session may read it."""
     _rewrite(
         "streams",
         ("if not S or got[2] ~= principal then return {'none'} end", "if not S then return {'none'} end"),
@@ -75,7 +75,7 @@ def no_keeping() -> None:
 
 
 def no_reaper() -> None:
-    """Nobody ends what the dead have left."""
+    """No replica ends the exchanges of dead ones."""
 
     async def nothing(_replica: Replica) -> None:
         return None

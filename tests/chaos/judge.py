@@ -149,7 +149,7 @@ class Judge:
                 self._notes.violate("I8", f"{session} was closed for {sorted(reasons)}")
             deleted = self._notes.deleted.get(session)
             if reasons == {"deleted"} and deleted is None:
-                self._notes.violate("I8", f"{session} was deleted by nobody")
+                self._notes.violate("I8", f"{session} was deleted without a request")
         for leaver in self._notes.leavers:
             self._left(leaver.session, leaver.at, closed[leaver.session])
 

@@ -104,7 +104,7 @@ class Player:
                     await over.wait()
 
     async def leave(self) -> None:
-        """Begin a call and go away in the middle of it, for good."""
+        """Begin a call and leave in the middle of it, and never return."""
         call = self._new("ticks")
         connection = await Connection.open(self.client.port)
         try:
@@ -229,7 +229,7 @@ class Player:
             case 503 if ours:
                 self.notes.unavailable.append(time.time())
             case 502 | 503 | 504 if not ours:
-                self.notes.counts["balancer had nobody"] += 1
+                self.notes.counts["balancer had no replica"] += 1
             case status if status >= 500:
                 self.notes.violate("I12", what)
             case 204:

@@ -88,7 +88,7 @@ class Bearers:
 
 def mark(ctx: Context, nonce: str) -> str:
     """Return whose payload this is."""
-    who = ctx.principal.subject if ctx.principal is not None else "nobody"
+    who = ctx.principal.subject if ctx.principal is not None else "anonymous"
     return f"{who}/{ctx.session.key[:16]}/{nonce}"
 
 

@@ -138,7 +138,7 @@ async def test_answers_reach_the_replica_that_asked_and_credit_is_the_sessions(t
         three.redis.tell("SCRIPT", "FLUSH")
         said = await asyncio.gather(ask(one, two, f"x{round_}"), ask(three_, one, f"y{round_}"))
         for nonce, lines in zip((f"x{round_}", f"y{round_}"), said, strict=True):
-            mark = f"nobody/{key_of(one.session_id)}/{nonce}"
+            mark = f"anonymous/{key_of(one.session_id)}/{nonce}"
             assert lines.split("\n") == [mark, *(f"answer to {mark}/{number}" for number in range(FANOUT))]
     assert most == CREDIT
 

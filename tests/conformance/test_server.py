@@ -53,7 +53,7 @@ QUICK: Final = "tools/list is ready at once and answered in JSON: there are no s
 NO_LOGS: Final = "one JSON body has no room for log messages; the specification lets a server leave them out"
 NO_PROGRESS: Final = "one JSON body has no room for progress; the specification lets a server leave it out"
 NO_ASKS: Final = "one JSON body has no room for a request to the client; the tool's result says so"
-SKIPS: Final = "the suite skips this one by itself, whoever is asked"
+SKIPS: Final = "the suite skips this one for every server"
 NO_STREAM: Final = "there is no stream to close and resume"
 EXPLAINED: Final[dict[str, Explained]] = {
     "adaptive": {

@@ -1,4 +1,4 @@
-"""The laws: each names a module and a test that exist, and whatever the source cites is there; the words are fixed."""
+"""The laws: each names a module and a test that exist, and the laws that the source cites exist; the words are fixed."""
 
 import ast
 import re

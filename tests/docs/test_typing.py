@@ -55,7 +55,7 @@ def test_pyright_accepts_right_calls_and_names_wrong_ones(tmp_path: Path) -> Non
 
 
 def test_the_typed_options_are_the_settings() -> None:
-    # A checker takes one text for a sequence of texts, so the options name the sequences that are meant.
+    # A checker takes one text for a sequence of texts, so the options name the types of sequences.
     settings = typing.get_type_hints(HttpSettings) | dict.fromkeys(
         ("allowed_hosts", "allowed_origins", "scopes_supported", "trusted_proxies"), Names
     )

@@ -244,7 +244,7 @@ async def slow(seconds: float, text: str) -> str:
 
 @server.resource(NOTE)
 async def note() -> str:
-    """What everybody shares."""
+    """The note that all clients share."""
     return "hello from the note"
 
 
@@ -263,7 +263,7 @@ async def page(name: str) -> str:
 
 @server.prompt
 async def greet(name: str) -> str:
-    """Greet somebody."""
+    """Greet a person."""
     return f"Say hello to {name}."
 
 
@@ -272,7 +272,7 @@ async def toast(ctx: Context) -> str:
     """Ask whom to toast."""
     counts["toast"] += 1
     answer = await ctx.elicit("To whom?", Guest)
-    return f"A toast to {answer.data['name'] if answer.data else 'nobody'}."
+    return f"A toast to {answer.data['name'] if answer.data else 'all'}."
 
 
 @server.completion(prompt="greet", argument="name")

@@ -175,7 +175,7 @@ class Accounting(RuleBasedStateMachine):
         assert all(session.exchanges[stream].claim for stream in session.ids.values())
 
     def teardown(self) -> None:
-        """Whatever happened, ending everything brings every counter back to nothing."""
+        """After any history, ending everything brings every counter back to zero."""
         if not hasattr(self, "store"):
             return
         for key in SESSIONS:

@@ -44,7 +44,7 @@ class GateMachine(RuleBasedStateMachine):
             self.waiting.remove(ticket)
 
     @invariant()
-    def counts_agree_and_nobody_waits_beside_a_free_place(self) -> None:
+    def counts_agree_and_no_call_waits_beside_a_free_place(self) -> None:
         if hasattr(self, "gate"):
             assert (self.gate.inside, self.gate.waiting) == (len(self.inside), len(self.waiting))
             assert 0 <= self.gate.inside <= self.places

@@ -285,7 +285,7 @@ async def test_by_the_clock_of_redis_a_hint_that_came_too_early_is_put_back_exac
     await asyncio.sleep(0.06)
     assert await store.sweep() == []
     score = float(server.tell("ZSCORE", "hf:4:default:{*}:due", KEY))
-    assert score == int(score), "nobody looks at it any more"
+    assert score == int(score), "no sweep looks at it any more"
     assert 90_000 < score - float(server.tell("TIME").split()[0]) * 1000 < 101_000
     await store.aclose()
 

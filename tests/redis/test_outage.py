@@ -93,7 +93,7 @@ async def test_a_redis_that_is_away_for_longer_than_the_lease_costs_no_call() ->
         server.stop()
         await asyncio.sleep(2 * SHORT.lease)
         server.start()
-        # Both see it again, and for longer than it takes to declare somebody dead.
+        # Both see it again, and for longer than it takes to declare a replica dead.
         await asyncio.sleep(2 * SHORT.lease + 1)
         may_end.set()
         assert (await post.whole())[-1]["result"] == {"done": True}

@@ -1,4 +1,4 @@
-"""Records that nobody of ours wrote, and a user of Redis who may do no more than the documents say."""
+"""Records that Holdfast did not write, and a Redis user with only the documented rights."""
 
 import re
 from pathlib import Path

@@ -53,7 +53,7 @@ def test_any_other_failure_is_an_error_without_the_text_of_redis() -> None:
 
 
 class VirtualAddress:
-    """One address: new connections go to whoever is primary now, old ones stay where they are."""
+    """One address: new connections go to the present primary, old ones stay where they are."""
 
     def __init__(self, target: int) -> None:
         self.target = target
@@ -130,7 +130,7 @@ async def test_a_node_that_stays_read_only_is_unavailable_and_not_ready(
 
 @contextlib.contextmanager
 def foreign_script(server: RedisServer) -> Iterator[None]:
-    """Keep Redis busy with somebody else's script: it answers BUSY to all until that is killed."""
+    """Keep Redis busy with a script of another program: it answers BUSY to all until that is killed."""
     server.tell("CONFIG", "SET", "busy-reply-threshold", "20")
     endless = threading.Thread(target=server.tell, args=("EVAL", "while true do end", "0"))
     endless.start()

@@ -1,4 +1,4 @@
-"""TLS to Redis: both sides show a certificate, and whoever is not believed gets nothing."""
+"""TLS to Redis: both sides show a certificate, and an untrusted side gets nothing."""
 
 import datetime as dt
 import ipaddress
@@ -25,7 +25,7 @@ pytestmark = needs_redis
 
 
 class Authority:
-    """Somebody who signs certificates, and is believed where its file is named."""
+    """A certificate authority. A side that names its file trusts it."""
 
     def __init__(self, home: Path, name: str) -> None:
         self._home = home

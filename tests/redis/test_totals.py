@@ -56,7 +56,7 @@ def total(server: RedisServer, principal: str) -> int:
 async def attack(
     store: RedisStore, dice: random.Random, keys: list[str], handles: list[str], steps: int
 ) -> None:
-    """Do whatever makes a store keep something, and sometimes forget it."""
+    """Use each command by which a store keeps data, and sometimes remove the data."""
     calls: list[tuple[str, str, int]] = []
     for step in range(steps):
         key, size, name = dice.choice(keys), dice.randrange(1, 6_000), f"{store.replica}{step}"

@@ -105,7 +105,7 @@ class Cluster(MemoryStore):
     def __init__(self, limits: Limits, clock: Clock) -> None:
         super().__init__(limits, clock)
         self._connections: dict[str, ReplicaConnection] = {}
-        self._me = ReplicaConnection(self, "nobody")
+        self._me = ReplicaConnection(self, "observer")
         self._incarnations = 0
         self._leases: dict[str, float] = {}
         """Owner → the end of its lease; 0: it was declared dead."""

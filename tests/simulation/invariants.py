@@ -59,10 +59,10 @@ def _reads_its_own_stream(ledger: Ledger, request: Request) -> None:
     ]
     runs = _runs(numbers)
     if len(runs) > 1 + len(ledger.adoptions[stream]) or any(run != list(range(len(run))) for run in runs):
-        ledger.violate("I2", f"{request.nonce} was told {numbers}")
+        ledger.violate("I2", f"{request.nonce} received {numbers}")
     results = [m["result"]["n"] for _, m in request.events if "result" in m]
     if results not in ([], [len(runs[-1])]):
-        ledger.violate("I2", f"{request.nonce} was told {numbers} of {results}")
+        ledger.violate("I2", f"{request.nonce} received {numbers} of {results}")
 
 
 def _runs(numbers: list[int]) -> list[list[int]]:
@@ -84,7 +84,7 @@ def _gets_its_answer(ledger: Ledger, request: Request) -> None:
     if request.again and any(message.get("error", {}).get("code") == -31002 for message in request.terminals):
         ledger.violate("I1", f"{request.nonce} could have been run again, and was given up")
     if request.gone and request.session not in ledger.closings:
-        ledger.violate("I8", f"{request.nonce} was told that its session is gone")
+        ledger.violate("I8", f"{request.nonce} was answered that its session is gone")
 
 
 def _handlers_start_once(ledger: Ledger) -> None:
@@ -137,7 +137,7 @@ def _sessions_end_once(ledger: Ledger) -> None:
             ledger.violate("I8", f"session {key[:6]} was closed {len(closings)} times: {closings}")
         reason = closings[0][1]
         if reason is not Input.GRACE_OVER and (reason is not Input.DELETED or key not in ledger.deleted):
-            ledger.violate("I8", f"session {key[:6]} was ended by nobody who may: {reason.value}")
+            ledger.violate("I8", f"session {key[:6]} was ended without a right: {reason.value}")
 
 
 def _nothing_fails(world: World) -> None:

@@ -23,7 +23,7 @@ _CLEANUP_ROUNDS = 50
 
 
 class Stuck(Exception):
-    """Everybody waits, and no timer is left that could wake one."""
+    """Every task waits, and no timer is left that could wake one."""
 
 
 class Actor:

@@ -68,7 +68,7 @@ async def _news(world: World, client: Client) -> None:
     got = [message["params"]["n"] for message in await following]
     first = got[0] if got and client.missed_opening else 0
     if got != list(range(first, first + len(got))):
-        world.ledger.violate("I2", f"the client was told {got} outside of its requests")
+        world.ledger.violate("I2", f"the client received {got} outside of its requests")
 
 
 async def answer(world: World) -> None:

@@ -1,4 +1,4 @@
-"""An id is claimed once, however often and at whichever replica it is sent: I1 to I8, I10 over racing duplicates and repeats."""
+"""An id is claimed once, if it is sent many times and to any replica: I1 to I8, I10 over racing duplicates and repeats."""
 
 import pytest
 

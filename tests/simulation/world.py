@@ -314,7 +314,7 @@ def run(
                 await asyncio.gather(*(world.add_replica() for _ in range(replicas)))
                 await script(world)
         except TimeoutError:
-            world.ledger.violate("I1", "somebody still waits for an answer")
+            world.ledger.violate("I1", "a client still waits for an answer")
         world.cluster.counters()
         return Run(seed, world.ledger, world.fired, loop.steps, loop.time())
 

@@ -1,4 +1,4 @@
-"""A process of its own with a store: it is told by its arguments what to do, and prints what it found as JSON."""
+"""A process with its own store: its arguments name the commands, and it prints the results as JSON."""
 
 import asyncio
 import json

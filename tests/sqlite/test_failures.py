@@ -99,7 +99,7 @@ async def test_a_file_that_stays_locked_is_unavailable_until_it_is_free() -> Non
             tries = [store.add_state(KEY, "n", 1, op=str(number)) for number in range(10)]
             *errors, living = await asyncio.gather(*tries, store.sessions(), return_exceptions=True)
             assert all(isinstance(error, StoreUnavailable) for error in errors)
-            assert living == [KEY], "whoever only looks waits for no lock"
+            assert living == [KEY], "a read waits for no lock"
             assert await store.get_state(KEY, "n") is None
         assert await store.add_state(KEY, "n", 1, op="0") == 1
         await store.aclose()

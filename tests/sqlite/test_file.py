@@ -157,7 +157,7 @@ async def test_a_file_of_an_earlier_format_is_converted_with_its_content() -> No
         store = SqliteStore(path)
         await store.open(record(), evict=False)
         schema.prepare(path, (*schema.MIGRATIONS, FUTURE))
-        assert await store.sessions() == [KEY], "whoever has it open goes on"
+        assert await store.sessions() == [KEY], "a process that has it open continues"
         await store.aclose()
         assert counts(path)["session"] == 1
 
@@ -180,7 +180,7 @@ async def test_columns_added_without_a_new_format_are_added_only_where_they_are_
         SqliteStore(path)
         with closing(sqlite3.connect(path)) as connection:
             hues = connection.execute("SELECT hue, count(*) FROM exchange GROUP BY hue").fetchall()
-            assert hues == [("grey", 12)], "whoever knows nothing of it goes on with the file"
+            assert hues == [("grey", 12)], "a release that does not know it still uses the file"
             assert connection.execute("SELECT * FROM payload").fetchall() == []
 
 

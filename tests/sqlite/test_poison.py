@@ -1,4 +1,4 @@
-"""Rows that nobody of ours wrote: each costs its own session, and an operator is told."""
+"""Rows that Holdfast did not write: each costs its own session, and the log reports it."""
 
 import asyncio
 import sqlite3

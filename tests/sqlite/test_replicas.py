@@ -143,7 +143,7 @@ async def test_a_request_waits_in_the_inbox_of_a_living_replica_until_it_is_take
         await both.there.forward("here", "r2", b"payload", seconds=5.0)
         both.clock.advance(5)
         assert await both.here.inbox() == []
-        assert not await both.there.forward("nobody", "r3", b"payload", seconds=5.0)
+        assert not await both.there.forward("unknown", "r3", b"payload", seconds=5.0)
         await both.die()
         assert not await both.there.forward("here", "r4", b"payload", seconds=5.0)
 
@@ -168,7 +168,7 @@ async def test_a_lease_is_one_incarnation_for_as_long_as_it_is_renewed() -> None
         assert sorted(await both.there.replicas()) == ["here", "there"]
         both.clock.advance(LEASE)
         assert await both.there.replicas() == {}
-        assert await both.here.renew(LEASE) == first, "nobody has declared it dead"
+        assert await both.here.renew(LEASE) == first, "no replica has declared it dead"
         await both.there.renew(LEASE)
         await both.die()
         assert await both.there.orphans() == []
@@ -269,7 +269,7 @@ async def test_a_closing_is_returned_again_until_it_is_reported() -> None:
         assert await both.there.unreported_closings() == []
         both.clock.advance(UNREPORTED_SECONDS)
         assert await both.there.unreported_closings() == [closed]
-        assert await both.here.unreported_closings() == [], "it was handed to somebody a moment ago"
+        assert await both.here.unreported_closings() == [], "it was handed to a replica a moment ago"
         both.clock.advance(UNREPORTED_SECONDS)
         assert await both.here.unreported_closings() == [closed]
         await both.here.closing_reported(closed)

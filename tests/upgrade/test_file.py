@@ -25,7 +25,7 @@ def serving(store: Path, code: Path | None = None) -> Iterator[Fleet]:
 
 
 class Shopper(Client):
-    """One session, at whichever process a request is sent to."""
+    """One session, used at several processes."""
 
     def at(self, process: Fleet) -> "Shopper":
         self.port = process.port

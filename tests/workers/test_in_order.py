@@ -1,4 +1,4 @@
-"""`--in-order` over real processes: one call of a session at a time, whichever process it reaches and however it ends."""
+"""`--in-order` over real processes: one call of a session at a time, at every process and after every kind of end."""
 
 import asyncio
 import contextlib

@@ -84,7 +84,7 @@ async def test_a_killed_workers_calls_end_with_one_honest_error_and_no_other_is_
         journeys: list[Journey] = []
         tasks: list[asyncio.Task[Json]] = []
         while len({journey.runner for journey in journeys}) < 2:
-            # Whoever is free takes the next connection: on a busy machine one worker may take them all.
+            # A free worker takes the next connection: on a busy machine one worker may take them all.
             journeys.extend(Journey(client, "steps", n=25, seconds=0.1) for _ in range(8))
             tasks.extend(asyncio.create_task(journey.run()) for journey in journeys[-8:])
             await until(lambda: all(journey.runner for journey in journeys))
@@ -196,7 +196,7 @@ async def test_clients_that_keep_their_connections_are_never_refused_while_worke
     chats = [asyncio.create_task(chat()) for _ in range(6)]
     await until(_replace(pair))
     done.set()
-    assert min(await asyncio.gather(*chats)) >= 1, "each was told to take another connection"
+    assert min(await asyncio.gather(*chats)) >= 1, "each received a notice to open another connection"
     assert served - before <= set(pair.workers())
     assert served - before
 

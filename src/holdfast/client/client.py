@@ -124,7 +124,7 @@ class Client(Tools, Resources):
             await self.request("logging/setLevel", {"level": level})
 
     async def roots_changed(self) -> None:
-        """Tell the server that the roots have changed."""
+        """Notify the server that the roots have changed."""
         if not self.agreed.is_sessionless:
             await self.notify("notifications/roots/list_changed")
 

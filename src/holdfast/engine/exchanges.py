@@ -11,7 +11,7 @@ The life of an exchange is a table (`core/exchange.py`). This module reports inp
                                                                           └──▶ the next call in the queue starts
 
 Claim before work (law 2). One step in the store checks the session, the principal, the id and the quota, and gives the
-exchange its fence. Nothing runs before it, and a request that is refused there has had no effect. If the claim's
+exchange its fence. Nothing runs before it, and a request that is refused there had no effect. If the claim's
 answer is lost (the request is cancelled, or the store does not answer in time), it is not known whether the claim was
 made. Then it is made again under the same stream name, which a store counts once, and given back (`_undo`). A request
 with the same id that comes meanwhile waits for that.
@@ -483,7 +483,7 @@ class Exchanges:
             happened = Input.LOST
             self._runtime.observer.note("exchange.fenced", session=exchange.session.name, error=error)
         except StoreError as error:
-            # Whatever the store's trouble is, it does not mean that another replica has ended this exchange.
+            # A failure of the store does not mean that another replica has ended this exchange.
             happened = Input.AWAY
             self._runtime.observer.note("exchange.unsettled", session=exchange.session.name, error=error)
         exchange.state, actions = step(exchange.state, happened)

@@ -2,7 +2,7 @@
 
     running  ── asks: `keep` ──▶  kept, holds a place  ── handler ends: `finish` ──▶  finished, holds bytes
                                     │      ▲                                             │
-                                    └──────┘ each new round: the time begins anew        │
+                                    └──────┘ each new round: the time begins again       │
                                     │                                                    │
                                     ├── time over: −31003, the handler is cancelled      ├── time over: forgotten
                                     └── server stops: `clear`                            └── room needed: oldest first
@@ -69,7 +69,7 @@ class Parking:
         return len(self._kept) - len(self._finished)
 
     def keep(self, exchange: "Exchange") -> None:
-        """Keep a call for one lifetime, which begins anew with each round.
+        """Keep a call for one lifetime, which begins again with each round.
 
         Raises:
             Busy: there are too many, of this principal or in all.

@@ -11,7 +11,7 @@ anything.
     GET without it ────────── attach() ──▶ Reader of the standalone stream; the reader before it becomes idle
     repeated POST ─────────── repeat() ──▶ Reader from the start of the log of the call that it repeats
 
-Why an old connection cannot disturb a new one. Whatever a reader tells the store carries its generation. The end of a
+Why an old connection cannot disturb a new one. Every command of a reader to the store carries its generation. The end of a
 reader that has a successor has an old generation, and the store ignores it. In this process the same rule holds by
 identity: a writer forgets a reader only if it is the one that it has. If the store's answer to an attach comes later
 than that of a newer one, `_install` sees the higher generation and ends the late one;
@@ -38,7 +38,7 @@ exchange, which keeps an answer once. If the reader was gone before the exchange
 
 Why no repeat comes between the end and its keeping. An end that is stored frees its id, and the POST writes the answer in
 a later turn of the loop. If the connection breaks in between, `lost` keeps the answer in the step that reports the break:
-whatever this process receives afterwards finds the id in use. The commands of one process reach a store in the order in
+a request that this process receives afterwards finds the id in use. The commands of one process reach a store in the order in
 which they were given, so this holds for stores that are awaited too. A repeat at another replica may still be claimed first,
 within the round trip of `keep`.
 """

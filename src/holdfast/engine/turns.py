@@ -1,4 +1,4 @@
-"""`in_order`: a session's calls run one after another, in whichever process each of them arrived.
+"""`in_order`: a session's calls run one after another, in all processes together.
 
 The store decides. Claims are numbered by their fences, so a call may start when no call of its session with a
 smaller fence is in flight. Each process asks the store for its own calls (`turn`): when the call arrives, when

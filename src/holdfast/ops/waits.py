@@ -59,7 +59,7 @@ def waits_for(exchange: Exchange) -> str:
 
 
 def _has_asked(exchange: Exchange) -> bool:
-    """True if an ask of a call waits for its answer, in whichever task."""
+    """True if an ask of a call waits for its answer, in any task."""
     if isinstance(exchange, SessionExchange):
         return any(name.startswith(exchange.key) for name in exchange.session.pending)
     return isinstance(exchange.writer, RoundWriter | TaskWriter) and bool(exchange.writer.asks)

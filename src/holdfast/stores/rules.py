@@ -124,7 +124,7 @@ def over_budget(limits: Limits, session: int, store: int) -> int:
 def cut_to(size: int, over: int) -> int:
     """Return the bytes that a session's largest log is cut to: by what is over the budget, and at least an eighth.
 
-    It holds what its reader has had, or does not read. The readers of other logs lose nothing.
+    Its reader has received these events, or does not read. The readers of other logs lose nothing.
     """
     return size - max(over, size // 8)
 

@@ -209,7 +209,7 @@ def choose(supported: list[Any]) -> ServerEra:
     """Choose between the versions that a server offers.
 
     Raises:
-        VersionRefused: we speak none of them.
+        VersionRefused: we do not support any of them.
     """
     if VERSION in supported:
         return ServerEra.SESSIONLESS

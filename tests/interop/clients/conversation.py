@@ -194,7 +194,7 @@ async def cancelled(session: Any, cancel: Cancel) -> None:
 
 
 async def parallel(session: Any) -> None:
-    """Call twenty times at once; long enough for a client that reconnects in vain to show itself."""
+    """Call twenty times at once; long enough to notice a client that reconnects without success."""
     results = await asyncio.gather(
         *(session.call_tool("slow", {"seconds": 0.6, "text": f"call {i}"}) for i in range(20))
     )

@@ -30,7 +30,7 @@ def test_a_request_that_has_a_place_cannot_abandon_it() -> None:
     gate.enter("b")
     gate.leave()
     assert not gate.abandon("b")
-    assert not gate.abandon("nobody")
+    assert not gate.abandon("unknown")
     assert gate.inside == 1
 
 

@@ -22,7 +22,7 @@ from holdfast.testing import NotingObserver, ScriptedBack, SeededRandom
 from holdfast.wire.jsonrpc import Request, RequestId, Response
 from tests.support import LoopClock, virtual_test_within
 
-PRINCIPAL: Final = "somebody"
+PRINCIPAL: Final = "ada"
 CALLER: Final = Caller(PRINCIPAL)
 CALL: Final = "tools/call"
 

@@ -127,7 +127,7 @@ async def test_only_calls_that_may_run_again_are_kept() -> None:
         connected = await one.open(channel=_Nowhere())
         exchange = await one.submit(3, params=AGAIN, session=connected)
         assert isinstance(exchange, SessionExchange)
-        assert exchange.claim.payload == b"", "nobody could come back for its answer"
+        assert exchange.claim.payload == b"", "no client could come back for its answer"
     async with fleet(echo, settings=Settings(reruns=2, stateless=True)) as (one,):
         assert (await one.post(1, params=AGAIN)).exchange.claim.payload == b""
 

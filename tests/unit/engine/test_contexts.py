@@ -15,7 +15,7 @@ from tests.asgi import Peer
 from tests.support import async_test
 from tests.unit.engine.harness import CALL, PRINCIPAL, Post, engine_harness, engine_test, settle_down
 
-TENANT: ContextVar[str] = ContextVar("tenant", default="nobody")
+TENANT: ContextVar[str] = ContextVar("tenant", default="default")
 
 
 async def who(exchange: Exchange) -> object:
@@ -69,7 +69,7 @@ async def test_a_listener_that_waited_for_another_runs_in_the_context_of_its_own
         await asyncio.create_task(open_and_break("a visitor"))
         await asyncio.sleep(2)
         await settle_down()
-    assert seen == ["opened by nobody", "detached by a visitor"]
+    assert seen == ["opened by default", "detached by a visitor"]
 
 
 @async_test
@@ -84,5 +84,5 @@ async def test_tasks_started_by_the_first_request_do_not_run_in_its_context() ->
     server = Server("lazy", lifespan=lifespan)
     TENANT.set("the first client's")
     assert (await Peer(server.asgi()).initialize()).status == 200
-    assert seen == ["nobody"]
+    assert seen == ["default"]
     await server.engine.aclose()

@@ -131,7 +131,7 @@ async def test_a_batch_that_could_not_be_written_stays_in_its_source() -> None:
 
 @given(pauses=st.lists(st.integers(0, 3), max_size=12))
 @virtual_test
-async def test_whatever_the_moments_every_message_is_written_once_and_in_order(pauses: Sequence[int]) -> None:
+async def test_at_all_moments_every_message_is_written_once_and_in_order(pauses: Sequence[int]) -> None:
     messages = [b"%d" % number for number in range(len(pauses))]
     source, sink = Queue(), Paper()
     loop = asyncio.ensure_future(deliver(source, sink))

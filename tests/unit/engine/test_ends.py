@@ -15,7 +15,7 @@ from holdfast.testing import ScriptedBack
 from holdfast.wire.jsonrpc import Request
 from tests.stores import ScriptedStore
 from tests.support import LoopClock
-from tests.unit.engine.harness import CALL, echo, engine_harness, engine_test, settle_down
+from tests.unit.engine.harness import CALL, PRINCIPAL, echo, engine_harness, engine_test, settle_down
 from tests.unit.engine.test_channels import connect
 
 
@@ -121,7 +121,7 @@ async def test_an_exception_of_a_notification_handler_is_contained(error: BaseEx
             raise error
 
     async with engine_harness(Back({CALL: echo})) as d:
-        await d.engine.sessions.notify(d.key, "somebody", "notifications/roots/list_changed", {})
+        await d.engine.sessions.notify(d.key, PRINCIPAL, "notifications/roots/list_changed", {})
         await settle_down()
         assert len(d.noted.named("notification.failed")) == 1
         assert "result" in await d.call(1)

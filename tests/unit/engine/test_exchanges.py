@@ -14,7 +14,16 @@ from holdfast.engine.exchanges import Repeat
 from holdfast.errors import BUSY, INTERNAL_ERROR, REQUEST_CANCELLED, Busy, DuplicateId, McpError, SessionGone
 from holdfast.testing import ScriptedBack
 from holdfast.wire.jsonrpc import Request
-from tests.unit.engine.harness import CALL, EngineHarness, Get, engine_harness, engine_test, gate, settle_down
+from tests.unit.engine.harness import (
+    CALL,
+    CALLER,
+    EngineHarness,
+    Get,
+    engine_harness,
+    engine_test,
+    gate,
+    settle_down,
+)
 
 
 @engine_test
@@ -70,7 +79,7 @@ async def test_the_same_id_in_two_sessions_is_two_exchanges() -> None:
 @engine_test
 async def test_a_strangers_request_finds_no_session() -> None:
     async with engine_harness() as d:
-        for key, caller in ((d.key, Caller("stranger")), ("unknown", Caller("somebody"))):
+        for key, caller in ((d.key, Caller("stranger")), ("unknown", CALLER)):
             with pytest.raises(SessionGone):
                 await d.engine.exchanges.submit(key, caller, Request(1, CALL, {}))
         assert d.back.handled == []

@@ -112,7 +112,7 @@ async def test_a_reader_that_leaves_while_it_takes_over_gives_the_place_back() -
         may_go.set()
         await settle_down()
         await asyncio.sleep(TIMES.grace_seconds + TIMES.sweep)
-        assert await store.sessions() == [], "nobody reads: the grace has begun"
+        assert await store.sessions() == [], "it has no reader: the grace has begun"
 
 
 @engine_test
@@ -148,7 +148,7 @@ async def test_a_change_for_one_principal_reaches_its_quiet_sessions() -> None:
         for replica in (one, two):
             replica.engine.runtime.release(replica.session)
             assert not replica.engine.runtime.sessions, "the session lives in no process"
-        await two.engine.changed(Change("tools"), "somebody else")
+        await two.engine.changed(Change("tools"), "another principal")
         await two.engine.changed(Change("tools"), principal)
         reader = await one.get()
         await settle_down()

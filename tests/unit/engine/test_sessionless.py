@@ -384,7 +384,7 @@ async def test_calls_that_wait_have_a_limit_in_bytes() -> None:
         del over, ended
         await asyncio.sleep(601)
         await settle_down()
-        assert parked.used == 0, "it is free when nobody can come back to them"
+        assert parked.used == 0, "it is free when no client can come back to them"
         assert "result" in second
 
 

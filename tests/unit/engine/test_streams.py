@@ -12,7 +12,7 @@ from holdfast.engine.reader import End
 from holdfast.engine.session import event_id, parse_event_id
 from holdfast.errors import SessionGone, Unresumable
 from holdfast.testing import ScriptedBack
-from tests.unit.engine.harness import CALL, Json, engine_harness, engine_test, gate, settle_down
+from tests.unit.engine.harness import CALL, PRINCIPAL, Json, engine_harness, engine_test, gate, settle_down
 
 PROGRESS = "notifications/progress"
 
@@ -259,7 +259,7 @@ async def test_a_streams_connection_ends_at_its_age_and_is_no_break() -> None:
 @engine_test
 async def test_a_silent_stream_is_given_a_keep_alive() -> None:
     async with engine_harness(times=Times(keep_alive=15)) as d:
-        reader = await d.engine.readers.attach(d.key, "somebody")
+        reader = await d.engine.readers.attach(d.key, PRINCIPAL)
         silences: list[float] = []
 
         class Silent:

@@ -1,4 +1,4 @@
-"""`in_order`: a session's calls run one after another, whichever replica they arrive at and however they end."""
+"""`in_order`: a session's calls run one after another, at every replica and after every kind of end."""
 
 import asyncio
 from unittest.mock import patch

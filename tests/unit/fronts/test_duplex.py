@@ -85,7 +85,7 @@ async def test_an_invalid_message_is_answered_and_the_connection_continues() -> 
     assert (await wire.answer(None))["error"]["code"] == -32700
     await wire.duplex.take(b'{"jsonrpc":"2.0","id":5,"method":7}')
     assert (await wire.answer(5))["error"]["code"] == -32600
-    await wire.duplex.take(b'{"jsonrpc":"2.0","id":"nobody.1","result":{}}')
+    await wire.duplex.take(b'{"jsonrpc":"2.0","id":"unknown.1","result":{}}')
     await wire.say("echo", 6, text="on")
     assert (await wire.answer(6))["result"] == {"text": "on"}
 
@@ -179,7 +179,7 @@ async def test_an_ask_fails_at_once_when_the_connection_no_longer_reads_answers(
     before = asyncio.get_running_loop().time()
     await wire.duplex.hang_up(Input.DELETED)
     assert asyncio.get_running_loop().time() == before
-    assert [(await wire.answer(n))["result"] for n in (1, 2)] == [{"answer": "nobody"}] * 2
+    assert [(await wire.answer(n))["result"] for n in (1, 2)] == [{"answer": "none came"}] * 2
 
 
 @virtual_test

@@ -146,7 +146,7 @@ async def test_the_end_of_input_lets_running_calls_finish() -> None:
         out, err, status = await client.rest()
     answers = {m["id"]: m for m in out}
     assert text(answers[1]) == "slept"
-    # Nobody can answer an ask any more: its call ends at once, with an answer of its own.
+    # No client can answer an ask any more: its call ends at once, with an answer of its own.
     assert 2 in answers
     assert status == 0
     assert err.index("closed: deleted") < err.index("lifespan left")

@@ -64,7 +64,7 @@ class Held(ScriptedBack):
         try:
             return {"answer": await exchange.ask("sampling/createMessage", {})}
         except SessionGone:
-            return {"answer": "nobody"}
+            return {"answer": "none came"}
 
     async def call(self, exchange: Exchange) -> object:
         """Say something, ask for two answers at once and then for a third, and say what they were."""

@@ -75,7 +75,7 @@ def test_an_authors_failure_has_its_traceback_and_others_do_not(caplog: pytest.L
 def test_a_disabled_log_level_formats_no_text(caplog: pytest.LogCaptureFixture) -> None:
     class Loud:
         def __str__(self) -> str:
-            raise AssertionError("formatted for nobody")
+            raise AssertionError("formatted without a reader")
 
     with caplog.at_level(logging.WARNING, "holdfast"):
         LogObserver().note("session.opened", session=Loud())

@@ -296,7 +296,7 @@ def test_the_newest_revision_gets_the_very_same_object() -> None:
 # Reading
 
 
-def test_resource_contents_are_told_apart_by_what_they_have() -> None:
+def test_resource_contents_are_distinguished_by_their_members() -> None:
     read = msgspec.json.decode(
         b'{"contents":[{"uri":"a:b","text":""},{"uri":"a:c","blob":"AA=="}]}', type=ReadResourceResult
     )
@@ -325,7 +325,7 @@ def test_the_progress_token_is_read_from_meta(meta: dict[str, Any] | None, token
     assert types.CallToolParams(name="t", meta=meta).progress_token == token
 
 
-def test_completion_references_are_told_apart_by_type() -> None:
+def test_completion_references_are_distinguished_by_type() -> None:
     params: dict[str, Any] = {"argument": {"name": "a", "value": ""}}
     prompt = msgspec.convert({**params, "ref": {"type": "ref/prompt", "name": "p"}}, types.CompleteParams)
     resource = msgspec.convert({**params, "ref": {"type": "ref/resource", "uri": "u"}}, types.CompleteParams)

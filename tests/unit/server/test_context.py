@@ -188,7 +188,7 @@ async def test_a_clients_refusal_and_its_nonsense_are_errors_that_say_so() -> No
         peer.answers["sampling/createMessage"] = refuse
         assert "user said no" in await peer.failure("think")
         assert len(caught) == 1
-        peer.answers["sampling/createMessage"] = lambda _: {"role": "nobody"}
+        peer.answers["sampling/createMessage"] = lambda _: {"role": "unknown"}
         assert "malformed" in await peer.failure("think")
 
 

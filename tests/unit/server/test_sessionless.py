@@ -337,7 +337,7 @@ async def test_a_feature_that_needs_a_session_raises_one_error_that_names_the_al
         for what in wants:
             assert "ctx.new_handle()" in await guest.failure("use", what=what)
         assert "needs a session" in await guest.failure("hide")
-        assert len((await guest.send("tools/list")).result["tools"]) == 2, "nobody else lost a tool"
+        assert len((await guest.send("tools/list")).result["tools"]) == 2, "no other client lost a tool"
 
 
 @async_test

@@ -93,20 +93,20 @@ async def test_a_principal_sees_the_same_in_all_its_sessions() -> None:
     ada, bob = Principal(subject="ada"), Principal(subject="bob")
     async with serving(server):
         first, second = await connect(server, principal=ada), await connect(server, principal=ada)
-        other, nobody = await connect(server, principal=bob), await connect(server)
+        other, anonymous = await connect(server, principal=bob), await connect(server)
         server.disable_tool("a", principal=ada)
         await first.wait_for(TOOLS)
         await second.wait_for(TOOLS)
         assert await first.names("tools") == await second.names("tools") == ["b"]
         assert await is_refused(second, "a")
-        assert await other.names("tools") == await nobody.names("tools") == ["a", "b"]
+        assert await other.names("tools") == await anonymous.names("tools") == ["a", "b"]
         server.enable_tool("a", principal=ada.key)
         assert await first.names("tools") == ["a", "b"]
         assert await first.text("a") == "hello"
         server.disable_tool("a", session=SessionView(first.session, server))
         assert await is_refused(first, "a")
         assert await second.text("a") == "hello"
-        assert other.heard == nobody.heard == []
+        assert other.heard == anonymous.heard == []
 
 
 @async_test

@@ -302,7 +302,7 @@ async def test_a_response_that_is_not_read_is_not_buffered(
 ) -> None:
     answer = await transport.open("GET", url, {})
     await until(lambda: bool(server.writers[0].transport.get_write_buffer_size()))
-    await asyncio.sleep(0.1)  # real time: whatever could still arrive arrives
+    await asyncio.sleep(0.1)  # real time: late bytes arrive within it
     first = len(await answer.chunk())
     assert 0 < first <= http_wire.PAUSE_BYTES + 512 * 1024
     assert first + len(await answer.body(40_000_000)) == 40_000_000

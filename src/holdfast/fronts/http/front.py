@@ -375,7 +375,7 @@ class HttpFront:
         if last_event_id:
             parsed = parse_event_id(last_event_id)
             if parsed is None:
-                # A session of another principal must give the same answer whatever else is wrong.
+                # A session of another principal must give the same answer with any other fault.
                 await self._engine.check_session(key, _owner(principal))
                 raise Unresumable
             stream, cursor = parsed
@@ -401,7 +401,7 @@ class HttpFront:
         access, caller = self._engine.access, Caller(_owner(principal), principal)
         scopes = access.marked(stream, caller)
         if scopes is None or access.missing(scopes, caller):
-            # A session of another principal must give the same answer whatever else is wrong.
+            # A session of another principal must give the same answer with any other fault.
             await self._engine.check_session(key, caller.key)
             if scopes is None:
                 raise Unresumable

@@ -6,7 +6,7 @@ its client leaves or we end it, so a host would wait for ever. The rules that ma
 - Only a handler that the host installed is wrapped, and it is always called. Without one (a test
   client, a script) the default action stays.
 - A host that uses `loop.add_signal_handler` keeps working: the loop learns of a signal through its
-  wake-up descriptor, whichever Python handler is installed.
+  wake-up descriptor, with any Python handler.
 - Python allows handlers in the main thread only; elsewhere nothing is done.
 - Ours is removed only where it is still the installed one: a handler that came later stays.
 """

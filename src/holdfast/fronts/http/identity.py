@@ -1,6 +1,6 @@
 """Identity: the principal of a request, from its bearer token and the author's verifier.
 
-A verifier is the author's code, and it handles a secret. Whatever it raises may quote the token, so that only the
+A verifier is the author's code, and it handles a secret. Its exceptions may quote the token, so that only the
 exception's type is written down; and it may hang, as the service behind it does, so that it has a time limit.
 
 A refused token is refused again for `REFUSED_SECONDS` without a call of the verifier: a client that repeats it must not

@@ -113,7 +113,7 @@ class ExchangePart(Protocol):
         - Without a terminal message nothing is left of the exchange, of its stream or of its reader.
         - A terminal message without a stream begins one (`core.stream.before_terminal`).
         - `keep` leaves the id in use for one repeat of the same request, because the client has not received the
-          answer. It is free again once a reader has had the whole stream (see `detach`).
+          answer. It is free again once a reader has received the whole stream (see `detach`).
 
         The same end sent again changes nothing: the same tag, or no message and an exchange that is forgotten.
 
@@ -128,7 +128,7 @@ class ExchangePart(Protocol):
         """Keep the answer of a settled exchange for a repeat, because the write to the client failed afterwards.
 
         With `terminal` None the answer is in the stream of the exchange. Nothing is kept if the session is unknown
-        or closed, if the id is in use again, if a reader has had the whole stream, or if the stream is forgotten:
+        or closed, if the id is in use again, if a reader has received the whole stream, or if the stream is forgotten:
         the client has the answer, or may use the id for another request.
         """
         ...

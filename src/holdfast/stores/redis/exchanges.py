@@ -1,4 +1,4 @@
-"""Exchanges: claimed in one step, ended once, cancelled on whichever replica they run (lua/exchanges.lua)."""
+"""Exchanges: claimed in one step, ended once, cancelled on the replica that runs them (lua/exchanges.lua)."""
 
 from typing import Any, Final
 
@@ -116,7 +116,7 @@ class ExchangeMethods(Core):
         return bool(reply[0] == b"ok")
 
     async def keep(self, key: str, stream: str, claim: Claim, terminal: bytes | None, *, tag: int) -> None:
-        """Keep a settled exchange's answer for a repeat, unless its id is in use again or a reader has had it."""
+        """Keep a settled exchange's answer for a repeat, unless its id is in use again or a reader has received it."""
         facts = (stream, typed(claim.id), claim.digest, flag(claim.control))
         end = (terminal or b"", str(tag), str(before(tag)))
         is_given = flag(terminal is not None)

@@ -92,7 +92,7 @@ class StreamMethods(ExchangeMethods):
         *,
         since: int | None = None,
     ) -> Attached | Refusal:
-        """Make the caller the stream's reader, in place of the one before, on whichever replica that is."""
+        """Make the caller the stream's reader, in place of the one before, on any replica."""
         at = ("", "") if cursor is None else (str(cursor.seq), str(cursor.tag))
         held = "" if since is None else since
         reply = await self.registered("attach", key, principal, stream or "", *at, held)

@@ -150,7 +150,7 @@ def _write_end(
 
 
 def keep(tx: Transaction, key: str, stream: str, wanted: Claim, terminal: bytes | None, *, tag: int) -> None:
-    """Keep a settled exchange's answer for a repeat, unless its id is in use again or a reader has had it."""
+    """Keep a settled exchange's answer for a repeat, unless its id is in use again or a reader has received it."""
     session = find_session(tx, rows.BY_KEY, key)
     if session is None or find_exchange(tx, rows.BY_ID, session.sid, typed(wanted.id)) is not None:
         return

@@ -221,7 +221,7 @@ class SqliteStore:
             self._watch.drop(key, running=stream)
 
     async def keep(self, key: str, stream: str, claim: Claim, terminal: bytes | None, *, tag: int) -> None:
-        """Keep a settled exchange's answer for a repeat, unless its id is in use again or a reader has had it."""
+        """Keep a settled exchange's answer for a repeat, unless its id is in use again or a reader has received it."""
         await self._do(exchanges.keep, key, stream, claim, terminal, tag=tag)
 
     async def cancel(self, key: str, principal: str, request_id: RequestId) -> None:

@@ -168,7 +168,7 @@ class SettleContract(Contract):
         await bench.begin(1, "c")
 
     @scenario()
-    async def test_an_answer_that_a_reader_has_had_is_not_kept_any_more(self, bench: Bench) -> None:
+    async def test_an_answer_that_a_reader_has_received_is_not_kept_any_more(self, bench: Bench) -> None:
         await bench.open()
         claim = Claim(1, "a", b"body")
         fence = await bench.streaming(1, "a")

@@ -60,7 +60,7 @@ class StreamContract(Contract):
         assert await bench.store.attach(KEY, PRINCIPAL, "a", None) is Refusal.UNBEGUN
 
     @scenario()
-    async def test_the_fence_of_the_standalone_stream_writes_it_whatever_stream_is_named(
+    async def test_the_fence_of_the_standalone_stream_writes_it_under_every_name_of_a_stream(
         self, bench: Bench
     ) -> None:
         opened = await bench.open()

@@ -126,13 +126,13 @@ async def test_a_refreshed_token_that_is_refused_again_leads_to_the_user() -> No
         await call(oauth, at.url)
         at.forget_tokens()
 
-        async def refreshed_in_vain(request: web.BaseRequest) -> web.StreamResponse:
+        async def refreshed_and_forgotten(request: web.BaseRequest) -> web.StreamResponse:
             answer = await at._token(request)
             if at.forms[-1]["grant_type"] == "refresh_token":
                 at.forget_tokens()
             return answer
 
-        at.instead["/token"] = refreshed_in_vain
+        at.instead["/token"] = refreshed_and_forgotten
         assert await call(oauth, at.url) == 200
         grants = [form["grant_type"] for form in at.forms]
         assert grants == ["authorization_code", "refresh_token", "authorization_code"]
@@ -159,7 +159,7 @@ async def test_requests_at_once_all_take_up_the_nonce_that_the_server_wants() ->
 
 
 @async_test
-async def test_an_authorization_server_that_is_gone_for_good_leads_to_the_user_when_the_token_ends() -> None:
+async def test_an_authorization_server_that_never_returns_leads_to_the_user_when_the_token_ends() -> None:
     async with authority() as at:
         clock = VirtualClock()
         oauth = user(at, clock=clock)
@@ -307,12 +307,12 @@ async def test_a_server_that_is_never_satisfied_does_not_ask_the_user_for_ever()
 async def test_a_fresh_token_that_is_refused_does_not_lead_to_the_same_again() -> None:
     async with authority() as at:
 
-        async def issued_in_vain(request: web.BaseRequest) -> web.StreamResponse:
+        async def issued_and_forgotten(request: web.BaseRequest) -> web.StreamResponse:
             answer = await at._token(request)
             at.forget_tokens()
             return answer
 
-        at.instead["/token"] = issued_in_vain
+        at.instead["/token"] = issued_and_forgotten
         at.gives_refresh = False
         assert await call(user(at), at.url) == 401
         assert at.seen["/authorize"] == 1

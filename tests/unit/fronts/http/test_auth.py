@@ -147,8 +147,8 @@ async def test_another_principals_session_is_answered_like_an_unknown_session() 
         call = await ann.call(1, "ask").until(1)
         answer = {"jsonrpc": "2.0", "id": call.messages[0]["id"], "result": {}}
         cancel = notification("notifications/cancelled", {"requestId": 1})
-        bob, nobody = b.peer(token="bob"), b.peer(token="bob")
-        bob.session, nobody.session = ann.session, "0" * 64
+        bob, lost = b.peer(token="bob"), b.peer(token="bob")
+        bob.session, lost.session = ann.session, "0" * 64
         for peer_id, event in ((2, call.ids[0]), (3, "")):
             tried = [
                 [
@@ -159,7 +159,7 @@ async def test_another_principals_session_is_answered_like_an_unknown_session() 
                     p.post(answer),
                     p.post(cancel),
                 ]
-                for p in (bob, nobody)
+                for p in (bob, lost)
             ]
             for theirs, unknown in zip(*tried, strict=True):
                 assert (await theirs.done()).status == 404

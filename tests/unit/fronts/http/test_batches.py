@@ -24,7 +24,7 @@ def call_of(request_id: int | str, tool: str) -> Any:
 
 
 def answers(call: Call) -> dict[Any, Any]:
-    """Return the answers by id, whichever way they came."""
+    """Return the answers by id, of a stream or of a JSON body."""
     messages: Any = [m for m in call.messages if "id" in m] if call.is_stream else call.json
     found = {message["id"]: message for message in messages}
     assert len(found) == len(messages)

@@ -102,7 +102,7 @@ async def test_a_handler_that_asks_ends_when_others_have_ended_its_call() -> Non
         await settle_down()
         [exchange] = one.back.handled
         assert exchange.task is not None
-        assert exchange.task.done(), "nobody can answer it any more"
+        assert exchange.task.done(), "no client can answer it any more"
         assert not one.noted("handler.failed")
 
 

@@ -159,10 +159,10 @@ async def test_a_preflight_is_answered_without_touching_anything() -> None:
 
 @front_test
 async def test_a_preflight_needs_no_token() -> None:
-    async def nobody(token: str) -> None:
+    async def refuse(token: str) -> None:
         return None
 
-    async with bench(verifier=nobody) as b:
+    async with bench(verifier=refuse) as b:
         assert (await b.peer().send("OPTIONS", headers={"origin": "http://localhost"}).done()).status == 204
 
 

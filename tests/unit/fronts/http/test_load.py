@@ -96,7 +96,7 @@ async def test_a_caller_has_a_budget_and_anonymous_ones_count_by_address() -> No
 
 
 @front_test
-async def test_a_principal_has_one_budget_whatever_its_address() -> None:
+async def test_a_principal_has_one_budget_at_all_its_addresses() -> None:
     async with bench(SMALL, verifier=Tokens()) as b:
         ann = [await opened(b, token="ann", client=f"10.0.0.{number}") for number in range(4)]
         calls = [big(peer, 1) for peer in ann[:3]]

@@ -60,7 +60,7 @@ async def test_a_request_whose_client_waits_is_answered_after_a_pause(kind: str)
 
 
 @front_test
-async def test_a_break_after_a_pause_is_noticed_as_ever() -> None:
+async def test_a_break_after_a_pause_is_noticed() -> None:
     async with bench() as one:
         p = one.peer()
         await p.initialize(OLDEST)

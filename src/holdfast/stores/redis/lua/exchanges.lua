@@ -2,7 +2,7 @@
 --
 -- One script is one decision, in the session's slot: claim checks session, principal, id and room and registers the exchange
 -- (law 2); settle writes the terminal message, frees the id and the place, and forgets the asks (law 3). So an id is in
--- flight at most once, and an exchange ends at most once, whichever replicas try.
+-- flight at most once, and an exchange ends at most once, if any number of replicas try.
 --
 -- Sent again: a claim finds its own stream, whose name is random, and replies with the same fence. A settle finds the tag of
 -- its terminal message, or, for an end without a message, finds no exchange although its fence was given out. reap finds its

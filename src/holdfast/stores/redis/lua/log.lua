@@ -76,7 +76,7 @@ local function trim(stream, c, max_events, max_bytes)
   return freed
 end
 
--- Cut the session's largest log. Its reader has had these events or does not read; readers of other logs lose nothing.
+-- Cut the session's largest log. Its reader has received these events or does not read; readers of other logs lose nothing.
 local function trim_largest(max_events, over)
   for _, field in ipairs(redis.call('HKEYS', base)) do
     local stream = string.match(field, '^c:(.*)$')

@@ -18,7 +18,7 @@
 --   tasks       :tasks, :tp, :t:<task>, :to, :to:<owner>  (tasks.lua)
 --   replicas    :rep, :lease, :seen, :own:<owner>, :in:<replica>, :took:<name>, :news, :incarnations  (replicas.lua)
 --   other       :secret:<name>   :proof  when readiness was last proved
---               hf:0:<namespace>:{*}:format  the newest format whose release has had a lease here; it belongs to no format
+--               hf:0:<namespace>:{*}:format  the newest format whose release had a lease here; it belongs to no format
 -- <principal>, <uri> and <name> are hashes.
 --
 -- Two kinds of truth. Tasks, leases, secrets, scopes' places and what principals may keep are decided here. Of sessions this

@@ -166,7 +166,7 @@ async def test_no_more_is_read_from_a_client_of_which_many_requests_wait() -> No
     release.set()
     while len(paused) < 20:
         await settled()
-    # Whoever waits for a client's end, as each of these does, does not read on for it.
+    # Code that waits for a client's end, as each of these does, does not read further for it.
     assert paused == [True] * 12 + [False] * 8
     assert paper.statuses == [200] * 20
 
