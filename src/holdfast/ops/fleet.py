@@ -132,7 +132,7 @@ class Fleet:
             replicas=gathered.replicas,
             upstreams=[upstream for live in lives for upstream in live.upstreams],
             counts=dict(counts),
-            history=_history(processes.values()),
+            history=merged_history(processes.values()),
             events=self._feed.after(after, limit=MOST_EVENTS),
         )
 
@@ -373,7 +373,7 @@ def _figures(lives: list[Live], processes: Iterable[Live], totals: list[Totals])
     )
 
 
-def _history(processes: Iterable[Live]) -> list[Point]:
+def merged_history(processes: Iterable[Live]) -> list[Point]:
     """Merge the charts of all processes; their newest points are of about the same second."""
     return [_point(points) for points in _together([live.history for live in processes])]
 

@@ -21,6 +21,7 @@ from holdfast.engine.audit import short
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Exchange, SessionExchange
 from holdfast.engine.failures import NAMED
+from holdfast.errors import StoreError
 from holdfast.ops.call_names import call_name
 from holdfast.ops.figures import Durations
 from holdfast.ops.history import History, Point
@@ -173,7 +174,12 @@ class Process:
 
     def _answerer(self, part: Part) -> Callable[[bytes], Awaitable[bytes]]:
         async def answer(question: bytes) -> bytes:
-            return bounded(await self.answer(part, _question.decode(question)))
+            try:
+                asked = _question.decode(question)
+            except msgspec.DecodeError as error:
+                # A replica of a later release has asked it.
+                raise StoreError("a question to this replica cannot be read") from error
+            return bounded(await self.answer(part, asked))
 
         return answer
 

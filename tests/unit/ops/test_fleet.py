@@ -1,6 +1,9 @@
 """The source of the admin surface: the live work of one process, and of several that share a store."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -10,10 +13,11 @@ from holdfast import Context, Server, Settings
 from holdfast.client import Client
 from holdfast.errors import McpError
 from holdfast.ops.figures import Figures
-from holdfast.ops.fleet import Fleet
+from holdfast.ops.fleet import PATIENCE, Fleet, merged_history
 from holdfast.ops.operated import Operated
-from holdfast.ops.process import Part
-from holdfast.ops.ring import Ring
+from holdfast.ops.process import ANSWER_BYTES, Live, Part, Said, bounded
+from holdfast.ops.ring import Happened, Ring
+from holdfast.ops.schema import CallView, FiguresView
 from holdfast.stores.base import Store
 from tests.stores import ScriptedStore
 from tests.support import async_test, until
@@ -195,3 +199,109 @@ async def test_a_process_whose_store_is_away_still_shows_its_own_work() -> None:
         store.recover()
         shop.release.set()
         await call
+
+
+# Two replicas
+
+
+@asynccontextmanager
+async def two_replicas(path: Path) -> AsyncIterator[tuple[Operation, Operation, Client]]:
+    """Two processes that share a store, here in one; the client's calls run at the second one."""
+    here, there = (Operation(f"sqlite:///{path / 'store.db'}") for _ in range(2))
+    await here.server.engine.ensure_started()
+    async with Client(there.server, version="legacy") as client:
+        yield here, there, client
+    await here.server.engine.aclose()
+
+
+@ERAS
+@async_test
+async def test_a_call_of_another_replica_is_shown_and_cancelled(era: str, tmp_path: Path) -> None:
+    async with two_replicas(tmp_path) as (here, there, _), Client(there.server, version=era) as client:
+        call = asyncio.ensure_future(client.call_tool("hang"))
+        await there.calling("hang")
+        await here.calling("hang")
+        state = await here.fleet.state("", 0)
+        (shown,) = state.calls
+        assert shown.replica == there.server.engine.store.replica
+        assert {(one.state, one.lease_left is not None) for one in state.replicas} == {("live", True)}
+        assert len(state.replicas) == 2
+        assert not await here.fleet.cancel_call("0123456789ab")
+        assert await here.fleet.cancel_call(shown.id)
+        with pytest.raises(McpError, match="by an operator"):
+            await call
+
+
+@async_test
+async def test_a_session_of_another_replica_is_closed_and_its_events_are_found(tmp_path: Path) -> None:
+    async with two_replicas(tmp_path) as (here, there, client):
+        call = asyncio.ensure_future(client.call_tool("hang"))
+        await there.calling("hang")
+        await here.calling("hang")
+        (session,) = (await here.fleet.state("", 0)).sessions
+        assert session.replica == there.server.engine.store.replica
+        shown, events = await here.fleet.session(session.id)
+        assert shown is not None
+        assert [one.event for one in events] == ["session.opened"], "of the ring of the other replica"
+        there.ring.add(1.0, "handler.failed", {"correlation": "abc"})
+        assert [one.event for one in await here.fleet.find("abc")] == ["handler.failed"]
+        assert await here.fleet.close_session(session.id)
+        with pytest.raises(McpError, match="closed"):
+            await call
+        assert await here.fleet.session("ffffffff") == (None, [])
+
+
+@async_test
+async def test_a_replica_that_does_not_answer_is_silent_and_delays_only_the_first_state(
+    tmp_path: Path,
+) -> None:
+    async with two_replicas(tmp_path) as (here, there, _):
+        there.server.engine.questions.answer = None
+        state = await here.fleet.state("", 0)
+        by_name = {one.name: one for one in state.replicas}
+        assert by_name[there.server.engine.store.replica].state == "silent"
+        assert by_name[here.server.engine.store.replica].state == "live"
+        begun = asyncio.get_running_loop().time()
+        here.fleet._round = None
+        await here.fleet.state("", 0)
+        assert asyncio.get_running_loop().time() - begun < PATIENCE
+
+
+@async_test
+async def test_a_replica_whose_lease_has_ended_is_gone(tmp_path: Path) -> None:
+    async with two_replicas(tmp_path) as (here, there, client):
+        await here.fleet.state("", 0)
+        name = there.server.engine.store.replica
+        await client.aclose()
+        await there.server.engine.aclose()
+        here.fleet._round = None
+        states = {one.name: one.state for one in (await here.fleet.state("", 0)).replicas}
+        assert states[name] == "gone"
+
+
+@async_test
+async def test_a_question_that_cannot_be_read_is_not_answered_and_does_no_harm(tmp_path: Path) -> None:
+    async with two_replicas(tmp_path) as (here, there, _):
+        other = there.server.engine.store.replica
+        ask = here.server.engine.questions.ask
+        assert await ask(other, b'{"about":"something else"}', seconds=0.2) is None
+        assert await ask("unknown", b"{}", seconds=0.2) is None
+        assert await ask(other, b'{"about":"live"}', seconds=2) is not None
+
+
+def test_an_answer_is_bounded_and_leaves_out_new_calls_and_old_events() -> None:
+    call = CallView("1", "tools/call", "x" * 100, 1.0, "handler", "c" * 100, "", "", "", "r")
+    live = Live("p", "r", False, 0, FiguresView(), [call] * 500, [], {}, [])
+    events = [Happened(number, 0.0, "event", {"fact": "y" * 4_000}) for number in range(200)]
+    encoded = bounded(Said("p", live=live, events=events))
+    assert len(encoded) <= ANSWER_BYTES
+    said = msgspec.json.decode(encoded, type=Said)
+    assert said.live is not None
+    assert said.live.calls
+    assert said.events[-1].number == 199
+
+
+def test_charts_of_several_processes_are_one() -> None:
+    one = Live("1", "a", False, 0, FiguresView(), [], [], {}, [(1.0, 0.1, 0.2), (2.0, 0.1, 0.2)])
+    two = Live("2", "b", False, 0, FiguresView(), [], [], {}, [(6.0, 0.5, 0.9)])
+    assert merged_history([one, two]) == [(1.0, 0.1, 0.2), (8.0, pytest.approx(0.4), 0.9)]

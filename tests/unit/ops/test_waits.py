@@ -1,0 +1,183 @@
+"""What a call waits for: each kind is caused on purpose, with and without a session."""
+
+import asyncio
+import sqlite3
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from holdfast import Context, Process, Server
+from holdfast.client import Client
+from holdfast.config import HttpSettings, Limits, Settings, Times
+from holdfast.engine.engine import Engine
+from holdfast.ops.waits import waits_for
+from tests.asgi import Call, Peer
+from tests.messages import LATEST, initialize, metadata, request
+from tests.support import async_test, until
+
+ERAS: Final = pytest.mark.parametrize("era", ["legacy", "modern"])
+ASKED: Final[dict[str, Any]] = {"elicitation": {}}
+
+
+def shop(store: str | None = None, may_write: asyncio.Event | None = None, **limits: int) -> Server:
+    server = Server(
+        "shop",
+        store=store,
+        namespace="default",
+        settings=Settings(limits=Limits(**limits), times=Times(drain=0.0)),
+    )
+
+    @server.tool
+    async def hang() -> str:
+        await asyncio.Event().wait()
+        return ""
+
+    @server.tool
+    async def thread(ctx: Context) -> str:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(ctx.elicit("Well?", {"type": "object", "properties": {}}))
+        return ""
+
+    @server.tool
+    async def question(ctx: Context) -> str:
+        await ctx.elicit("Well?", {"type": "object", "properties": {}})
+        return ""
+
+    @server.tool
+    async def remember(ctx: Context) -> str:
+        if may_write is not None:
+            await may_write.wait()
+        return await ctx.new_handle()
+
+    @server.tool
+    async def chatter(ctx: Context) -> str:
+        for number in range(100_000):
+            await ctx.progress(number + 1, message="x" * 1_000)
+        return ""
+
+    return server
+
+
+class Caller:
+    """A client of one era that begins calls over HTTP and answers nothing."""
+
+    def __init__(self, server: Server, era: str) -> None:
+        self.engine = server.engine
+        self._era = era
+        self._peer = Peer(server.front(HttpSettings()))
+        self._calls: list[Call] = []
+
+    async def open(self) -> "Caller":
+        if self._era == "legacy":
+            params = initialize(LATEST, capabilities=ASKED)
+            opened = await self._peer.post(request("init", "initialize", params)).done()
+            self._peer.session, self._peer.version = opened.headers["mcp-session-id"], LATEST
+        return self
+
+    def begin(self, tool: str) -> Call:
+        self._calls.append(self._begun(tool, len(self._calls)))
+        return self._calls[-1]
+
+    def _begun(self, tool: str, number: int) -> Call:
+        token = {"progressToken": number}
+        if self._era == "legacy":
+            return self._peer.post(request(number, "tools/call", {"name": tool, "_meta": token}))
+        meta = {**metadata(capabilities=ASKED), **token}
+        return self._peer.modern("tools/call", {"name": tool}, id=number, meta=meta)
+
+    async def close(self) -> None:
+        for call in self._calls:
+            call.stops_after = 0
+            call.read_on()
+        for call in self._calls:
+            await call.cut()
+        await self.engine.aclose()
+
+
+@asynccontextmanager
+async def calling(server: Server, era: str) -> AsyncIterator[Caller]:
+    caller = await Caller(server, era).open()
+    try:
+        yield caller
+    finally:
+        await caller.close()
+
+
+def waits(engine: Engine) -> list[str]:
+    return sorted(waits_for(exchange) for exchange in engine.live_exchanges())
+
+
+async def shows(engine: Engine, *expected: str) -> None:
+    """Wait until the calls wait for this, and check that they go on to do so."""
+    await until(lambda: waits(engine) == list(expected))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert waits(engine) == list(expected)
+
+
+@ERAS
+@async_test
+async def test_a_function_that_waits_or_computes(era: str) -> None:
+    async with calling(shop(), era) as caller:
+        caller.begin("hang")
+        await shows(caller.engine, "handler")
+
+
+@ERAS
+@pytest.mark.parametrize("tool", ["question", "thread"])
+@async_test
+async def test_an_unanswered_ask_also_one_of_another_task_of_the_handler(era: str, tool: str) -> None:
+    async with calling(shop(), era) as caller:
+        caller.begin(tool)
+        await shows(caller.engine, "ask")
+
+
+@ERAS
+@async_test
+async def test_a_store_that_does_not_answer(era: str, tmp_path: Path) -> None:
+    path, may_write = tmp_path / "store.db", asyncio.Event()
+    server = shop(f"sqlite:///{path}", may_write)
+    async with calling(server, era) as caller:
+        caller.begin("remember")
+        await until(lambda: waits(caller.engine) == ["handler"])
+        locked = sqlite3.connect(path, isolation_level=None)
+        locked.execute("BEGIN IMMEDIATE")
+        may_write.set()
+        await shows(caller.engine, "store")
+        locked.execute("ROLLBACK")
+        locked.close()
+
+
+@ERAS
+@async_test
+async def test_a_client_that_does_not_read(era: str) -> None:
+    async with calling(shop(), era) as caller:
+        call = caller.begin("chatter")
+        call.stops_after = 3
+        await shows(caller.engine, "reader")
+
+
+@async_test
+async def test_a_slot_of_the_session() -> None:
+    async with calling(shop(running=1), "legacy") as caller:
+        caller.begin("hang")
+        await until(lambda: waits(caller.engine) == ["handler"])
+        caller.begin("hang")
+        await shows(caller.engine, "handler", "slot")
+
+
+@ERAS
+@async_test
+async def test_a_server_behind_and_a_slot_at_it(era: str) -> None:
+    program = [sys.executable, str(Path(__file__).with_name("hangs.py"))]
+    server = Process(program, concurrency=1)
+    async with Client(server, version=era) as client:
+        calls = [asyncio.ensure_future(client.call_tool("hang")) for _ in range(2)]
+        await shows(server.engine, "slot", "upstream")
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
