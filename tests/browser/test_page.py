@@ -110,7 +110,7 @@ def test_the_tables_follow_the_fleet_and_keep_the_focus(browser: Chromium, fleet
             ]
             await count_is(tab, CALLS, 3)
             (slow, *_), (head, *_) = await rows(tab, CALLS), await rows(tab, "#calls-table thead tr")
-            assert slow.split()[:3] == ["slow", "running", "handler"], head
+            assert slow.split()[:4] == ["slow", "c0000001", "running", "handler"], head
             for text in ("claude-code", "1f0c22ab", "2025-11-25", "p-77aa", "r1"):
                 assert text in slow
             tiles = await tab.text("#tiles")

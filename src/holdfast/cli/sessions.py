@@ -231,6 +231,7 @@ _SESSION_COLUMNS: Final[_Columns] = (
 )
 _CALL_COLUMNS: Final[_Columns] = (
     ("CALL", lambda one: one.name or one.method),
+    ("ID", lambda one: one.id),
     ("STATE", lambda one: one.state),
     ("WAITS FOR", lambda one: one.waits_for),
     ("AGE", lambda one: _seconds(one.age)),

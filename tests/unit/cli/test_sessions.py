@@ -1,57 +1,20 @@
 """`holdfast sessions` against a real admin surface: tables, JSON, confirmations, errors and exit statuses."""
 
 import asyncio
-import contextlib
-import io
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-from holdfast.cli import admin_client, main
+from holdfast.cli import admin_client
 from holdfast.ops.ring import Happened
 from tests.browser.fleet import PAGE, TOKEN, Fleet, call, served, session
+from tests.command_line import Done, run
 from tests.ports import free_port
 from tests.support import async_test
 
-Operate = Callable[..., "Done"]
-
-
-class Done(NamedTuple):
-    """What a command printed, and its exit status."""
-
-    status: int
-    out: str
-    err: str
-
-
-class Terminal(io.StringIO):
-    """An operator who types an answer."""
-
-    def isatty(self) -> bool:
-        return True
-
-
-def run(*words: str, typed: str | None = None) -> Done:
-    """Run the command line in this process."""
-    out, err = io.StringIO(), io.StringIO()
-    stdin = io.StringIO() if typed is None else Terminal(typed)
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        contextlib.redirect_stdout(out),
-        contextlib.redirect_stderr(err),
-    ):
-        patch.setattr(sys, "argv", ["holdfast", "sessions", *words])
-        patch.setattr(sys, "stdin", stdin)
-        try:
-            main.main()
-            status = 0
-        except SystemExit as ended:
-            status = int(ended.code or 0)
-    return Done(status, out.getvalue(), err.getvalue())
+Operate = Callable[..., Done]
 
 
 @pytest.fixture(autouse=True)
@@ -68,7 +31,7 @@ def operate(fleet: Fleet, conversation: Callable[[Operate], None]) -> None:
         async with served(fleet) as server:
 
             def command(*words: str, **options: str) -> Done:
-                return run(*words, "--admin", server.url, **options)
+                return run("sessions", *words, "--admin", server.url, **options)
 
             await asyncio.to_thread(conversation, command)
 
@@ -221,12 +184,12 @@ def test_errors_say_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 
 def test_an_address_that_does_not_answer_is_named() -> None:
     for address in (f"127.0.0.1:{free_port()}", "unix:/nowhere/socket"):
-        away = run("ls", "--admin", address)
+        away = run("sessions", "ls", "--admin", address)
         assert away.status == 2
         assert f"{address}: " in away.err
         assert "--admin" in away.err
     for address in ("ftp://here", "http://", "http://here:x", "http://[", "unix"):
-        wrong = run("ls", "--admin", address)
+        wrong = run("sessions", "ls", "--admin", address)
         assert wrong.status == 2, address
         assert address in wrong.err
 
@@ -249,8 +212,8 @@ def test_another_server_is_no_admin_surface(monkeypatch: pytest.MonkeyPatch) -> 
         def close(self) -> None: ...
 
     monkeypatch.setattr("http.client.HTTPConnection", Connection)
-    assert "another form" in run("ls").err
+    assert "another form" in run("sessions", "ls").err
     monkeypatch.setattr(Answer, "status", 404)
-    assert "not an admin surface" in run("ls").err
+    assert "not an admin surface" in run("sessions", "ls").err
     monkeypatch.setattr(admin_client, "MOST_BYTES", 3)
-    assert "more than 3 bytes" in run("ls").err
+    assert "more than 3 bytes" in run("sessions", "ls").err

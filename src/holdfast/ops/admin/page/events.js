@@ -4,7 +4,7 @@ import { $, element } from "./elements.js";
 import { short, time } from "./text.js";
 
 const KEPT = 300;
-const BAD = /failed|unreachable|lost|reaped|not_renewed|refused|dropped|not_ready|ended$/;
+const BAD = /failed|unreachable|lost|reaped|not_renewed|refused|dropped|not_ready|slow|unanswered|stalled|full|gone|ended$/;
 const QUIET = new Set(["call.ended"]);
 export const recent = []; // The oldest first. Calls that succeeded are kept apart: they are many.
 const quiet = [];

@@ -54,9 +54,9 @@ function showTiles(figures) {
 }
 
 function showCalls(calls, act) {
-  const seen = calls.filter((call) => matches(call.name, call.method, call.client, call.session, call.principal, call.replica, call.waits_for, call.state));
+  const seen = calls.filter((call) => matches(call.id, call.name, call.method, call.client, call.session, call.principal, call.replica, call.waits_for, call.state));
   fill("calls", seen, (call) => call.id,
-    (call) => [[call.name || call.method, "name"], [call.state, call.state === "running" ? "" : "warn"], [call.waits_for, "wait"],
+    (call) => [[call.name || call.method, "name"], [call.id, "id"], [call.state, call.state === "running" ? "" : "warn"], [call.waits_for, "wait"],
       [call.age == null ? "" : clock(call.age), call.age > OLD_CALL_SECONDS ? "warn" : ""], [call.client, "name"],
       [call.session, "id"], call.era, [call.principal, "id"], [call.replica, "id"]],
     (call) => act("Cancel", "Cancel the call", `Cancel the call of ${quoted(call.name || call.method)} by ${quoted(call.client)}? Its client receives an error.`, `calls/${encodeURIComponent(call.id)}/cancel`));

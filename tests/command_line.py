@@ -1,0 +1,44 @@
+"""The command line in this process: what it prints, and its exit status."""
+
+import contextlib
+import io
+import sys
+from typing import NamedTuple
+
+import pytest
+
+from holdfast.cli import main
+
+
+class Done(NamedTuple):
+    """What a command printed, and its exit status."""
+
+    status: int
+    out: str
+    err: str
+
+
+class Terminal(io.StringIO):
+    """An operator who types an answer."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def run(*words: str, typed: str | None = None) -> Done:
+    """Run the command line in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    stdin = io.StringIO() if typed is None else Terminal(typed)
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        patch.setattr(sys, "argv", ["holdfast", *words])
+        patch.setattr(sys, "stdin", stdin)
+        try:
+            main.main()
+            status = 0
+        except SystemExit as ended:
+            status = int(ended.code or 0)
+    return Done(status, out.getvalue(), err.getvalue())
