@@ -16,7 +16,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
-class Gone(Exception):
+class Gone(ConnectionError):
     """The client's connection is gone, or takes no bytes."""
 
 

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from holdfast.engine.audit import Act
 from holdfast.errors import HoldfastError
-from holdfast.fronts.http.request import Channel, Gone, RawRequest
+from holdfast.fronts.http.request import Channel, RawRequest
 from holdfast.ops.admin.guard import Guard, Refused
 from holdfast.ops.metrics.samples import Sample
 from holdfast.ops.metrics.text import CONTENT_TYPE, prometheus_text
@@ -125,8 +125,8 @@ class Surface:
             await _fail(channel, refused.status, refused.error, refused.headers)
         except HoldfastError as error:
             await _fail(channel, 503, str(error))
-        except (Gone, OSError):
-            pass
+        except OSError:
+            pass  # The client has gone.
         finally:
             channel.close()
 
