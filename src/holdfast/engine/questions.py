@@ -18,6 +18,8 @@ from holdfast.errors import StoreError
 
 _KEPT_SECONDS: Final = 5.0
 """How long a question or an answer stays in an inbox."""
+NOTHING: Final = b"null"
+"""The answer of a replica that lives and cannot say more."""
 
 
 class Questions:
@@ -27,7 +29,7 @@ class Questions:
         self._runtime = runtime
         self._inbox = inbox
         self.answer: Callable[[bytes], Awaitable[bytes]] | None = None
-        """Returns the answer to a question as JSON. None: this process answers no question."""
+        """Returns the answer to a question as JSON. None: this process has no admin surface, and answers `NOTHING`."""
         inbox.handlers[Question] = self._take
 
     def __repr__(self) -> str:
@@ -50,9 +52,8 @@ class Questions:
 
     async def _take(self, name: str, message: Question, payload: bytes) -> None:  # noqa: ARG002 - the signature of a handler
         await self._inbox.remove(name)
-        if self.answer is None:
-            return
-        reply = Reply(name, Answer(msgspec.Raw(await self.answer(bytes(message.question)))))
+        answer = NOTHING if self.answer is None else await self.answer(bytes(message.question))
+        reply = Reply(name, Answer(msgspec.Raw(answer)))
         try:
             await self._inbox.send(message.reply_to, f"re.{name}", reply, seconds=_KEPT_SECONDS)
         except StoreError:

@@ -27,6 +27,7 @@ import msgspec
 from holdfast.core.lifecycle import Input
 from holdfast.core.lifecycle import State as SessionState
 from holdfast.engine.audit import short
+from holdfast.engine.questions import NOTHING
 from holdfast.errors import StoreError
 from holdfast.ops.history import Point
 from holdfast.ops.metrics.samples import Sample
@@ -58,6 +59,9 @@ _SHORTEST: Final = 8
 """Characters of a session's short name."""
 _LONGEST: Final = 64
 """Characters of a name that an operator may ask for."""
+
+_UNSEEN: Final = Said("")
+"""The answer of a replica without an admin surface: it lives, and says no more."""
 
 _answer: Final = msgspec.json.Decoder(Said)
 
@@ -179,11 +183,12 @@ class Fleet:
 
     async def _ask_live(self, part: Part, replica: str) -> Live | None:
         said = await self._ask(part, replica, self._asked_live(replica))
-        if said is None or said.live is None:
+        if said is None:
             self._silent.add(replica)
             return None
         self._silent.discard(replica)
-        self._take_events(replica, said)
+        if said.live is not None:
+            self._take_events(replica, said)
         return said.live
 
     async def _ask(self, part: Part, replica: str, asked: Asked) -> Said | None:
@@ -194,7 +199,9 @@ class Fleet:
                 answer = await part.engine.questions.ask(
                     replica, msgspec.json.encode(asked), seconds=patience
                 )
-            return None if answer is None else _answer.decode(answer)
+            if answer is None:
+                return None
+            return _UNSEEN if answer == NOTHING else _answer.decode(answer)
         except (StoreError, TimeoutError, msgspec.DecodeError):
             # A replica of another release may say something that this one cannot read.
             return None
@@ -214,7 +221,7 @@ class Fleet:
         said = {live.replica: live for live in lives}
         for name in said:
             self._seen[name] = part.name, now
-        views = [_replica(part, name, said.get(name), leases.get(name)) for name in {**leases, **said}]
+        views = [self._replica(part, name, said.get(name), leases.get(name)) for name in {**leases, **said}]
         for name, (server, seen_at) in list(self._seen.items()):
             if now - seen_at > GONE_SECONDS:
                 del self._seen[name]
@@ -223,6 +230,21 @@ class Fleet:
             elif server == part.name and name not in leases and name not in said:
                 views.append(ReplicaView(name, "gone", server=server))
         return views
+
+    def _replica(self, part: Part, name: str, live: Live | None, lease: float | None) -> ReplicaView:
+        lease = lease if lease is not None and isfinite(lease) else None
+        if live is None:
+            state = "silent" if name in self._silent else "live"
+            return ReplicaView(name, state, lease_left=lease, server=part.name)
+        return ReplicaView(
+            name,
+            "stopping" if live.is_stopping else "live",
+            sessions=live.sessions,
+            calls=live.figures.running + live.figures.queued + live.figures.parked,
+            loop_delay=live.figures.loop_delay,
+            lease_left=lease,
+            server=part.name,
+        )
 
     # Sessions
 
@@ -304,7 +326,7 @@ class Fleet:
                 living = await part.engine.store.replicas()
                 asking += [(part, name) for name in living if name != part.replica]
         answers = await asyncio.gather(*(self._ask(part, name, asked) for part, name in asking))
-        return [answer for answer in answers if answer is not None]
+        return [answer for answer in answers if answer is not None and answer is not _UNSEEN]
 
 
 def _age(call: CallView) -> float:
@@ -332,21 +354,6 @@ def _session(part: Part, status: Status, where: Mapping[str, str]) -> SessionVie
         calls=status.running,
         streams=status.readers,
         replica=part.replica if is_here else record.home or where.get(name, ""),
-        server=part.name,
-    )
-
-
-def _replica(part: Part, name: str, live: Live | None, lease: float | None) -> ReplicaView:
-    lease = lease if lease is not None and isfinite(lease) else None
-    if live is None:
-        return ReplicaView(name, "silent", lease_left=lease, server=part.name)
-    return ReplicaView(
-        name,
-        "stopping" if live.is_stopping else "live",
-        sessions=live.sessions,
-        calls=live.figures.running + live.figures.queued + live.figures.parked,
-        loop_delay=live.figures.loop_delay,
-        lease_left=lease,
         server=part.name,
     )
 

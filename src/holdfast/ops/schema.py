@@ -64,7 +64,8 @@ class ReplicaView(Struct, frozen=True):
 
     name: str
     state: str
-    """live, stopping, silent (it has a lease and has not answered), or gone (its lease has ended)."""
+    """live, stopping, silent (it has a lease and has not answered), or gone (its lease has ended). A live replica without an admin
+    surface says nothing more."""
     sessions: int | None = None
     calls: int | None = None
     loop_delay: float | None = None

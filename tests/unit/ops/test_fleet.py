@@ -256,7 +256,13 @@ async def test_a_replica_that_does_not_answer_is_silent_and_delays_only_the_firs
     tmp_path: Path,
 ) -> None:
     async with two_replicas(tmp_path) as (here, there, _):
-        there.server.engine.questions.answer = None
+        waiting = asyncio.Event()
+
+        async def never(_: bytes) -> bytes:
+            await waiting.wait()
+            return b""
+
+        there.server.engine.questions.answer = never
         state = await here.fleet.state("", 0)
         by_name = {one.name: one for one in state.replicas}
         assert by_name[there.server.engine.store.replica].state == "silent"
@@ -265,6 +271,18 @@ async def test_a_replica_that_does_not_answer_is_silent_and_delays_only_the_firs
         here.fleet._round = None
         await here.fleet.state("", 0)
         assert asyncio.get_running_loop().time() - begun < PATIENCE
+        waiting.set()
+
+
+@async_test
+async def test_a_replica_without_an_admin_surface_lives_and_says_no_more(tmp_path: Path) -> None:
+    async with two_replicas(tmp_path) as (here, there, _):
+        there.server.engine.questions.answer = None
+        by_name = {one.name: one for one in (await here.fleet.state("", 0)).replicas}
+        other = by_name[there.server.engine.store.replica]
+        assert (other.state, other.calls) == ("live", None)
+        assert not await here.fleet.cancel_call("0123456789ab")
+        assert await here.fleet.find("unknown") == []
 
 
 @async_test
