@@ -16,7 +16,7 @@ SIDE_BY_SIDE := tools/side_by_side.sh '$(MAKE) -s lint types' '$(MAKE) -s simula
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help serve test check lint types simulation others unit test-pythons format docs bench bench-quick conformance chaos fuzz campaigns wheel wheel-test clean venv runtime system node peers
+.PHONY: help serve test check lint types simulation simulation-full others unit test-pythons format docs bench bench-quick conformance chaos fuzz campaigns wheel wheel-test clean venv runtime system node peers
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,8 +33,11 @@ test: system venv node peers  ## Install what the tests need, then lint, types, 
 check: venv  ## Lint, types and all tests, with what is already installed
 	$(SIDE_BY_SIDE) '$(MAKE) -s others'
 
-simulation: venv  ## Try 2,000 seeds of each simulated scenario
+simulation: venv  ## Try 750 seeds of each simulated scenario
 	$(PYTEST) -n 2 --no-header --timeout 600 tests/simulation
+
+simulation-full: venv  ## Try 2,000 seeds of each simulated scenario (SIMULATION_FIRST_SEED=0)
+	SIMULATION_SEEDS=2000 $(MAKE) -s simulation
 
 others: venv  ## Run all other tests
 	$(PYTEST) $(PARALLEL) --ignore tests/simulation tests

@@ -23,6 +23,7 @@ from holdfast.engine.reader import End, Reader
 from holdfast.engine.readers import Readers
 from holdfast.engine.stream_buffer import Append, StreamBuffer
 from holdfast.engine.wake import Wake
+from holdfast.engine.writer import LogWriter
 from holdfast.errors import Fenced
 from holdfast.fronts.http.front import HttpFront
 from holdfast.fronts.http.request import RawRequest
@@ -461,7 +462,14 @@ def _with_new(*patches: tuple[object, str, Any]) -> Patches:
     return patched
 
 
+def break_forgotten_at_the_end() -> Patches:
+    """The end of a plain call is not kept, although the break of its connection was noticed before."""
+    is_plain = property(lambda self: self.position is None and self._buffer is None)
+    return _with((LogWriter, "is_plain", is_plain))
+
+
 BUGS: Final[dict[str, Bug]] = {
+    "an end that is not kept after a break": Bug(break_forgotten_at_the_end(), "alone", "I4"),
     "answers mapped by the client's id": Bug(map_by_id(), "claim", "I3"),
     "ids compared as texts": Bug(id_as_text()),
     "streams not scoped to their session": Bug(not_scoped_to_session(), "log", "I3"),

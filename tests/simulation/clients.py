@@ -128,13 +128,14 @@ class Client:
             else:
                 wire = self.post(message)
                 request.posts += 1
+            request.wires.append(wire)
             if world.random.random() < cut:
                 world.fired["cut"] += 1
-                world.loop.call_later(world.random.random() * 0.8, wire.cut)
+                world.cut_later(wire)
             status = await self._consume(wire, request)
             if request.terminals or self._is_over(request, status):
                 break
-            await world.sleep(0.05, 0.3)
+            await world.pause()
         return request
 
     @staticmethod

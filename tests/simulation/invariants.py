@@ -19,6 +19,7 @@ def check(world: World) -> None:
         _gets_its_answer(ledger, request)
     _handlers_start_once(ledger)
     _handlers_start_at_home(world)
+    _requests_run_once(world)
     _counters_are_exact(world)
     _asks_get_their_own_answers(ledger)
     _sessions_end_once(ledger)
@@ -34,7 +35,7 @@ def _streams_end_once(world: World) -> None:
             ledger.violate("I1", f"stream {stream[:6]} has {ends.count(True)} ends in {len(ends)} events")
         if stream in ledger.claims and True not in ends and key not in ledger.closings:
             ledger.violate("I1", f"stream {stream[:6]} never ended")
-    for key, session in world.cluster._sessions.items():
+    for key, session in world.store._sessions.items():
         running = [name[:6] for name, channel in session.exchanges.items() if channel.running]
         if running or session.running or session.calls:
             ledger.violate("I1", f"{running} still in flight in {key[:6]}, counted as {session.running}")
@@ -104,10 +105,16 @@ def _handlers_start_at_home(world: World) -> None:
             ledger.violate("I4", f"{stream[:6]} started at {replicas}, claimed {ledger.homes[stream]}")
 
 
+def _requests_run_once(world: World) -> None:
+    """Of I4, in one process: a request runs again only after an answer was written to a connection that seemed to be there."""
+    for nonce in world.ledger.early if world.is_alone else ():
+        world.ledger.violate("I4", f"{nonce} ran again, and no answer was written before")
+
+
 def _counters_are_exact(world: World) -> None:
     """I5: acknowledged increments are there; only those whose caller never knew may be there or not."""
     ledger = world.ledger
-    for key, value in world.cluster.counters().items():
+    for key, value in world.store.counters().items():
         if not ledger.added[key] <= value <= ledger.adding[key]:
             ledger.violate("I5", f"counter {value}, acknowledged {ledger.added[key]} of {ledger.adding[key]}")
 

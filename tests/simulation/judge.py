@@ -6,7 +6,8 @@ from typing import Final
 
 from tests.simulation.scenarios import SCENARIOS, Run, play
 
-SEEDS: Final = 2_000
+SEEDS: Final = int(os.environ.get("SIMULATION_SEEDS", "750"))
+"""How many seeds of each scenario are tried. `make simulation-full` tries 2,000."""
 BLOCK: Final = 125
 FIRST: Final = int(os.environ.get("SIMULATION_FIRST_SEED", "0"))
 """Another number tries other seeds; the same one tries the same."""

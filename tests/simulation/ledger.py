@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from typing_extensions import override
@@ -12,11 +12,13 @@ from holdfast.core.lifecycle import Input
 from holdfast.core.stream import Event, NewEvents, Position
 from holdfast.ports import Clock
 from holdfast.stores.base import Adopted, Answered, Claim, Claimed, Closed, Duplicate, Ending, Orphan, Refusal
+from holdfast.stores.memory import MemoryStore
 from holdfast.stores.memory.session import MemoryExchange, MemorySession
 from tests.simulation.cluster import Cluster, Operation, ReplicaConnection
 from tests.simulation.network import Call
 
 Json = dict[str, Any]
+_REFUSED: Final = 400
 
 
 class Request:
@@ -29,6 +31,8 @@ class Request:
         self.session = session
         self.id = request_id
         self.posts = 0
+        self.wires: list[Call] = []
+        """The connections on which it was sent or resumed."""
         self.refusals: list[int] = []
         self.last_id = ""
         """The newest event id: with one, everything that follows is promised."""
@@ -59,6 +63,10 @@ class Ledger:
         """By exchange: the replicas that claimed it, each with the home of the session at that moment."""
         self.claims: dict[str, tuple[str, Claim, str]] = {}
         """By stream: the session, the claim, and its replica."""
+        self.runs: Counter[str] = Counter()
+        """By request: how often its handler has started."""
+        self.early: list[str] = []
+        """Requests whose handler has started again before as many answers as starts were written."""
         self.nonces: dict[str, str] = {}
         """By stream: the request that its handler was started for."""
         self.logs: defaultdict[tuple[str, str], list[tuple[Event, bool]]] = defaultdict(list)
@@ -83,6 +91,14 @@ class Ledger:
         self.violations: list[str] = []
         self.trace: list[tuple[float, str]] = []
 
+    def started(self, nonce: str) -> None:
+        """Count the starts of a request, and the answers to it that the server had written before."""
+        mine = [request for request in self.requests if request.nonce == nonce]
+        written = sum(wire.is_written and wire.status != _REFUSED for one in mine for wire in one.wires)
+        if self.runs[nonce] > written:
+            self.early.append(nonce)
+        self.runs[nonce] += 1
+
     def violate(self, invariant: str, text: str) -> None:
         self.violations.append(f"{invariant}: {text} at {self.now():.3f}")
 
@@ -90,13 +106,109 @@ class Ledger:
         self.trace.append((self.now(), text))
 
 
-class WatchedCluster(Cluster):
-    """The shared store, with a record of every call and checks on it."""
+class WatchedStore(MemoryStore):
+    """The store of one process, with a record of every call and checks on it."""
 
     def __init__(self, limits: Limits, clock: Clock, ledger: Ledger) -> None:
         super().__init__(limits, clock)
         self.ledger = ledger
         self.limits = limits
+
+    @property
+    def writer(self) -> str:
+        """The name of the process that calls, for the record."""
+        return self.replica
+
+    @override
+    def claim_now(self, key: str, principal: str, claim: Claim) -> Claimed | Duplicate | Refusal:
+        claimed = super().claim_now(key, principal, claim)
+        if isinstance(claimed, Claimed) and claim.stream not in self.ledger.claims:
+            session = self._sessions[key]
+            twins = [
+                exchange
+                for exchange in session.exchanges.values()
+                if exchange.running
+                and exchange.claim is not None
+                and _typed(exchange.claim.id) == _typed(claim.id)
+            ]
+            if len(twins) > 1 and not session.record.isolate:
+                self.ledger.violate("I4", f"{len(twins)} exchanges in flight under id {claim.id!r}")
+            self.ledger.claims[claim.stream] = key, claim, self.writer
+        kind = type(claimed).__name__ if not isinstance(claimed, Refusal) else claimed.name
+        self.ledger.note(f"{self.writer} claims {claim.id!r} as {claim.stream[:6]}: {kind}")
+        return claimed
+
+    @override
+    def _append(
+        self, session: MemorySession, exchange: MemoryExchange, events: NewEvents, *, final: bool = False
+    ) -> Position:
+        position = super()._append(session, exchange, events, final=final)
+        name = exchange.name(session)
+        log = self.ledger.logs[session.record.key, name]
+        if not log or log[-1][0].position.seq < position.seq:
+            first = position.seq - len(events) + 1
+            log += [(Event(Position(first + n, tag), data), final) for n, (tag, data) in enumerate(events)]
+            end = " (last)" if final else ""
+            self.ledger.note(f"{self.writer} writes {name[:6]}.{first}-{position.seq}{end}")
+        return position
+
+    @override
+    async def ask(self, key: str, ask: str, stream: str) -> bool:
+        asked = await super().ask(key, ask, stream)
+        outstanding = self._sessions[key].outstanding
+        self.ledger.most_asks = max(self.ledger.most_asks, outstanding)
+        if not 0 <= outstanding <= self.limits.asks:
+            self.ledger.violate("I7", f"{outstanding} asks outstanding, {self.limits.asks} allowed")
+        return asked
+
+    @override
+    async def answer(
+        self, key: str, principal: str, ask: str, digest: bytes, payload: bytes
+    ) -> Answered | Refusal:
+        answered = await super().answer(key, principal, ask, digest, payload)
+        if answered is Answered.FIRST:
+            if ask in self.ledger.first:
+                self.ledger.violate("I6", f"ask {ask} had two first answers")
+            self.ledger.first[ask] = payload
+        self.ledger.note(f"{self.writer} takes an answer to {ask[:6]}: {answered.name}")
+        return answered
+
+    @override
+    def _end(self, session: MemorySession, reason: Input, ending: Ending | None = None) -> Closed:
+        key = session.record.key
+        counter = session.cells.get("n")
+        self.ledger.values[key] = msgspec.json.decode(counter.value) if counter else 0
+        self.ledger.closings[key].append((self.now(), reason))
+        if reason is Input.GRACE_OVER:
+            self._check_grace(session)
+        self.ledger.note(f"{self.writer} closes {key[:6]}: {reason.value}")
+        return super()._end(session, reason, ending)
+
+    def _check_grace(self, session: MemorySession) -> None:
+        if self.now() < max(session.broke, session.settled) + session.record.grace:
+            self.ledger.violate("I8", "a session was closed before its grace was over")
+        for wire, key in self.ledger.opened.items():
+            actor = wire.node.actor
+            if key == session.record.key and actor.is_alive and actor.name not in self.ledger.disturbed:
+                self.ledger.violate(
+                    "I8", f"a session was closed while its client was connected to {actor.name}"
+                )
+
+    def counters(self) -> dict[str, int]:
+        """Return every session's counter, as it is or was at the end."""
+        for key, session in self._sessions.items():
+            counter = session.cells.get("n")
+            self.ledger.values[key] = msgspec.json.decode(counter.value) if counter else 0
+        return self.ledger.values
+
+
+class WatchedCluster(WatchedStore, Cluster):
+    """The shared store, with a record of every call and checks on it."""
+
+    @property
+    @override
+    def writer(self) -> str:
+        return self._me.owner
 
     @override
     async def serve(
@@ -122,20 +234,6 @@ class WatchedCluster(Cluster):
         claimed = await super().claim(key, principal, claim)
         if isinstance(claimed, Claimed):
             self.ledger.homes[claim.stream].add((self._me.replica, claimed.record.home))
-        if isinstance(claimed, Claimed) and claim.stream not in self.ledger.claims:
-            session = self._sessions[key]
-            twins = [
-                exchange
-                for exchange in session.exchanges.values()
-                if exchange.running
-                and exchange.claim is not None
-                and _typed(exchange.claim.id) == _typed(claim.id)
-            ]
-            if len(twins) > 1 and not session.record.isolate:
-                self.ledger.violate("I4", f"{len(twins)} exchanges in flight under id {claim.id!r}")
-            self.ledger.claims[claim.stream] = key, claim, self._me.owner
-        kind = type(claimed).__name__ if not isinstance(claimed, Refusal) else claimed.name
-        self.ledger.note(f"{self._me.owner} claims {claim.id!r} as {claim.stream[:6]}: {kind}")
         return claimed
 
     @override
@@ -145,69 +243,6 @@ class WatchedCluster(Cluster):
             self.ledger.adoptions[orphan.stream].add(orphan.runs + 1)
             self.ledger.note(f"{self._me.owner} adopts {orphan.stream[:6]} of {orphan.owner}")
         return adopted
-
-    @override
-    def _append(
-        self, session: MemorySession, exchange: MemoryExchange, events: NewEvents, *, final: bool = False
-    ) -> Position:
-        position = super()._append(session, exchange, events, final=final)
-        name = exchange.name(session)
-        log = self.ledger.logs[session.record.key, name]
-        if not log or log[-1][0].position.seq < position.seq:
-            first = position.seq - len(events) + 1
-            log += [(Event(Position(first + n, tag), data), final) for n, (tag, data) in enumerate(events)]
-            end = " (last)" if final else ""
-            self.ledger.note(f"{self._me.owner} writes {name[:6]}.{first}-{position.seq}{end}")
-        return position
-
-    @override
-    async def ask(self, key: str, ask: str, stream: str) -> bool:
-        asked = await super().ask(key, ask, stream)
-        outstanding = self._sessions[key].outstanding
-        self.ledger.most_asks = max(self.ledger.most_asks, outstanding)
-        if not 0 <= outstanding <= self.limits.asks:
-            self.ledger.violate("I7", f"{outstanding} asks outstanding, {self.limits.asks} allowed")
-        return asked
-
-    @override
-    async def answer(
-        self, key: str, principal: str, ask: str, digest: bytes, payload: bytes
-    ) -> Answered | Refusal:
-        answered = await super().answer(key, principal, ask, digest, payload)
-        if answered is Answered.FIRST:
-            if ask in self.ledger.first:
-                self.ledger.violate("I6", f"ask {ask} had two first answers")
-            self.ledger.first[ask] = payload
-        self.ledger.note(f"{self._me.owner} takes an answer to {ask[:6]}: {answered.name}")
-        return answered
-
-    @override
-    def _end(self, session: MemorySession, reason: Input, ending: Ending | None = None) -> Closed:
-        key = session.record.key
-        counter = session.cells.get("n")
-        self.ledger.values[key] = msgspec.json.decode(counter.value) if counter else 0
-        self.ledger.closings[key].append((self.now(), reason))
-        if reason is Input.GRACE_OVER:
-            self._check_grace(session)
-        self.ledger.note(f"{self._me.owner} closes {key[:6]}: {reason.value}")
-        return super()._end(session, reason, ending)
-
-    def _check_grace(self, session: MemorySession) -> None:
-        if self.now() < max(session.broke, session.settled) + session.record.grace:
-            self.ledger.violate("I8", "a session was closed before its grace was over")
-        for wire, key in self.ledger.opened.items():
-            actor = wire.node.actor
-            if key == session.record.key and actor.is_alive and actor.name not in self.ledger.disturbed:
-                self.ledger.violate(
-                    "I8", f"a session was closed while its client was connected to {actor.name}"
-                )
-
-    def counters(self) -> dict[str, int]:
-        """Return every session's counter, as it is or was at the end."""
-        for key, session in self._sessions.items():
-            counter = session.cells.get("n")
-            self.ledger.values[key] = msgspec.json.decode(counter.value) if counter else 0
-        return self.ledger.values
 
 
 _FOR_A_CLIENT = frozenset({"find", "claim", "attach", "answer", "cancel"})

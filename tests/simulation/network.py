@@ -53,6 +53,8 @@ class Call:
         self.headers: dict[bytes, bytes] = {}
         self.whole: bool = False
         """The response was complete."""
+        self.is_written: bool = False
+        """The server wrote the whole response before it knew of a break."""
         self._is_open = True
         self._inbox: deque[bytes] = deque()
         self._wake = Wake()
@@ -129,6 +131,7 @@ class Call:
         """
         if self._server_knows:
             raise ConnectionResetError
+        self.is_written = message["type"] == "http.response.body" and not message.get("more_body")
         self._arrives = max(self._arrives, self._loop.time() + self._network.delay())
         self._loop.call_at(self._arrives, self._take, message, context=self._network.outside)
 

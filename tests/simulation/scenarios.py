@@ -1,4 +1,4 @@
-"""Eight ways to live and to die. Each is a few seconds of virtual time, decided by a seed, with all invariants after it."""
+"""Nine ways to live and to die. Each is a few seconds of virtual time, decided by a seed, with all invariants after it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -9,11 +9,17 @@ from msgspec import Struct
 from tests.simulation.clients import Client, Neighbour, Steps, Stranger
 from tests.simulation.faults import Faults
 from tests.simulation.invariants import check
+from tests.simulation.sockets import TICK
 from tests.simulation.world import GRACE, LEASE, SETTINGS, Replica, World
 from tests.simulation.world import Run as Run  # noqa: PLC0414 - what `play` returns
 from tests.simulation.world import run as run_world
 
 IDS: Final[list[int | str]] = [1, "1", 2, "2"]
+_SHORT: Final[Steps] = [
+    *(("turn", turns) for turns in range(4)),
+    *(("wait", ticks * TICK) for ticks in (1, 2, 7)),
+]
+"""What a handler does in the scenario of one process: in turns and ticks, so that its end meets cuts and repeats."""
 SWEEPS: Final = 2.5
 """After the lease or the grace is over, what is due has been swept after so many seconds."""
 
@@ -99,7 +105,7 @@ async def grace(world: World) -> None:
     await _quiet(world, *clients)
     await asyncio.sleep(max(0.0, left + GRACE + SWEEPS + 0.5 - world.loop.time()))
     for client in clients:
-        if client.key in await world.cluster.sessions() and not world.ledger.disturbed:
+        if client.key in await world.store.sessions() and not world.ledger.disturbed:
             world.ledger.violate("I8", f"the session of {client.token} outlived its grace")
 
 
@@ -182,7 +188,7 @@ async def home(world: World) -> None:
     allowed = {-31002, -32603} if world.fired["partition"] else {-31002}
     if set(codes) - allowed:
         world.ledger.violate("G11", f"calls ended with {codes}")
-    if client.key in world.cluster._sessions and not any("result" in message for message in last.terminals):
+    if client.key in world.store._sessions and not any("result" in message for message in last.terminals):
         world.ledger.violate("G11", f"the session has no home any more: {last.terminals}, {last.refusals}")
     if codes and not world.ledger.disturbed and not world.fired["crash"]:
         world.ledger.violate("G11", f"a home that drained lost {codes}")
@@ -198,7 +204,7 @@ async def _move(world: World, client: Client) -> None:
     """Take its home from a session, by one of the ways to go; sometimes disturb another replica too."""
     random = world.random
     await world.sleep(0.1, 1.0)
-    name = world.cluster._sessions[client.key].record.home
+    name = world.store._sessions[client.key].record.home
     [one] = [replica for replica in world.replicas if replica.name == name]
     others = [replica for replica in world.replicas if replica is not one]
     first: Callable[[Replica], Awaitable[None]] = random.choice(
@@ -246,6 +252,31 @@ async def _away(world: World) -> None:
         world.any_replica().crash()
 
 
+async def alone(world: World) -> None:
+    """One process with a store in memory: plain calls, cut around their ends, repeated, cancelled and resumed."""
+    client = Client(world)
+    await client.open()
+    random = world.random
+    calls: list[Awaitable[object]] = []
+    for number in range(6):
+        steps: Steps = [random.choice(_SHORT)]
+        if world.mode != "json" and random.random() < 0.3:
+            steps.append(("tell", random.randrange(1, 3)))
+        steps += [random.choice(_SHORT), ("add", 1)]
+        nonce = world.nonce()
+        calls += [client.call(number, steps, cut=0.7, nonce=nonce) for _ in range(random.choice([1, 1, 2]))]
+        if random.random() < 0.15:
+            calls.append(client.cancel(number))
+    if world.mode != "json":
+        # An endpoint that only answers with JSON refuses every GET.
+        calls.append(Stranger(world, client).intrude())
+    await asyncio.gather(*calls)
+    await _quiet(world, client)
+    [session] = world.store._sessions.values()
+    if session.readers:
+        world.ledger.violate("I8", f"{session.readers} readers are left, and no connection is open")
+
+
 async def _disturb(world: World) -> None:
     random = world.random
     await world.sleep(0.1, 1.0)
@@ -291,6 +322,8 @@ class Scenario(Struct, frozen=True):
     """Faults that happen in any few hundred seeds, or else nothing was tried."""
     has_home: bool = False
     """Sessions have homes, as behind a back in front of another server."""
+    is_alone: bool = False
+    """One process with a store in memory serves on simulated sockets."""
 
 
 _STORE: Final = ("lost reply", "lost wake-up", "cut")
@@ -311,6 +344,7 @@ SCENARIOS: Final = {
         has_home=True,
     ),
     "outage": Scenario(outage, Faults(lost_reply=0.05, lost_wakeup=0.1), (*_STORE, "crash", "partition")),
+    "alone": Scenario(alone, Faults(), ("cut",), is_alone=True),
 }
 
 
@@ -321,4 +355,6 @@ def play(name: str, seed: int) -> Run:
     async def script(world: World) -> None:
         await scenario.script(world)
 
-    return run_world(seed, script, scenario.faults, SETTINGS, has_home=scenario.has_home)
+    return run_world(
+        seed, script, scenario.faults, SETTINGS, has_home=scenario.has_home, is_alone=scenario.is_alone
+    )

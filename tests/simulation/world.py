@@ -4,14 +4,14 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any, Final, cast
 from unittest.mock import patch
 
 import msgspec
 from typing_extensions import override
 
 from holdfast.auth import Principal
-from holdfast.config import HttpSettings, Limits, Settings, Times
+from holdfast.config import HttpSettings, Limits, ResponseMode, Settings, Times
 from holdfast.core.lifecycle import Input
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Client, Exchange
@@ -23,9 +23,10 @@ from holdfast.stores.base import Store
 from holdfast.testing import ScriptedBack, SeededRandom
 from holdfast.wire.jsonrpc import Request
 from tests.simulation.faults import Faults, FaultyStore
-from tests.simulation.ledger import Ledger, WatchedCluster
+from tests.simulation.ledger import Ledger, WatchedCluster, WatchedStore
 from tests.simulation.loop import Actor, SimLoop, simulate
-from tests.simulation.network import Network, Node
+from tests.simulation.network import Call, Network, Node
+from tests.simulation.sockets import TICK, SocketNode, TickNetwork
 
 ASKS: Final = 3
 GRACE: Final = 4.0
@@ -36,6 +37,7 @@ TIMES: Final = Times(
     lease_renewal=1.0, sweep=1.0, drain=DRAIN, retry=(0.05, 0.2),
 )  # fmt: skip
 SETTINGS: Final = Settings(limits=Limits(asks=ASKS, ask_seconds=20.0), times=TIMES, reruns=2)
+MODES: Final[tuple[ResponseMode, ...]] = ("adaptive", "adaptive", "sse", "json")
 GOODBYE: Final = 2.0
 """How long a server that has drained waits for its last connections."""
 PATIENCE: Final = 300.0
@@ -103,6 +105,7 @@ class SimBack(ScriptedBack):
     async def _call(self, exchange: Exchange) -> object:
         ledger, params = self._ledger, exchange.request.params
         ledger.starts[exchange.key] += 1
+        ledger.started(params["nonce"])
         ledger.nonces[exchange.key] = params["nonce"]
         ledger.started_at[exchange.key].add(self._replica)
         ledger.note(f"the handler of {params['nonce']} starts as {exchange.key[:6]}")
@@ -140,6 +143,10 @@ class _Run:
     async def _wait(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
+    async def _turn(self, count: int) -> None:
+        for _ in range(count):
+            await asyncio.sleep(0)
+
     async def _add(self, by: int) -> None:
         self._ledger.adding[self._key] += by
         await self._exchange.store.add_state(self._key, "n", by, op=f"{self._exchange.key}.{self.asked}.{by}")
@@ -161,6 +168,7 @@ class _Run:
     STEPS: Final[dict[str, Callable[["_Run", Any], Awaitable[None]]]] = {
         "tell": _tell,
         "wait": _wait,
+        "turn": _turn,
         "add": _add,
         "ask": _ask,
     }
@@ -181,16 +189,23 @@ class Replica:
         self.name = name
         self.actor = Actor(name)
         self.back = SimBack(world.ledger, name, has_home=world.has_home)
-        self.store = FaultyStore(world.loop, self.actor, world.cluster.connect(name), world.faults)
+        cluster, store = world.cluster, cast("Store", world.store)
+        if cluster is not None:
+            self.faulty = FaultyStore(world.loop, self.actor, cluster.connect(name), world.faults)
+            store = self.faulty.store
         self.engine = Engine(
             self.back,
             world.settings,
-            store=self.store.store,
+            store=store,
             clock=SimClock(world.loop),
             random=SeededRandom(world.loop.random.getrandbits(32)),
         )
-        self.node = Node(
-            self.actor, HttpFront(self.engine, HttpSettings(allow_anonymous=True), verifier=_verify)
+        http = HttpSettings(allow_anonymous=True, response=world.mode)
+        front = HttpFront(self.engine, http, verifier=_verify)
+        self.node = (
+            SocketNode(self.actor, front, world.settings.limits)
+            if cluster is None
+            else Node(self.actor, front)
         )
         self.ready = False
 
@@ -222,7 +237,7 @@ class Replica:
         """Keep it from the store."""
         self.world.ledger.note(f"{self.name} loses the store for {seconds:.1f} s")
         self.world.ledger.disturbed.add(self.name)
-        self.store.cut_until = self.world.loop.time() + seconds
+        self.faulty.cut_until = self.world.loop.time() + seconds
 
     async def drain(self) -> None:
         """SIGTERM: out of the balancer, drain while listening, let the last answers out, leave."""
@@ -243,19 +258,38 @@ class Replica:
 class World:
     """Everything there is."""
 
-    def __init__(self, loop: SimLoop, faults: Faults, settings: Settings, *, has_home: bool) -> None:
+    def __init__(
+        self,
+        loop: SimLoop,
+        faults: Faults,
+        settings: Settings,
+        *,
+        has_home: bool = False,
+        is_alone: bool = False,
+    ) -> None:
+        """`is_alone`: one process with a store in memory serves on simulated sockets."""
         self.has_home = has_home
         self.loop = loop
         self.random = loop.random
         self.faults = faults
         self.settings = settings
         self.ledger = Ledger(loop.time)
-        self.cluster = WatchedCluster(settings.limits, SimClock(loop), self.ledger)
-        self.network = Network(loop)
+        self.mode: ResponseMode = "adaptive"
+        self.is_alone = is_alone
+        made = WatchedStore if is_alone else WatchedCluster
+        self.store: WatchedStore = made(settings.limits, SimClock(loop), self.ledger)
+        self.network = TickNetwork(loop) if is_alone else Network(loop)
+        if is_alone:
+            self.mode = loop.random.choice(MODES)
         self.replicas: list[Replica] = []
         self.started = 0
         self.clients: list[Any] = []
         self._nonces = 0
+
+    @property
+    def cluster(self) -> WatchedCluster | None:
+        """The store, if replicas share it."""
+        return self.store if isinstance(self.store, WatchedCluster) else None
 
     @property
     def fired(self) -> Counter[str]:
@@ -276,6 +310,20 @@ class World:
     def nonce(self) -> str:
         self._nonces += 1
         return f"n{self._nonces}"
+
+    def cut_later(self, wire: Call) -> None:
+        """Break a connection after a moment. In one process the moments are ticks, so that it meets the end of the call."""
+        seconds = (
+            TICK * self.random.choice([0, 0, 1, 2, 3, 7]) if self.is_alone else self.random.random() * 0.8
+        )
+        self.loop.call_later(seconds, wire.cut)
+
+    async def pause(self) -> None:
+        """Wait before a request is sent again."""
+        if self.is_alone:
+            await asyncio.sleep(TICK * self.random.choice([0, 0, 0, 1]))
+        else:
+            await self.sleep(0.05, 0.3)
 
     async def sleep(self, low: float, high: float) -> None:
         await asyncio.sleep(self.random.uniform(low, high))
@@ -304,18 +352,20 @@ def run(
     replicas: int = 3,
     *,
     has_home: bool = False,
+    is_alone: bool = False,
 ) -> Run:
     """Run a scenario with a seed."""
 
     async def life(loop: SimLoop) -> Run:
-        world = World(loop, msgspec.structs.replace(faults, fired=Counter()), settings, has_home=has_home)
+        own = msgspec.structs.replace(faults, fired=Counter())
+        world = World(loop, own, settings, has_home=has_home, is_alone=is_alone)
         try:
             async with asyncio.timeout(PATIENCE):
-                await asyncio.gather(*(world.add_replica() for _ in range(replicas)))
+                await asyncio.gather(*(world.add_replica() for _ in range(1 if is_alone else replicas)))
                 await script(world)
         except TimeoutError:
             world.ledger.violate("I1", "a client still waits for an answer")
-        world.cluster.counters()
+        world.store.counters()
         return Run(seed, world.ledger, world.fired, loop.steps, loop.time())
 
     with patch("holdfast.engine.replica.LeaseKeeper", SimKeeper):

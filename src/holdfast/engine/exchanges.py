@@ -43,7 +43,7 @@ from typing import Final, Protocol
 from msgspec import Struct
 
 from holdfast.core.admission import Admission
-from holdfast.core.exchange import Action, Actions, Input, State, step
+from holdfast.core.exchange import Action, Actions, Input, Reading, State, step
 from holdfast.engine.caller import Caller
 from holdfast.engine.exchange import SessionExchange, Waiting
 from holdfast.engine.forwarded import ForwardedRequest, encode_forwarded
@@ -72,6 +72,8 @@ from holdfast.wire.jsonrpc import Request, RequestId
 
 _STORE_SECONDS: Final = 0.5
 """How often an end that could not be stored is tried again."""
+_ANSWER_SECONDS: Final = 0.1
+"""How long a repeat waits for the answer of the first request to be written. Mostly it takes one turn of the loop."""
 # What a plain call uses has names here: a member of an enumeration is looked up slowly in Python 3.11.
 _END: Final = Action.END
 _FREE_SLOT: Final = Action.FREE_SLOT
@@ -161,6 +163,8 @@ class Exchanges:
                 stream, digest = runtime.access.named(stream, digest, request, caller, key)
         payload = await self._payload(key, stream, caller, request, streams=streams) if self._keeps else b""
         claim = Claim(request.id, stream, digest, control, payload)
+        if (local := runtime.sessions.get(key)) is not None and request.id in local.answering:
+            await _wait_for_answer(local, claim)
         self.claiming += 1
         try:
             claimed = await runtime.store.claim(key, caller.key, claim)
@@ -195,7 +199,8 @@ class Exchanges:
     ) -> SessionExchange | Duplicate | Refusal | None:
         """Claim an exchange and start it without waiting; None, with nothing done: use `submit`.
 
-        None if the store has to be awaited, if scopes are to be judged, or if the call has to wait for its slot. A claim that
+        None if the store has to be awaited, if scopes are to be judged, or if the call has to wait: for its slot, or for the
+        answer of a call with the same id, which is not written yet. A claim that
         is refused is answered with `refused`. It must not be made again: the call that has the id may end meanwhile, and
         then the same request would run a second time.
         """
@@ -207,6 +212,7 @@ class Exchanges:
             or session is None
             or session.channel is not None
             or session.gate.is_full
+            or (session.answering and request.id in session.answering)
         ):
             return None
         claim = Claim(request.id, runtime.random.token(12), digest, request.method in CONTROL)
@@ -513,3 +519,24 @@ class Exchanges:
         following = exchange.session.gate.leave()
         if following is not None:
             self._start(following)
+
+
+async def _wait_for_answer(session: Session, claim: Claim) -> None:
+    """Wait until the same request, which has ended, is answered: its answer is about to be written, or kept for this repeat.
+
+    Raises:
+        DuplicateId: its client takes nothing of the answer, and its connection is there.
+    """
+    now = asyncio.get_running_loop().time
+    deadline = now() + _ANSWER_SECONDS
+    while (
+        (earlier := session.answering.get(claim.id)) is not None
+        and earlier.has_ended
+        and earlier.claim.digest == claim.digest
+        and not session.record.isolate
+    ):
+        # Once the first connection is known to be gone, the answer is being kept: this is a repeat, however long it takes.
+        left = None if earlier.writer.reading is Reading.GONE else deadline - now()
+        if left is not None and left <= 0:
+            raise DuplicateId
+        await earlier.writer.wake.next(left)

@@ -36,11 +36,12 @@ request again, and must get the same answer from one execution. `keep_answer` re
 exchange, which keeps an answer once. If the reader was gone before the exchange ended, the writer stores the end with
 `keep=True`.
 
-Why no repeat comes between the end and its keeping. An end that is stored frees its id, and the POST writes the answer in
-a later turn of the loop. If the connection breaks in between, `lost` keeps the answer in the step that reports the break:
-a request that this process receives afterwards finds the id in use. The commands of one process reach a store in the order in
-which they were given, so this holds for stores that are awaited too. A repeat at another replica may still be claimed first,
-within the round trip of `keep`.
+Why no repeat runs between the end of a call and its answer. An end that is stored frees its id, and the POST writes the
+answer in a later turn of the loop. A repeat that is claimed in between would run the call again, and the connection of the
+first one may break before the write. So a call whose POST waits is in `Session.answering` until its answer is written or kept
+(`hold`, `let_go`), and a request with the same id and the same bytes that this process receives meanwhile waits for that. A
+plain call is written right after its handler has returned: no request comes in between. At another replica a repeat may still
+be claimed first, if the break falls into the round trip in which the end is stored.
 """
 
 import asyncio
@@ -300,35 +301,32 @@ class Readers:
         elif writer.reading is Reading.WAITING or writer.reading is Reading.RELEASING:
             await self.broke_before_stream(exchange)
 
+    def hold(self, exchange: SessionExchange) -> None:
+        """Let a request with the same id wait while the POST of this exchange waits for its answer."""
+        exchange.session.answering[exchange.claim.id] = exchange
+
+    def let_go(self, exchange: SessionExchange) -> None:
+        """Take note that the answer is written, or kept for a repeat, or that it will be kept when the exchange ends."""
+        session, request_id = exchange.session, exchange.claim.id
+        if session.answering.get(request_id) is exchange:
+            del session.answering[request_id]
+            exchange.writer.changed()
+            self._runtime.release(session)
+
     def lost(self, exchange: SessionExchange, reader: Reader | None = None) -> None:
         """Take note that the connection of a POST has gone before it had the whole answer; `reader`: its reader, if it has one.
 
-        The repeat of the request may be claimed before the task of the POST runs again. So an answer that was stored already
-        is kept in this step. A store that has to be awaited gets the command before any command of the repeat.
+        An end that is stored from now on is kept. For one that was stored already `keep_answer` follows.
         """
-        writer = exchange.writer
-        writer.read(ReaderInput.LEAVE, reader)
-        if writer.terminal is None:
-            return
-        terminal = writer.terminal if writer.position is None else None
-        at_once = self._runtime.at_once
-        if at_once is None:
-            self._runtime.spawn(self.keep_answer(exchange, terminal))
-        elif self._is_to_be_kept(exchange):
-            claim, tag = exchange.claim, self._runtime.random.tag()
-            at_once.keep_now(exchange.session.record.key, claim.stream, claim, terminal, tag=tag)
-
-    def _is_to_be_kept(self, exchange: SessionExchange) -> bool:
-        """Report to the table that the answer was not received; True if it has to be kept now."""
-        if exchange.session.record.isolate:
-            return False
-        exchange.state, actions = step(exchange.state, Input.UNREAD)
-        return Action.KEEP in actions
+        exchange.writer.read(ReaderInput.LEAVE, reader)
 
     async def keep_answer(self, exchange: SessionExchange, terminal: bytes | None) -> None:
         """After a failed write: keep the answer for a repeat of the request; None: the one that is in its stream."""
+        if exchange.session.record.isolate:
+            return
         is_forgotten = exchange.state in _SETTLED
-        if self._is_to_be_kept(exchange):
+        exchange.state, actions = step(exchange.state, Input.UNREAD)
+        if Action.KEEP in actions:
             # An end that is still on its way to the store is stored with the wish to keep it.
             exchange.writer.read(ReaderInput.LEAVE)
             key, claim, tag = exchange.session.record.key, exchange.claim, self._runtime.random.tag()

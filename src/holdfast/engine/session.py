@@ -17,6 +17,7 @@ from holdfast.engine.wake import Wake
 from holdfast.protocol.quirks import quirks_of, shown_name
 from holdfast.protocol.versions import REVISIONS, Revision
 from holdfast.stores.base import SessionRecord
+from holdfast.wire.jsonrpc import RequestId
 
 if TYPE_CHECKING:
     from holdfast.engine.exchange import SessionExchange
@@ -39,6 +40,7 @@ class Session:
     __slots__ = (
         "_calling",
         "_listeners",
+        "answering",
         "asking",
         "channel",
         "exchanges",
@@ -63,6 +65,8 @@ class Session:
         self.revision: Revision = _revision(record.version, lasting=self.lasting, primes=primes)
         self.channel: Channel | None = channel
         self.exchanges: dict[str, SessionExchange] = {}
+        self.answering: dict[RequestId, SessionExchange] = {}
+        """By id: the calls whose POST waits for the answer, until the answer is written or kept for a repeat."""
         self.gate: Gate[SessionExchange] = Gate(limits.running, limits.queued)
         self.asking: Gate[asyncio.Future[None]] = Gate(limits.asks, limits.asks_queued)
         self.pending: dict[str, asyncio.Future[None]] = {}
@@ -95,7 +99,13 @@ class Session:
     def is_quiet(self) -> bool:
         """True if this process needs nothing of the session any more."""
         busy = (
-            self.channel or self.exchanges or self.readers or self.pending or self.notified or self._calling
+            self.channel
+            or self.exchanges
+            or self.answering
+            or self.readers
+            or self.pending
+            or self.notified
+            or self._calling
         )
         # A handler that was cancelled and still cleans up holds its slot.
         return not (busy or self.gate.inside)

@@ -72,9 +72,12 @@ class BatchedRequests:
         finally:
             for reader in self._readers.values():
                 await self._engine.readers.detach(reader)
-            if not delivered:
-                for exchange in self._exchanges:
+            try:
+                for exchange in self._exchanges if not delivered else ():
                     await self._lost(exchange)
+            finally:
+                for exchange in self._exchanges:
+                    self._engine.readers.let_go(exchange)
 
     async def _submit(self, key: str, caller: Caller, request: Request) -> None:
         if request.method == "initialize":
@@ -83,6 +86,7 @@ class BatchedRequests:
         submitted = await self._engine.exchanges.submit(key, caller, request, digest, streams=self._streams)
         if isinstance(submitted, SessionExchange):
             self._exchanges.append(submitted)
+            self._engine.readers.hold(submitted)
             if self._connection.gone:
                 self._left()
         else:

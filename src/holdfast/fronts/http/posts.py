@@ -28,10 +28,10 @@ the POST waits, and a call whose session was closed ends with an error in a 200,
 """
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Coroutine
 from contextlib import suppress
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from typing_extensions import override
 
@@ -316,7 +316,12 @@ class PostedCall(StartedCall):
         self._posts.engine.readers.lost(self._exchange)
 
     @override
-    async def wait(self) -> Answer | None:
+    def wait(self) -> Coroutine[Any, Any, Answer | None]:
+        # At once: the handler may end before the coroutine begins.
+        self._posts.engine.readers.hold(self._exchange)
+        return self._wait()
+
+    async def _wait(self) -> Answer | None:
         posts, exchange, connection = self._posts, self._exchange, self.connection
         writer = exchange.writer
         try:
@@ -332,4 +337,6 @@ class PostedCall(StartedCall):
             # Some servers cancel the request of a client that has gone; others set a time limit.
             await posts.engine.readers.left(exchange)
             raise
+        finally:
+            posts.engine.readers.let_go(exchange)
         return None

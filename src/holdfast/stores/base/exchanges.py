@@ -61,11 +61,10 @@ class Duplicate(Struct, frozen=True):
 
 
 class AtOnce(Protocol):
-    """`claim`, `settle` and `keep` of a store that never waits, as plain functions. Optional: a store offers it as `at_once`.
+    """`claim` and `settle` of a store that never waits, as plain functions. Optional: a store offers it as `at_once`.
 
-    The engine uses the first two for calls that start at once and end without a stream, and `keep_now` when a connection is
-    lost: the repeat of its request may be claimed before the next turn of the loop. Each function has the effect, the result
-    and the errors of its coroutine, and the coroutine calls it, so that a store has one rule for both.
+    The engine uses it for calls that start at once and end without a stream. Each function has the effect, the result and
+    the errors of its coroutine, and the coroutine calls it, so that a store has one rule for both.
     """
 
     def claim_now(self, key: str, principal: str, claim: Claim) -> Claimed | Duplicate | Refusal:
@@ -76,10 +75,6 @@ class AtOnce(Protocol):
         self, key: str, stream: str, fence: int, terminal: bytes | None, *, tag: int = 0, keep: bool = False
     ) -> None:
         """Do what `settle` does."""
-        ...
-
-    def keep_now(self, key: str, stream: str, claim: Claim, terminal: bytes | None, *, tag: int) -> None:
-        """Do what `keep` does."""
         ...
 
 

@@ -170,13 +170,9 @@ class MemoryStore(
 
     @property
     def at_once(self) -> AtOnce | None:
-        """This store, because no call of it waits; None if a subclass or a test has replaced one of the three calls."""
-        calls = (
-            (self.claim, MemoryStore.claim),
-            (self.settle, MemoryStore.settle),
-            (self.keep, MemoryStore.keep),
-        )
-        return self if all(getattr(own, "__func__", None) is usual for own, usual in calls) else None
+        """This store, because no call of it waits; None if a subclass or a test has replaced one of the two calls."""
+        replaced = (self.claim, MemoryStore.claim), (self.settle, MemoryStore.settle)
+        return self if all(getattr(own, "__func__", None) is usual for own, usual in replaced) else None
 
     async def claim(self, key: str, principal: str, claim: Claim) -> Claimed | Duplicate | Refusal:
         """Register the exchange if its id is free and there is room."""
@@ -265,10 +261,6 @@ class MemoryStore(
             self._schedule(session)
 
     async def keep(self, key: str, stream: str, claim: Claim, terminal: bytes | None, *, tag: int) -> None:
-        """Keep a settled exchange's answer for a repeat, unless its id is in use again or a reader has received it."""
-        self.keep_now(key, stream, claim, terminal, tag=tag)
-
-    def keep_now(self, key: str, stream: str, claim: Claim, terminal: bytes | None, *, tag: int) -> None:
         """Keep a settled exchange's answer for a repeat, unless its id is in use again or a reader has received it."""
         session = self._sessions.get(key)
         if session is None or claim.id in session.ids:

@@ -273,7 +273,6 @@ class HttpProtocol(asyncio.Protocol):
         self._started = None
         try:
             if not call.is_answered():
-                call.connection.watch(call.left)
                 self._run(channel, call.connection.conclude(call.wait()))
         except Exception as error:  # noqa: BLE001 - as in `_begin`
             self._failed(channel, error)

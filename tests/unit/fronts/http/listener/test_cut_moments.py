@@ -6,11 +6,11 @@ the answer, and must not run the call again. Each test tries all turns until the
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import pytest
 
-from holdfast.config import ResponseMode
+from holdfast.config import ResponseMode, Settings
 from holdfast.core.lifecycle import State
 from holdfast.engine.exchange import Exchange
 from holdfast.fronts.http.listener.protocol import HttpProtocol
@@ -111,9 +111,15 @@ class Attempt:
         if self._has_answer():
             await line.engine.aclose()
             return False
-        self._break()
-        await _turns(pause)
-        self._repeat(line, sent)
+        if pause < 0:
+            # The repeat arrives in the same turn, before the news of the break.
+            broken = self._lines[-1]
+            self._repeat(line, sent)
+            self._break(broken)
+        else:
+            self._break()
+            await _turns(pause)
+            self._repeat(line, sent)
         await asyncio.sleep(1)
         assert len(self.back.handled) == len(calls), (turns, pause)
         assert self._lines[-1][1].statuses == [200], (turns, pause, self._lines[-1][1].written)
@@ -127,8 +133,8 @@ class Attempt:
     def _has_answer(self) -> bool:
         return b'"result":{' in self._lines[-1][1].written
 
-    def _break(self) -> None:
-        protocol, paper = self._lines[-1]
+    def _break(self, broken: tuple[HttpProtocol, Paper] | None = None) -> None:
+        protocol, paper = broken or self._lines[-1]
         paper.close()
         protocol.connection_lost(None)
 
@@ -149,11 +155,11 @@ def _check_nothing_is_left(store: Any, moment: object) -> None:
 
 
 def _try_all(how: str, mode: ResponseMode, store: str, version: str = LATEST, **more: int) -> None:
-    """Try every turn until the answer is written before the break, each with a repeat in the same turn and in the next one."""
+    """Try every turn until the answer is written before the break, each with a repeat just before it, just after it and a turn later."""
 
     @virtual_test
     async def run() -> None:
-        for pause in range(2):
+        for pause in (-1, 0, 1):
             turns = 0
             while await Attempt(how, mode, store, version).run(turns, pause, **more):
                 turns += 1
@@ -230,3 +236,77 @@ async def test_a_post_whose_end_is_not_stored_gives_its_place_back_when_its_answ
     assert b'"result":{' in paper.written
     _check_nothing_is_left(store, "after the repeat")
     await line.engine.aclose()
+
+
+async def _slow_to_keep() -> tuple[Line, ScriptedBack]:
+    """Return a server where a call has ended and its answer could not be written. Its store takes a second to keep it."""
+    store, end = ScriptedStore(), asyncio.Event()
+
+    async def plain(_exchange: Exchange) -> object:
+        await end.wait()
+        return {"content": []}
+
+    back = ScriptedBack({"tools/call": plain})
+    line = await Line(back, store=store).open(modern=False)
+    store.delay("keep", "detach", before=1.0)
+    line.protocol.data_received(line.call(1, modern=False))
+    await settled()
+    line.paper.close()
+    end.set()
+    await asyncio.sleep(0.01)
+    assert (len(back.handled), len(line.engine.runtime.sessions)) == (1, 1)
+    [session] = line.engine.runtime.sessions.values()
+    assert list(session.answering) == [1]
+    return line, back
+
+
+@virtual_test
+async def test_a_repeat_waits_for_the_store_as_long_as_it_takes_to_keep_the_answer() -> None:
+    line, back = await _slow_to_keep()
+    other, paper = connected_beside(line)
+    other.data_received(line.call(1, modern=False))
+    await asyncio.sleep(5)
+    assert (paper.statuses, len(back.handled)) == ([200], 1)
+    await line.engine.aclose()
+
+
+@virtual_test
+async def test_another_request_does_not_wait_for_the_answer_to_an_earlier_one_with_its_id() -> None:
+    line, back = await _slow_to_keep()
+    other, _ = connected_beside(line)
+    other.data_received(post(request(1, "tools/call", {"name": "another"}), line.headers))
+    await asyncio.sleep(0.05)
+    assert len(back.handled) == 2
+    await line.engine.aclose()
+
+
+@pytest.mark.parametrize(("duplicates", "status"), [("reject", 400), ("isolate", 200)])
+def test_a_duplicate_of_a_call_whose_client_takes_nothing_is_no_repeat(
+    duplicates: Literal["reject", "isolate"], status: int
+) -> None:
+    @virtual_test
+    async def run() -> None:
+        end = asyncio.Event()
+
+        async def plain(_exchange: Exchange) -> object:
+            await end.wait()
+            return {}
+
+        back = ScriptedBack({"tools/call": plain})
+        line = await Line(back, settings=Settings(duplicates=duplicates)).open(modern=False)
+        other, paper = connected_beside(line)
+        line.protocol.data_received(line.call(1, modern=False))
+        await settled()
+        line.protocol.pause_writing()
+        end.set()
+        await settled()
+        other.data_received(line.call(1, modern=False))
+        await asyncio.sleep(1)
+        assert (paper.statuses, line.paper.statuses) == ([status], [])
+        line.protocol.resume_writing()
+        await settled()
+        assert line.paper.statuses == [200]
+        assert len(back.handled) == (1 if duplicates == "reject" else 2)
+        await line.engine.aclose()
+
+    run()
