@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[1]
-FENCE: Final = re.compile(r"^```python[^\n`]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FENCE: Final = re.compile(
+    r"^```python(?! no-run: it needs fastmcp)[^\n`]*\n(.*?)^```$", re.MULTILINE | re.DOTALL
+)
+"""A Python block; not one for a package that is not installed here."""
 
 
 def awaits(code: str) -> bool:

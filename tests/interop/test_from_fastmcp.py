@@ -85,7 +85,7 @@ def test_an_option_that_is_the_same_exists_here(heading: str, names: Collection[
 
 def blocks() -> tuple[str, str]:
     """Return the source of the server before and after."""
-    before, after = re.findall(r"```(?:py|python)\n(.*?)```", PAGE, re.DOTALL)
+    before, after = re.findall(r"```python[^\n]*\n(.*?)```", PAGE, re.DOTALL)
     return before, after
 
 
