@@ -86,7 +86,13 @@ class StoreFigures:
         """By part of the contract; empty for a store in memory."""
         self.errors: Counter[tuple[str, str]] = Counter()
         """By part and kind of the error."""
-        self.streams = self.events = self.bytes = self.resumes = self.gaps = self.asks = self.answers = 0
+        self.streams: int = 0
+        self.events: int = 0
+        self.bytes: int = 0
+        self.resumes: int = 0
+        self.gaps: int = 0
+        self.asks: int = 0
+        self.answers: int = 0
 
     def __repr__(self) -> str:
         return f"<StoreFigures {self.streams} streams, {self.events} events, {self.errors.total()} errors>"
