@@ -10,9 +10,9 @@ from holdfast.cli.listening import listeners, tls_of
 from holdfast.cli.prepared import Prepared
 from holdfast.cli.tracing import begin_tracing
 from holdfast.errors import ConfigError
-from holdfast.fronts.beside import Beside
 from holdfast.fronts.http.serve import run_on
 from holdfast.ops.log_lines import LogFormat, log_to_stderr
+from holdfast.transports.loops import Beside
 
 if TYPE_CHECKING:
     from holdfast.server.running.operations import Operations

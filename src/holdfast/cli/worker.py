@@ -26,10 +26,9 @@ from holdfast.cli.serve import begin_logging
 from holdfast.cli.stores import PrivateStoreUser
 from holdfast.cli.tracing import begin_tracing
 from holdfast.errors import ConfigError
-from holdfast.fronts.beside import Beside
 from holdfast.fronts.http.listener.sockets import host_of
 from holdfast.fronts.http.serve import check_exposure, serve
-from holdfast.transports.loops import run
+from holdfast.transports.loops import Beside, run
 
 if TYPE_CHECKING:
     from holdfast.server.running.operations import Operations

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from holdfast.core.lifecycle import Input
 from holdfast.engine.engine import Engine
 from holdfast.errors import WireError
-from holdfast.fronts.beside import Beside
 from holdfast.fronts.countdown import count_down
 from holdfast.fronts.duplex import Duplex
-from holdfast.transports.loops import run
+from holdfast.transports.loops import Beside, run
 from holdfast.transports.pipes import PipeReader, PipeWriter
 from holdfast.transports.stdio import claimed_stdio
 from holdfast.wire.lines import LineBuffer

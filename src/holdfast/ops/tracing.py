@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
 from inspect import iscoroutinefunction
-from typing import Any, Final, cast
+from typing import Any, ClassVar, Final, cast
 
 from opentelemetry import trace
 from opentelemetry.context import Context
@@ -468,10 +468,10 @@ class _TracedSessions(Sessions):
 class TracedEngine(Engine):
     """An engine that makes spans. Its arguments are those of `Engine`."""
 
-    exchanges_type = _TracedExchanges
-    sessions_type = _TracedSessions
-    sessionless_type = _TracedSessionlessCalls
-    readers_type = _TracedReaders
+    exchanges_type: ClassVar[type[Exchanges]] = _TracedExchanges
+    sessions_type: ClassVar[type[Sessions]] = _TracedSessions
+    sessionless_type: ClassVar[type[SessionlessCalls]] = _TracedSessionlessCalls
+    readers_type: ClassVar[type[Readers]] = _TracedReaders
 
     def __init__(
         self, back: Back, settings: Settings = Settings(), *, store: Store | None = None, **ports: Any

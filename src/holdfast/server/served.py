@@ -166,7 +166,8 @@ class Served(ABC):
             ConfigError: the address cannot be bound, other machines could call without a verifier, the admin surface has
                 no token, or HTTP options were given for stdio.
         """
-        from holdfast.server.running.launch import administered, run_http, run_stdio  # noqa: PLC0415 - only a server that runs needs it
+        from holdfast.server.running.administered import administered  # noqa: PLC0415 - only a server that runs needs it
+        from holdfast.server.running.launch import run_http, run_stdio  # noqa: PLC0415 - only a server that runs needs it
 
         if transport == "stdio" and (http or (host, port, path) != ("127.0.0.1", 8000, "/mcp")):
             raise ConfigError('these options are for HTTP, and run() serves stdio: write run("http", ...)')

@@ -11,7 +11,6 @@ from holdfast.errors import ConfigError
 from holdfast.fronts.http.mount import Mount
 from holdfast.fronts.http.router import Router
 from holdfast.fronts.http.serve import run_http
-from holdfast.server.running.administered import administered
 from holdfast.server.served import Served
 
 
@@ -58,6 +57,8 @@ class Servers:
             ConfigError: the address cannot be bound, two servers answer one path, other machines could call a server that
                 has no verifier, or the admin surface has no token.
         """
+        from holdfast.server.running.administered import administered  # noqa: PLC0415 - only a server that runs needs it
+
         with administered(self._servers.values(), admin) as beside:
             front = self.front(HttpSettings(**http))
             run_http(front, host, port, ready=self._say_where, beside=beside)

@@ -2,9 +2,13 @@
 
 import asyncio
 from collections.abc import Coroutine
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from holdfast.transports.threads import DaemonThreads
+
+Beside = AbstractAsyncContextManager[None]
+"""Runs in the loop of a front until its drain has ended: the admin surface, or the answers of a worker to its parent's questions."""
 
 
 def new_loop() -> asyncio.AbstractEventLoop:

@@ -8,11 +8,10 @@ from collections.abc import Callable
 
 from holdfast.config import LOOPBACK_HOSTS
 from holdfast.errors import ConfigError
-from holdfast.fronts.beside import Beside
 from holdfast.fronts.http.front import HttpFront
 from holdfast.fronts.http.listener.sockets import bind, host_of, url_of
 from holdfast.fronts.http.router import Router
-from holdfast.transports.loops import run
+from holdfast.transports.loops import Beside, run
 
 Ready = Callable[[str], None]
 """Called with the URL of the endpoint, or of the root if there are several, when connections are accepted."""

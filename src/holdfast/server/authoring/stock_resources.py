@@ -21,7 +21,7 @@ class Text:
     """A text that does not change."""
 
     def __init__(self, text: str, *, name: str = "text", mime_type: str = "text/plain") -> None:
-        self.__name__ = name
+        self.__name__: str = name
         self.__doc__ = ""
         self.mime_type = mime_type
         self._text = text
@@ -44,9 +44,9 @@ class File:
         self._path = Path(path)
         if not self._path.is_file():
             raise ConfigError(f"{self._path}: there is no such file")
-        self.__name__ = self._path.name
+        self.__name__: str = self._path.name
         self.__doc__ = ""
-        self.mime_type = mime_type or FileContents(b"", name=self._path.name).mime_type
+        self.mime_type: str = mime_type or FileContents(b"", name=self._path.name).mime_type
         self._most = max_bytes
 
     def __call__(self) -> FileContents:
@@ -71,7 +71,7 @@ class Directory:
         self._root = Path(path).resolve()
         if not self._root.is_dir():
             raise ConfigError(f"{path}: there is no such directory")
-        self.__name__ = self._root.name
+        self.__name__: str = self._root.name
         self.__doc__ = ""
         self._pattern = pattern
         self._most = max_bytes

@@ -5,8 +5,8 @@ import sys
 from collections.abc import Iterable, Iterator
 
 from holdfast.config import AdminSettings
-from holdfast.fronts.beside import Beside
 from holdfast.ops.operated import Operable
+from holdfast.transports.loops import Beside
 
 
 @contextlib.contextmanager

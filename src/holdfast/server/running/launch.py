@@ -11,7 +11,6 @@ from holdfast.fronts.http.mount import Mount
 from holdfast.fronts.http.serve import run_http
 from holdfast.fronts.stdio import run_stdio
 from holdfast.ops.log import LogObserver
-from holdfast.server.running.administered import administered
 from holdfast.server.running.route_applications import applications
 from holdfast.server.running.store_choice import check_parts, store_for
 
@@ -21,7 +20,6 @@ __all__ = [
     "LogObserver",
     "Mount",
     "NativeBack",
-    "administered",
     "applications",
     "check_parts",
     "run_http",
