@@ -16,7 +16,7 @@ SIDE_BY_SIDE := tools/side_by_side.sh '$(MAKE) -s lint types' '$(MAKE) -s simula
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help serve test check lint types simulation simulation-full others unit test-pythons format docs bench bench-quick conformance chaos fuzz campaigns wheel wheel-test clean venv runtime system node peers
+.PHONY: help serve test check lint types simulation simulation-full others unit test-pythons format docs bench bench-quick bench-pythons conformance chaos fuzz campaigns wheel wheel-test clean venv runtime system node peers
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,6 +55,9 @@ unit: venv  ## Run the fast tests only
 
 test-pythons:  ## Run the unit, property, contract and client tests with newer Pythons (PYTHONS="3.12 3.13")
 	tools/test_pythons.sh $(PYTHONS)
+
+bench-pythons:  ## Measure the main workloads with newer Pythons, without peers (PYTHONS="3.12 3.13")
+	tools/test_pythons.sh --bench $(PYTHONS)
 
 format: venv  ## Format, and fix what lint can fix
 	$(BIN)/ruff format $(PATHS)

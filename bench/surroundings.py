@@ -1,5 +1,6 @@
 """What contestants need beside themselves: a Redis, files, a server behind. Each is started when it is first asked for."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -22,6 +23,8 @@ class Around:
         self._files = 0
 
     def __enter__(self) -> Self:
+        # A server that may not keep its compiled modules compiles them at each start, which no installed server does.
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         return self
 
     def __exit__(self, *_exception: object) -> None:

@@ -1,8 +1,14 @@
 #!/usr/bin/env bash
 # Run the unit, property, contract and client tests with other versions of Python, each in its own environment.
-# Usage: test_pythons.sh [3.12 3.13 ...]; without versions, every newer one that is installed, and at least one.
+# Usage: test_pythons.sh [--bench] [3.12 3.13 ...]; without versions, every newer one that is installed, and at least one.
+# --bench measures the main workloads instead, and leaves the documents unchanged.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+run=tests
+if [ "${1:-}" = --bench ]; then
+  run=bench
+  shift
+fi
 tests=(tests/unit tests/properties tests/contracts tests/client)
 
 found() { # print the interpreter of a version: from the path, or from pyenv
@@ -28,7 +34,11 @@ for version in "${@:-3.12 3.13 3.14}"; do
     [ -x "$room/bin/python" ] || "$python" -m venv "$room"
     "$room/bin/python" -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
     echo "== $("$room/bin/python" --version)"
-    "$room/bin/python" -m pytest -q -n 2 --dist loadfile -p no:cacheprovider "${tests[@]}"
+    if [ $run = bench ]; then
+      "$room/bin/python" -m bench --quick --out "build/bench/$one"
+    else
+      "$room/bin/python" -m pytest -q -n 2 --dist loadfile -p no:cacheprovider "${tests[@]}"
+    fi
     tried=$((tried + 1))
   done
 done
