@@ -64,6 +64,8 @@ class Fleet:
     """The source of the surface. A test changes its members."""
 
     def __init__(self) -> None:
+        self.replica = "r1"
+        self.servers = [ServerView("shop", "1.4.0", "redis")]
         self.sessions: list[SessionView] = []
         self.calls: list[CallView] = []
         self.replicas = [ReplicaView("r1", "live", 0, 0, 0.002, 11.0)]
@@ -101,8 +103,8 @@ class Fleet:
             parked=sum(one.state == "parked" for one in self.calls),
         )
         return FleetState(
-            replica="r1",
-            servers=[ServerView("shop", "1.4.0", "redis")],
+            replica=self.replica,
+            servers=self.servers,
             figures=figures,
             calls=self.calls,
             sessions=self.sessions[first:last],
