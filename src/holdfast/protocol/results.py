@@ -163,5 +163,9 @@ _decode_flag: Final = Decoder(_Flagged).decode
 
 
 def is_tool_error(result: bytes) -> bool:
-    """True if an encoded result says `isError`. Only a result that may say so is decoded."""
-    return (b'"isError":true' in result or b'"isError": true' in result) and _decode_flag(result).is_error
+    """True if an encoded result says `isError`. Only a result that may say so is decoded.
+
+    `find` and not `in`, which for bytes first makes and drops an exception: ten times the time.
+    """
+    find = result.find
+    return (find(b'"isError":true') >= 0 or find(b'"isError": true') >= 0) and _decode_flag(result).is_error
