@@ -114,6 +114,22 @@ def in_mode(mode: Mode) -> dict[str, Entry]:
     return entries
 
 
+def with_telemetry(*, modern: bool) -> dict[str, Entry]:
+    """Return our server without telemetry, with a log line for each call, and with metrics and the admin surface as well."""
+    logs = ("--log-level", "info")
+    admin = (*logs, "--admin", "127.0.0.1:0")
+    token = {"HOLDFAST_ADMIN_TOKEN": "a-token-for-measurements-only"}
+
+    def entry(name: str, *options: str) -> Entry:
+        return lambda s: holdfast(name, *options, python=s.python)._replace(modern=modern, env=token)
+
+    return {
+        "telemetry off": entry("telemetry off"),
+        "logs": entry("logs", *logs),
+        "logs and metrics": entry("logs and metrics", *admin),
+    }
+
+
 def with_stores(*options: str) -> dict[str, Entry]:
     """Return Holdfast with each of its stores."""
     return {

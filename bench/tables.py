@@ -15,6 +15,9 @@ _LABELS: Final = {
     "memory": "Holdfast, memory",
     "sqlite": "Holdfast, SQLite (WAL)",
     "redis": "Holdfast, Redis, nothing written to disk",
+    "telemetry off": "Holdfast, telemetry off",
+    "logs": "Holdfast, a log line for each call",
+    "logs and metrics": "Holdfast, log lines and metrics",
     "direct": "no proxy: the direct call",
     "remote": "`Remote`, client in a session",
     "remote 2026": "`Remote`, client of 2026-07-28",
@@ -209,8 +212,21 @@ def _echo_goals() -> list[Goal]:
     return goals
 
 
+def _telemetry_goals() -> list[Goal]:
+    return [
+        Goal(
+            f"echo, {mode}, with metrics and call logs, of the speed without them by CPU",
+            name,
+            0.9,
+            lambda points: cpu_ratio(_place(points, 32), "logs and metrics", "telemetry off"),
+        )
+        for mode, name in (("a session", "telemetry"), ("2026-07-28", "telemetry-2026"))
+    ]
+
+
 GOALS: Final = (
     *_echo_goals(),
+    *_telemetry_goals(),
     Goal("echo, a session, 32 connections: p99 divided by the median", "echo-json", 3, _tail, at_most=True),
     Goal("opening sessions, of the bare application by requests/s", "create", 0.6, _at(32, ratio)),
     *(

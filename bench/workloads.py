@@ -17,6 +17,7 @@ from bench.contestants import (
     in_mode,
     peer,
     with_stores,
+    with_telemetry,
 )
 
 Kind = Literal["rate", "memory", "time"]
@@ -137,6 +138,14 @@ def _table() -> tuple[Workload, ...]:
         Workload(
             "echo-2026", "echo without sessions (2026-07-28), answers as JSON", loads.echo, SESSIONLESS,
             _connections(1, 32, 256),
+        ),
+        Workload(
+            "telemetry", "echo in sessions without and with telemetry", loads.echo, with_telemetry(modern=False),
+            _connections(32), reference="telemetry off", quick=False,
+        ),
+        Workload(
+            "telemetry-2026", "echo without sessions (2026-07-28), without and with telemetry", loads.echo,
+            with_telemetry(modern=True), _connections(32), reference="telemetry off", quick=False,
         ),
         Workload(
             "create", "opening sessions", loads.create, JSON,

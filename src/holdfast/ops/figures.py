@@ -105,13 +105,13 @@ CallLabels = tuple[str, str, Era, CallOutcome]
 class Figures:
     """Everything that is counted when it happens."""
 
-    __slots__ = ("_calls", "_names", "_sessions", "events", "rows", "store")
+    __slots__ = ("_calls", "_names", "_sessions", "events", "store", "successes")
 
     def __init__(self) -> None:
         self._calls: dict[CallLabels, Durations] = {}
         self._names: set[str] = set()
-        self.rows: dict[tuple[str, str, str, str], Durations] = {}
-        """The same durations for a quick look: only of known methods and names, so it is as bounded as `_calls`."""
+        self.successes: dict[Era, dict[str, Durations]] = {"session": {}, "sessionless": {}}
+        """By era and tool: the durations of calls that succeeded, for code that runs for each call. Only known names are here."""
         self._sessions = Durations()
         self.events: Counter[str] = Counter()
         """How often each event of the log happened, also those whose lines were left out."""
@@ -122,11 +122,6 @@ class Figures:
 
     def call(self, method: str, name: str, era: Era, outcome: CallOutcome, seconds: float) -> None:
         """Count a call that has ended."""
-        row = self.rows.get((method, name, era, outcome)) or self._row(method, name, era, outcome)
-        row.counts[bisect_left(BOUNDS, seconds)] += 1
-        row.seconds += seconds
-
-    def _row(self, method: str, name: str, era: Era, outcome: CallOutcome) -> Durations:
         if outcome == "ok":
             self.know(name)
         is_known = method in METHODS and (not name or name in self._names)
@@ -134,9 +129,9 @@ class Figures:
         row = self._calls.get(labels)
         if row is None:
             row = self._calls[labels] = Durations()
-        if is_known:
-            self.rows[method, name, era, outcome] = row
-        return row
+        if is_known and method == "tools/call" and outcome == "ok":
+            self.successes[era][name] = row
+        row.add(seconds)
 
     def know(self, name: str) -> None:
         """Give a tool or prompt a row of its own: the server has listed it, or has answered for it."""

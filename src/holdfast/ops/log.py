@@ -207,12 +207,27 @@ class LineLimit:
 
 def _write(logger: logging.Logger, level: int, event: str, facts: Mapping[str, object]) -> None:
     error = facts.get("error")
-    text = " ".join([event, *(f"{name}={_plain(value)}" for name, value in facts.items())])
+    line = _Line(event, facts)
     structured = {"event": event, "facts": facts}
     if event in TRACED and isinstance(error, BaseException):
-        LOGGER.handle(_traced(level, text, error, structured))
+        LOGGER.handle(_traced(level, str(line), error, structured))
     else:
-        logger.log(level, "%s", text, extra=structured)
+        logger.log(level, "%s", line, extra=structured)
+
+
+class _Line:
+    """The text of an event. It is made only if a formatter asks for it: the one for JSON takes the facts."""
+
+    __slots__ = ("_event", "_facts")
+
+    def __init__(self, event: str, facts: Mapping[str, object]) -> None:
+        self._event = event
+        self._facts = facts
+
+    def __str__(self) -> str:
+        return " ".join([self._event, *(f"{name}={_plain(value)}" for name, value in self._facts.items())])
+
+    __repr__ = __str__
 
 
 def _traced(
@@ -236,4 +251,6 @@ def _plain(value: object) -> str:
 
 def escaped(text: str) -> str:
     """Return a text without characters that a terminal or a reader of lines would obey."""
+    if text.isprintable():
+        return text
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)

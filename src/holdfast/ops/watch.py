@@ -41,6 +41,8 @@ class _Page(Struct):
 
 _decode_page: Final = msgspec.json.Decoder(_Page).decode
 Handle = Callable[[Exchange], Awaitable[bytes]]
+_FIRST: Final = BOUNDS[0]
+"""Most calls are shorter, and need no bisection."""
 _LISTS: Final = frozenset({"tools/list", "prompts/list"})
 
 
@@ -86,7 +88,7 @@ class Watch:
         is left out calls nothing more.
         """
         running, now, ended, successes = self._running, self._now, self.ended, self._successes
-        rows = self._figures.rows
+        in_sessions, sessionless = self._figures.successes["session"], self._figures.successes["sessionless"]
 
         async def watched(exchange: Exchange) -> bytes:
             running[exchange] = began = now()
@@ -99,15 +101,14 @@ class Watch:
                 ended(exchange, "tool_error")
                 return result
             request, end = exchange.request, now()
-            name = request.params.get("name")
-            if end < successes.full_until and request.method == "tools/call" and type(name) is str:
-                era = "sessionless" if exchange.session.revision is SESSIONLESS else "session"
-                row = rows.get(("tools/call", name, era, "ok"))
-                if row is not None:
+            if end < successes.full_until and request.method == "tools/call":
+                rows = sessionless if exchange.session.revision is SESSIONLESS else in_sessions
+                if (row := rows.get(str(request.params.get("name")))) is not None:
                     del running[exchange]
                     successes.left_out += 1
-                    row.counts[bisect_left(BOUNDS, end - began)] += 1
-                    row.seconds += end - began
+                    seconds = end - began
+                    row.counts[0 if seconds <= _FIRST else bisect_left(BOUNDS, seconds)] += 1
+                    row.seconds += seconds
                     return result
             ended(exchange, "ok")
             if request.method in _LISTS:

@@ -168,4 +168,6 @@ def is_tool_error(result: bytes) -> bool:
     `find` and not `in`, which for bytes first makes and drops an exception: ten times the time.
     """
     find = result.find
+    if find(b'"isError"') < 0:
+        return False
     return (find(b'"isError":true') >= 0 or find(b'"isError": true') >= 0) and _decode_flag(result).is_error
