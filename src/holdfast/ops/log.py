@@ -212,7 +212,10 @@ def _write(logger: logging.Logger, level: int, event: str, facts: Mapping[str, o
     if event in TRACED and isinstance(error, BaseException):
         LOGGER.handle(_traced(level, str(line), error, structured))
     else:
-        logger.log(level, "%s", line, extra=structured)
+        # Not `logger.log`, which looks for the caller in the stack: it is always this function.
+        logger.handle(
+            logger.makeRecord(logger.name, level, __file__, 0, "%s", (line,), None, extra=structured)
+        )
 
 
 class _Line:

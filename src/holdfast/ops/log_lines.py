@@ -29,6 +29,7 @@ _COLOURS: Final = {
 _RESERVED: Final = frozenset({"time", "level", "logger", "event", "message", "traceback"})
 """Members of a JSON line that a fact cannot replace."""
 _OURS: Final = "holdfast"
+_PLAIN: Final = (int, float, type(None))
 
 
 class HumanFormatter(logging.Formatter):
@@ -107,9 +108,9 @@ def _value(value: object) -> object:
     """Return a fact as JSON can hold it: numbers and texts as they are, an error by its type and text."""
     if isinstance(value, BaseException):
         return _text(f"{type(value).__name__}: {value}")
-    return value if isinstance(value, bool | int | float | None) else _text(str(value))
+    return value if isinstance(value, _PLAIN) else _text(str(value))
 
 
 def _text(text: str) -> str:
     """Return a text that UTF-8 can encode."""
-    return text.encode(errors="backslashreplace").decode()
+    return text if text.isascii() else text.encode(errors="backslashreplace").decode()
