@@ -54,6 +54,10 @@ class Operators:
         """Return the state that the dashboard shows."""
         return json.loads(await asyncio.to_thread(self._read, "/api/state"))
 
+    async def found(self, correlation: str) -> Any:
+        """Return the events of a correlation id."""
+        return json.loads(await asyncio.to_thread(self._read, f"/api/find/{correlation}"))
+
     async def metric(self, name: str, **labels: str) -> float:
         """Return a metric: the sum of the samples with these labels."""
         text = (await asyncio.to_thread(self._read, "/metrics")).decode()
@@ -177,6 +181,8 @@ async def test_a_full_queue(replicas: list[Operators]) -> None:
     error = (await refused.json())["error"]
     joined = operators.lines("audit.refused", reason="busy")[-1]
     assert error["data"]["correlation"] == joined["correlation"]
+    (event,) = (await operators.found(joined["correlation"]))["events"]
+    assert event["event"] == "audit.refused"
 
     async def is_shown() -> bool:
         shown = sorted(one["state"] for one in await operators.calls("hang"))

@@ -118,6 +118,8 @@ def fail(span: Span, error: BaseException | str) -> None:
     if isinstance(error, McpError):
         kind = str(error.code)
         span.set_attribute("rpc.response.status_code", kind)
+        if type(error.data) is dict and type(correlation := error.data.get("correlation")) is str:
+            span.set_attribute("holdfast.correlation", correlation[:SHOWN_NAME])
     span.set_attribute("error.type", kind)
     span.set_status(Status(StatusCode.ERROR))
 

@@ -16,6 +16,7 @@ from holdfast.server.served import Served
 from tests.asgi import Peer
 from tests.messages import request
 from tests.ports import free_port
+from tests.spans import traced
 from tests.stores import ScriptedStore
 from tests.support import async_test, until
 
@@ -62,10 +63,23 @@ async def test_an_internal_error(era: str) -> None:
     async with Client(server, version=era) as client:
         with pytest.raises(McpError) as caught:
             await client.get_prompt("crash")
-    text = str(caught.value)
-    correlation = text.partition("correlation id ")[2].rstrip(")")
-    (happened,) = ring.with_correlation(correlation)
+    happened = found(ring, caught.value)
     assert happened.event == "handler.failed"
+    assert happened.facts["correlation"] in str(caught.value)
+
+
+@ERAS
+@async_test
+async def test_a_span_has_the_correlation_id_of_its_error(era: str) -> None:
+    with traced() as spans:
+        server = a_server()
+        ring = operated(server)
+        async with Client(server, version=era) as client:
+            with pytest.raises(McpError) as caught:
+                await client.get_prompt("crash")
+    correlation = found(ring, caught.value).facts["correlation"]
+    for kind in ("CLIENT", "SERVER"):
+        assert (spans.one("prompts/get crash", kind).attributes or {})["holdfast.correlation"] == correlation
 
 
 @pytest.mark.parametrize("transport", ["pipe", "http"])

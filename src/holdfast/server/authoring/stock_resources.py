@@ -23,7 +23,7 @@ class Text:
     def __init__(self, text: str, *, name: str = "text", mime_type: str = "text/plain") -> None:
         self.__name__: str = name
         self.__doc__ = ""
-        self.mime_type = mime_type
+        self.mime_type: str = mime_type
         self._text = text
 
     async def __call__(self) -> str:

@@ -34,6 +34,7 @@ from holdfast.errors import (
     StoreError,
     StreamClosed,
     ToolError,
+    joined,
 )
 from holdfast.protocol.types import CallToolResult, TextContent
 from holdfast.protocol.versions import SESSIONLESS
@@ -61,7 +62,7 @@ def failed_call(error: Exception, exchange: Exchange, server: Host) -> CallToolR
         McpError: the function raised it as its answer.
         Fenced, StreamClosed, SessionGone: the exchange was ended elsewhere.
     """
-    return failed(text_for_client(error, exchange, server))
+    return failed(text_for_client(error, exchange, server)[0])
 
 
 def failed_request(error: Exception, exchange: Exchange, server: Host) -> McpError:
@@ -71,12 +72,16 @@ def failed_request(error: Exception, exchange: Exchange, server: Host) -> McpErr
         McpError: the function raised it as its answer.
         Fenced, StreamClosed, SessionGone: the exchange was ended elsewhere.
     """
-    return McpError(INTERNAL_ERROR, text_for_client(error, exchange, server))
+    text, correlation = text_for_client(error, exchange, server)
+    return joined(McpError(INTERNAL_ERROR, text), correlation)
 
 
-def text_for_client(error: Exception, exchange: Exchange, server: Host) -> str:
-    """Return the text for this client, and log a fault of the function. Raises as `failed_call` does."""
-    leaves = list(_leaves(error))
+def text_for_client(error: Exception, exchange: Exchange, server: Host) -> tuple[str, str]:
+    """Return the text for this client; log a fault of the function, and return the correlation id of its line too.
+
+    Raises as `failed_call` does.
+    """
+    leaves, correlation = list(_leaves(error)), ""
     for leaf in leaves:
         if isinstance(leaf, ENDED_ELSEWHERE):
             raise leaf
@@ -86,10 +91,10 @@ def text_for_client(error: Exception, exchange: Exchange, server: Host) -> str:
     if faults:
         correlation = server.engine.note_failure(exchange, error)
         if server.settings.mask_errors or any(isinstance(leaf, StoreError) for leaf in faults):
-            return masked_words(correlation)
+            return masked_words(correlation), correlation
     elif exchange.session.revision is SESSIONLESS:
         _refuse_missing(leaves, error)
-    return "\n".join(dict.fromkeys(visible_text(leaf) for leaf in leaves))
+    return "\n".join(dict.fromkeys(visible_text(leaf) for leaf in leaves)), correlation
 
 
 def visible_text(error: Exception) -> str:
