@@ -60,7 +60,7 @@ class Directory:
     unless the pattern begins with one.
     """
 
-    mime_type = "application/json"
+    mime_type: Final = "application/json"
 
     def __init__(self, path: str | PurePath, *, pattern: str = "*", max_bytes: int = MOST_BYTES) -> None:
         """Serve the files below this directory whose name matches the pattern. Larger files than `max_bytes` are refused.
