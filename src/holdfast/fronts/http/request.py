@@ -48,8 +48,10 @@ class RawRequest:
         head = other.head = self.head.changed(values)
         other.method, other.path, other.client = self.method, self.path, self.client
         other.has_origin, other.passed = self.has_origin, self.passed
-        other.version = head.text(b"mcp-protocol-version")
-        other.session_id = head.text(b"mcp-session-id")
+        other.version = (
+            head.text(b"mcp-protocol-version") if b"mcp-protocol-version" in values else self.version
+        )
+        other.session_id = head.text(b"mcp-session-id") if b"mcp-session-id" in values else self.session_id
         # A principal belongs to its token. With another token it is not known yet.
         other.known = None if b"authorization" in values else self.known
         return other
