@@ -242,7 +242,7 @@ class Exchanges:
         store = self._runtime.store
         # Another replica may have ended it.
         with contextlib.suppress(StoreError, SessionGone):
-            await self._runtime.insist(lambda: store.settle(key, stream, fence, None))
+            await self._runtime.retried(lambda: store.settle(key, stream, fence, None))
 
     def _undo(self, key: str, principal: str, claim: Claim) -> None:
         """Give back a claim that may have been made: its request was cancelled, or the store did not answer in time."""
@@ -252,8 +252,8 @@ class Exchanges:
 
     async def _undone(self, key: str, principal: str, claim: Claim) -> None:
         """Claim the same exchange again, to learn its fence, and free it. Nothing has run for it."""
-        store, insist = self._runtime.store, self._runtime.insist
-        claimed = await insist(lambda: store.claim(key, principal, claim))
+        store, retry = self._runtime.store, self._runtime.retried
+        claimed = await retry(lambda: store.claim(key, principal, claim))
         if isinstance(claimed, Claimed):
             await self.free(key, claim.stream, claimed.fence)
 
@@ -454,7 +454,7 @@ class Exchanges:
         writer = exchange.writer
         if action is Action.REFUSE:
             key, stream, fence = exchange.session.record.key, exchange.claim.stream, exchange.fence
-            await self._runtime.surely(lambda: self._runtime.store.settle(key, stream, fence, None))
+            await self._runtime.write_eventually(lambda: self._runtime.store.settle(key, stream, fence, None))
             raise Busy("Busy: too many calls are waiting in this session; try again shortly")
         if action is Action.END_UNKNOWN:
             error = outcome.error

@@ -154,7 +154,7 @@ class Homes:
             digest=digest,
             **self._inbox.carried(caller),
         )
-        return await self._runtime.take(self._submitted(record, submit, caller), self._unread)
+        return await self._runtime.take_or_give_back(self._submitted(record, submit, caller), self._unread)
 
     async def _found(self, key: str, caller: Caller) -> SessionRecord:
         session = await self._sessions.find(key, caller.key)
@@ -214,7 +214,7 @@ class Homes:
         deadline = runtime.clock.now() + 2 * runtime.settings.times.lease
         with inbox.expecting(name) as replied:
             # Until the store says whether it has the message: after a refusal the client would send a request again that runs.
-            is_sent = await runtime.insist(
+            is_sent = await runtime.retried(
                 lambda: inbox.send(home, name, submit, seconds=_REQUEST_SECONDS, caller=caller)
             )
             if not is_sent:
@@ -233,11 +233,11 @@ class Homes:
     ) -> Verdict | None:
         """Take a request back that got no reply. Began: the home took it, so it may have started."""
         store = self._runtime.store
-        if await self._runtime.insist(lambda: store.remove_forwarded(name, replica=home)):
+        if await self._runtime.retried(lambda: store.remove_forwarded(name, replica=home)):
             if not is_gone:
                 raise Busy(_FULL)
             return None
-        await self._runtime.insist(self._inbox.look)
+        await self._runtime.retried(self._inbox.look)
         await asyncio.wait([replied], timeout=_LAST_SECONDS)
         return replied.result() if replied.done() else Began()
 
@@ -354,7 +354,8 @@ class Homes:
         try:
             # Both before the handler starts. The message is in memory: a store that is away is asked again.
             claimed, _ = await asyncio.gather(
-                self._runtime.insist(lambda: store.claim(key, submit.owner, claim)), self._inbox.remove(name)
+                self._runtime.retried(lambda: store.claim(key, submit.owner, claim)),
+                self._inbox.remove(name),
             )
             if isinstance(claimed, Claimed) and claimed.record.home != self._me:
                 await self._exchanges.free(key, claim.stream, claimed.fence)
@@ -397,7 +398,7 @@ class Homes:
             if writer.has_begun or exchange.is_fenced or left <= 0:
                 # An exchange that others have ended has its end in the log.
                 with contextlib.suppress(Fenced, StreamClosed, SessionGone):
-                    await self._runtime.insist(writer.open)
+                    await self._runtime.retried(writer.open)
                 return Began()
             await writer.wake.next(left)
 

@@ -116,7 +116,7 @@ class Inbox:
     async def reply(self, replica: str, name: str, verdict: Verdict) -> bool:
         """Send the reply to a message, however long the store is away. False: the sender is gone."""
         reply = Reply(name, verdict)
-        return await self._runtime.insist(
+        return await self._runtime.retried(
             lambda: self.send(replica, f"re.{name}", reply, seconds=_REPLY_SECONDS)
         )
 
@@ -211,4 +211,4 @@ class Inbox:
         self._removed[name] = None
         if len(self._removed) > _REMEMBERED:
             self._removed.popitem(last=False)
-        return await self._runtime.insist(lambda: self._runtime.store.remove_forwarded(name))
+        return await self._runtime.retried(lambda: self._runtime.store.remove_forwarded(name))

@@ -20,7 +20,7 @@ on the standalone stream it becomes idle instead.
 Why a place is not lost. A reader that the store has attached must be detached, or its session would count as attached
 for ever and would never begin its grace period. So the attach runs as a task of its own: if the request that wanted it is
 cancelled, the task still ends, and its reader is given back (`Runtime.take`). A detach that the store does not
-answer is sent until it does (`Runtime.surely`).
+answer is sent until it does (`Runtime.write_eventually`).
 
 What an end means. BROKE and STALLED are breaks: if the session has no other reader, it becomes detached. All other ends
 are not: our own ones (AGED), a finished stream, a takeover. `detach` takes effect once for each reader, for every kind of end.
@@ -112,7 +112,7 @@ class Readers:
             record = exchange.session.record
             return await self.attach(record.key, record.principal, exchange.claim.stream)
         # From its start, not from where it is now: the handler may have written since.
-        session = self._runtime.kept(exchange.session)
+        session = self._runtime.registered(exchange.session)
         reader = self._reader(session, exchange.claim.stream, 0, writer.start)
         # The exchange may have been settled meanwhile; the code that ends it waits for this reader all the same.
         self._install(reader, writer)
@@ -127,7 +127,9 @@ class Readers:
             SessionGone: no such session for this principal.
             Unresumable: no such stream or position in it.
         """
-        return await self._runtime.take(self._attach(key, principal, stream, cursor), self.detach)
+        return await self._runtime.take_or_give_back(
+            self._attach(key, principal, stream, cursor), self.detach
+        )
 
     async def _attach(self, key: str, principal: str, stream: str | None, cursor: Position | None) -> Reader:
         attached = await self._runtime.store.attach(key, principal, stream, cursor)
@@ -282,7 +284,7 @@ class Readers:
             if await self._runtime.store.detach(key, stream, generation, cursor, broke=broke):
                 self._sessions.detached(session)
 
-        await self._runtime.surely(leave)
+        await self._runtime.write_eventually(leave)
 
     async def broke_before_stream(self, exchange: SessionExchange) -> None:
         """Record that the connection waiting for a plain answer is gone."""
@@ -331,7 +333,7 @@ class Readers:
             exchange.writer.read(ReaderInput.LEAVE)
             key, claim, tag = exchange.session.record.key, exchange.claim, self._runtime.random.tag()
             keep = self._runtime.store.keep
-            await self._runtime.surely(lambda: keep(key, claim.stream, claim, terminal, tag=tag))
+            await self._runtime.write_eventually(lambda: keep(key, claim.stream, claim, terminal, tag=tag))
         if terminal is not None and not is_forgotten:
             # The store has kept the exchange, or has not stored its end yet: the POST is still its reader there.
             await self.broke_before_stream(exchange)

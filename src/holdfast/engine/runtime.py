@@ -101,7 +101,7 @@ class Runtime:
             session.record = record
         return session
 
-    def kept(self, session: Session) -> Session:
+    def registered(self, session: Session) -> Session:
         """Return the local session that gets the wake-ups, for a caller that is about to wait for one.
 
         Where the store is shared, a session that this process did not need may have been released meanwhile.
@@ -136,7 +136,7 @@ class Runtime:
 
     # Obligations: writes that must reach the store even if the request that caused them is cancelled
 
-    async def surely(self, write: Callable[[], Awaitable[object]]) -> None:
+    async def write_eventually(self, write: Callable[[], Awaitable[object]]) -> None:
         """Write to the store now, or in the background: while it is away, and if the caller is cancelled meanwhile.
 
         The write must be safe to repeat.
@@ -144,12 +144,12 @@ class Runtime:
         try:
             await write()
         except StoreUnavailable:
-            self.spawn(self.insist(write))
+            self.spawn(self.retried(write))
         except asyncio.CancelledError:
-            self.spawn(self.insist(write))
+            self.spawn(self.retried(write))
             raise
 
-    async def insist(self, write: Callable[[], Awaitable[T]]) -> T:
+    async def retried(self, write: Callable[[], Awaitable[T]]) -> T:
         """Write to the store, however long it is away."""
         while True:
             try:
@@ -157,7 +157,7 @@ class Runtime:
             except StoreUnavailable:
                 await asyncio.sleep(_STORE_SECONDS)
 
-    async def take(
+    async def take_or_give_back(
         self, work: Coroutine[Any, Any, T], give_back: Callable[[T], Coroutine[Any, Any, None]]
     ) -> T:
         """Return what `work` returns. If the caller is cancelled meanwhile, the result is given back when it arrives."""

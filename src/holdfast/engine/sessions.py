@@ -110,7 +110,7 @@ class Sessions:
             evicted = await runtime.store.open(record, evict=caller.key != ANONYMOUS)
         except BaseException:
             # It is not known whether it was opened, and no client knows its id.
-            runtime.spawn(runtime.insist(lambda: runtime.store.close(record.key, Input.SHUTDOWN)))
+            runtime.spawn(runtime.retried(lambda: runtime.store.close(record.key, Input.SHUTDOWN)))
             runtime.spawn(runtime.back.dropped(record))
             raise
         if isinstance(evicted, Refusal):
@@ -357,7 +357,7 @@ class Sessions:
     async def _end_if_closed(self, session: Session) -> None:
         """End the local session if the store has closed it and only the reply was lost."""
         runtime = self._runtime
-        if await runtime.insist(lambda: runtime.store.look(session.record.key)) is None:
+        if await runtime.retried(lambda: runtime.store.look(session.record.key)) is None:
             self.closed_elsewhere(session)
 
     async def end_work(self, session: Session, why: str, *, closed: bool = False) -> None:
@@ -385,7 +385,7 @@ class Sessions:
             await self.end_work(session, "the request is over")
         finally:
             runtime.sessions.pop(key, None)
-            await runtime.surely(lambda: runtime.store.close(key, Input.SHUTDOWN))
+            await runtime.write_eventually(lambda: runtime.store.close(key, Input.SHUTDOWN))
 
     async def sweep(self) -> None:
         """Close the sessions whose time is over."""

@@ -121,7 +121,7 @@ class Turns:
         if is_running or turn.has_threads:
             store, key = self._runtime.store, exchange.session.record.key
             try:
-                await self._runtime.insist(
+                await self._runtime.retried(
                     lambda: store.hold_turn(key, exchange.claim.stream, exchange.fence)
                 )
             except (StoreError, SessionGone):
@@ -136,4 +136,4 @@ class Turns:
 
     async def _passed(self, exchange: SessionExchange) -> None:
         store, key, stream = self._runtime.store, exchange.session.record.key, exchange.claim.stream
-        await self._runtime.insist(lambda: store.pass_turn(key, stream, exchange.fence))
+        await self._runtime.retried(lambda: store.pass_turn(key, stream, exchange.fence))
