@@ -64,7 +64,7 @@ class LogMachine(RuleBasedStateMachine):
             else None
         )
         assert page.missed == gap
-        assert page.verdict is (Continuity.GAP if gap else Continuity.OK)
+        assert page.continuity is (Continuity.GAP if gap else Continuity.OK)
         assert page.finished == (self.log.closed and start + len(payloads) == len(self.model))
 
     @rule(data=st.data())
@@ -82,7 +82,7 @@ class LogMachine(RuleBasedStateMachine):
         """A tag that was never given out is refused wherever its tag could still be known."""
         page = self.log.read(Position(seq, tag), 9, 9)
         believable = self.first <= seq < self.log.low.seq
-        assert page.verdict is (Continuity.GAP if believable else Continuity.FORK)
+        assert page.continuity is (Continuity.GAP if believable else Continuity.FORK)
 
     @invariant()
     def bytes_are_those_of_the_retained_events(self) -> None:

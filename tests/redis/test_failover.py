@@ -82,7 +82,7 @@ async def test_a_living_writer_restores_events_that_the_store_lost() -> None:
         await store.settle(KEY, "a", fence, b"last", tag=17)
         for number, position in enumerate([start, *positions]):
             page = await read(store, position)
-            assert page.verdict is Continuity.OK, "a reader is where it was"
+            assert page.continuity is Continuity.OK, "a reader is where it was"
             assert data_of(page) == [*(b"%d" % n for n in range(number, 7)), b"last"]
             assert page.finished
 
@@ -143,7 +143,7 @@ async def test_without_its_writer_a_reader_of_lost_events_gets_an_error() -> Non
         lost = await store.append(KEY, "a", fence, [(3, b"two")])
         await disaster.happen()
         page = await read(store, lost)
-        assert (page.verdict, page.events) == (Continuity.FORK, [])
+        assert (page.continuity, page.events) == (Continuity.FORK, [])
         assert await store.attach(KEY, PRINCIPAL, "a", lost) is Refusal.UNRESUMABLE
 
 
@@ -157,7 +157,7 @@ async def test_a_tag_distinguishes_a_lost_event_from_its_replacement() -> None:
         assert await store.append(KEY, "", -1, [(4, b"other")]) == Position(lost.seq, 4)
         page = await store.read(KEY, record().standalone, lost, 100, 10_000)
         assert page is not None
-        assert page.verdict is Continuity.FORK
+        assert page.continuity is Continuity.FORK
 
 
 @async_test
@@ -171,7 +171,7 @@ async def test_recent_writes_that_do_not_reach_back_far_enough_leave_a_reported_
         await disaster.happen()
         await store.settle(KEY, "a", fence, b"last", tag=99)
         page = await read(store, start)
-        assert page.verdict is Continuity.GAP
+        assert page.continuity is Continuity.GAP
         assert page.events[-1].data == b"last"
         assert page.finished
 
@@ -187,7 +187,7 @@ async def test_the_newest_append_is_restored_whole_however_large_it_is() -> None
         await disaster.happen()
         await store.settle(KEY, "a", fence, b"last", tag=99)
         page = await read(store, before)
-        assert (page.verdict, len(page.events), page.finished) == (Continuity.OK, 11, True)
+        assert (page.continuity, len(page.events), page.finished) == (Continuity.OK, 11, True)
 
 
 @async_test

@@ -40,7 +40,7 @@ async def test_a_stream_continues_at_its_position_after_a_restart() -> None:
         assert isinstance(attached, Attached)
         page = await store.read(KEY, "a", attached.cursor, 100, 1 << 20)
         assert page is not None
-        assert (page.verdict, data_of(page), page.finished) == (Continuity.OK, [b"3", b"4", b"5"], False)
+        assert (page.continuity, data_of(page), page.finished) == (Continuity.OK, [b"3", b"4", b"5"], False)
         await store.settle(KEY, "a", fence, b"last", tag=tag_of("a", 6))
         end = await store.read(KEY, "a", positions[4], 100, 1 << 20)
         assert end is not None

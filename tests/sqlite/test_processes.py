@@ -71,7 +71,7 @@ def test_writes_acknowledged_before_a_kill_are_stored_and_no_write_is_partial(ac
             again = await store.append(KEY, "", -1, [(2**40, b"goes on")])
             await store.aclose()
         assert page is not None
-        assert page.verdict is Continuity.OK
+        assert page.continuity is Continuity.OK
         written = [event.position.seq for event in page.events]
         assert written == list(range(1, len(written) + 1))
         assert last <= counted <= len(written) <= counted + 1

@@ -97,7 +97,7 @@ class Continuity(Enum):
 class Page(Struct, frozen=True):
     """The result of a read: the events after the cursor."""
 
-    verdict: Continuity
+    continuity: Continuity
     events: list[Event]
     missed: tuple[int, int] | None
     """With GAP, the first and last sequence number that are gone."""
@@ -173,9 +173,9 @@ class Log:
         """
         if not self.proves(cursor):
             return Page(Continuity.FORK, [], None, finished=False)
-        verdict, missed, start = Continuity.OK, None, cursor.seq - self.low.seq
+        continuity, missed, start = Continuity.OK, None, cursor.seq - self.low.seq
         if start < 0:
-            verdict, missed, start = Continuity.GAP, (cursor.seq + 1, self.low.seq), 0
+            continuity, missed, start = Continuity.GAP, (cursor.seq + 1, self.low.seq), 0
         events: list[Event] = []
         size = 0
         for index in range(start, min(len(self.events), start + max_events)):
@@ -185,7 +185,7 @@ class Log:
                 break
             events.append(event)
         end = events[-1].position.seq if events else max(cursor.seq, self.low.seq)
-        return Page(verdict, events, missed, finished=self.closed and end == self.top.seq)
+        return Page(continuity, events, missed, finished=self.closed and end == self.top.seq)
 
     def is_end(self, cursor: Position) -> bool:
         """Return True if the log is complete and this position is its end. The position must belong to this log."""

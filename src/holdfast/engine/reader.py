@@ -150,7 +150,7 @@ class Reader:
         if page is None:
             self.end = self.end or End.CLOSED
             return None
-        if page.verdict is Continuity.FORK:
+        if page.continuity is Continuity.FORK:
             self.end = End.FORKED
         elif page.finished and not page.events:
             self.end = End.FINISHED

@@ -22,8 +22,8 @@ def test_the_newest_event_survives_any_trim() -> None:
 def test_a_cursor_exactly_at_the_trim_edge_is_still_proved() -> None:
     log = filled(5)
     log.trim(2, 1000)
-    assert log.read(Position(4, 103), 9, 9).verdict is Continuity.OK
-    assert log.read(Position(4, 999), 9, 9).verdict is Continuity.FORK
+    assert log.read(Position(4, 103), 9, 9).continuity is Continuity.OK
+    assert log.read(Position(4, 999), 9, 9).continuity is Continuity.FORK
 
 
 @pytest.mark.parametrize(
@@ -31,14 +31,14 @@ def test_a_cursor_exactly_at_the_trim_edge_is_still_proved() -> None:
 )
 def test_a_position_that_never_was_is_a_fork(cursor: Position) -> None:
     page = filled(5).read(cursor, 9, 9)
-    assert (page.verdict, page.events, page.missed, page.finished) == (Continuity.FORK, [], None, False)
+    assert (page.continuity, page.events, page.missed, page.finished) == (Continuity.FORK, [], None, False)
 
 
 def test_a_position_before_the_start_is_a_fork_after_a_trim_too() -> None:
     log = filled(5)
     log.trim(1, 1000)
-    assert log.read(Position(1, 100), 9, 9).verdict is Continuity.GAP
-    assert log.read(Position(0, 100), 9, 9).verdict is Continuity.FORK
+    assert log.read(Position(1, 100), 9, 9).continuity is Continuity.GAP
+    assert log.read(Position(0, 100), 9, 9).continuity is Continuity.FORK
 
 
 def test_a_gap_names_the_first_and_last_missing_event() -> None:

@@ -186,9 +186,9 @@ def read(tx: Transaction, exchange: ExchangeRow, cursor: Position, max_events: i
     """Return what follows `cursor`, as `Log.read` does."""
     if not proves(tx, exchange, cursor):
         return Page(Continuity.FORK, [], None, finished=False)
-    verdict, missed, start = Continuity.OK, None, cursor.seq
+    continuity, missed, start = Continuity.OK, None, cursor.seq
     if start < exchange.low.seq:
-        verdict, missed, start = Continuity.GAP, (cursor.seq + 1, exchange.low.seq), exchange.low.seq
+        continuity, missed, start = Continuity.GAP, (cursor.seq + 1, exchange.low.seq), exchange.low.seq
     events: list[Event] = []
     size, end = 0, start
     if start < exchange.top.seq:
@@ -203,4 +203,4 @@ def read(tx: Transaction, exchange: ExchangeRow, cursor: Position, max_events: i
             end = seq
             events.append(Event(Position(seq, tag % _TAGS), data))
         rows.close()
-    return Page(verdict, events, missed, finished=bool(exchange.closed) and end == exchange.top.seq)
+    return Page(continuity, events, missed, finished=bool(exchange.closed) and end == exchange.top.seq)

@@ -56,7 +56,7 @@ class BoundContract(Contract):
         for number in range(1, 100):
             await bench.store.append(KEY, "", -1, [(number, b"%d" % number)])
         page = await bench.read(record().standalone, Position(0, 0))
-        assert page.verdict is Continuity.GAP
+        assert page.continuity is Continuity.GAP
         assert page.missed == (1, 89)
         assert data_of(page) == [b"%d" % number for number in range(90, 100)]
 
@@ -68,7 +68,7 @@ class BoundContract(Contract):
         await bench.append("a", fence, 1, b"small")
         await bench.store.settle(KEY, "a", fence, b"x" * 5000, tag=tag_of("a", 2))
         page = await bench.read("a", start)
-        assert (page.verdict, data_of(page), page.finished) == (Continuity.GAP, [b"x" * 5000], True)
+        assert (page.continuity, data_of(page), page.finished) == (Continuity.GAP, [b"x" * 5000], True)
 
     @scenario(finished_streams=3)
     async def test_the_oldest_finished_stream_goes_first(self, bench: Bench) -> None:

@@ -29,7 +29,7 @@ class StreamContract(Contract):
         positions += [await bench.append("a", fence, n, b"%d" % n) for n in range(1, 6)]
         for number, position in enumerate(positions):
             page = await bench.read("a", position)
-            assert page.verdict is Continuity.OK
+            assert page.continuity is Continuity.OK
             assert data_of(page) == [b"%d" % n for n in range(number + 1, 6)]
             assert [event.position for event in page.events] == positions[number + 1 :]
             assert not page.finished
@@ -128,7 +128,7 @@ class StreamContract(Contract):
         await bench.append("a", fence, 1, b"1")
         await bench.store.append(KEY, "a", fence, [(tag_of("a", n), b"%d" % n) for n in range(2, 8)])
         page = await bench.read("a", start)
-        assert (page.verdict, page.missed) == (Continuity.GAP, (start.seq + 1, start.seq + 4))
+        assert (page.continuity, page.missed) == (Continuity.GAP, (start.seq + 1, start.seq + 4))
         assert data_of(page) == [b"5", b"6", b"7"]
         await bench.store.append(KEY, "a", fence, [(tag_of("a", 8), b"8"), (tag_of("a", 9), b"9")])
         assert data_of(await bench.read("a", page.events[0].position)) == [b"7", b"8", b"9"]
@@ -216,11 +216,11 @@ class StreamContract(Contract):
         positions = [await bench.start_of("a")]
         positions += [await bench.append("a", fence, n, b"%d" % n) for n in range(1, 7)]
         page = await bench.read("a", positions[1])
-        assert page.verdict is Continuity.GAP
+        assert page.continuity is Continuity.GAP
         assert page.missed == (positions[2].seq, positions[3].seq)
         assert data_of(page) == [b"4", b"5", b"6"]
         edge = await bench.read("a", positions[3])
-        assert (edge.verdict, data_of(edge)) == (Continuity.OK, [b"4", b"5", b"6"])
+        assert (edge.continuity, data_of(edge)) == (Continuity.OK, [b"4", b"5", b"6"])
 
     @scenario(stream_events=2)
     async def test_a_trimmed_position_is_attached_as_it_is(self, bench: Bench) -> None:
@@ -240,7 +240,7 @@ class StreamContract(Contract):
             await bench.append("a", fence, number)
         await bench.store.settle(KEY, "a", fence, b"last", tag=tag_of("a", 9))
         page = await bench.read("a", start)
-        assert (page.verdict, data_of(page)[-1], page.finished) == (Continuity.GAP, b"last", True)
+        assert (page.continuity, data_of(page)[-1], page.finished) == (Continuity.GAP, b"last", True)
 
     @scenario(stream_events=2)
     async def test_a_position_that_never_was_is_refused_and_reads_nothing(self, bench: Bench) -> None:
@@ -260,7 +260,7 @@ class StreamContract(Contract):
         for cursor in forged:
             assert await bench.store.attach(KEY, PRINCIPAL, "a", cursor) is Refusal.UNRESUMABLE
             page = await bench.read("a", cursor)
-            assert (page.verdict, page.events, page.finished) == (Continuity.FORK, [], False)
+            assert (page.continuity, page.events, page.finished) == (Continuity.FORK, [], False)
 
     @scenario()
     async def test_another_sessions_position_is_unresumable(self, bench: Bench) -> None:
