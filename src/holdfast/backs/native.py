@@ -15,7 +15,7 @@ from holdfast.engine.session import Session
 from holdfast.engine.sessionless_client import SessionlessClient
 from holdfast.errors import InvalidParams, MethodNotFound, ResourceNotFound
 from holdfast.protocol.methods import NOT_IN_SESSIONS, NOT_SESSIONLESS
-from holdfast.protocol.mirror import Mirrored
+from holdfast.protocol.mirrored_headers import MirroredParameter
 from holdfast.protocol.older import fit
 from holdfast.protocol.results import Result
 from holdfast.protocol.sessionless import RequestMeta
@@ -48,7 +48,7 @@ class App(Protocol):
         """The scopes that requests need."""
         ...
 
-    def mirrored(self, tool: object, caller: Caller) -> tuple[Mirrored, ...]:
+    def mirrored(self, tool: object, caller: Caller) -> tuple[MirroredParameter, ...]:
         """Return the parameters of a tool that HTTP headers repeat; empty for a tool that the caller may not see."""
         ...
 
@@ -110,7 +110,7 @@ class NativeBack:
         """Return the name and version of the app."""
         return self._app.info
 
-    def mirrored(self, request: Request, meta: RequestMeta, caller: Caller) -> tuple[Mirrored, ...]:  # noqa: ARG002
+    def mirrored(self, request: Request, meta: RequestMeta, caller: Caller) -> tuple[MirroredParameter, ...]:  # noqa: ARG002
         """Return the parameters of the called tool that HTTP headers repeat."""
         return (
             self._app.mirrored(request.params.get("name"), caller) if request.method == "tools/call" else ()

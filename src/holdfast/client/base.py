@@ -23,7 +23,7 @@ from holdfast.errors import (
     TooManyRounds,
 )
 from holdfast.ports import Clock, Observer, Random
-from holdfast.protocol.mirror import Mirrored, encode_value, values_of
+from holdfast.protocol.mirrored_headers import MirroredParameter, encode_value, values_of
 from holdfast.protocol.params import LoggingLevel
 from holdfast.protocol.sessionless import SUBSCRIPTION_KEY, SUSPENDABLE
 from holdfast.upstream.connection import Callbacks, Connection, ConnectionOptions
@@ -102,7 +102,7 @@ class Requester:
         )
         self._cache = Cache(options.limits.cached)
         self._log_queue, self._notification_queue = map(self._queue, options.callbacks)
-        self._mirrored: dict[str, tuple[Mirrored, ...]] = {}
+        self._mirrored: dict[str, tuple[MirroredParameter, ...]] = {}
         self._listeners: set[Listener] = set()
         self._subscribers: dict[object, Listener] = {}
         self._subscribed: Counter[str] = Counter()

@@ -13,7 +13,7 @@ from holdfast.client.structured import shaped
 from holdfast.client.tasks import Task, TaskState
 from holdfast.errors import BadAnswer, ConfigError, HoldfastError, ToolError
 from holdfast.protocol.listing import Tool
-from holdfast.protocol.mirror import mirrored_parameters
+from holdfast.protocol.mirrored_headers import mirrored_parameters
 from holdfast.protocol.results import ListToolsResult
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from holdfast.engine.caller import Caller
 from holdfast.engine.exchange import Client, Exchange
 from holdfast.engine.session import Session
 from holdfast.engine.sessionless_client import SessionlessClient
-from holdfast.protocol.mirror import Mirrored
+from holdfast.protocol.mirrored_headers import MirroredParameter
 from holdfast.protocol.sessionless import RequestMeta
 from holdfast.protocol.subscriptions import Change, Filter, Key
 from holdfast.stores.base import SessionRecord
@@ -100,7 +100,7 @@ class Back(Protocol):
         """Name and version of the server, for the `_meta` of results that the engine makes itself."""
         ...
 
-    def mirrored(self, request: Request, meta: RequestMeta, caller: Caller) -> tuple[Mirrored, ...]:
+    def mirrored(self, request: Request, meta: RequestMeta, caller: Caller) -> tuple[MirroredParameter, ...]:
         """Return the parameters of a request that its headers must mirror (2026-07-28)."""
         ...
 

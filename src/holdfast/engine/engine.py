@@ -42,7 +42,7 @@ from holdfast.engine.sessions import Sessions
 from holdfast.engine.tasks import Tasks
 from holdfast.errors import Cancelled, ConfigError
 from holdfast.ports import Clock, Observer, Random, SilentObserver, SystemClock, SystemRandom, uptime
-from holdfast.protocol.mirror import Mirrored
+from holdfast.protocol.mirrored_headers import MirroredParameter
 from holdfast.protocol.quirks import ClientQuirks
 from holdfast.protocol.sessionless import RequestMeta
 from holdfast.protocol.subscriptions import Change
@@ -91,7 +91,7 @@ class Engine:
     """What known clients do differently."""
     access: Access
     """The scopes that requests need."""
-    mirrored: Callable[[Request, RequestMeta, Caller], tuple[Mirrored, ...]]
+    mirrored: Callable[[Request, RequestMeta, Caller], tuple[MirroredParameter, ...]]
     """The parameters of a request that its headers must mirror (2026-07-28)."""
     spawn: Callable[[Coroutine[Any, Any, object]], None]
     """Run a coroutine in the background; the engine ends it when it closes."""

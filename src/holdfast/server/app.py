@@ -17,7 +17,7 @@ from holdfast.auth.scopes import needs_of
 from holdfast.config import Eras, HttpSettings, Settings, StateOf
 from holdfast.engine.caller import Caller
 from holdfast.ports import Observer
-from holdfast.protocol.mirror import Mirrored
+from holdfast.protocol.mirrored_headers import MirroredParameter
 from holdfast.protocol.subscriptions import Change, Filter
 from holdfast.protocol.tasks import EXTENSION
 from holdfast.protocol.types import CacheableResult, Icon, Implementation, Result, ServerCapabilities
@@ -352,7 +352,7 @@ class Server(Served, Registration):
         shared = alike and self.verifier is None and not self._middleware
         return (cache or self._cache[method]).on(result, "public" if shared else "private")
 
-    def mirrored(self, tool: object, caller: Caller) -> tuple[Mirrored, ...]:
+    def mirrored(self, tool: object, caller: Caller) -> tuple[MirroredParameter, ...]:
         """Return the parameters of a tool that HTTP headers repeat."""
         entry = self.tools.entries.get(tool) if type(tool) is str else None
         if entry is None or not entry.mirrored:

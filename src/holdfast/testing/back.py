@@ -11,7 +11,7 @@ from holdfast.engine.exchange import Client, Exchange
 from holdfast.engine.session import Session
 from holdfast.engine.sessionless_client import SessionlessClient
 from holdfast.errors import MethodNotFound
-from holdfast.protocol.mirror import Mirrored
+from holdfast.protocol.mirrored_headers import MirroredParameter
 from holdfast.protocol.sessionless import RequestMeta
 from holdfast.protocol.subscriptions import Filter
 from holdfast.stores.base import SessionRecord
@@ -72,7 +72,7 @@ class ScriptedBack:
         """Return a name and a version."""
         return {"name": "scripted", "version": "0"}
 
-    def mirrored(self, request: Request, meta: RequestMeta, caller: Caller) -> tuple[Mirrored, ...]:
+    def mirrored(self, request: Request, meta: RequestMeta, caller: Caller) -> tuple[MirroredParameter, ...]:
         """Mirror nothing."""
         return ()
 

@@ -34,7 +34,7 @@ from typing import Any, Final
 from holdfast.auth.authorizer import Authorizer, Challenge
 from holdfast.errors import PARSE_ERROR, BadAnswer, Broken, HoldfastError, HttpRefused, LinkError, WireError
 from holdfast.ports import Clock, Observer, Random
-from holdfast.protocol.mirror import encode_value
+from holdfast.protocol.mirrored_headers import encode_value
 from holdfast.protocol.sessionless import NAMED, VERSION
 from holdfast.transports.http import HttpAnswer, HttpTransport
 from holdfast.upstream.backoff import Backoff

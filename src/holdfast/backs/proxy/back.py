@@ -47,7 +47,7 @@ from holdfast.engine.session import Session
 from holdfast.engine.sessionless_client import SessionlessClient
 from holdfast.errors import HoldfastError, InvalidParams, MethodNotFound, SessionGone, UrlElicitationRequired
 from holdfast.protocol.methods import METHODS, NOT_IN_SESSIONS, NOT_SESSIONLESS
-from holdfast.protocol.mirror import Mirrored
+from holdfast.protocol.mirrored_headers import MirroredParameter
 from holdfast.protocol.params import LOGGING_LEVELS
 from holdfast.protocol.sessionless import SERVER_KEY, SUPPORTED, RequestMeta
 from holdfast.protocol.subscriptions import Filter, Key
@@ -332,7 +332,7 @@ class ProxyBack:
 
     # Questions of the engine before and beside requests
 
-    def mirrored(self, request: Request, meta: RequestMeta, caller: Caller) -> tuple[Mirrored, ...]:  # noqa: ARG002
+    def mirrored(self, request: Request, meta: RequestMeta, caller: Caller) -> tuple[MirroredParameter, ...]:  # noqa: ARG002
         """Return no parameters: the call checks them when its upstream and so the server's tools are known."""
         return ()
 

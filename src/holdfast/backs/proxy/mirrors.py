@@ -19,11 +19,17 @@ from msgspec import Struct
 from holdfast.auth.oauth.single_flight import SingleFlight
 from holdfast.errors import ConfigError, HeaderMismatch, HoldfastError
 from holdfast.ports import Observer
-from holdfast.protocol.mirror import Mirrored, check_parameters, encode_value, mirrored_parameters, values_of
+from holdfast.protocol.mirrored_headers import (
+    MirroredParameter,
+    check_parameters,
+    encode_value,
+    mirrored_parameters,
+    values_of,
+)
 
 ListTools = Callable[[str], Awaitable[bytes]]
 """Returns the page of `tools/list` at a cursor; an empty cursor is the first page."""
-Table = Mapping[str, tuple[Mirrored, ...]]
+Table = Mapping[str, tuple[MirroredParameter, ...]]
 _MARK: Final = b"x-mcp-header"
 _MOST_PAGES: Final = 100
 _SECONDS: Final = 10.0
@@ -111,7 +117,7 @@ class Mirrors:
 
     async def _read(self) -> Table:
         """Read all pages. If that fails, no header is known, and the server decides about the call."""
-        changes, table = self._changes, dict[str, tuple[Mirrored, ...]]()
+        changes, table = self._changes, dict[str, tuple[MirroredParameter, ...]]()
         cursor: str | None = ""
         try:
             async with asyncio.timeout(_SECONDS):
@@ -128,8 +134,8 @@ class Mirrors:
             self._table = table
         return table
 
-    def _mirrored(self, page: bytes) -> list[tuple[str, tuple[Mirrored, ...]]]:
-        found: list[tuple[str, tuple[Mirrored, ...]]] = []
+    def _mirrored(self, page: bytes) -> list[tuple[str, tuple[MirroredParameter, ...]]]:
+        found: list[tuple[str, tuple[MirroredParameter, ...]]] = []
         for tool in _decode_page(page).tools:
             try:
                 mirrored = mirrored_parameters(tool.inputSchema, tool.name)

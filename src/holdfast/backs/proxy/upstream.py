@@ -60,7 +60,7 @@ from holdfast.errors import (
     NotSent,
     VersionRefused,
 )
-from holdfast.protocol.mirror import PARAM_PREFIX
+from holdfast.protocol.mirrored_headers import PARAM_PREFIX
 from holdfast.protocol.params import LOGGING_LEVELS, LoggingLevel
 from holdfast.protocol.subscriptions import TOPICS, Change, Kind
 from holdfast.protocol.versions import SESSIONLESS

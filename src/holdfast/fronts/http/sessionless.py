@@ -35,7 +35,7 @@ from holdfast.fronts.http.listen import Listens
 from holdfast.fronts.http.request import Gone
 from holdfast.fronts.http.response import Form, Response
 from holdfast.fronts.http.started import StartedCall
-from holdfast.protocol.mirror import check_headers, check_parameters
+from holdfast.protocol.mirrored_headers import check_headers, check_parameters
 from holdfast.protocol.sessionless import RequestMeta, read_meta
 from holdfast.wire.jsonrpc import Request
 

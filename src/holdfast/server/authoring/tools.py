@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from holdfast.auth.scopes import NO_NEEDS, Needs, needs_of
 from holdfast.config import Rate
 from holdfast.errors import ConfigError, InvalidArguments, ToolError, UrlElicitationRequired
-from holdfast.protocol.mirror import Mirrored, mirrored_parameters
+from holdfast.protocol.mirrored_headers import MirroredParameter, mirrored_parameters
 from holdfast.protocol.types import (
     CallToolResult,
     Icon,
@@ -90,7 +90,7 @@ class ToolEntry(Struct, frozen=True):
 
     listed: Tool
     run: Run
-    mirrored: tuple[Mirrored, ...] = ()
+    mirrored: tuple[MirroredParameter, ...] = ()
     """The parameters that HTTP headers repeat."""
     task: TaskMode | None = None
     """Whether its calls can or must run as tasks."""

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import HEADER_MISMATCH, ConfigError, HeaderMismatch
-from holdfast.protocol.mirror import (
+from holdfast.protocol.mirrored_headers import (
     check_headers,
     check_parameters,
     decode_value,

@@ -26,7 +26,7 @@ GetHeader = Callable[[str], str | None]
 """Returns a header by lower-case name; None if it is missing."""
 
 
-class Mirrored(Struct, frozen=True):
+class MirroredParameter(Struct, frozen=True):
     """A parameter of a tool that a header repeats: the header's lower-case name and the path to the value."""
 
     header: str
@@ -65,7 +65,7 @@ def decode_value(text: str, header: str) -> str:
 # The mirrored parameters of a tool's schema
 
 
-def mirrored_parameters(schema: Mapping[str, Any], tool: str) -> tuple[Mirrored, ...]:
+def mirrored_parameters(schema: Mapping[str, Any], tool: str) -> tuple[MirroredParameter, ...]:
     """Return the mirrored parameters of an input schema.
 
     Raises:
@@ -85,7 +85,7 @@ def mirrored_parameters(schema: Mapping[str, Any], tool: str) -> tuple[Mirrored,
     return found
 
 
-def _reachable(schema: Mapping[str, Any], path: tuple[str, ...], tool: str) -> Iterator[Mirrored]:
+def _reachable(schema: Mapping[str, Any], path: tuple[str, ...], tool: str) -> Iterator[MirroredParameter]:
     properties = schema.get("properties")
     if not isinstance(properties, Mapping):
         return
@@ -100,7 +100,7 @@ def _reachable(schema: Mapping[str, Any], path: tuple[str, ...], tool: str) -> I
                 raise ConfigError(
                     f"tool {tool}: x-mcp-header needs a string, integer or boolean, which {name!r} is not"
                 )
-            yield Mirrored(PARAM_PREFIX + header.lower(), (*path, name))
+            yield MirroredParameter(PARAM_PREFIX + header.lower(), (*path, name))
         yield from _reachable(part, (*path, name), tool)
 
 
@@ -114,7 +114,7 @@ def _count(schema: object) -> int:
     return 0
 
 
-def values_of(mirrored: tuple[Mirrored, ...], arguments: object) -> Iterator[tuple[str, Any]]:
+def values_of(mirrored: tuple[MirroredParameter, ...], arguments: object) -> Iterator[tuple[str, Any]]:
     """Yield header name and value of every mirrored parameter that has a value; null is not a value."""
     for item in mirrored:
         value: Any = arguments
@@ -144,7 +144,7 @@ def check_headers(get: GetHeader, version: str, method: str, params: Mapping[str
             _check_equal("Mcp-Name", decode_value(given, "Mcp-Name"), name)
 
 
-def check_parameters(get: GetHeader, mirrored: tuple[Mirrored, ...], arguments: object) -> None:
+def check_parameters(get: GetHeader, mirrored: tuple[MirroredParameter, ...], arguments: object) -> None:
     """Check the headers that mirror a tool's parameters.
 
     Raises:
