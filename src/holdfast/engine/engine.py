@@ -365,7 +365,7 @@ class Engine:
         """End a request of this process as its client could. Its client receives one error, which names the reason."""
         if isinstance(exchange, SessionExchange):
             await self.exchanges.end(exchange, Cancelled(reason))
-        elif not await self.tasks.cancelled(exchange):
+        else:
             await self.sessionless.end(exchange, Cancelled(reason))
 
     def in_flight(self) -> list[str]:

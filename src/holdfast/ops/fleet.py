@@ -17,6 +17,7 @@ A session is found by the beginning of its key, which is its short name: a listi
 """
 
 import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import isfinite
@@ -283,7 +284,12 @@ class Fleet:
 
     async def session(self, name: str) -> tuple[SessionView | None, list[Happened]]:
         """Return a session and its last events."""
-        found = await self._find(name)
+        try:
+            async with asyncio.timeout(PATIENCE):
+                found = await self._find(name)
+        except (StoreError, TimeoutError):
+            # Its events are in the memory of the replicas.
+            found = None
         events = await self._events(Asked("session", short(name)))
         return (None if found is None else _session(*found, {})), events
 
@@ -321,10 +327,12 @@ class Fleet:
     async def _others(self, asked: Asked) -> list[Said]:
         """Return the answers of all other living replicas of all servers."""
         asking: list[tuple[Part, str]] = []
-        for part in self._process.parts:
-            if part.engine.started and part.engine.store.is_shared:
-                living = await part.engine.store.replicas()
-                asking += [(part, name) for name in living if name != part.replica]
+        with contextlib.suppress(StoreError, TimeoutError):
+            async with asyncio.timeout(PATIENCE):
+                for part in self._process.parts:
+                    if part.engine.started and part.engine.store.is_shared:
+                        living = await part.engine.store.replicas()
+                        asking += [(part, name) for name in living if name != part.replica]
         answers = await asyncio.gather(*(self._ask(part, name, asked) for part, name in asking))
         return [answer for answer in answers if answer is not None and answer is not _UNSEEN]
 

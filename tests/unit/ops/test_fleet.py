@@ -203,6 +203,8 @@ async def test_a_process_whose_store_is_away_still_shows_its_own_work() -> None:
         state = await shop.fleet.state("", 0)
         assert state.servers[0].is_away
         assert [shown.name for shown in state.calls] == ["hang"]
+        (opened,) = [one for one in shop.ring.after() if one.event == "session.opened"]
+        assert await shop.fleet.session(opened.facts["session"]) == (None, [opened])
         store.recover()
         shop.release.set()
         await call
@@ -269,6 +271,15 @@ async def test_sessions_of_all_servers_come_in_pages_one_server_after_another() 
     assert await fleet.session("00000000k") != (None, []), "a longer name is one too"
     for part in parts:
         await part.engine.aclose()
+
+
+@async_test
+async def test_events_of_a_process_with_two_servers_are_shown_once(tmp_path: Path) -> None:
+    one, two = (Operation(f"sqlite:///{tmp_path / name}.db") for name in ("one", "two"))
+    ring = Ring()
+    fleet = Fleet([one.part("one"), two.part("two")], ring)
+    ring.add(1.0, "first", {})
+    assert [happened.event for happened in (await fleet.state("", 0)).events] == ["first"]
 
 
 @async_test
