@@ -268,15 +268,6 @@ class Tasks:
         """
         await self._change_known(task_id, principal, lambda state: core.ended(state, TaskInput.CANCEL))
 
-    async def cancelled(self, exchange: Exchange) -> bool:
-        """Cancel the task that an exchange of this process has become; False: it has not become a task."""
-        writer = exchange.writer
-        if not isinstance(writer, TaskWriter):
-            return False
-        return await self._change(
-            writer.key, writer.principal, lambda state: core.ended(state, TaskInput.CANCEL)
-        )
-
     async def _change_known(self, task_id: str, principal: str, change: Step) -> None:
         if not await self._change(task_key(task_id), principal, change):
             raise UnknownTask

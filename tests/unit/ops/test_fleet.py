@@ -419,6 +419,9 @@ async def test_a_question_that_cannot_be_read_is_not_answered_and_does_no_harm(t
         ask = here.server.engine.questions.ask
         assert await ask(other, b'{"about":"something else"}', seconds=0.2) is None
         assert await ask("unknown", b"{}", seconds=0.2) is None
+        assert "work.failed" not in {one.event for one in there.ring.after()}, (
+            "it is no fault of this process"
+        )
         assert await ask(other, b'{"about":"live"}', seconds=2) is not None
 
 
