@@ -140,6 +140,7 @@ class Attention:
             self._leases = {}
             return
         for name, left in self._leases.items():
-            if name not in leases:
+            # This replica lives. Its own lease may have ended while the process was stopped; `replica.lease_lost` says so.
+            if name not in leases and name != engine.store.replica:
                 self._note("replica.gone" if left < times.lease / 2 else "replica.left", name=name)
         self._leases = dict(leases)

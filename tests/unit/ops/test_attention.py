@@ -119,11 +119,11 @@ async def test_a_replica_whose_lease_ran_out_is_gone_and_one_that_gave_it_back_h
     engine.store = leases  # type: ignore[assignment]
     attention = Attention(engine, Watch(LoopClock(), notes), LoopClock(), notes)
     attention.start()
-    for left in ({"a": 8.0, "b": 7.0}, {"a": 8.0, "b": 2.0}, {}, {"c": 1.0}, None, {}):
+    for left in ({"a": 8.0, "b": 7.0, "me": 8.0}, {"a": 8.0, "b": 2.0}, {}, {"c": 1.0}, None, {}):
         leases.left = left
         await asyncio.sleep(3.1)
     attention.stop()
     assert [(event, facts["name"]) for event, facts in notes.notes if event.startswith("replica.")] == [
         ("replica.left", "a"),
         ("replica.gone", "b"),
-    ]
+    ], "this replica itself lives, also if its lease has ended"
