@@ -46,7 +46,8 @@ class Ring:
 
     def add(self, at: float, event: str, facts: Mapping[str, object]) -> None:
         """Keep an event; drop the oldest ones that have no room."""
-        kept = Happened(self._next, at, event, {name: _text(value) for name, value in facts.items()})
+        texts = {name[:_MAX_FACT]: _text(value) for name, value in facts.items()}
+        kept = Happened(self._next, at, event[:_MAX_FACT], texts)
         self._next += 1
         (self._calls if event == _MANY else self._others).add(kept)
 
@@ -105,4 +106,8 @@ def _text(value: object) -> str:
 
 
 def _size(happened: Happened) -> int:
-    return _EVENT_BYTES + sum(len(name) + len(text) for name, text in happened.facts.items())
+    return (
+        _EVENT_BYTES
+        + len(happened.event)
+        + sum(len(name) + len(text) for name, text in happened.facts.items())
+    )

@@ -40,3 +40,9 @@ def test_the_oldest_events_are_dropped_by_number_and_by_size() -> None:
     kept = ring.after()
     assert 1 <= len(kept) <= 5
     assert all(len(happened.facts["text"]) == 500 for happened in kept)
+    ring = Ring(max_bytes=4000)
+    for _ in range(100):
+        # Another replica has sent it.
+        ring.add(0.0, "x" * 100_000, {"y" * 100_000: ""})
+    assert 1 <= len(ring.after()) <= 5
+    assert {(len(happened.event), *map(len, happened.facts)) for happened in ring.after()} == {(500, 500)}
