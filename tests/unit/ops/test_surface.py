@@ -46,6 +46,8 @@ class Fake:
 
     async def close_session(self, name: str) -> bool:
         self.done.append(f"closed {name}")
+        if self.away:
+            raise StoreUnavailable("the store does not answer")
         return name == "one"
 
     async def cancel_call(self, name: str) -> bool:
@@ -237,6 +239,16 @@ async def test_an_act_of_an_operator_is_in_the_audit_log() -> None:
     assert operator.observer.named("audit.done") == [
         {"act": "session_closed", "address": "127.0.0.1", "session": "one"},
         {"act": "call_cancelled", "address": "127.0.0.1", "call": "one"},
+    ]
+
+
+@virtual_test
+async def test_an_act_that_fails_may_have_been_done_and_is_in_the_audit_log_too() -> None:
+    operator = Operator()
+    operator.fleet.away = True
+    assert (await operator.send("POST", "/api/sessions/one/close")).status == 503
+    assert operator.observer.named("audit.done") == [
+        {"act": "session_closed", "address": "127.0.0.1", "session": "one", "outcome": "unknown"}
     ]
 
 

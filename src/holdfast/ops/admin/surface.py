@@ -222,17 +222,20 @@ async def _metrics(asked: _Asked) -> None:
 
 
 async def _close(asked: _Asked) -> None:
-    done = await asked.surface.source.close_session(asked.name)
-    await _changed(asked, "session_closed", done=done, session=asked.name)
+    await _change(asked, asked.surface.source.close_session, "session_closed", session=asked.name)
 
 
 async def _cancel(asked: _Asked) -> None:
-    done = await asked.surface.source.cancel_call(asked.name)
-    await _changed(asked, "call_cancelled", done=done, call=asked.name)
+    await _change(asked, asked.surface.source.cancel_call, "call_cancelled", call=asked.name)
 
 
-async def _changed(asked: _Asked, act: Act, *, done: bool, **facts: str) -> None:
-    """Report an act of an operator, and answer."""
+async def _change(asked: _Asked, do: Callable[[str], Awaitable[bool]], act: Act, **facts: str) -> None:
+    """Do what an operator wants, report it, and answer. An act that fails may have been done: it is reported too."""
+    try:
+        done = await do(asked.name)
+    except HoldfastError:
+        asked.surface.guard.done(act, asked.request, outcome="unknown", **facts)
+        raise
     if not done:
         raise Refused(404, "It has ended already, or there is none of this name")
     asked.surface.guard.done(act, asked.request, **facts)
