@@ -16,14 +16,15 @@ from msgspec import Struct
 
 from holdfast.cli.admin_client import DEFAULT_URL, AdminClient, NotFound
 from holdfast.cli.secrets import operator_token
+from holdfast.engine.audit import short
 from holdfast.errors import ConfigError
 from holdfast.ops.log import escaped
 from holdfast.ops.ring import Happened
-from holdfast.ops.schema import CallView, FleetState, SessionView
+from holdfast.ops.schema import NO_EVENTS, CallView, FleetState, SessionView
 
 LIMIT: Final = 1000
-_NO_EVENTS: Final = 10**17
-"""More than the number of any event: the state comes without events."""
+_OLDEST: Final = 20
+"""How many calls a list has."""
 _LONGEST: Final = 48
 _MINUTE: Final = 60
 _KIB: Final = 1024
@@ -69,17 +70,16 @@ def list_sessions(
     json: AsJson = False,
     limit: Annotated[int, typer.Option(min=1, help="How many sessions are shown.")] = LIMIT,
 ) -> None:
-    """List the open sessions of all replicas."""
-    sessions, more = _listed(_client(admin, token_file), limit)
+    """List the open sessions of all replicas, and the calls that have run longest."""
+    sessions, more, state = _listed(_client(admin, token_file), limit)
     if json:
         _print_json(sessions)
-        return
-    if not sessions:
-        print("No session is open.")
-        return
-    _print_table(_SESSION_COLUMNS, sessions)
+    else:
+        _print_list(sessions, state)
     if more:
         print(f"Only the first {limit} sessions: --limit shows more.", file=sys.stderr)
+    if away := _away(state):
+        raise ConfigError(f"{away}: sessions are missing here")
 
 
 @app.command("show")
@@ -89,16 +89,17 @@ def show_session(
     """Show a session, its calls, and its last events with their reasons."""
     client = _client(admin, token_file)
     known = _or_exit(lambda: client.get(_Known, "sessions", name), f"there is no session {escaped(name)}")
-    calls = [
-        call for call in client.get(FleetState, "state", events=_NO_EVENTS).calls if call.session == name
-    ]
+    state = client.get(FleetState, "state", events=NO_EVENTS)
+    calls = [call for call in state.calls if call.session == short(name)]
     if json:
         _print_json({"session": known.session, "calls": calls, "events": known.events})
         return
-    if known.session is None:
-        print(f"Session {escaped(name)} is closed.")
-    else:
+    if known.session is not None:
         _print_table(_SESSION_COLUMNS, [known.session])
+    elif away := _away(state):
+        print(f"Session {escaped(name)} may be open: {away}.")
+    else:
+        print(f"Session {escaped(name)} is closed.")
     if calls:
         print("\nCalls in flight")
         _print_table(_CALL_COLUMNS, calls)
@@ -162,15 +163,20 @@ def _client(admin: str, token_file: str | None) -> AdminClient:
     return AdminClient(admin, operator_token(token_file))
 
 
-def _listed(client: AdminClient, limit: int) -> tuple[list[SessionView], bool]:
-    """Return the first sessions, and whether there are more."""
-    sessions: list[SessionView] = []
-    page, more = "", True
-    while more and len(sessions) < limit:
-        state = client.get(FleetState, "state", page=page, events=_NO_EVENTS)
+def _listed(client: AdminClient, limit: int) -> tuple[list[SessionView], bool, FleetState]:
+    """Return the first sessions, whether there are more, and the last state that was read."""
+    state = client.get(FleetState, "state", events=NO_EVENTS)
+    sessions = state.sessions
+    while state.next_page and len(sessions) < limit:
+        state = client.get(FleetState, "state", page=state.next_page, events=NO_EVENTS)
         sessions += state.sessions
-        page, more = state.next_page, bool(state.next_page)
-    return sessions[:limit], more or len(sessions) > limit
+    return sessions[:limit], bool(state.next_page) or len(sessions) > limit, state
+
+
+def _away(state: FleetState) -> str:
+    """Return a sentence about stores that do not answer; empty: all do."""
+    names = ", ".join(escaped(server.name) for server in state.servers if server.is_away)
+    return f"the store of {names} does not answer" if names else ""
 
 
 def _or_exit(ask: Callable[[], Any], missing: str) -> Any:
@@ -235,8 +241,23 @@ _CALL_COLUMNS: Final[_Columns] = (
     ("STATE", lambda one: one.state),
     ("WAITS FOR", lambda one: one.waits_for),
     ("AGE", lambda one: _seconds(one.age)),
+    ("CLIENT", lambda one: one.client),
+    ("SESSION", lambda one: one.session),
     ("REPLICA", lambda one: one.replica),
 )
+
+
+def _print_list(sessions: Sequence[SessionView], state: FleetState) -> None:
+    """Print sessions and the oldest calls. A call without a session is only there."""
+    if sessions:
+        _print_table(_SESSION_COLUMNS, sessions)
+    elif not _away(state):
+        print("No session is open.")
+    if state.calls:
+        print("\nCalls in flight, the oldest first")
+        _print_table(_CALL_COLUMNS, state.calls[:_OLDEST])
+        if len(state.calls) > _OLDEST:
+            print(f"Only the {_OLDEST} oldest of {len(state.calls)} calls.", file=sys.stderr)
 
 
 def _print_table(columns: _Columns, things: Iterable[SessionView | CallView]) -> None:

@@ -29,12 +29,13 @@ from holdfast.core.lifecycle import Input
 from holdfast.core.lifecycle import State as SessionState
 from holdfast.engine.audit import short
 from holdfast.engine.questions import NOTHING
-from holdfast.errors import StoreError
+from holdfast.errors import HoldfastError, StoreError
 from holdfast.ops.history import Point
 from holdfast.ops.metrics.samples import Sample
 from holdfast.ops.process import MOST_CALLS, MOST_EVENTS, Asked, Live, Part, Process, Said
 from holdfast.ops.ring import Happened, Ring
 from holdfast.ops.schema import (
+    NO_EVENTS,
     CallView,
     FiguresView,
     FleetState,
@@ -121,7 +122,7 @@ class Fleet:
         for live in lives:
             counts.update(live.counts)
         processes = {live.process: live for live in lives}
-        if after > self._feed.last:
+        if self._feed.last < after != NO_EVENTS:
             # The number of another process, which has answered before this one.
             after = 0
         return FleetState(
@@ -163,7 +164,7 @@ class Fleet:
         own = await self._process.answer(part, self._asked_live(part.replica))
         self._take_events(part.replica, own)
         lives = [own.live] if own.live is not None else []
-        leases: dict[str, float] = {}
+        leases: dict[str, float] | None = {}
         if part.engine.started:
             try:
                 async with asyncio.timeout(PATIENCE):
@@ -173,7 +174,8 @@ class Fleet:
                 gathered.totals.append(totals)
             except (StoreError, TimeoutError):
                 gathered.away.add(part.name)
-        others = [name for name in leases if name != part.replica]
+                leases = None
+        others = [name for name in leases or () if name != part.replica]
         answers = await asyncio.gather(*(self._ask_live(part, name) for name in others))
         lives += [answer for answer in answers if answer is not None]
         gathered.lives += [(part, live) for live in lives]
@@ -216,9 +218,12 @@ class Fleet:
                 self._feed.add(happened.at, happened.event, {**happened.facts, "replica": replica})
                 self._known[said.process] = happened.number
 
-    def _replicas(self, part: Part, lives: list[Live], leases: dict[str, float]) -> list[ReplicaView]:
-        """Return the replicas of a server: those that have answered, those that are silent, and those that are gone."""
-        now = asyncio.get_running_loop().time()
+    def _replicas(self, part: Part, lives: list[Live], known: dict[str, float] | None) -> list[ReplicaView]:
+        """Return the replicas of a server: those that have answered, those that are silent, and those that are gone.
+
+        `known` are the leases; None: the store is away. Then another replica cannot answer, and may live.
+        """
+        now, leases = asyncio.get_running_loop().time(), known or {}
         said = {live.replica: live for live in lives}
         for name in said:
             self._seen[name] = part.name, now
@@ -229,7 +234,7 @@ class Fleet:
                 self._silent.discard(name)
                 self._known.pop(self._process_of.pop(name, ""), None)
             elif server == part.name and name not in leases and name not in said:
-                views.append(ReplicaView(name, "gone", server=server))
+                views.append(ReplicaView(name, "silent" if known is None else "gone", server=server))
         return views
 
     def _replica(self, part: Part, name: str, live: Live | None, lease: float | None) -> ReplicaView:
@@ -253,7 +258,7 @@ class Fleet:
         """Return a page of sessions and the cursor of the next one. The servers follow one after another."""
         number, _, after = page.partition(".")
         index = int(number) if number.isdecimal() and len(number) < _SHORTEST else 0
-        where = {call.session: call.replica for _, live in gathered.lives for call in live.calls}
+        where = _places(gathered)
         for at, part in list(enumerate(self._process.parts))[index:]:
             if not part.engine.started or part.name in gathered.away:
                 continue
@@ -263,6 +268,7 @@ class Fleet:
                         after if at == index else "", limit=PAGE_SESSIONS
                     )
             except (StoreError, TimeoutError):
+                gathered.away.add(part.name)
                 continue
             views = [_session(part, status, where) for status in listing.sessions if _is_shown(status)]
             if listing.after:
@@ -291,7 +297,9 @@ class Fleet:
             # Its events are in the memory of the replicas.
             found = None
         events = await self._events(Asked("session", short(name)))
-        return (None if found is None else _session(*found, {})), events
+        if found is None:
+            return None, events
+        return _session(*found, _places(await self._shared_round())), events
 
     async def find(self, correlation: str) -> list[Happened]:
         """Return the events of a correlation id."""
@@ -309,32 +317,55 @@ class Fleet:
         return await asyncio.shield(closing)
 
     async def cancel_call(self, name: str) -> bool:
-        """Cancel a call of any replica; False: there is none of this name."""
+        """Cancel a call of any replica; False: there is none of this name.
+
+        Raises:
+            HoldfastError: the store is away, or a replica that may have the call does not answer.
+        """
         for part in self._process.parts:
             if await self._process.cancel(part, name):
                 return True
-        return any(said.done for said in await self._others(Asked("cancel", name[:_LONGEST])))
+        answers = await self._others(Asked("cancel", name[:_LONGEST]))
+        if any(said is not None and said.done for said in answers):
+            return True
+        if None in answers:
+            raise HoldfastError("a replica does not answer: the call may be there, and may run on")
+        return False
 
     # All other replicas
 
     async def _events(self, asked: Asked) -> list[Happened]:
         """Return the events that the rings of all processes have, the oldest first."""
         own = await self._process.answer(self._process.parts[0], asked)
-        by_process = {said.process: said.events for said in (own, *await self._others(asked))}
+        answers: list[Said | None] = [own]
+        with contextlib.suppress(StoreError):
+            answers += await self._others(asked)
+        by_process = {said.process: said.events for said in answers if said is not None}
         events = sorted((one for found in by_process.values() for one in found), key=lambda one: one.at)
         return events[-MOST_EVENTS:]
 
-    async def _others(self, asked: Asked) -> list[Said]:
-        """Return the answers of all other living replicas of all servers."""
+    async def _others(self, asked: Asked) -> list[Said | None]:
+        """Return the answers of all other living replicas of all servers; None for one that has not answered.
+
+        Raises:
+            StoreError: a store does not answer.
+        """
         asking: list[tuple[Part, str]] = []
-        with contextlib.suppress(StoreError, TimeoutError):
+        try:
             async with asyncio.timeout(PATIENCE):
                 for part in self._process.parts:
                     if part.engine.started and part.engine.store.is_shared:
                         living = await part.engine.store.replicas()
                         asking += [(part, name) for name in living if name != part.replica]
+        except TimeoutError:
+            raise StoreError("the store does not answer") from None
         answers = await asyncio.gather(*(self._ask(part, name, asked) for part, name in asking))
-        return [answer for answer in answers if answer is not None and answer is not _UNSEEN]
+        return [answer for answer in answers if answer is not _UNSEEN]
+
+
+def _places(gathered: Round) -> dict[str, str]:
+    """Return by session that has a call: the replica where it runs."""
+    return {call.session: call.replica for _, live in gathered.lives for call in live.calls}
 
 
 def _age(call: CallView) -> float:

@@ -4,9 +4,14 @@ Every text may come from a client (names of clients and tools), so a page must e
 hashes; no session id, token, argument or result is in here.
 """
 
+from typing import Final
+
 from msgspec import Struct, field
 
 from holdfast.ops.ring import Happened
+
+NO_EVENTS: Final = 10**17
+"""As the number of the last known event: the state comes without events."""
 
 
 class ServerView(Struct, frozen=True):

@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.cli import admin_client
 from holdfast.ops.ring import Happened
+from holdfast.ops.schema import ServerView
 from tests.browser.fleet import PAGE, TOKEN, Fleet, call, served, session
 from tests.command_line import Done, run
 from tests.ports import free_port
@@ -86,6 +87,36 @@ def test_sessions_are_listed_as_a_table_and_as_json() -> None:
         assert "--limit" in few.err
 
     fleet = Fleet()
+    operate(fleet, conversation)
+
+
+def test_a_list_has_the_oldest_calls_also_those_without_a_session() -> None:
+    def conversation(command: Operate) -> None:
+        listed = command("ls")
+        assert listed.out.startswith("No session is open.\n\nCalls in flight, the oldest first\n")
+        assert len(listed.out.splitlines()) == 24
+        assert "hangs" in listed.out
+        assert "Only the 20 oldest of 30 calls" in listed.err
+        assert json.loads(command("ls", "--json").out) == []
+
+    fleet = Fleet()
+    fleet.calls = [call(number, session="", name="hangs") for number in range(30)]
+    operate(fleet, conversation)
+
+
+def test_a_store_that_is_away_is_not_taken_for_a_server_without_sessions() -> None:
+    def conversation(command: Operate) -> None:
+        for words in (["ls"], ["ls", "--json"]):
+            away = command(*words)
+            assert away.status == 2
+            assert "No session" not in away.out
+            assert "the store of shop does not answer: sessions are missing here" in away.err
+        shown = command("show", "s0000002")
+        assert shown.out.startswith("Session s0000002 may be open: the store of shop does not answer.")
+
+    fleet = Fleet()
+    fleet.servers = [ServerView("shop", "1", "redis", is_away=True)]
+    fleet.happen("session.opened", 1_700_000_001, session="s0000002")
     operate(fleet, conversation)
 
 

@@ -13,13 +13,13 @@ import pytest
 from holdfast import Context, Server, Settings
 from holdfast.client import Client
 from holdfast.client.tasks import Task
-from holdfast.errors import McpError
+from holdfast.errors import HoldfastError, McpError, StoreUnavailable
 from holdfast.ops.figures import Figures
 from holdfast.ops.fleet import PATIENCE, Fleet, merged_history
 from holdfast.ops.operated import Operated
 from holdfast.ops.process import ANSWER_BYTES, Live, Part, Said, bounded
 from holdfast.ops.ring import Happened, Ring
-from holdfast.ops.schema import CallView, FiguresView
+from holdfast.ops.schema import NO_EVENTS, CallView, FiguresView
 from holdfast.stores.base import Store
 from holdfast.testing.store.bench import record
 from tests.stores import ScriptedStore
@@ -189,6 +189,7 @@ async def test_events_have_numbers_of_the_process_that_is_asked() -> None:
     assert [one.event for one in later.events] == ["second"]
     other = await shop.fleet.state("", 1_000_000)
     assert [one.event for one in other.events] == ["first", "second"], "a number of another process"
+    assert (await shop.fleet.state("", NO_EVENTS)).events == []
 
 
 @async_test
@@ -398,6 +399,46 @@ async def test_a_replica_without_an_admin_surface_lives_and_says_no_more(tmp_pat
         assert (other.state, other.calls) == ("live", None)
         assert not await here.fleet.cancel_call("0123456789ab")
         assert await here.fleet.find("unknown") == []
+
+
+@async_test
+async def test_while_the_store_is_away_another_replica_is_not_taken_for_dead_nor_its_call_for_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with two_replicas(tmp_path) as (here, there, client):
+        call = asyncio.ensure_future(client.call_tool("hang"))
+        await here.calling("hang")
+        state = await here.fleet.state("", 0)
+        (session, _), events = await here.fleet.session(state.sessions[0].id), state.events
+        assert session is not None
+        assert session.replica == there.server.engine.store.replica, "where its call runs"
+        assert events
+
+        async def away(*_: Any, **__: Any) -> Any:
+            raise StoreUnavailable("away")
+
+        store = here.server.engine.store
+        with monkeypatch.context() as outage:
+            outage.setattr(store, "sessions_after", away)
+            state = await here.fleet.state("", 0)
+            assert state.servers[0].is_away, (
+                "the answers of the replicas are fresh, and the sessions are missing"
+            )
+            outage.setattr(store, "replicas", away)
+            here.fleet._round = None
+            states = {one.name: one.state for one in (await here.fleet.state("", 0)).replicas}
+            assert states == {store.replica: "live", there.server.engine.store.replica: "silent"}
+            with pytest.raises(StoreUnavailable):
+                await here.fleet.cancel_call("0123456789ab")
+        monkeypatch.setattr(here.server.engine.questions, "ask", nothing)
+        with pytest.raises(HoldfastError, match="a replica does not answer"):
+            await here.fleet.cancel_call("0123456789ab")
+        there.release.set()
+        await call
+
+
+async def nothing(*_: Any, **__: Any) -> None:
+    """Answer as a replica does that is silent."""
 
 
 @async_test

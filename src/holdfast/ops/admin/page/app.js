@@ -89,7 +89,8 @@ async function details(name) {
   const found = await asked(`sessions/${encodeURIComponent(name)}`);
   if (!found) return;
   const { session, events } = found;
-  const facts = !session ? [["state", "closed"]] : [["client", session.client], ["era", session.era], ["state", session.state], ["principal", session.principal],
+  const isAway = state?.servers.some((server) => server.is_away);
+  const facts = !session ? [["state", isAway ? "not known: the store does not answer" : "closed"]] : [["client", session.client], ["era", session.era], ["state", session.state], ["principal", session.principal],
     ["closes in", session.closes_in == null ? "" : clock(session.closes_in)], ["calls", session.calls], ["streams", session.streams], ["log", bytes(session.log_bytes)], ["replica", session.replica]];
   open(`Session ${name}`, facts, events);
 }
