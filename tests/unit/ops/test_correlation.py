@@ -68,6 +68,26 @@ async def test_an_internal_error(era: str) -> None:
     assert happened.facts["correlation"] in str(caught.value)
 
 
+@pytest.mark.parametrize("is_masked", [False, True])
+@ERAS
+@async_test
+async def test_a_tool_that_raises(era: str, is_masked: bool) -> None:
+    server = a_server(mask_errors=is_masked)
+    ring = operated(server)
+
+    @server.tool
+    async def fall() -> str:
+        raise ValueError("a secret")
+
+    async with Client(server, version=era, raise_on_error=False) as client:
+        answer = await client.call_tool("fall")
+        wrong = await client.call_tool("echo", {"unknown": 1})
+    (happened,) = ring.with_correlation((answer.meta or {})["holdfast/correlation"])
+    assert happened.event == "handler.failed"
+    assert (happened.facts["correlation"] in answer.text) is is_masked
+    assert "holdfast/correlation" not in (wrong.meta or {}), "it has no line in the log"
+
+
 @ERAS
 @async_test
 async def test_a_span_has_the_correlation_id_of_its_error(era: str) -> None:

@@ -7,8 +7,8 @@
 | `StoreError` | a failed result with a correlation id | error −32603 with a correlation id |
 | any other `Exception` | a failed result `ValueError: its text` | error −32603 `ValueError: its text` |
 
-The last one is logged with its traceback and a correlation id; with `mask_errors` the client receives only that
-id. The text of a `StoreError` can contain addresses and paths, so it is never sent. Asks in an
+The last one is logged with its traceback and a correlation id, which the client receives too (`_meta` of a result, `data` of an error); with
+`mask_errors` it receives only that id. The text of a `StoreError` can contain addresses and paths, so it is never sent. Asks in an
 `asyncio.TaskGroup` fail as an exception group: the client receives the text of each member once.
 
 `Fenced`, `StreamClosed` and `SessionGone` are not failures of the function: the exchange was ended elsewhere, and
@@ -45,14 +45,17 @@ if TYPE_CHECKING:
 
 CLIENT_VISIBLE: Final = (ToolError, AskError, NoSession, HandleNotFound)
 """Exceptions whose text the client receives."""
+CORRELATION: Final = "holdfast/correlation"
+"""The member of a failed result's `_meta` that has the correlation id."""
 ENDED_ELSEWHERE: Final = (Fenced, StreamClosed, SessionGone)
 MAX_TEXT: Final = 4_096
 """Characters of an exception's text that a client receives: the text may quote large input."""
 
 
-def failed(text: str) -> CallToolResult:
-    """Return a failed result with this text for the model."""
-    return CallToolResult(content=[TextContent(text=text)], is_error=True)
+def failed(text: str, correlation: str = "") -> CallToolResult:
+    """Return a failed result with this text for the model; the correlation id of its log line is for the client's operator."""
+    meta = {CORRELATION: correlation} if correlation else None
+    return CallToolResult(content=[TextContent(text=text)], is_error=True, meta=meta)
 
 
 def failed_call(error: Exception, exchange: Exchange, server: Host) -> CallToolResult:
@@ -62,7 +65,7 @@ def failed_call(error: Exception, exchange: Exchange, server: Host) -> CallToolR
         McpError: the function raised it as its answer.
         Fenced, StreamClosed, SessionGone: the exchange was ended elsewhere.
     """
-    return failed(text_for_client(error, exchange, server)[0])
+    return failed(*text_for_client(error, exchange, server))
 
 
 def failed_request(error: Exception, exchange: Exchange, server: Host) -> McpError:
