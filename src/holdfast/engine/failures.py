@@ -14,16 +14,18 @@ NAMED = {"tools/call": "tool", "prompts/get": "prompt"}
 """By method: under which name the log line has the request's `name`. A resource's URI is not logged: it may be private."""
 
 
-def note_failure(runtime: Runtime, exchange: Exchange, error: BaseException) -> str:
-    """Log a failed handler with its traceback; return the correlation id that joins the line with an answer."""
+def note_failure(
+    runtime: Runtime, exchange: Exchange, error: BaseException, event: str = "handler.failed"
+) -> str:
+    """Log why a call has no answer of its handler; return the correlation id that joins the line with an answer."""
     correlation = runtime.random.token(6)
     request = exchange.request
     named = NAMED.get(request.method)
     runtime.observer.note(
-        "handler.failed",
+        event,
         session=exchange.session.name,
         client=exchange.session.client_name,
-        method=request.method,
+        method=request.method[:SHOWN_NAME],
         **({named: _short(request.params.get("name"))} if named else {}),
         correlation=correlation,
         error=error,

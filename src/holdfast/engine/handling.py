@@ -23,7 +23,6 @@ from holdfast.errors import (
     UpstreamUnavailable,
     joined,
 )
-from holdfast.protocol.quirks import SHOWN_NAME
 from holdfast.wire.jsonrpc import encode
 
 E = TypeVar("E", bound=Exchange)
@@ -129,17 +128,7 @@ def _noted(
     runtime: Runtime, exchange: Exchange, event: str, error: McpError, cause: BaseException
 ) -> McpError:
     """Log why a call has no answer; return the error with the correlation id of the line."""
-    correlation = runtime.random.token(6)
-    session, method = exchange.session, exchange.request.method
-    runtime.observer.note(
-        event,
-        session=session.name,
-        client=session.client_name,
-        method=method[:SHOWN_NAME],
-        correlation=correlation,
-        error=cause,
-    )
-    return joined(error, correlation)
+    return joined(error, note_failure(runtime, exchange, cause, event))
 
 
 def _masked(runtime: Runtime, exchange: Exchange, error: BaseException) -> Outcome:

@@ -299,8 +299,8 @@ def _upstreams(part: Part) -> Iterator[UpstreamView]:
         return
     connections = len(back.upstreams)
     state = "failing" if back.upstreams.is_failing else "connected" if connections else "idle"
-    ended = 0 if figures is None else figures.events["upstream.ended"]
-    yield UpstreamView(part.name, connections, state, ended, part.replica)
+    restarts = 0 if figures is None else figures.events["client.reconnected"]
+    yield UpstreamView(part.name, connections, state, restarts, part.replica)
 
 
 def _state(exchange: Exchange) -> str:

@@ -25,7 +25,7 @@ import msgspec
 from holdfast.backs.proxy.options import ProxyOptions
 from holdfast.backs.proxy.target import UpstreamClient
 from holdfast.backs.proxy.upstream import Upstream
-from holdfast.errors import HoldfastError, UpstreamUnavailable
+from holdfast.errors import HoldfastError, McpError, UpstreamUnavailable
 from holdfast.ports import Clock, Observer
 from holdfast.supervision import supervise
 
@@ -178,8 +178,11 @@ class Upstreams:
 
     async def _open(self, client: UpstreamClient, restore: Restore | None = None) -> Upstream:
         upstream = self._make(client)
-        self.is_failing = True
-        await upstream.open()
+        try:
+            await upstream.open()
+        except McpError:
+            self.is_failing = True
+            raise
         self.is_failing = False
         if restore is not None:
             try:
