@@ -20,6 +20,7 @@ HOSTILE: Final = (
     "<img src=x onerror=\"document.title='broken'\">",
     "</td><script>document.title='broken'</script>",
     "\u202eevil \u2067right to left\u2066",
+    "line\u2028and\u2029paragraph\u0085separators\r\n\n",
     "x" * 10_000,
     "wide " * 2_000,
     "\u0000\u001b[31m\ud7ff 'quote\" & &lt;b&gt;",

@@ -186,7 +186,7 @@ async function read(reader, mine) {
 }
 
 function take(part) {
-  const [, kind, data] = /^(?:event: (.*)\n)?data: (.*)$/.exec(part) ?? [];
+  const [, kind, data] = /^(?:event: ([^\n]*)\n)?data: ([^\n]*)$/.exec(part) ?? [];
   if (!data) return;
   if (kind === "failed") {
     problem = `${short(JSON.parse(data).error)}.`;
