@@ -141,7 +141,7 @@ class Audit:
         notice the difference, because the store is asked after its answer was written.
         """
         if reason != "session":
-            return self._report(reason, address, principal)
+            return self._report(reason, address, principal, session)
         if self._lookups < _LOOKUPS:
             self._lookups += 1
             self._runtime.spawn(self._foreign(address, principal, session))

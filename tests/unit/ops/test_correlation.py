@@ -18,7 +18,7 @@ from tests.messages import request
 from tests.ports import free_port
 from tests.spans import traced
 from tests.stores import ScriptedStore
-from tests.support import async_test, until
+from tests.support import async_test, until, virtual_test
 
 ERAS = pytest.mark.parametrize("era", ["legacy", "modern"])
 
@@ -128,6 +128,24 @@ async def test_a_busy_server(era: str, transport: str) -> None:
         await server.engine.aclose()
     happened = found(ring, refused)
     assert (happened.event, happened.facts["reason"]) == ("audit.refused", "busy")
+    if era == "legacy" and transport == "http":
+        assert happened.facts["session"] in {
+            one.facts["session"] for one in ring.after() if one.event == "session.opened"
+        }
+
+
+@virtual_test
+async def test_a_call_that_waited_too_long_for_its_slot_is_refused_with_its_session() -> None:
+    server = a_server(settings=Settings(in_order=True))
+    ring = operated(server)
+    async with Client(server, version="legacy") as client:
+        hanging = asyncio.create_task(client.call_tool("hang"))
+        await until(lambda: bool(server.engine.live_exchanges()))
+        with pytest.raises(McpError, match="Busy") as caught:
+            await client.request("tools/call", {"name": "echo"}, timeout=100)
+        hanging.cancel()
+    (opened,) = (one for one in ring.after() if one.event == "session.opened")
+    assert found(ring, caught.value).facts["session"] == opened.facts["session"]
 
 
 @ERAS

@@ -16,7 +16,7 @@ from holdfast.auth import Principal, Verifier
 from holdfast.config import HttpSettings, ResponseMode
 from holdfast.core.eras import has_sessions
 from holdfast.core.lifecycle import Input
-from holdfast.engine.audit import Reason
+from holdfast.engine.audit import JOINED, Reason
 from holdfast.engine.caller import Caller
 from holdfast.engine.engine import Engine
 from holdfast.engine.load import FREE, Intake
@@ -168,9 +168,10 @@ class HttpFront:
         request, address = connection.request, self._addresses.of(connection.request)
         if answer.audit in STORMS and (over := self._rates.refused(counted(address))) is not None:
             answer = refused_unstarted(over)
-        session = session_key(request.session_id) if answer.audit == "session" and request.session_id else ""
         if answer.audit is None:
             return answer
+        has_session = (answer.audit == "session" or answer.audit in JOINED) and request.session_id
+        session = session_key(request.session_id) if has_session else ""
         audit, principal = self._engine.audit, _owner(connection.principal)
         correlation = audit.refused(answer.audit, address, principal, session)
         return joined(answer, correlation) if correlation else answer
