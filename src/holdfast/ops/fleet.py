@@ -65,6 +65,7 @@ _LONGEST: Final = 64
 _UNSEEN: Final = Said("")
 """The answer of a replica without an admin surface: it lives, and says no more."""
 
+_AWAY: Final = "the store does not answer"
 _answer: Final = msgspec.json.Decoder(Said)
 
 
@@ -289,14 +290,20 @@ class Fleet:
         return found[0] if len(found) == 1 else None
 
     async def session(self, name: str) -> tuple[SessionView | None, list[Happened]]:
-        """Return a session and its last events."""
+        """Return a session and its last events. While the store is away there are only the events of this process.
+
+        Raises:
+            StoreError: the store is away, and this process has no event of the session, which may be open.
+        """
+        found, is_away = None, False
         try:
             async with asyncio.timeout(PATIENCE):
                 found = await self._find(name)
         except (StoreError, TimeoutError):
-            # Its events are in the memory of the replicas.
-            found = None
+            is_away = True
         events = await self._events(Asked("session", short(name)))
+        if is_away and not events:
+            raise StoreError(_AWAY)
         if found is None:
             return None, events
         return _session(*found, _places(await self._shared_round())), events
@@ -358,7 +365,7 @@ class Fleet:
                         living = await part.engine.store.replicas()
                         asking += [(part, name) for name in living if name != part.replica]
         except TimeoutError:
-            raise StoreError("the store does not answer") from None
+            raise StoreError(_AWAY) from None
         answers = await asyncio.gather(*(self._ask(part, name, asked) for part, name in asking))
         return [answer for answer in answers if answer is not _UNSEEN]
 

@@ -13,7 +13,7 @@ import pytest
 from holdfast import Context, Server, Settings
 from holdfast.client import Client
 from holdfast.client.tasks import Task
-from holdfast.errors import HoldfastError, McpError, StoreUnavailable
+from holdfast.errors import HoldfastError, McpError, StoreError, StoreUnavailable
 from holdfast.ops.figures import Figures
 from holdfast.ops.fleet import PATIENCE, Fleet, merged_history
 from holdfast.ops.operated import Operated
@@ -430,6 +430,8 @@ async def test_while_the_store_is_away_another_replica_is_not_taken_for_dead_nor
             assert states == {store.replica: "live", there.server.engine.store.replica: "silent"}
             with pytest.raises(StoreUnavailable):
                 await here.fleet.cancel_call("0123456789ab")
+            with pytest.raises(StoreError, match="does not answer"):
+                await here.fleet.session(session.id)
         monkeypatch.setattr(here.server.engine.questions, "ask", nothing)
         with pytest.raises(HoldfastError, match="a replica does not answer"):
             await here.fleet.cancel_call("0123456789ab")
