@@ -7,7 +7,7 @@ no session id, token or payload, because the log does not either.
 
 from collections import deque
 from collections.abc import Iterator, Mapping
-from heapq import merge
+from heapq import merge, nlargest
 from itertools import islice, takewhile
 from typing import Final
 
@@ -32,24 +32,31 @@ class Happened(Struct, frozen=True):
 
 
 class Ring:
-    """The last events, the oldest first. Calls that succeeded are many, so they have a quarter of the room, and no more."""
+    """The last events, the oldest first. Calls that succeeded are many, so they have a quarter of the room, and no more.
 
-    __slots__ = ("_calls", "_next", "_others")
+    Events with a correlation id have a quarter too, for themselves: a client that opens sessions in a flood, or whose calls fail, must not
+    push out the event that another client asks its operator about.
+    """
+
+    __slots__ = ("_calls", "_joined", "_next", "_others")
 
     def __init__(self, max_events: int = MAX_EVENTS, max_bytes: int = MAX_BYTES) -> None:
         self._calls = _Kept(max_events // 4, max_bytes // 4)
-        self._others = _Kept(max_events - max_events // 4, max_bytes - max_bytes // 4)
+        self._joined = _Kept(max_events // 4, max_bytes // 4)
+        self._others = _Kept(max_events // 2, max_bytes // 2)
         self._next = 1
 
     def __repr__(self) -> str:
-        return f"<Ring {len(self._others.events)} events, {len(self._calls.events)} calls>"
+        others = len(self._others.events) + len(self._joined.events)
+        return f"<Ring {others} events, {len(self._calls.events)} calls>"
 
     def add(self, at: float, event: str, facts: Mapping[str, object]) -> None:
         """Keep an event; drop the oldest ones that have no room."""
         texts = {name[:_MAX_FACT]: _text(value) for name, value in facts.items()}
         kept = Happened(self._next, at, event[:_MAX_FACT], texts)
         self._next += 1
-        (self._calls if event == _MANY else self._others).add(kept)
+        room = self._calls if event == _MANY else self._joined if "correlation" in facts else self._others
+        room.add(kept)
 
     @property
     def last(self) -> int:
@@ -58,7 +65,8 @@ class Ring:
 
     def after(self, number: int = 0, *, limit: int = 500) -> list[Happened]:
         """Return the newest events after a number, the oldest first. Calls that succeeded are left out first."""
-        others = self._others.after(number, limit)
+        others = [*self._others.after(number, limit), *self._joined.after(number, limit)]
+        others = nlargest(limit, others, key=_number)
         return sorted([*others, *self._calls.after(number, limit - len(others))], key=_number)
 
     def of_session(self, name: str) -> Iterator[Happened]:
@@ -70,7 +78,7 @@ class Ring:
         return (happened for happened in self._all() if happened.facts.get("correlation") == correlation)
 
     def _all(self) -> Iterator[Happened]:
-        return merge(self._others.events, self._calls.events, key=_number)
+        return merge(self._others.events, self._joined.events, self._calls.events, key=_number)
 
 
 class _Kept:

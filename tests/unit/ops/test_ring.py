@@ -33,7 +33,7 @@ def test_the_oldest_events_are_dropped_by_number_and_by_size() -> None:
     ring = Ring(max_events=8)
     for _ in range(100):
         ring.add(0.0, "call.failed", {})
-    assert [happened.number for happened in ring.after()] == list(range(95, 101))
+    assert [happened.number for happened in ring.after()] == list(range(97, 101))
     ring = Ring(max_bytes=4000)
     for _ in range(100):
         ring.add(0.0, "call.failed", {"text": "x" * 100_000})
@@ -46,3 +46,15 @@ def test_the_oldest_events_are_dropped_by_number_and_by_size() -> None:
         ring.add(0.0, "x" * 100_000, {"y" * 100_000: ""})
     assert 1 <= len(ring.after()) <= 5
     assert {(len(happened.event), *map(len, happened.facts)) for happened in ring.after()} == {(500, 500)}
+
+
+def test_a_flood_of_sessions_and_failed_calls_does_not_push_out_an_event_that_a_client_asks_about() -> None:
+    ring = Ring(max_events=40)
+    ring.add(0.0, "handler.failed", {"correlation": "9c2f0b77aa10"})
+    for _ in range(100):
+        ring.add(0.0, "session.opened", {})
+        ring.add(0.0, "call.failed", {})
+    (found,) = ring.with_correlation("9c2f0b77aa10")
+    assert found.number == 1
+    assert [happened.number for happened in ring.after()] == [1, *range(182, 202)]
+    assert [happened.number for happened in ring.after(limit=3)] == [199, 200, 201]
