@@ -30,7 +30,7 @@ async def scenario(seed: int) -> None:
     server = Torture(seed, is_modern=seed % 2 == 0)
     url = await server.start()
     ports = (SystemClock(), SeededRandom(seed), SilentObserver())
-    client = Client(url, times=TIMES, limits=LIMITS, timeout=0.8, eras=EraMemory(), ports=ports)
+    client = Client(url, times=TIMES, limits=LIMITS, timeout=1.5, eras=EraMemory(), ports=ports)
     try:
         async with client:
             calls = server.rng.randint(2, 6)
