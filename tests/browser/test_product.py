@@ -84,10 +84,20 @@ def test_the_command_line_shows_and_closes_the_same_sessions(
         monkeypatch.setenv("HOLDFAST_ADMIN_TOKEN", TOKEN)
         monkeypatch.setenv("HOLDFAST_ADMIN_URL", admin_url(here))
         client = await detached(there.port, "far-away")
+
+        async def far_away() -> tuple[str, str]:
+            listed = json.loads((await sessions("ls", "--json")).out)
+            ((name, state),) = [(one["id"], one["state"]) for one in listed if one["client"] == "far-away"]
+            return name, state
+
+        async def is_detached() -> bool:
+            return (await far_away())[1] == "detached"
+
+        # A call that comes before the end of the connection is noticed keeps the session attached.
+        await until(is_detached, 20.0)
         await client.call("who")
         await client.start("steps", n=10_000, seconds=0.1)
-        listed = json.loads((await sessions("ls", "--json")).out)
-        (name,) = [one["id"] for one in listed if one["client"] == "far-away"]
+        name, _ = await far_away()
 
         async def is_shown() -> bool:
             # A busy replica may not answer in time: it is asked again.
