@@ -1,0 +1,1 @@
+"""The probes: each is one function that raises `Failed` or `NotApplicable`, or returns what happened."""

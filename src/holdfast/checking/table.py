@@ -1,0 +1,243 @@
+"""The table of probes: the order in which they run, the rule of the specification behind each, and the remedy."""
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from msgspec import Struct
+
+from holdfast.checking.ground import Ground
+from holdfast.checking.probes import eras, inputs, path, requests, streams
+
+OLD: Final = "2025-11-25"
+NEW: Final = "2026-07-28"
+
+
+class Probe(Struct, frozen=True):
+    """One probe."""
+
+    name: str
+    title: str
+    run: Callable[[Ground], Awaitable[str]]
+    """Returns what happened; raises `Failed` or `NotApplicable`."""
+    specification: str
+    """The revision, the section and the rule."""
+    remedy: str
+    is_slow: bool = False
+    """Runs only if the user asks for slow probes."""
+
+
+PROBES: Final[tuple[Probe, ...]] = (
+    Probe(
+        "handshake",
+        "initialize opens a session",
+        eras.handshake,
+        f"{OLD}, Lifecycle, Initialization: the server must answer with its capabilities and information. "
+        "Transports, Session Management: a session id has only visible ASCII characters.",
+        "Return protocolVersion, capabilities and serverInfo, and make the session id of letters, digits and '-'.",
+    ),
+    Probe(
+        "negotiation",
+        "clients of both eras find their version",
+        eras.negotiation,
+        f"{OLD}, Lifecycle, Version Negotiation: for an unknown version the server answers with another one that it "
+        f"supports. {NEW}, Versioning: a client may send server/discover first.",
+        "Answer an unknown method with the error -32601 at once, and an unknown version with one that you support.",
+    ),
+    Probe(
+        "parallel",
+        "parallel requests get their own answers",
+        requests.parallel,
+        f"{OLD}, Transports, Sending Messages to the Server: each POST gets a response to its own request.",
+        "Do not keep the state of a session in one record that each request reads and writes as a whole. "
+        "`holdfast serve URL --concurrency 1` in front sends such a server one request at a time.",
+    ),
+    Probe(
+        "duplicate-ids",
+        "a duplicate id disturbs no other request",
+        requests.duplicate_ids,
+        f"{OLD}, Base Protocol, Requests: an id must not be used twice in a session; the duty of the server is not "
+        "said. JSON-RPC 2.0: a response belongs to its request.",
+        "Find the connection of an answer by the POST, not by the id, or refuse an id in flight with 400 and -32600. "
+        "`holdfast serve URL` in front of the server does it.",
+    ),
+    Probe(
+        "reused-id",
+        "an id may be used again after its answer",
+        requests.reused_id,
+        f"{OLD}, Base Protocol, Requests: clients must not do it, and some do. {NEW}, Base Protocol, Requests: an id "
+        "must differ only from those without an answer yet.",
+        "Forget an id when its request is answered.",
+    ),
+    Probe(
+        "id-types",
+        "ids come back as they were sent",
+        requests.id_types,
+        f"{OLD}, Base Protocol, Requests: an id is a text or an integer. JSON-RPC 2.0, Response object: the id of "
+        "the answer must be the same value.",
+        "Keep the type of an id: 7 and \"7\" are two ids. Do not use the id as a key in the form of a text.",
+    ),
+    Probe(
+        "bad-ids",
+        "invalid ids get no result",
+        requests.bad_ids,
+        f"{OLD}, Base Protocol, Requests: an id is a text or an integer, and must not be null.",
+        "Refuse other ids with 400 and the error -32600.",
+    ),
+    Probe(
+        "resume",
+        "a cut stream is resumed without loss",
+        streams.resume,
+        f"{OLD}, Transports, Resumability and Redelivery: the server may replay the messages after the event of "
+        "Last-Event-ID, on the stream that was cut.",
+        "Store each event before it is sent, and deliver stored and new events by one cursor.",
+    ),
+    Probe(
+        "foreign-event",
+        "an event id is valid only in its session",
+        streams.foreign_event,
+        f"{OLD}, Transports, Resumability and Redelivery: event ids are unique in a session, and messages of another "
+        "stream must not be replayed. Session Management: 404 means that the session has ended.",
+        "Look an event id up in the log of its own session, and refuse another one with 400.",
+    ),
+    Probe(
+        "cuts",
+        "a session survives cut connections",
+        streams.cuts,
+        f"{OLD}, Transports, Sending Messages to the Server: a disconnection should not be interpreted as the client "
+        "cancelling its request.",
+        "End a reader when its connection breaks, not the session.",
+    ),
+    Probe(
+        "stalled",
+        "a client that does not read delays only itself",
+        streams.stalled,
+        f"{OLD}, Transports, Multiple Connections: a client may have several streams open at the same time.",
+        "Give each response a buffer of its own with a limit; no common loop may wait for one reader.",
+    ),
+    Probe(
+        "second-stream",
+        "a GET stream can be opened again",
+        streams.second_stream,
+        f"{OLD}, Transports, Multiple Connections: a client may have several streams open at the same time.",
+        "Accept the new GET stream and send further messages on it. A cut is often noticed only by the client.",
+    ),
+    Probe(
+        "cancel",
+        "a cancelled call leaves the session in order",
+        requests.cancel,
+        f"{OLD}, Cancellation, Behavior Requirements: the receiver should stop and send no response; it may ignore "
+        "unknown ids.",
+        "Accept every notifications/cancelled with 202, end the stream of the call, and release its id.",
+    ),
+    Probe(
+        "bad-bodies",
+        "invalid messages are refused",
+        inputs.bodies,
+        f"{OLD}, Transports, Sending Messages to the Server: input that the server cannot accept gets an error "
+        "status. JSON-RPC 2.0: the errors -32700 and -32600.",
+        "Catch errors of decoding before the message is handled, and answer 400.",
+    ),
+    Probe(
+        "unknown-method",
+        "an unknown method gets an error",
+        inputs.unknown_method,
+        "JSON-RPC 2.0, Error object: -32601 is the error for a method that does not exist.",
+        "Answer unknown requests with the error -32601.",
+    ),
+    Probe(
+        "unknown-tool",
+        "an unknown tool gets an error",
+        inputs.unknown_tool,
+        f"{OLD}, Tools, Error Handling: an unknown tool is a protocol error.",
+        "Answer with the error -32602, or with a result that has isError.",
+    ),
+    Probe(
+        "notification",
+        "a notification gets 202",
+        inputs.notification,
+        f"{OLD}, Transports, Sending Messages to the Server: an accepted notification must get 202 and no body.",
+        "Answer 202 without a body.",
+    ),
+    Probe(
+        "session-header",
+        "an unknown session id gets 404",
+        inputs.session_header,
+        f"{OLD}, Transports, Session Management: a session that has ended must get 404; a request without an id "
+        "should get 400.",
+        "Answer 404 for session ids that you do not know. Other statuses do not make a client open a new session.",
+    ),
+    Probe(
+        "version-header",
+        "an unknown MCP-Protocol-Version gets 400",
+        inputs.version_header,
+        f"{OLD}, Transports, Protocol Version Header: an invalid or unsupported version must get 400.",
+        "Compare the header with the versions that you support.",
+    ),
+    Probe(
+        "origin",
+        "a foreign Origin is refused",
+        inputs.origin,
+        f"{OLD}, Transports, Security Warning: the server must validate Origin, and must answer 403 if it is invalid.",
+        "Compare Origin with a list. Without this, a web page can use a server on the machine of its visitor.",
+    ),
+    Probe(
+        "content-type",
+        "only JSON is accepted",
+        inputs.content_type,
+        f"{OLD}, Transports, Sending Messages to the Server: the body is a JSON-RPC message. A browser sends text/plain "
+        "to another site without asking it.",
+        "Refuse a Content-Type other than application/json with 415.",
+    ),
+    Probe(
+        "deleted",
+        "a deleted session is gone",
+        inputs.deleted,
+        f"{OLD}, Transports, Session Management: a client should delete its session; a server may answer 405. A "
+        "session that has ended must get 404.",
+        "Remove the session on DELETE, and answer 404 afterwards.",
+    ),
+    Probe(
+        "sessionless",
+        "2026-07-28 works without a session",
+        eras.modern_requests,
+        f"{NEW}, Transports: each request carries its version and its client, and needs no session.",
+        "Serve each request on its own.",
+    ),
+    Probe(
+        "sessionless-headers",
+        "headers of 2026-07-28 agree with the body",
+        eras.modern_headers,
+        f"{NEW}, Transports, Standard Headers: a missing or different header must get 400 and the error -32020.",
+        "Compare Mcp-Method, Mcp-Name and MCP-Protocol-Version with the body before the request is handled.",
+    ),
+    Probe(
+        "sessionless-version",
+        "an unknown version of a request is named",
+        eras.modern_version,
+        f"{NEW}, Versioning: an unsupported version must get 400 and the error -32022 with the supported ones.",
+        "Answer with the error -32022 and data.supported.",
+    ),
+    Probe(
+        "buffering",
+        "events arrive at once",
+        path.buffering,
+        f"{OLD}, Transports, Listening for Messages from the Server: messages travel on an open stream.",
+        "Turn buffering and compression of text/event-stream off in the proxy (nginx: proxy_buffering off).",
+    ),
+    Probe(
+        "replicas",
+        "every replica knows the session",
+        path.replicas,
+        f"{OLD}, Transports, Session Management: a session id is valid until the session ends.",
+        "Share the sessions (`holdfast serve --store redis://…`), or let the balancer send a session to one replica.",
+    ),
+    Probe(
+        "idle",
+        "an idle stream stays open",
+        path.idle,
+        f"{OLD}, Transports, Listening for Messages from the Server: the server may end a stream at any time; the "
+        "client then connects again.",
+        "Send a comment every 15 s, and give the proxy a longer time limit for silent connections.",
+        is_slow=True,
+    ),
+)
