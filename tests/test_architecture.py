@@ -32,7 +32,7 @@ LAYERS: Final = (
     ("engine",),
     ("fronts", "backs"),
     ("ops",),
-    ("server", "client"),
+    ("server", "client", "checking"),
     ("asks", "content", "context", "middleware", "options", "resources", "routes", "types"),
     ("cli", "__main__"),
     ("testing",),

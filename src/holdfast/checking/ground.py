@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from holdfast.checking.lane import Lane, Question, discover, initialize
-from holdfast.checking.peer import NO_ANSWER, Outcome, Peer
-from holdfast.errors import ConfigError, HoldfastError
+from holdfast.checking.peer import Outcome, Peer
+from holdfast.errors import ConfigError, HoldfastError, NotSent
 from holdfast.protocol.sessionless import SERVER_KEY
 
 _UNAUTHORIZED: Final = (401, 403)
@@ -34,6 +34,8 @@ class Ground:
 
     def __init__(self, peer: Peer) -> None:
         self.peer = peer
+        self.unreachable = ""
+        """Why no probe can run; empty: they can."""
         self.server = ""
         self.versions: list[str] = []
         self.tool: Question | None = None
@@ -48,20 +50,24 @@ class Ground:
         self._lanes: list[Lane] = []
 
     async def survey(self, tool: str, arguments: Mapping[str, Any] | None) -> None:
-        """Find the eras, the name of the server and the tool.
+        """Find the eras, the name of the server and the tool, or the reason why no probe can run.
 
         Raises:
-            Failed: the server answers neither `initialize` nor `server/discover`.
             ConfigError: the server has no tool of the given name.
         """
-        self.discovery, without = await discover(self.peer)
-        self.handshake, session = await initialize(self.peer)
+        try:
+            self.discovery, without = await discover(self.peer)
+            self.handshake, session = await initialize(self.peer)
+        except NotSent as error:
+            self.unreachable = str(error)
+            return
         if session is not None:
             self._lanes.append(session)
         self.is_sessionless, self.has_sessions = without is not None, session is not None
         lane = session or without
         if lane is None:
-            raise Failed(_unreachable(self.handshake))
+            self.unreachable = _reason(self.handshake)
+            return
         self.versions = [one.version for one in (session, without) if one is not None]
         self.server = _name(self.handshake.result, self.discovery.result)
         await self._choose(lane, tool, arguments)
@@ -193,12 +199,11 @@ def _sample(schema: Mapping[str, Any]) -> dict[str, Any] | None:
     return made
 
 
-def _unreachable(outcome: Outcome) -> str:
+def _reason(outcome: Outcome) -> str:
     if outcome.status in _UNAUTHORIZED:
         return f"the server refuses access ({outcome}): give a token with --token-file or --token-env"
-    if outcome.status == NO_ANSWER:
-        return f"initialize got {outcome}"
-    return f"this is not an endpoint of MCP, or it is not in order: initialize got {outcome}"
+    moved = "".join(f", to {place}" for place in outcome.headers.get("location", ()))
+    return f"initialize got {outcome}{moved}"
 
 
 def _name(handshake: Any, discovery: Any) -> str:

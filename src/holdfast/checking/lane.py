@@ -153,4 +153,6 @@ async def discover(peer: Peer) -> tuple[Outcome, Lane | None]:
     if not isinstance(versions, list) or VERSION not in versions:
         return outcome, None
     able = found.get("capabilities")
-    return outcome, Lane(peer, version=VERSION, session="", capabilities=able if isinstance(able, dict) else {})
+    return outcome, Lane(
+        peer, version=VERSION, session="", capabilities=able if isinstance(able, dict) else {}
+    )

@@ -6,11 +6,11 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from holdfast.checking.ground import Failed, Ground, NotApplicable
+from holdfast.checking.ground import Ground, NotApplicable
 from holdfast.checking.peer import Peer
 from holdfast.checking.report import Report, Row, Verdict
-from holdfast.checking.table import PROBES, Probe
-from holdfast.errors import ConfigError, HoldfastError, NotSent
+from holdfast.checking.table import PROBES, REACHABLE, Probe
+from holdfast.errors import ConfigError, HoldfastError
 from holdfast.transports.http import place_of, shown
 
 LONGEST: Final = 55.0
@@ -49,14 +49,14 @@ async def check(url: str, wanted: Wanted = Wanted(), progress: Progress | None =
     begun = loop.time()
     peer = Peer(url, wanted.headers, wanted.patience)
     ground = Ground(peer)
+    rows: list[Row] = []
     try:
-        unreachable = await _survey(ground, wanted)
-        rows: list[Row] = []
+        await _survey(ground, wanted)
         for at, probe in enumerate(probes):
             if progress is not None:
                 progress(at, len(probes), probe.title)
-            if unreachable:
-                rows.append(_row(probe, "not applicable" if at else "fail", unreachable, 0.0))
+            if ground.unreachable and probe is not REACHABLE:
+                rows.append(_row(probe, "not applicable", "the server does not answer", 0.0))
             else:
                 left = None if probe.is_slow else begun + LONGEST - loop.time()
                 rows.append(await _judged(probe, ground, left))
@@ -76,21 +76,19 @@ def _chosen(wanted: Wanted) -> Sequence[Probe]:
     known = {probe.name for probe in PROBES}
     for name in wanted.only:
         if name not in known:
-            raise ConfigError(f"there is no probe {name!r}; there are {', '.join(probe.name for probe in PROBES)}")
+            raise ConfigError(
+                f"there is no probe {name!r}; there are {', '.join(probe.name for probe in PROBES)}"
+            )
     if wanted.only:
-        return [probe for probe in PROBES if probe.name in wanted.only]
+        return [probe for probe in PROBES if probe is REACHABLE or probe.name in wanted.only]
     return [probe for probe in PROBES if wanted.slow or not probe.is_slow]
 
 
-async def _survey(ground: Ground, wanted: Wanted) -> str:
-    """Return why the server cannot be checked; empty if it can."""
+async def _survey(ground: Ground, wanted: Wanted) -> None:
     try:
         await ground.survey(wanted.tool, wanted.arguments)
-    except (Failed, NotSent) as error:
-        return str(error)
     finally:
         await _release(ground)
-    return ""
 
 
 async def _judged(probe: Probe, ground: Ground, left: float | None) -> Row:
@@ -106,7 +104,8 @@ async def _judged(probe: Probe, ground: Ground, left: float | None) -> Row:
         verdict, happened = "not applicable", f"the check ended after {LONGEST:g} s, before this probe did"
     except HoldfastError as error:
         verdict, happened = "fail", str(error)
-    await _release(ground)
+    finally:
+        await _release(ground)
     return _row(probe, verdict, happened, loop.time() - begun)
 
 

@@ -26,7 +26,17 @@ class Probe(Struct, frozen=True):
     """Runs only if the user asks for slow probes."""
 
 
+REACHABLE: Final = Probe(
+    "reachable",
+    "the server answers",
+    eras.reachable,
+    f"{OLD}, Transports, Streamable HTTP: the server has one endpoint that accepts POST. It answers initialize, or "
+    f"server/discover ({NEW}).",
+    "Check the URL with its path, the server's log, and the token (--token-file, --token-env, --header).",
+)
+"""It runs first, also if others are chosen: without it, no other probe can run."""
 PROBES: Final[tuple[Probe, ...]] = (
+    REACHABLE,
     Probe(
         "handshake",
         "initialize opens a session",
@@ -40,7 +50,7 @@ PROBES: Final[tuple[Probe, ...]] = (
         "clients of both eras find their version",
         eras.negotiation,
         f"{OLD}, Lifecycle, Version Negotiation: for an unknown version the server answers with another one that it "
-        f"supports. {NEW}, Versioning: a client may send server/discover first.",
+        f"supports. {NEW}: a client that speaks both eras may send server/discover first.",
         "Answer an unknown method with the error -32601 at once, and an unknown version with one that you support.",
     ),
     Probe(
@@ -74,7 +84,7 @@ PROBES: Final[tuple[Probe, ...]] = (
         requests.id_types,
         f"{OLD}, Base Protocol, Requests: an id is a text or an integer. JSON-RPC 2.0, Response object: the id of "
         "the answer must be the same value.",
-        "Keep the type of an id: 7 and \"7\" are two ids. Do not use the id as a key in the form of a text.",
+        'Keep the type of an id: 7 and "7" are two ids. Do not use the id as a key in the form of a text.',
     ),
     Probe(
         "bad-ids",
@@ -200,21 +210,21 @@ PROBES: Final[tuple[Probe, ...]] = (
         "sessionless",
         "2026-07-28 works without a session",
         eras.modern_requests,
-        f"{NEW}, Transports: each request carries its version and its client, and needs no session.",
+        f"{NEW}, Base Protocol, General fields: each request carries its version and its client in _meta, and needs no session.",
         "Serve each request on its own.",
     ),
     Probe(
         "sessionless-headers",
         "headers of 2026-07-28 agree with the body",
         eras.modern_headers,
-        f"{NEW}, Transports, Standard Headers: a missing or different header must get 400 and the error -32020.",
+        f"{NEW}, Transports, Server Validation: a missing or different header must get 400 and the error -32020.",
         "Compare Mcp-Method, Mcp-Name and MCP-Protocol-Version with the body before the request is handled.",
     ),
     Probe(
         "sessionless-version",
         "an unknown version of a request is named",
         eras.modern_version,
-        f"{NEW}, Versioning: an unsupported version must get 400 and the error -32022 with the supported ones.",
+        f"{NEW}, Transports, Protocol Version Header: an unsupported version must get 400 and the error -32022 with the supported ones.",
         "Answer with the error -32022 and data.supported.",
     ),
     Probe(

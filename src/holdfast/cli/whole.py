@@ -15,6 +15,7 @@ from holdfast.cli.installing import command as installing
 from holdfast.cli.options import Options
 from holdfast.cli.parameters import parameters
 from holdfast.cli.process_options import ProcessOptions
+from holdfast.cli.using import check
 from holdfast.cli.using import commands as using
 
 app: Final = typer.Typer(
@@ -98,5 +99,6 @@ def _with_options(function: Callable[..., None]) -> Callable[..., None]:
 
 app.command("serve", cls=WithCommand)(_with_options(_serve))
 using.register(app)
+check.register(app)
 installing.register(app)
 app.add_typer(sessions.app, name="sessions", rich_help_panel="Operate")

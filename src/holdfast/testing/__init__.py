@@ -1,17 +1,22 @@
-"""The public kit for tests: a client in memory, time and chance that you hold, a scripted back, a contract for stores."""
+"""The public kit for tests: a client in memory, time and chance that you hold, a scripted back, a contract for stores, a check."""
 
+from holdfast.checking.report import Report, Row
 from holdfast.testing.back import ScriptedBack
 from holdfast.testing.chance import SeededRandom
+from holdfast.testing.checking import check
 from holdfast.testing.clock import VirtualClock
 from holdfast.testing.notes import NotingObserver
 from holdfast.testing.store import RequiredContract, SharedContract, StoreContract
 
 __all__ = [
     "NotingObserver",
+    "Report",
     "RequiredContract",
+    "Row",
     "ScriptedBack",
     "SeededRandom",
     "SharedContract",
     "StoreContract",
     "VirtualClock",
+    "check",
 ]

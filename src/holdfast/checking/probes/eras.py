@@ -13,6 +13,13 @@ _SERVER_ERRORS: Final = range(500, 600)
 _VISIBLE: Final = frozenset(map(chr, range(0x21, 0x7F)))
 
 
+async def reachable(ground: Ground) -> str:
+    """Look at the server for the first time; `Ground.survey` has done it."""
+    if ground.unreachable:
+        raise Failed(ground.unreachable)
+    return f"{ground.server} speaks {' and '.join(ground.versions)}"
+
+
 async def negotiation(ground: Ground) -> str:
     """Ask for 2026-07-28 and for sessions, as a client does that speaks both; then for a version that does not exist."""
     discovery = ground.discovery
@@ -29,9 +36,9 @@ async def negotiation(ground: Ground) -> str:
             raise Failed("the server accepted the protocol version 1999-01-01, which does not exist")
     elif not outcome.is_refusal:
         raise Failed(f"initialize with the protocol version 1999-01-01 got {outcome}")
-    said = "answered server/discover" if ground.is_sessionless else f"refused server/discover ({discovery})"
-    offered = f"offered {lane.version}" if lane is not None else "refused"
-    return f"the server {said} and initialize; for an unknown version it {offered}"
+    first = "answered" if ground.is_sessionless else f"refused with {discovery}"
+    second = f"got {lane.version}" if lane is not None else "was refused"
+    return f"server/discover was {first}, initialize was answered; an unknown version {second}"
 
 
 async def handshake(ground: Ground) -> str:
@@ -56,7 +63,7 @@ async def modern_headers(ground: Ground) -> str:
     question = lane.questions()[-1]
     right = lane.headers(question.method, {})
     wrong: dict[str, dict[str, str]] = {
-        "another Mcp-Method": {**right, "mcp-method": "resources/list"},
+        "another Mcp-Method": {**right, "mcp-method": "holdfast-check/other"},
         "no Mcp-Method": {name: value for name, value in right.items() if name != "mcp-method"},
         "another MCP-Protocol-Version": {**right, VERSION_HEADER: SESSION_VERSION},
     }
@@ -91,5 +98,3 @@ async def modern_requests(ground: Ground) -> str:
 def _expect(outcome: Outcome, code: int, name: str) -> None:
     if outcome.status != 400 or outcome.code != code:  # noqa: PLR2004 - Bad Request
         raise Failed(f"{name} got {outcome} instead of 400 with the error {code}")
-
-

@@ -77,9 +77,13 @@ async def session_header(ground: Ground) -> str:
     question = lane.questions()[0]
     headers = lane.headers(question.method, {})
     body = lane.body(5, question.method, {})
-    unknown = await lane.peer.send("POST", {**headers, SESSION_HEADER: "holdfast-check-no-such-session"}, body)
+    unknown = await lane.peer.send(
+        "POST", {**headers, SESSION_HEADER: "holdfast-check-no-such-session"}, body
+    )
     if unknown.status != NOT_FOUND:
-        raise Failed(f"an unknown session id got {unknown} instead of 404, so a client does not open a new session")
+        raise Failed(
+            f"an unknown session id got {unknown} instead of 404, so a client does not open a new session"
+        )
     del headers[SESSION_HEADER]
     missing = await lane.peer.send("POST", headers, body)
     if missing.status == NOT_FOUND or not (missing.is_refusal or missing.result is not None):
@@ -133,5 +137,3 @@ async def deleted(ground: Ground) -> str:
     if after.status != NOT_FOUND:
         raise Failed(f"a request in a deleted session got {after} instead of 404")
     return f"DELETE got {outcome.status}, and then the session id got 404"
-
-

@@ -5,7 +5,7 @@ from typing import Final
 
 from holdfast.checking.ground import Failed, Ground, NotApplicable
 from holdfast.checking.lane import Lane
-from holdfast.checking.peer import EVENT_STREAM, Outcome
+from holdfast.checking.peer import EVENT_STREAM, NO_ANSWER, Outcome
 from holdfast.errors import Broken, WireError
 from holdfast.transports.http import HttpAnswer
 
@@ -13,7 +13,16 @@ CONNECTIONS: Final = 16
 IDLE_SECONDS: Final = 240.0
 """How long `--slow` watches an idle stream."""
 SOON: Final = 1.0
-_TELLING: Final = ("server", "via", "x-served-by", "x-backend", "x-instance", "x-pod", "x-amz-cf-pop", "fly-region")
+_TELLING: Final = (
+    "server",
+    "via",
+    "x-served-by",
+    "x-backend",
+    "x-instance",
+    "x-pod",
+    "x-amz-cf-pop",
+    "fly-region",
+)
 """Headers by which servers behind one address differ."""
 _REFUSED: Final = 400
 
@@ -26,6 +35,8 @@ async def buffering(ground: Ground) -> str:
         if outcome.first_byte > SOON:
             raise Failed(f"the first event of a GET stream took {outcome.first_byte:.1f} s")
         return f"the first event of a GET stream arrived after {outcome.first_byte * 1000:.0f} ms"
+    if outcome.status == NO_ANSWER:
+        raise Failed(f"the head of a GET stream did not arrive within {2 * SOON:g} s")
     call = ground.call()
     answered = await lane.ask(call, until=lambda _: True)
     whole = await lane.ask(call)

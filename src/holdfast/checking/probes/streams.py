@@ -33,7 +33,9 @@ async def resume(ground: Ground) -> str:
         if not outcome.is_ok or outcome.kind != EVENT_STREAM:
             raise Failed(f"after a cut, the GET with Last-Event-ID got {outcome}")
         if not any(one.message is not None for one in outcome.events):
-            raise Failed(f"the resumed stream {_end(outcome)} without a further message, and the answer was lost")
+            raise Failed(
+                f"the resumed stream {_end(outcome)} without a further message, and the answer was lost"
+            )
         messages += [one.message for one in outcome.events if one.message is not None]
         last = next((one.id for one in reversed(outcome.events) if one.id), last)
         if outcome.answers:
@@ -53,7 +55,10 @@ async def foreign_event(ground: Ground) -> str:
     call = ground.call()
     lane, other = await ground.session(), await ground.session()
     seen = await _first_event(lane, call)
-    for name, given in (("of another session", str(seen.events[-1].id)), ("that was never given", "no-such-event-1")):
+    for name, given in (
+        ("of another session", str(seen.events[-1].id)),
+        ("that was never given", "no-such-event-1"),
+    ):
         outcome = await other.peer.send("GET", other.get_headers(given), until=_has_message, seconds=1.5)
         if outcome.is_ok and any(one.message is not None for one in outcome.events):
             raise Failed(f"an event id {name} delivered messages")
@@ -126,6 +131,7 @@ async def _first_event(lane: Lane, call: Question) -> Outcome:
 
 async def _cut(lane: Lane, question: Question) -> None:
     """Open a GET stream and a call, and cut both."""
+
     async def opened() -> None:
         await asyncio.gather(lane.peer.open("GET", lane.get_headers()), lane.open(question))
 

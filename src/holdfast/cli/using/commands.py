@@ -126,11 +126,11 @@ def _command(name: str, use: Use, needed: int) -> Callable[..., None]:
         if len(given) < needed:
             raise ConfigError(f"holdfast {name} needs more words: see holdfast {name} --help")
         options = Options(
-            headers=_pairs(header, "--header"),
+            headers=pairs(header, "--header"),
             token_file=token_file,
             token_env=token_env,
             oauth=oauth or None,
-            env=_pairs(env, "--env"),
+            env=pairs(env, "--env"),
         )
         client = client_of(
             target, program, options, only, version=protocol, timeout=timeout, on_log=_show_log
@@ -141,7 +141,12 @@ def _command(name: str, use: Use, needed: int) -> Callable[..., None]:
     return command
 
 
-def _pairs(texts: list[str] | None, flag: str) -> dict[str, str] | None:
+def pairs(texts: list[str] | None, flag: str) -> dict[str, str] | None:
+    """Return the values of an option such as --header NAME=VALUE; None if it is not given.
+
+    Raises:
+        ConfigError: a value has no `=`.
+    """
     if not texts:
         return None
     for text in texts:
@@ -174,7 +179,7 @@ async def _inspect(client: Client, words: list[str]) -> int:
     prompts = await client.list_prompts() if "prompts" in able else []
     info, version = client.agreed.server, client.agreed.version
     if _Output.as_json:
-        _print_json(
+        print_json(
             {
                 "server": info,
                 "protocolVersion": version,
@@ -202,7 +207,7 @@ async def _call(client: Client, words: list[str]) -> int:
     with _Bar() as bar:
         result = await client.call_tool(name, arguments, progress=bar.report, raise_on_error=False)
     if _Output.as_json:
-        _print_json(
+        print_json(
             {
                 "content": result.content,
                 "structuredContent": result.structured_content,
@@ -218,7 +223,7 @@ async def _read(client: Client, words: list[str]) -> int:
     for uri in words:
         contents = await client.read_resource(uri)
         if _Output.as_json:
-            _print_json(contents)
+            print_json(contents)
         else:
             for one in contents:
                 show_contents(_Output.console, one)
@@ -239,7 +244,7 @@ async def _prompt(client: Client, words: list[str]) -> int:
     }
     result = await client.get_prompt(name, typed(given, schema, name))
     if _Output.as_json:
-        _print_json(result)
+        print_json(result)
         return 0
     for message in result.messages:
         _Output.console.print(Text(message.role, style="bold"))
@@ -250,7 +255,8 @@ async def _prompt(client: Client, words: list[str]) -> int:
 # Output
 
 
-def _print_json(value: Any) -> None:
+def print_json(value: Any) -> None:
+    """Print a value as JSON on standard output."""
     sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
     sys.stdout.buffer.flush()
 

@@ -1,0 +1,160 @@
+"""`holdfast check URL`: probe a server, ours or another, and print a verdict for each probe.
+
+The report goes to standard output, the progress to standard error. The exit status is 0 if no probe fails, 1 if one does, 2 for wrong
+usage.
+"""
+
+import asyncio
+from typing import Annotated, Any, Final, Self
+
+import msgspec
+import typer
+from rich.console import Console, Group
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from holdfast.checking.report import Report, Row, Verdict
+from holdfast.checking.run import PATIENCE, Wanted, check
+from holdfast.cli.secrets import upstream_token
+from holdfast.cli.using.commands import Header, Json, TokenEnv, TokenFile, pairs, print_json
+from holdfast.cli.using.showing import plain
+from holdfast.errors import ConfigError
+
+_FAILED: Final = 1
+_STYLES: Final[dict[Verdict, tuple[str, str]]] = {
+    "pass": ("pass", "green"),
+    "fail": ("FAIL", "bold red"),
+    "not applicable": ("n/a", "dim"),
+}
+_HELP: Final = """Probe a server for the usual faults: parallel calls, duplicate ids, cuts, wrong requests, proxies. It takes less than a minute.
+
+Only the tool named by --tool is called, or one that is annotated read-only. The sessions that the probes open are deleted.
+
+[bold]holdfast check http://127.0.0.1:8000/mcp[/bold]
+[bold]holdfast check https://example.com/mcp --token-env TOKEN --tool search --arguments '{"query": "tea"}'[/bold]
+[bold]holdfast check https://example.com/mcp --slow --json[/bold]"""
+
+Url = Annotated[str, typer.Argument(metavar="URL", help="The endpoint of the server.", show_default=False)]
+Tool = Annotated[
+    str,
+    typer.Option(metavar="NAME", help="The tool to call, best one that takes a second and sends progress."),
+]
+Arguments = Annotated[str | None, typer.Option(metavar="JSON", help="The arguments of --tool.")]
+Only = Annotated[list[str] | None, typer.Option(metavar="PROBE", help="Run this probe; may be repeated.")]
+Slow = Annotated[
+    bool, typer.Option("--slow", help="Also wait, for up to 4 minutes, until an idle stream is cut.")
+]
+Timeout = Annotated[
+    float, typer.Option(metavar="SECONDS", min=0.1, max=30, help="How long an answer may take.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the command line."""
+    app.command("check", help=_HELP, rich_help_panel="Use a server")(_check)
+
+
+def _check(  # noqa: PLR0913, PLR0917 - the options of a command
+    url: Url,
+    tool: Tool = "",
+    arguments: Arguments = None,
+    only: Only = None,
+    slow: Slow = False,
+    timeout: Timeout = PATIENCE,
+    header: Header = None,
+    token_file: TokenFile = None,
+    token_env: TokenEnv = None,
+    json: Json = False,
+) -> None:
+    headers = pairs(header, "--header") or {}
+    token = upstream_token(token_file, token_env)
+    if token is not None:
+        headers["authorization"] = f"Bearer {token}"
+    if arguments is not None and not tool:
+        raise ConfigError("--arguments needs --tool NAME")
+    wanted = Wanted(
+        tool=tool,
+        arguments=_arguments(arguments),
+        headers=headers,
+        slow=slow,
+        patience=timeout,
+        only=tuple(only or ()),
+    )
+    with _Progress() as progress:
+        report = asyncio.run(check(url, wanted, progress.show))
+    if json:
+        print_json({"passed": report.passed, **msgspec.to_builtins(report)})
+    else:
+        _print(report)
+    raise typer.Exit(0 if report.passed else _FAILED)
+
+
+def _arguments(text: str | None) -> dict[str, Any] | None:
+    if text is None:
+        return None
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except msgspec.MsgspecError as error:
+        raise ConfigError(f"--arguments is not a JSON object: {error}") from None
+
+
+def _print(report: Report) -> None:
+    console = Console(highlight=False)
+    table = Table(title=_title(report), title_justify="left", title_style="bold", show_lines=False)
+    table.add_column("verdict", no_wrap=True)
+    table.add_column("probe", ratio=2)
+    table.add_column("what happened", ratio=5)
+    for row in report.rows:
+        word, style = _STYLES[row.verdict]
+        table.add_row(Text(word, style=style), Text(row.title), _happened(row))
+    console.print(table)
+    counts = [
+        f"{sum(row.verdict == verdict for row in report.rows)} {verdict}"
+        for verdict in ("pass", "fail", "not applicable")
+    ]
+    console.print(Text(f"{', '.join(counts)}; {report.seconds:.1f} s"))
+
+
+def _title(report: Report) -> Text:
+    versions = ", ".join(report.versions) or "no version"
+    tool = f"tool {report.tool}" if report.tool else "no tool called"
+    return Text(plain(f"{report.url}: {report.server or 'no server'} ({versions}; {tool})"))
+
+
+def _happened(row: Row) -> Group | Text:
+    happened = Text(plain(row.happened))
+    if row.verdict != "fail":
+        return happened
+    return Group(
+        happened,
+        Text(f"Specification: {row.specification}", style="dim"),
+        Text(f"To do: {row.remedy}", style="yellow"),
+    )
+
+
+class _Progress:
+    """The running probe on standard error, if that is a terminal."""
+
+    def __init__(self) -> None:
+        console = Console(stderr=True)
+        columns = (BarColumn(), TextColumn("{task.completed}/{task.total}"), TimeElapsedColumn())
+        self._bar = Progress(
+            *columns,
+            TextColumn("{task.description}", markup=False),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._task = self._bar.add_task("the server is looked at", total=None)
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def show(self, done: int, total: int, title: str) -> None:
+        """Show the next probe."""
+        self._bar.update(self._task, completed=done, total=total, description=title)
