@@ -1,0 +1,48 @@
+"""Our own server passes every probe, on every store, and no session stays."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast import Client
+from holdfast.testing import check
+from tests.http.serving import holdfast_serve
+from tests.programs import program
+from tests.redis_server import redis_server
+from tests.support import async_test_within
+
+APP = "tests/checking/app.py:server"
+
+
+@pytest.fixture(params=["memory", "sqlite", "redis"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    with contextlib.ExitStack() as stack:
+        match request.param:
+            case "sqlite":
+                yield f"sqlite:{tmp_path / 'sessions.db'}"
+            case "redis":
+                program("redis-server")
+                yield stack.enter_context(redis_server()).url
+            case _:
+                yield "memory"
+
+
+def test_our_server_passes_every_probe_on_every_store_and_keeps_no_session(store: str) -> None:
+    options = () if store == "memory" else ("--store", store)
+
+    @async_test_within(60)
+    async def attempt() -> None:
+        report = await check(url)
+        assert [row for row in report.rows if row.verdict != "pass"] == [], report
+        assert report.passed
+        assert (report.server, report.versions, report.tool) == ("kitchen 2", ("2025-11-25", "2026-07-28"), "look")
+        assert report.seconds < 55
+        async with Client(url, version="modern") as client:
+            status = await client.call_tool("status")
+        assert status.text == "0 open, called look"
+
+    with holdfast_serve(APP, "--log-level", "error", *options) as running:
+        url = f"http://127.0.0.1:{running.port}/mcp"
+        attempt()

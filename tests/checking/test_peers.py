@@ -1,0 +1,56 @@
+"""The check finds the known faults of the official SDKs."""
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from holdfast.testing import check
+from tests.http.serving import wait_until_connected
+from tests.ports import free_port
+from tests.support import async_test_within
+
+ROOT: Final = Path(__file__).parents[2]
+SERVERS: Final = Path(__file__).parent / "servers"
+PEERS: Final = {
+    "mcp 2.3": (".peers/mcp2/bin/python", "slow_of_mcp2.py"),
+    "TypeScript 2.4": (".node/bin/node", "slow_of_typescript.mjs"),
+}
+
+
+@contextlib.contextmanager
+def serving(peer: str) -> Iterator[str]:
+    """Run a server of another project; yield its URL."""
+    name, script = PEERS[peer]
+    if not (ROOT / name).exists():
+        pytest.fail(f"{name} is not installed: run `make peers` and `make node`")
+    port = free_port()
+    environment = {**os.environ, "PORT": str(port), "PACKAGES": str(ROOT / ".peers" / "typescript")}
+    with subprocess.Popen(
+        [ROOT / name, SERVERS / script], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
+        try:
+            wait_until_connected(port, process)
+            yield f"http://127.0.0.1:{port}/mcp"
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("peer", PEERS)
+def test_the_lost_answers_of_duplicate_ids_are_found(peer: str) -> None:
+    @async_test_within(60)
+    async def attempt() -> None:
+        report = await check(url, only=["parallel", "duplicate-ids", "reused-id"], timeout=2)
+        assert [row.verdict for row in report.rows] == ["pass", "pass", "fail", "pass"], report
+        row = report.row("duplicate-ids")
+        assert "with the same id failed" in row.happened
+        assert "no answer within 2.0 s" in row.happened
+        assert "holdfast serve URL" in row.remedy
+        assert report.tool == "look"
+
+    with serving(peer) as url:
+        attempt()

@@ -1,0 +1,246 @@
+"""Each probe finds its fault: a wrapper around our own server answers some requests wrongly.
+
+A fault is a function from a request to a wrong response, or None for the server's own.
+"""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+from msgspec import Struct
+
+from holdfast.checking.probes import path
+from holdfast.checking.table import PROBES
+from holdfast.errors import ConfigError
+from holdfast.testing import check
+from tests.checking.app import build
+from tests.http.serving import under_uvicorn
+from tests.support import async_test, async_test_within
+
+JSON: Final = "application/json"
+STREAM: Final = "text/event-stream"
+
+
+class Request(Struct):
+    """One request, and how often the like was seen before."""
+
+    method: str
+    headers: dict[str, str]
+    body: bytes
+    message: dict[str, Any]
+    seen: Counter[str]
+
+    @property
+    def called(self) -> str:
+        return str(self.message.get("method", ""))
+
+    @property
+    def id(self) -> Any:
+        return self.message.get("id")
+
+    def count(self, key: str) -> int:
+        self.seen[key] += 1
+        return self.seen[key]
+
+
+class Wrong(Struct):
+    """A response. `hangs`: it does not come."""
+
+    status: int
+    body: bytes = b""
+    kind: str = JSON
+    hangs: bool = False
+    breaks: bool = False
+
+
+def result(request: Request, value: Any = None, **members: Any) -> Wrong:
+    answer = {"jsonrpc": "2.0", "id": request.id, "result": {} if value is None else value, **members}
+    return Wrong(200, json.dumps(answer).encode())
+
+
+Fault = Callable[[Request], Wrong | None]
+
+
+def stalled(request: Request) -> Wrong | None:
+    if request.called == "tools/call":
+        request.count("calls")
+    return Wrong(200, hangs=True) if request.called == "ping" and request.seen["calls"] else None
+
+
+def cut(request: Request) -> Wrong | None:
+    if request.method == "GET":
+        request.count("streams")
+    return Wrong(404) if request.called == "ping" and request.seen["streams"] else None
+
+
+HANGS: Final = Wrong(200, hangs=True)
+FAULTS: Final[dict[str, Fault]] = {
+    "reachable": lambda r: Wrong(404),
+    "handshake": lambda r: result(r, {"protocolVersion": "2025-11-25"}) if r.called == "initialize" else None,
+    "negotiation": lambda r: Wrong(500) if r.called == "server/discover" else None,
+    "parallel": lambda r: result(r) if r.id == 1001 else None,
+    "duplicate-ids": lambda r: Wrong(200, kind=STREAM) if r.id == 2001 and r.count("2001") > 1 else None,
+    "reused-id": lambda r: Wrong(400) if r.called == "ping" and r.id == 1 and r.count("1") > 1 else None,
+    "id-types": lambda r: result(r, id=7) if r.id == "7" else None,
+    "bad-ids": lambda r: result(r) if r.id is True else None,
+    "resume": lambda r: Wrong(200, kind=STREAM) if "last-event-id" in r.headers else None,
+    "foreign-event": lambda r: Wrong(404) if r.headers.get("last-event-id") == "no-such-event-1" else None,
+    "cuts": cut,
+    "stalled": stalled,
+    "second-stream": lambda r: Wrong(409) if r.method == "GET" and r.count("GET") > 1 else None,
+    "cancel": lambda r: Wrong(400) if r.called == "notifications/cancelled" else None,
+    "bad-bodies": lambda r: Wrong(500) if r.body == b"hello" else None,
+    "unknown-method": lambda r: result(r) if r.called == "holdfast-check/no-such-method" else None,
+    "unknown-tool": lambda r: result(r, {"content": []}) if b"no-such-tool" in r.body else None,
+    "notification": lambda r: Wrong(200, b"{}") if r.called == "notifications/initialized" else None,
+    "session-header": lambda r: Wrong(400) if "no-such" in r.headers.get("mcp-session-id", "") else None,
+    "version-header": lambda r: result(r) if r.headers.get("mcp-protocol-version") == "1999-01-01" else None,
+    "origin": lambda r: result(r) if "origin" in r.headers else None,
+    "content-type": lambda r: result(r) if r.headers.get("content-type") == "text/plain" else None,
+    "deleted": lambda r: Wrong(200) if r.method == "DELETE" else None,
+    "sessionless": lambda r: Wrong(500) if r.headers.get("mcp-method") == "tools/call" else None,
+    "sessionless-headers": lambda r: result(r) if r.headers.get("mcp-method") == "holdfast-check/other" else None,
+    "sessionless-version": lambda r: Wrong(400) if r.headers.get("mcp-protocol-version") == "2999-01-01" else None,
+    "buffering": lambda r: HANGS if r.method == "GET" else None,
+    "replicas": lambda r: Wrong(404) if r.headers.get("connection") == "close" and r.count("close") % 2 else None,
+    "idle": lambda r: Wrong(200, b"", STREAM, breaks=True) if r.method == "GET" else None,
+}
+
+
+class Faulty:
+    """Our server with one fault, as an ASGI application."""
+
+    def __init__(self, fault: Fault) -> None:
+        self._fault = fault
+        self._server = build()
+        self._app: Any = self._server.asgi()
+        self._seen: Counter[str] = Counter()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        body = b""
+        while True:
+            event = await receive()
+            body += event.get("body", b"")
+            if not event.get("more_body"):
+                break
+        first = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def again() -> Any:
+            return first.pop() if first else await receive()
+
+        headers = {name.decode(): value.decode() for name, value in scope["headers"]}
+        wrong = self._fault(Request(scope["method"], headers, body, _message(body), self._seen))
+        if wrong is None:
+            await self._app(scope, again, send)
+            return
+        if wrong.hangs:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            return
+        kind = [(b"content-type", wrong.kind.encode())]
+        await send({"type": "http.response.start", "status": wrong.status, "headers": kind})
+        await send({"type": "http.response.body", "body": wrong.body, "more_body": wrong.breaks})
+
+    async def aclose(self) -> None:
+        await self._server.engine.aclose()
+
+
+def _message(body: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def test_every_probe_has_a_fault() -> None:
+    assert list(FAULTS) == [probe.name for probe in PROBES]
+
+
+@pytest.mark.parametrize("probe", FAULTS)
+def test_a_probe_finds_its_fault(probe: str) -> None:
+    @async_test_within(60)
+    async def attempt() -> None:
+        app = Faulty(FAULTS[probe])
+        async with under_uvicorn(app) as port:
+            report = await check(f"http://127.0.0.1:{port}/mcp", only=[probe], timeout=1)
+            await app.aclose()
+        row = report.row(probe)
+        assert row.verdict == "fail", row
+        assert row.happened
+        assert not report.passed
+        assert report.failures == (row,)
+
+    attempt()
+
+
+@async_test
+async def test_without_a_read_only_tool_no_tool_is_called() -> None:
+    app = Faulty(lambda request: None)
+    app._server.remove_tool("look")
+    async with under_uvicorn(app) as port:
+        url = f"http://127.0.0.1:{port}/mcp"
+        report = await check(url)
+        assert report.passed, report
+        skipped = {row.probe for row in report.rows if row.verdict == "not applicable"}
+        assert skipped == {"resume", "foreign-event", "cancel"}
+        assert "--tool" in report.row("cancel").happened
+        named = await check(url, tool="cook", only=["cancel"])
+        assert named.row("cancel").verdict == "pass"
+        with pytest.raises(ConfigError, match="no tool 'bake'; it has cook, status"):
+            await check(url, tool="bake")
+        with pytest.raises(ConfigError, match="no probe 'bake'"):
+            await check(url, only=["bake"])
+        await app.aclose()
+
+
+@async_test
+async def test_an_idle_stream_is_watched_and_its_keep_alives_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(path, "IDLE_SECONDS", 0.3)
+    app = Faulty(lambda request: None)
+    async with under_uvicorn(app) as port:
+        report = await check(f"http://127.0.0.1:{port}/mcp", only=["idle"])
+        await app.aclose()
+    assert report.row("idle").verdict == "pass", report
+    assert "still open after 0 s" in report.row("idle").happened
+
+
+@async_test
+async def test_a_server_that_demands_a_token_is_named_as_such() -> None:
+    app = Faulty(lambda request: None if request.headers.get("authorization") == "Bearer right" else Wrong(401))
+    async with under_uvicorn(app) as port:
+        url = f"http://127.0.0.1:{port}/mcp"
+        refused = await check(url)
+        assert "--token-file" in refused.row("reachable").happened
+        assert {row.verdict for row in refused.rows[1:]} == {"not applicable"}
+        let_in = await check(url, headers={"Authorization": "Bearer right"}, only=["parallel"])
+        assert let_in.passed, let_in
+        await app.aclose()
+
+
+@async_test
+async def test_a_cancelled_check_deletes_its_sessions() -> None:
+    app = Faulty(lambda request: HANGS if request.called == "holdfast-check/no-such-method" else None)
+    async with under_uvicorn(app) as port:
+        url = f"http://127.0.0.1:{port}/mcp"
+        deleted: list[str] = []
+        app._fault = _noting(app._fault, deleted)
+        task = asyncio.create_task(check(url, only=["unknown-method"]))
+        await asyncio.sleep(0.3)  # The probe waits for an answer that does not come.
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await app.aclose()
+    assert deleted == ["DELETE", "DELETE"]
+
+
+def _noting(fault: Fault, deleted: list[str]) -> Fault:
+    def noted(request: Request) -> Wrong | None:
+        if request.method == "DELETE":
+            deleted.append("DELETE")
+        return fault(request)
+
+    return noted
