@@ -1,6 +1,7 @@
 """A server with one read-only tool that reports progress, and a count of its open sessions."""
 
 import asyncio
+from collections import Counter
 from typing import Final
 
 from holdfast import Context, Server, SessionView
@@ -13,16 +14,16 @@ STEP_SECONDS: Final = 0.03
 def build() -> Server:
     """Return a new server."""
     made = Server("kitchen", version="2")
-    opened: set[str] = set()
+    counts = Counter[str]()
     calls: list[str] = []
 
     @made.on_opened
     async def on_opened(session: SessionView) -> None:
-        opened.add(session.id)
+        counts["open"] += 1
 
     @made.on_closed
     async def on_closed(session: SessionView, reason: str) -> None:
-        opened.discard(session.id)
+        counts["open"] -= 1
 
     @made.tool(annotations=ToolAnnotations(read_only_hint=True))
     async def look(ctx: Context) -> str:
@@ -42,7 +43,7 @@ def build() -> Server:
     @made.tool
     async def status() -> str:
         """Return how many sessions are open, and the tools that were called."""
-        return f"{len(opened)} open, called {' '.join(sorted(set(calls))) or 'nothing'}"
+        return f"{counts['open']} open, called {' '.join(sorted(set(calls))) or 'nothing'}"
 
     return made
 

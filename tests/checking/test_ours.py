@@ -37,11 +37,15 @@ def test_our_server_passes_every_probe_on_every_store_and_keeps_no_session(store
         report = await check(url)
         assert [row for row in report.rows if row.verdict != "pass"] == [], report
         assert report.passed
-        assert (report.server, report.versions, report.tool) == ("kitchen 2", ("2025-11-25", "2026-07-28"), "look")
+        assert (report.server, report.versions, report.tool) == (
+            "kitchen 2",
+            ("2025-11-25", "2026-07-28"),
+            "look",
+        )
         assert report.seconds < 55
-        async with Client(url, version="modern") as client:
+        async with Client(url, version="legacy") as client:
             status = await client.call_tool("status")
-        assert status.text == "0 open, called look"
+        assert status.text == "1 open, called look", "the session of this client is the only one"
 
     with holdfast_serve(APP, "--log-level", "error", *options) as running:
         url = f"http://127.0.0.1:{running.port}/mcp"

@@ -78,7 +78,7 @@ def cut(request: Request) -> Wrong | None:
 
 HANGS: Final = Wrong(200, hangs=True)
 FAULTS: Final[dict[str, Fault]] = {
-    "reachable": lambda r: Wrong(404),
+    "reachable": lambda _: Wrong(404),
     "handshake": lambda r: result(r, {"protocolVersion": "2025-11-25"}) if r.called == "initialize" else None,
     "negotiation": lambda r: Wrong(500) if r.called == "server/discover" else None,
     "parallel": lambda r: result(r) if r.id == 1001 else None,
@@ -102,10 +102,16 @@ FAULTS: Final[dict[str, Fault]] = {
     "content-type": lambda r: result(r) if r.headers.get("content-type") == "text/plain" else None,
     "deleted": lambda r: Wrong(200) if r.method == "DELETE" else None,
     "sessionless": lambda r: Wrong(500) if r.headers.get("mcp-method") == "tools/call" else None,
-    "sessionless-headers": lambda r: result(r) if r.headers.get("mcp-method") == "holdfast-check/other" else None,
-    "sessionless-version": lambda r: Wrong(400) if r.headers.get("mcp-protocol-version") == "2999-01-01" else None,
+    "sessionless-headers": lambda r: (
+        result(r) if r.headers.get("mcp-method") == "holdfast-check/other" else None
+    ),
+    "sessionless-version": lambda r: (
+        Wrong(400) if r.headers.get("mcp-protocol-version") == "2999-01-01" else None
+    ),
     "buffering": lambda r: HANGS if r.method == "GET" else None,
-    "replicas": lambda r: Wrong(404) if r.headers.get("connection") == "close" and r.count("close") % 2 else None,
+    "replicas": lambda r: (
+        Wrong(404) if r.headers.get("connection") == "close" and r.count("close") % 2 else None
+    ),
     "idle": lambda r: Wrong(200, b"", STREAM, breaks=True) if r.method == "GET" else None,
 }
 
@@ -179,7 +185,7 @@ def test_a_probe_finds_its_fault(probe: str) -> None:
 
 @async_test
 async def test_without_a_read_only_tool_no_tool_is_called() -> None:
-    app = Faulty(lambda request: None)
+    app = Faulty(lambda _: None)
     app._server.remove_tool("look")
     async with under_uvicorn(app) as port:
         url = f"http://127.0.0.1:{port}/mcp"
@@ -198,9 +204,11 @@ async def test_without_a_read_only_tool_no_tool_is_called() -> None:
 
 
 @async_test
-async def test_an_idle_stream_is_watched_and_its_keep_alives_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_idle_stream_is_watched_and_its_keep_alives_are_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(path, "IDLE_SECONDS", 0.3)
-    app = Faulty(lambda request: None)
+    app = Faulty(lambda _: None)
     async with under_uvicorn(app) as port:
         report = await check(f"http://127.0.0.1:{port}/mcp", only=["idle"])
         await app.aclose()
@@ -210,7 +218,9 @@ async def test_an_idle_stream_is_watched_and_its_keep_alives_are_seen(monkeypatc
 
 @async_test
 async def test_a_server_that_demands_a_token_is_named_as_such() -> None:
-    app = Faulty(lambda request: None if request.headers.get("authorization") == "Bearer right" else Wrong(401))
+    app = Faulty(
+        lambda request: None if request.headers.get("authorization") == "Bearer right" else Wrong(401)
+    )
     async with under_uvicorn(app) as port:
         url = f"http://127.0.0.1:{port}/mcp"
         refused = await check(url)

@@ -78,15 +78,23 @@ class Ground:
             return await self._session()
         return await self.without_session()
 
+    async def initialized(self) -> Lane:
+        """Return a lane after `initialize`, with or without a session id.
+
+        Raises:
+            NotApplicable: the server has no `initialize`.
+        """
+        if not self.has_sessions:
+            raise NotApplicable("the server speaks only 2026-07-28, which has no sessions")
+        return await self._session()
+
     async def session(self) -> Lane:
         """Return a new session with an id.
 
         Raises:
             NotApplicable: the server has no sessions.
         """
-        if not self.has_sessions:
-            raise NotApplicable("the server speaks only 2026-07-28, which has no sessions")
-        lane = await self._session()
+        lane = await self.initialized()
         if not lane.session:
             raise NotApplicable("the server gives no session id, so it keeps no session")
         return lane

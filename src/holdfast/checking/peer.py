@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from holdfast.errors import Broken, NotSent, WireError
+from holdfast.errors import Broken, WireError
 from holdfast.transports.http import HttpAnswer, HttpOptions, HttpTransport
 from holdfast.wire.sse import EventParser
 
@@ -149,8 +149,16 @@ class Peer:
         return outcome
 
     async def open(self, method: str, headers: Mapping[str, str], body: bytes | None = None) -> HttpAnswer:
-        """Send a request and return its response unread. It is closed at the end of the probe at the latest."""
-        answer = await self._http.open(method, self.url, {**self._headers, **headers}, body)
+        """Send a request and return its response unread. It is closed at the end of the probe at the latest.
+
+        If the connection breaks before the response, the request is sent once more: a server may close a connection
+        that was used before at any time.
+        """
+        sent = {**self._headers, **headers}
+        try:
+            answer = await self._http.open(method, self.url, sent, body)
+        except Broken:
+            answer = await self._http.open(method, self.url, sent, body)
         self._open.add(answer)
         return answer
 
@@ -214,6 +222,3 @@ def _message(data: bytes) -> Any:
         return msgspec.json.decode(data) if data else None
     except (msgspec.DecodeError, UnicodeDecodeError):
         return data.decode(errors="replace")
-
-
-__all__ = ["GET_HEADERS", "NO_ANSWER", "POST_HEADERS", "Event", "NotSent", "Outcome", "Peer"]

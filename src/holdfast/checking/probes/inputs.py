@@ -64,7 +64,7 @@ async def unknown_tool(ground: Ground) -> str:
 
 async def notification(ground: Ground) -> str:
     """Send a notification."""
-    lane = await ground.session()
+    lane = await ground.initialized()
     outcome = await lane.notify("notifications/initialized")
     if outcome.status != ACCEPTED or outcome.events:
         raise Failed(f"a notification got {outcome} instead of 202 without a body")
@@ -94,7 +94,7 @@ async def session_header(ground: Ground) -> str:
 
 async def version_header(ground: Ground) -> str:
     """Send a protocol version that does not exist."""
-    lane = await ground.session()
+    lane = await ground.initialized()
     question = lane.questions()[0]
     headers = {**lane.headers(question.method, {}), VERSION_HEADER: "1999-01-01"}
     outcome = await lane.peer.send("POST", headers, lane.body(5, question.method, {}))

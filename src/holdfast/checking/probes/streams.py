@@ -11,6 +11,7 @@ from holdfast.transports.http import HttpAnswer
 
 CUTS: Final = 5
 STALLED: Final = 6
+_MOMENT: Final = 0.05
 _CUTS_MOST: Final = 50
 _NOT_ALLOWED: Final = 405
 _NOT_FOUND: Final = 404
@@ -82,19 +83,20 @@ async def cuts(ground: Ground) -> str:
 
 async def stalled(ground: Ground) -> str:
     """Leave several responses unread. Other requests of the session must be answered."""
-    lane = await ground.session()
+    lane = await ground.lane()
     question = ground.tool or lane.questions()[-1]
-    unread = [asyncio.create_task(_unread(lane, question)) for _ in range(STALLED)]
-    stream = asyncio.create_task(lane.peer.open("GET", lane.get_headers()))
-    await asyncio.sleep(0.05)
+    unread = [asyncio.create_task(lane.open(question)) for _ in range(STALLED)]
+    if not lane.is_sessionless:
+        unread.append(asyncio.create_task(lane.peer.open("GET", lane.get_headers())))
+    await asyncio.sleep(_MOMENT)
     try:
         for _ in range(3):
             await answers_still(lane)
     finally:
-        for task in (*unread, stream):
+        for task in unread:
             task.cancel()
-        await asyncio.gather(*unread, stream, return_exceptions=True)
-    return f"{STALLED} calls and a stream were not read; the other requests were answered"
+        await asyncio.gather(*unread, return_exceptions=True)
+    return f"{len(unread)} responses were not read; the other requests were answered"
 
 
 async def second_stream(ground: Ground) -> str:
@@ -140,10 +142,6 @@ async def _cut(lane: Lane, question: Question) -> None:
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     lane.peer.release()
-
-
-async def _unread(lane: Lane, question: Question) -> None:
-    await lane.open(question)
 
 
 def _has_id(outcome: Outcome) -> bool:
