@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from holdfast.checking.peer import GET_HEADERS, POST_HEADERS, Outcome, Peer, Until
-from holdfast.protocol.mirror import encode_value
+from holdfast.protocol.mirrored_headers import encode_value
 from holdfast.protocol.sessionless import CAPABILITIES_KEY, CLIENT_KEY, NAMED, VERSION, VERSION_KEY
 from holdfast.transports.http import HttpAnswer
 
