@@ -12,6 +12,7 @@ from typing import Any, Final
 import pytest
 from msgspec import Struct
 
+from holdfast.checking import run
 from holdfast.checking.probes import path
 from holdfast.checking.table import PROBES
 from holdfast.errors import ConfigError
@@ -229,6 +230,74 @@ async def test_a_server_that_demands_a_token_is_named_as_such() -> None:
         let_in = await check(url, headers={"Authorization": "Bearer right"}, only=["parallel"])
         assert let_in.passed, let_in
         await app.aclose()
+
+
+HOSTILE: Final[tuple[Any, ...]] = (
+    None,
+    [],
+    "x",
+    {"protocolVersion": 5, "supportedVersions": {}},
+    {
+        "protocolVersion": "2025-11-25",
+        "supportedVersions": [[], "2026-07-28"],
+        "capabilities": "all",
+        "serverInfo": 1,
+    },
+    {
+        "protocolVersion": "x",
+        "supportedVersions": ["2026-07-28"],
+        "capabilities": {"tools": None},
+        "serverInfo": {"name": {}},
+        "tools": [
+            1,
+            {"name": 2, "annotations": {"readOnlyHint": True}, "inputSchema": {"required": [{}, 1]}},
+        ],
+        "nextCursor": "again",
+        "_meta": [],
+    },
+)
+
+
+@pytest.mark.parametrize("value", HOSTILE)
+def test_a_server_with_strange_results_gets_a_report(value: Any) -> None:
+    @async_test
+    async def attempt() -> None:
+        app = Faulty(lambda request: result(request, value, result=value))
+        async with under_uvicorn(app) as port:
+            report = await check(f"http://127.0.0.1:{port}/mcp", timeout=0.2)
+        assert len(report.rows) == len(PROBES) - 1
+        assert report.failures
+
+    attempt()
+
+
+DEEP: Final = Wrong(200, b"[" * 100_000 + b"]" * 100_000)
+BYTES: Final = Wrong(307, b"\xff\xfe\x00", "text/plain")
+
+
+@pytest.mark.parametrize("wrong", [DEEP, BYTES, Wrong(200, b"data: " + DEEP.body + b"\n\n", STREAM)])
+def test_a_server_with_unreadable_responses_gets_a_report(wrong: Wrong) -> None:
+    @async_test
+    async def attempt() -> None:
+        async with under_uvicorn(Faulty(lambda _: wrong)) as port:
+            report = await check(f"http://127.0.0.1:{port}/mcp", timeout=0.2)
+        assert report.row("reachable").verdict == "fail"
+
+    attempt()
+
+
+@async_test
+async def test_a_server_that_hangs_is_checked_within_the_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "LONGEST", 2.0)
+    answered = {"initialize", "notifications/initialized"}
+    app = Faulty(lambda r: HANGS if r.method == "POST" and r.called not in answered else None)
+    async with under_uvicorn(app) as port:
+        report = await check(f"http://127.0.0.1:{port}/mcp", timeout=0.3)
+        await app.aclose()
+    assert report.seconds < 5
+    assert report.row("handshake").verdict == "fail"
+    assert report.rows[-1].verdict == "not applicable"
+    assert "the check ended after 2 s" in report.rows[-1].happened
 
 
 @async_test

@@ -3,6 +3,7 @@
 A session that a probe opens is deleted at the end of the probe.
 """
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -16,6 +17,8 @@ _SAMPLES: Final[dict[str, Any]] = {
     "string": "check", "integer": 1, "number": 1, "boolean": True, "array": [], "object": {}, "null": None,
 }  # fmt: skip
 _PAGES: Final = 20
+_DELETE_SECONDS: Final = 2.0
+"""How long a server may take to delete a session. The check does not wait longer for a server that hangs."""
 NO_TOOL: Final = (
     "it needs a tool call, and no tool is annotated read-only: name one with --tool (and --arguments)"
 )
@@ -134,9 +137,7 @@ class Ground:
         """Close the responses and delete the sessions of a probe."""
         self.peer.release()
         lanes, self._lanes = self._lanes, []
-        for lane in lanes:
-            if lane.session:
-                await lane.delete()
+        await asyncio.gather(*(lane.delete(_DELETE_SECONDS) for lane in lanes if lane.session))
 
     async def _session(self) -> Lane:
         outcome, lane = await initialize(self.peer)
@@ -192,8 +193,9 @@ def _sample(schema: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return values for the required arguments; None if a schema is not a plain one."""
     properties = schema.get("properties")
     made: dict[str, Any] = {}
-    for name in schema.get("required") or ():
-        member = properties.get(name) if isinstance(properties, dict) else None
+    required = schema.get("required")
+    for name in required if isinstance(required, list) else ():
+        member = properties.get(name) if isinstance(properties, dict) and isinstance(name, str) else None
         if not isinstance(member, dict):
             return None
         if "default" in member:

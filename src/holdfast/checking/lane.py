@@ -120,9 +120,9 @@ class Lane:
         made = {**GET_HEADERS, **self.session_headers()}
         return {**made, "last-event-id": after} if after else made
 
-    async def delete(self) -> Outcome:
+    async def delete(self, seconds: float | None = None) -> Outcome:
         """Ask the server to end the session."""
-        return await self.peer.send("DELETE", self.session_headers())
+        return await self.peer.send("DELETE", self.session_headers(), seconds=seconds)
 
 
 async def initialize(peer: Peer, version: str = SESSION_VERSION) -> tuple[Outcome, Lane | None]:

@@ -23,6 +23,8 @@ NO_ANSWER: Final = 0
 _BODY_BYTES: Final = 16 * 1024 * 1024
 _AFTERWARDS: Final = 0.3
 """How long a stream is read after its answer. A second answer would come within this time."""
+_UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What JSON of a server can raise."""
 _SHOWN: Final = 120
 _OK: Final = range(200, 300)
 _REFUSALS: Final = range(400, 500)
@@ -180,7 +182,7 @@ async def _read(answer: HttpAnswer, outcome: Outcome, until: Until | None, begun
         outcome.first_byte = loop.time() - begun
         try:
             found = msgspec.json.decode(body) if body else []
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except _UNREADABLE:
             outcome.text = body[:1_000].decode(errors="replace")
         else:
             outcome.events += [Event(one) for one in (found if isinstance(found, list) else [found])]
@@ -220,5 +222,5 @@ async def _next(answer: HttpAnswer, deadline: float | None) -> bytes | None:
 def _message(data: bytes) -> Any:
     try:
         return msgspec.json.decode(data) if data else None
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except _UNREADABLE:
         return data.decode(errors="replace")

@@ -86,7 +86,10 @@ def _chosen(wanted: Wanted) -> Sequence[Probe]:
 
 async def _survey(ground: Ground, wanted: Wanted) -> None:
     try:
-        await ground.survey(wanted.tool, wanted.arguments)
+        async with asyncio.timeout(LONGEST):
+            await ground.survey(wanted.tool, wanted.arguments)
+    except TimeoutError:
+        ground.unreachable = f"the server did not answer within {LONGEST:g} s"
     finally:
         await _release(ground)
 
@@ -122,7 +125,8 @@ def _row(probe: Probe, verdict: Verdict, happened: str, seconds: float) -> Row:
         probe=probe.name,
         title=probe.title,
         verdict=verdict,
-        happened=happened,
+        # Bytes of a header that are not UTF-8 cannot be printed.
+        happened=happened.encode(errors="replace").decode(),
         specification=probe.specification,
         remedy=probe.remedy,
         seconds=round(seconds, 3),

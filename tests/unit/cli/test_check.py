@@ -23,9 +23,11 @@ def checked(faulty: Faulty, conversation: Callable[[Callable[..., Result]], None
     async def attempt() -> None:
         async with under_uvicorn(faulty) as port:
 
-            def command(*words: str) -> Result:
+            def command(*words: str, **environment: str) -> Result:
                 address = f"http://127.0.0.1:{port}/mcp"
-                return CliRunner().invoke(app, ["check", address, *words], env={"COLUMNS": "200"})
+                return CliRunner().invoke(
+                    app, ["check", address, *words], env={"COLUMNS": "200", **environment}
+                )
 
             await asyncio.to_thread(conversation, command)
             await faulty.aclose()
@@ -47,6 +49,16 @@ def test_a_table_shows_what_happened_and_for_failures_the_rule_and_the_remedy() 
         assert command("--only", "parallel").exit_code == 0
 
     checked(Faulty(lambda r: Wrong(200) if "origin" in r.headers else None), conversation)
+
+
+def test_a_terminal_shows_the_running_probe() -> None:
+    def conversation(command: Callable[..., Result]) -> None:
+        done = command("--only", "parallel", FORCE_COLOR="1", TERM="xterm")
+        assert done.exit_code == 0
+        assert "parallel requests get their own answers" in done.stderr
+        assert "parallel requests get their own answers" not in command("--only", "parallel").stderr
+
+    checked(Faulty(lambda _: None), conversation)
 
 
 def test_json_has_every_row_with_its_rule_and_its_remedy() -> None:
