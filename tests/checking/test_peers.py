@@ -11,6 +11,7 @@ import pytest
 
 from holdfast.testing import check
 from tests.http.serving import wait_until_connected
+from tests.interop import peers
 from tests.ports import free_port
 from tests.support import async_test_within
 
@@ -41,16 +42,26 @@ def serving(peer: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("peer", PEERS)
-def test_the_lost_answers_of_duplicate_ids_are_found(peer: str) -> None:
+def test_the_lost_answers_of_duplicate_ids_are_found_and_holdfast_in_front_prevents_them(
+    peer: str, tmp_path: Path
+) -> None:
     @async_test_within(60)
     async def attempt() -> None:
         report = await check(url, only=["parallel", "duplicate-ids", "reused-id"], timeout=2)
-        assert [row.verdict for row in report.rows] == ["pass", "pass", "fail", "pass"], report
+        assert [row.verdict for row in report.rows] == ["pass", "pass", "fail", "pass"], str(report)
         row = report.row("duplicate-ids")
         assert "with the same id failed" in row.happened
         assert "no answer within 2.0 s" in row.happened
         assert "holdfast serve URL" in row.remedy
         assert report.tool == "look"
 
+    @async_test_within(60)
+    async def in_front() -> None:
+        report = await check(f"http://127.0.0.1:{port}/mcp", only=["parallel", "duplicate-ids", "id-types"])
+        assert {row.verdict for row in report.rows} == {"pass"}, str(report)
+
     with serving(peer) as url:
         attempt()
+        # The remedy of the row.
+        with peers.serving(tmp_path, {}, url) as port:
+            in_front()

@@ -191,7 +191,7 @@ async def test_without_a_read_only_tool_no_tool_is_called() -> None:
     async with under_uvicorn(app) as port:
         url = f"http://127.0.0.1:{port}/mcp"
         report = await check(url)
-        assert report.passed, report
+        assert report.passed, str(report)
         skipped = {row.probe for row in report.rows if row.verdict == "not applicable"}
         assert skipped == {"resume", "foreign-event", "cancel"}
         assert "--tool" in report.row("cancel").happened
@@ -213,7 +213,7 @@ async def test_an_idle_stream_is_watched_and_its_keep_alives_are_seen(
     async with under_uvicorn(app) as port:
         report = await check(f"http://127.0.0.1:{port}/mcp", only=["idle"])
         await app.aclose()
-    assert report.row("idle").verdict == "pass", report
+    assert report.row("idle").verdict == "pass", str(report)
     assert "still open after 0 s" in report.row("idle").happened
 
 

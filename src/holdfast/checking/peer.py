@@ -94,10 +94,10 @@ class Outcome(Struct, kw_only=True):
             said += f" with the error {self.code}"
         elif self.answers:
             said += " with a result"
-        elif self.is_ok and self.ended == "late":
-            said += f" and no answer within {self.seconds:.1f} s"
         elif self.text:
             said += f" ({self.text[:_SHOWN].strip()})"
+        elif self.is_ok:
+            said += " and no answer" + (f" within {self.seconds:.1f} s" if self.ended == "late" else "")
         return said
 
 

@@ -18,7 +18,7 @@ async def check(
     slow: bool = False,
     timeout: float = PATIENCE,
 ) -> Report:
-    """Probe the server at a URL as `holdfast check` does, and return the report: `assert report.passed, report`.
+    """Probe the server at a URL as `holdfast check` does, and return the report: `assert report.passed, str(report)`.
 
     Only `tool` is called; without it, a tool that is annotated read-only; without such a tool, none. `only` names the
     probes to run. The sessions that the probes open are deleted.

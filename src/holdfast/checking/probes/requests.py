@@ -158,22 +158,13 @@ def _fault(outcome: Outcome, used: Any, question: Question) -> str:
     if len(answers) > 1:
         return f"{question.method} got {len(answers)} answers"
     if not answers or not outcome.is_ok:
-        return (
-            f"{question.method} got {outcome if outcome.answers or not outcome.is_ok else _missing(outcome)}"
-        )
+        return f"{question.method} got {outcome}"
     [answer] = answers
     if answer.get("id") != used or type(answer.get("id")) is not type(used):
         return f"{question.method} got an answer with the id {answer.get('id')!r} instead of {used!r}"
     if "error" in answer:
-        is_call = question.method == "tools/call"
-        return "" if is_call else f"{question.method} got {outcome}"
+        return "" if question.method == "tools/call" else f"{question.method} got {outcome}"
     return "" if question.fits(answer["result"]) else f"{question.method} got the answer of another request"
-
-
-def _missing(outcome: Outcome) -> str:
-    if outcome.ended == "late":
-        return f"status {outcome.status} and no answer within {outcome.seconds:.1f} s"
-    return f"status {outcome.status} and no answer"
 
 
 def _raise_first(faults: list[str], total: int, note: str = "") -> None:
