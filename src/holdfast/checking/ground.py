@@ -36,20 +36,20 @@ class Ground:
     """A server that is being checked."""
 
     def __init__(self, peer: Peer) -> None:
-        self.peer = peer
-        self.unreachable = ""
+        self.peer: Peer = peer
+        self.unreachable: str = ""
         """Why no probe can run; empty: they can."""
-        self.server = ""
+        self.server: str = ""
         self.versions: list[str] = []
         self.tool: Question | None = None
         """The call that the probes may send."""
-        self.tool_name = ""
-        self.has_sessions = False
+        self.tool_name: str = ""
+        self.has_sessions: bool = False
         """The server answers `initialize`."""
-        self.is_sessionless = False
+        self.is_sessionless: bool = False
         """The server speaks 2026-07-28."""
-        self.handshake = Outcome()
-        self.discovery = Outcome()
+        self.handshake: Outcome = Outcome()
+        self.discovery: Outcome = Outcome()
         self._lanes: list[Lane] = []
 
     async def survey(self, tool: str, arguments: Mapping[str, Any] | None) -> None:

@@ -42,11 +42,11 @@ class Lane:
     """Sends requests in one session, or in none."""
 
     def __init__(self, peer: Peer, *, version: str, session: str, capabilities: Mapping[str, Any]) -> None:
-        self.peer = peer
-        self.version = version
-        self.session = session
+        self.peer: Peer = peer
+        self.version: str = version
+        self.session: str = session
         """Empty if the server gave no session id."""
-        self.capabilities = capabilities
+        self.capabilities: Mapping[str, Any] = capabilities
         self._ids = count(100)
 
     @property
