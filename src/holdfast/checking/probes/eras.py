@@ -14,7 +14,7 @@ _VISIBLE: Final = frozenset(map(chr, range(0x21, 0x7F)))
 
 
 async def reachable(ground: Ground) -> str:
-    """Look at the server for the first time; `Ground.survey` has done it."""
+    """Send server/discover and initialize. One of them must be answered."""
     if ground.unreachable:
         raise Failed(ground.unreachable)
     return f"{ground.server} speaks {' and '.join(ground.versions)}"
