@@ -67,8 +67,7 @@ docs: venv  ## Write the API reference from the docstrings, and the table of opt
 	$(BIN)/python tools/reference.py
 	$(BIN)/python -m tools.options
 
-bench: system venv node  ## Measure beside the peers, every answer verified; write docs/speed.md (25 minutes)
-	tools/install-peers.sh $(PYTHON) typescript
+bench: system venv node peers  ## Measure beside the peers, every answer verified; write docs/speed.md (25 minutes)
 	$(BIN)/python -m bench
 
 bench-quick: venv  ## Measure the main workloads once, without peers (a minute)

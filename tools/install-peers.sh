@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Install the other Python packages, each in an environment of its own: .peers/mcp1, mcp2, fastmcp and mcp-proxy.
+# Install the other packages, each in an environment of its own: .peers/mcp1, mcp2, fastmcp, mcp-proxy and typescript.
 # They never share our environment: we test against what their users have. Our own dependencies are added to each of
 # them, because a hosted object of such a package runs in one process with Holdfast.
-# Usage: install-peers.sh [python [typescript]]; "typescript" adds .peers/typescript, a server that only `make bench` needs.
+# Usage: install-peers.sh [python]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . tools/versions.env
@@ -42,18 +42,16 @@ peer mcp2 "mcp==$MCP2"
 peer fastmcp "fastmcp==$FASTMCP"
 peer mcp-proxy "mcp-proxy==$MCP_PROXY"
 for name in mcp1 mcp2 fastmcp; do runtime $name; done
-if [ "${2:-}" = typescript ]; then
-  want="server $TS_SERVER, node $TS_SERVER_NODE, zod $ZOD"
-  home=.peers/typescript
-  if [ ! -f $home/.stamp ] || [ "$(cat $home/.stamp)" != "$want" ]; then
-    echo "peers: installing $want in $home"
-    rm -rf $home
-    mkdir -p $home
-    printf '{"private": true, "type": "module"}\n' >$home/package.json
-    npm install --prefix $home --no-save --no-package-lock --no-audit --no-fund --loglevel=error \
-      "@modelcontextprotocol/server@$TS_SERVER" "@modelcontextprotocol/node@$TS_SERVER_NODE" "zod@$ZOD" >/dev/null
-    echo "$want" >$home/.stamp
-    changed=yes
-  fi
+want="server $TS_SERVER, node $TS_SERVER_NODE, zod $ZOD"
+home=.peers/typescript
+if [ ! -f $home/.stamp ] || [ "$(cat $home/.stamp)" != "$want" ]; then
+  echo "peers: installing $want in $home"
+  rm -rf $home
+  mkdir -p $home
+  printf '{"private": true, "type": "module"}\n' >$home/package.json
+  npm install --prefix $home --no-save --no-package-lock --no-audit --no-fund --loglevel=error \
+    "@modelcontextprotocol/server@$TS_SERVER" "@modelcontextprotocol/node@$TS_SERVER_NODE" "zod@$ZOD" >/dev/null
+  echo "$want" >$home/.stamp
+  changed=yes
 fi
 [ $changed = yes ] || echo "peers: nothing to do"
