@@ -114,6 +114,8 @@ LINES_PER_SECOND: Final = 100
 
 The lines of calls are not among them: they have limits of their own (`watch.py`).
 """
+FAILURES_PER_SECOND: Final = 1_000
+"""How many calls that fail have a line in a second. All of them, unless a client fails on purpose to fill the disk."""
 _LIMITED_BEFORE: Final = frozenset({"audit.done", "call.ended", "call.failed"})
 """Events that are limited before they come here."""
 

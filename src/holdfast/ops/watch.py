@@ -22,7 +22,7 @@ from holdfast.engine.failures import NAMED
 from holdfast.engine.session import Session
 from holdfast.errors import McpError
 from holdfast.ops.figures import BOUNDS, CallOutcome, Era, Figures
-from holdfast.ops.log import LINES_PER_SECOND, LineLimit
+from holdfast.ops.log import FAILURES_PER_SECOND, LINES_PER_SECOND, LineLimit
 from holdfast.ports import Clock, Observer
 from holdfast.protocol.quirks import SHOWN_NAME
 from holdfast.protocol.results import is_tool_error
@@ -59,7 +59,7 @@ class Watch:
         # Without figures for an operator the calls are counted all the same: one way through the code, and it costs little.
         self._figures = Figures() if figures is None else figures
         self._successes = LineLimit(LINES_PER_SECOND, 1.0)
-        self._failures = LineLimit(LINES_PER_SECOND, 1.0)
+        self._failures = LineLimit(FAILURES_PER_SECOND, 1.0)
         self._running: dict[Exchange, float] = {}
         self.on_start: Callable[[], None] | None = None
         self.on_stop: Callable[[], None] | None = None
