@@ -6,7 +6,7 @@ import json
 import re
 import signal
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -72,13 +72,6 @@ class Operators:
         return [one for one in (await self.state())["calls"] if one["name"] == tool]
 
 
-async def eventually(condition: Callable[[], Any]) -> None:
-    """Wait until an asynchronous condition holds."""
-    async with asyncio.timeout(30):
-        while not await condition():
-            await asyncio.sleep(0.1)  # Real time: another process gets there.
-
-
 @pytest.fixture(scope="module")
 def redis() -> Iterator[RedisServer]:
     with redis_server() as server:
@@ -111,36 +104,39 @@ _TASKS: set[asyncio.Task[Any]] = set()
 """Requests whose responses have not begun. The end of the test cuts their connections."""
 
 
+@contextlib.asynccontextmanager
+async def recognised(
+    operators: Operators, era: str, event: str, tool: str, waits_for: str
+) -> AsyncIterator[tuple[Any, Any]]:
+    """Begin a call, wait for its warning, and find the same call on the dashboard; yield both."""
+    before = len(operators.lines(event))
+    client, response = await started(operators, era, tool)
+    await until(lambda: len(operators.lines(event)) > before, 30)
+    line = operators.lines(event)[-1]
+    assert (line["tool"], line["waits_for"]) == (tool, waits_for)
+    (shown,) = await operators.calls(tool)
+    assert (shown["waits_for"], shown["id"]) == (waits_for, line["call"])
+    yield line, shown
+    await end(operators, client, response, tool)
+
+
 @ERAS
 @fault_test
 async def test_a_hung_call(era: str, replicas: list[Operators]) -> None:
     operators = replicas[0]
-    before = len(operators.lines("call.slow"))
-    client, response = await started(operators, era, "hang")
-    await until(lambda: len(operators.lines("call.slow")) > before, 30)
-    line = operators.lines("call.slow")[-1]
-    assert (line["tool"], line["waits_for"], line["client"]) == ("hang", "handler", "raw")
-    (shown,) = await operators.calls("hang")
-    assert (shown["waits_for"], shown["id"]) == ("handler", line["call"])
-    assert shown["age"] >= 1
-    assert await operators.metric("holdfast_exchange_oldest_seconds", waits_for="handler") >= 1
-    await end(operators, client, response, "hang")
+    async with recognised(operators, era, "call.slow", "hang", "handler") as (line, shown):
+        assert line["client"] == "raw"
+        assert shown["age"] >= 1
+        assert await operators.metric("holdfast_exchange_oldest_seconds", waits_for="handler") >= 1
 
 
 @ERAS
 @fault_test
 async def test_an_unanswered_ask(era: str, replicas: list[Operators]) -> None:
     operators = replicas[0]
-    before = len(operators.lines("ask.unanswered"))
-    client, response = await started(operators, era, "interview")
-    await until(lambda: len(operators.lines("ask.unanswered")) > before, 30)
-    line = operators.lines("ask.unanswered")[-1]
-    assert (line["tool"], line["waits_for"]) == ("interview", "ask")
-    (shown,) = await operators.calls("interview")
-    assert (shown["waits_for"], shown["id"]) == ("ask", line["call"])
-    assert await operators.metric("holdfast_asks") >= 1
-    assert await operators.metric("holdfast_exchanges_waiting", waits_for="ask") >= 1
-    await end(operators, client, response, "interview")
+    async with recognised(operators, era, "ask.unanswered", "interview", "ask"):
+        assert await operators.metric("holdfast_asks") >= 1
+        assert await operators.metric("holdfast_exchanges_waiting", waits_for="ask") >= 1
 
 
 @ERAS
@@ -188,7 +184,7 @@ async def test_a_full_queue(replicas: list[Operators]) -> None:
         shown = sorted(one["state"] for one in await operators.calls("hang"))
         return shown == ["queued", "running", "running"]
 
-    await eventually(is_shown)
+    await until(is_shown, 30)
     assert await operators.metric("holdfast_exchanges", state="queued") == 1
     assert await operators.metric("holdfast_refusals_total", reason="busy") >= 1
     for task in waiting:
@@ -203,7 +199,7 @@ async def test_a_dead_replica(replicas: list[Operators]) -> None:
     client = await Client.opened(dead.process.port, name="raw")
     response = await client.start("hang")
     assert response.is_stream
-    await eventually(lambda: both_live(living))
+    await until(lambda: both_live(living), 30)
     (name,) = {one["name"] for one in (await living.state())["replicas"]} - {
         (await living.state())["replica"]
     }
@@ -262,6 +258,6 @@ async def end(operators: Operators, client: Client | None, response: Response | 
     async def is_gone() -> bool:
         return not await operators.calls(tool)
 
-    await eventually(is_gone)
+    await until(is_gone, 30)
     if client is not None:
         await client.delete()

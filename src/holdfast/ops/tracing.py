@@ -193,30 +193,23 @@ def _asking(exchange: Exchange, method: str) -> Iterator[None]:
         yield
 
 
-class _Asking(Exchange):
-    """An exchange whose questions have spans."""
+class _Asks:
+    """The questions of an exchange, with spans."""
 
     __slots__ = ()
 
-    @override
-    async def ask(
-        self, method: str, params: object, *, timeout: float | None = None, key: str | None = None
-    ) -> Any:
+    async def ask(self: Any, method: str, params: object, **options: Any) -> Any:
+        """Ask the client."""
         with _asking(self, method):
-            return await Exchange.ask(self, method, params, timeout=timeout, key=key)
+            return await Exchange.ask(self, method, params, **options)
 
 
-class _AskingSession(SessionExchange):
-    """The same in a session."""
-
+class _Asking(_Asks, Exchange):
     __slots__ = ()
 
-    @override
-    async def ask(
-        self, method: str, params: object, *, timeout: float | None = None, key: str | None = None
-    ) -> Any:
-        with _asking(self, method):
-            return await SessionExchange.ask(self, method, params, timeout=timeout, key=key)
+
+class _AskingSession(_Asks, SessionExchange):
+    __slots__ = ()
 
 
 # The parts of the engine

@@ -16,8 +16,8 @@ async def _content(_exchange: Exchange) -> object:
     return {"content": []}
 
 
-@virtual_test
-async def test_a_plain_call_waits_for_its_slot() -> None:
+def first_call_waits() -> tuple[ScriptedBack, asyncio.Event]:
+    """Return a back whose call with the id 1 waits for the event."""
     end = asyncio.Event()
     back = ScriptedBack()
 
@@ -27,6 +27,12 @@ async def test_a_plain_call_waits_for_its_slot() -> None:
             await end.wait()
         return {}
 
+    return back, end
+
+
+@virtual_test
+async def test_a_plain_call_waits_for_its_slot() -> None:
+    back, end = first_call_waits()
     line = await Line(back, settings=Settings(limits=Limits(running=1))).open(modern=False)
     other, paper = connected_beside(line)
     line.protocol.data_received(line.call(1, modern=False))
@@ -42,15 +48,7 @@ async def test_a_plain_call_waits_for_its_slot() -> None:
 
 @virtual_test
 async def test_a_plain_call_brings_a_detached_session_back() -> None:
-    end = asyncio.Event()
-    back = ScriptedBack()
-
-    @back.on("tools/call")
-    async def plain(exchange: Exchange) -> object:
-        if exchange.request.id == 1:
-            await end.wait()
-        return {}
-
+    back, end = first_call_waits()
     line = await Line(back).open(modern=False)
     line.protocol.data_received(line.call(1, modern=False))
     await settled()
