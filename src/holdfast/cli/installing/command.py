@@ -15,6 +15,7 @@ from holdfast.cli.commands import COMMAND, WithCommand
 from holdfast.cli.installing.clients import CLIENTS, Wanted, client_program
 from holdfast.cli.installing.files import with_entry
 from holdfast.cli.target import load, split
+from holdfast.cli.using.commands import pairs
 from holdfast.errors import ConfigError
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -64,7 +65,7 @@ def _install(
     named = name or _name_of(found)
     if not _NAME.fullmatch(named):
         raise ConfigError(f"--name {named!r}: use letters, digits, '_' and '-', at most 64")
-    wanted = _wanted(found, _variables(env))
+    wanted = _wanted(found, pairs(env, "--env") or {})
     for program in programs:
         file = program.place()
         before = _text(file)
@@ -103,13 +104,6 @@ def _name_of(found: Source) -> str:
     if found.url:
         return _OTHER.sub("-", found.url.split("://", 1)[1].split("/")[0]).strip("-")[:64]
     raise ConfigError("a program needs a name in the file: give --name NAME")
-
-
-def _variables(texts: list[str] | None) -> dict[str, str]:
-    for text in texts or ():
-        if "=" not in text:
-            raise ConfigError(f"--env {text}: write NAME=VALUE")
-    return dict(text.split("=", 1) for text in texts or ())
 
 
 def _text(file: Path) -> str:
