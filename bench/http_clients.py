@@ -60,7 +60,7 @@ class Reply(asyncio.Protocol):
 
 
 def serve(listening: socket.socket) -> None:
-    """Run the server for ever."""
+    """Run the server forever."""
 
     async def main() -> None:
         server = await asyncio.get_running_loop().create_server(Reply, sock=listening)

@@ -22,7 +22,7 @@ settings.register_profile("nightly", max_examples=20_000, deadline=None, print_b
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
 LONG: Final = ("workers", "chaos", "conformance", "interop", "client", "http")
-"""Folders of long files, the longest first: begun last, one of them would go on alone."""
+"""Folders of long files, the longest first: begun last, one of them would continue alone."""
 _HERE: Final = Path(__file__).parent
 
 

@@ -109,7 +109,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     work_bytes: int = 256 * MIB
     principal_work_bytes: int = 128 * MIB
     session_work_bytes: int = 64 * MIB
-    """Memory of the messages of 16 KiB or more whose calls run or wait in this process: in all, of a principal (of an
+    """Memory of the messages of 16 KiB or more whose calls run or wait in this process: in total, of a principal (of an
     address, for anonymous clients) and of a session; beyond: 429, −31001. It counts the decoded size: 4 MiB of text
     use 4 MiB, 4 MiB of small values use 14. A session can run at least four of the largest messages at the same time,
     and no client can use more than half of a process with 512 MiB."""
@@ -129,37 +129,37 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Calls of clients without a session (2026-07-28) that run at once; beyond: 429, −31001."""
     handles: int = 10_000
     handles_per_principal: int = 1_000
-    """Handles of state (`ctx.new_handle`), in all and per authenticated principal; beyond: StateError."""
+    """Handles of state (`ctx.new_handle`), in total and per authenticated principal; beyond: StateError."""
     principal_states: int = 100_000
     """Principals with a state of their own (`Settings.state`); beyond: StateError. The same number as sessions."""
     listeners: int = 10_000
     listeners_per_principal: int = 1_000
-    """Open `subscriptions/listen` streams, in all and per authenticated principal; beyond: 429, −31001."""
+    """Open `subscriptions/listen` streams, in total and per authenticated principal; beyond: 429, −31001."""
     listener_bytes: int = 64 * MIB
     principal_listener_bytes: int = 16 * MIB
-    """Memory of the subscriptions of listeners, in all and per authenticated principal: the names, and 256 bytes for
+    """Memory of the subscriptions of listeners, in total and per authenticated principal: the names, and 256 bytes for
     each; beyond: 429, −31001."""
     listener_changes: int = 1_024
     """Different changes that wait for a slow listener; beyond: its stream is closed. If it is above `subscriptions`, a
     burst of changes cannot reach it."""
     parked: int = 10_000
     parked_per_principal: int = 1_000
-    """Parked calls, in all and per authenticated principal; beyond: busy. Anonymous clients have no limit of their
+    """Parked calls, in total and per authenticated principal; beyond: busy. Anonymous clients have no limit of their
     own."""
 
     finished_bytes: int = 64 * MIB
     principal_finished_bytes: int = 16 * MIB
     """Bytes of the answers of ended calls that had asked, kept in case a response was lost and the client repeats its
-    retry, in all and per authenticated principal; beyond: the oldest are dropped, and a repeat gets −31003."""
+    retry, in total and per authenticated principal; beyond: the oldest are dropped, and a repeat gets −31003."""
 
     parked_bytes: int = 64 * MIB
     principal_parked_bytes: int = 32 * MIB
-    """Bytes of the asks, answers and arguments of parked calls (without those in `work_bytes`), in all and per
+    """Bytes of the asks, answers and arguments of parked calls (without those in `work_bytes`), in total and per
     authenticated principal; beyond: busy. One principal gets at most half, so another one can always ask."""
 
     tasks: int = 10_000
     tasks_per_principal: int = 1_000
-    """Stored tasks, running and ended, in all and per principal (all anonymous clients are one); beyond: busy."""
+    """Stored tasks, running and ended, in total and per principal (all anonymous clients are one); beyond: busy."""
     task_bytes: int = 4 * MIB
     tasks_bytes: int = 128 * MIB
     principal_tasks_bytes: int = 32 * MIB

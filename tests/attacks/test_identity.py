@@ -216,7 +216,7 @@ async def test_another_principal_learns_and_changes_nothing_of_a_session(store: 
             assert await audited(h, "session") == 8, "each foreign one, and no unknown one"
             assert not call.task.done()
             assert not standalone.task.done()
-            ann.token = ANN_AGAIN  # A new token of the same subject goes on.
+            ann.token = ANN_AGAIN  # A new token of the same subject continues.
             answer["result"] = {"action": "accept", "content": {"name": "ann"}}
             assert (await ann.post(answer).done()).status == 202
             assert "ann" in str((await call.done()).messages[-1])

@@ -44,7 +44,7 @@ async def cancelled(ctx: Context) -> int:
 
 @server.on_roots_changed
 async def changed(session: SessionView) -> None:
-    """Take note of it."""
+    """Record it."""
     await session.state.incr("roots")
 
 

@@ -55,7 +55,7 @@ def a_server(started: asyncio.Event | None = None, ended: asyncio.Event | None =
 
     @server.tool
     async def hang(ctx: Context) -> str:
-        """Wait for ever."""
+        """Wait forever."""
         started.set()
         try:
             await asyncio.Event().wait()

@@ -135,7 +135,7 @@ async def _flood(server: Process | Remote, number: int) -> list[Any]:
     await until(lambda: client.writes_waiting > 0)
     await asyncio.wait(
         {flood}, timeout=0.3
-    )  # real time is the subject: the flood goes on while no message is read
+    )  # real time is the subject: the flood continues while no message is read
     client.reading.set()
     await client.answer(1)
     await server.engine.aclose()

@@ -54,7 +54,7 @@ class Life(Struct):
     """When it was asked to end."""
     ended: float | None = None
     stopped: list[tuple[float, float]] = []
-    """When it was stopped (SIGSTOP) and went on."""
+    """When it was stopped (SIGSTOP) and continued."""
 
 
 class Slot:
@@ -124,7 +124,7 @@ class Slot:
         self.lives[-1].stopped.append((time.time(), 0.0))
 
     def go_on(self) -> None:
-        """Let it go on as if nothing had happened."""
+        """Let it continue as if nothing had happened."""
         began, _ = self.lives[-1].stopped[-1]
         self.lives[-1].stopped[-1] = (began, time.time())
         self.stopped = False
@@ -168,7 +168,7 @@ class Fleet:
         self.port = 0
         self.slots: list[Slot] = []
         self.outages: list[tuple[float, float]] = []
-        """When Redis was away."""
+        """When Redis was unavailable."""
         self._haproxy: subprocess.Popen[bytes] | None = None
 
     def program(self, name: str, port: int) -> list[str]:

@@ -181,7 +181,7 @@ class Judge:
         names = self._fleet.redis.tell("KEYS", "*").split()
         for name in names:
             if self._fleet.redis.tell("PTTL", name) == "-1":
-                self._notes.violate("I9", f"the key {name} would stay for ever")
+                self._notes.violate("I9", f"the key {name} would stay forever")
             if any(session in name for session in self._notes.sessions):
                 self._notes.violate("I9", f"the key {name} outlived its session")
         self._notes.counts["keys left"] = len(names)

@@ -228,7 +228,7 @@ async def measure_lag(journal: Journal) -> None:
 
 
 async def started(config: ReplicaConfig, journal: Journal) -> bool:
-    """Serve until a signal. False: it could not begin, for its store is away."""
+    """Serve until a signal. False: it could not begin, for its store is unavailable."""
     with bind("127.0.0.1", config.port) as listener:
         server = build(config, journal)
         try:

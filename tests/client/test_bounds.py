@@ -1,4 +1,4 @@
-"""Lists of many pages, and servers that ask for ever."""
+"""Lists of many pages, and servers that ask forever."""
 
 from typing import Any
 
@@ -43,7 +43,7 @@ def test_lists_of_many_pages_come_whole_in_order_and_once(era: str, count: int) 
 
 
 @async_test
-async def test_a_server_that_asks_for_ever_is_left_after_the_clients_bound() -> None:
+async def test_a_server_that_asks_forever_is_left_after_the_clients_bound() -> None:
     server = Server("asks")
     asked = 0
 

@@ -126,7 +126,7 @@ async def endless_line(exchange: Exchange) -> None:
 
 
 async def half_open(exchange: Exchange) -> None:
-    """Executed, and then nothing, for ever."""
+    """Executed, and then nothing, forever."""
     _ = exchange.answer
     await exchange.server.over.wait()
     raise Hangup

@@ -225,7 +225,7 @@ class Response:
         return self.headers.get("content-type", "").startswith("text/event-stream")
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """Yield the body part by part; a second reader goes on where the first has stopped."""
+        """Yield the body part by part; a second reader continues where the first has stopped."""
         if self.headers.get("transfer-encoding") == "chunked":
             while not self._complete:
                 if not self._left:

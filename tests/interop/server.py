@@ -137,9 +137,9 @@ async def walk(ctx: Context) -> str:
 
 @server.tool
 async def got_it() -> str:
-    """Let the walk go on."""
+    """Let the walk continue."""
     heard.release()
-    return "go on"
+    return "continue"
 
 
 @server.tool

@@ -17,7 +17,7 @@ server = Server(
 
 @server.tool
 async def hang() -> str:
-    """Wait for ever."""
+    """Wait forever."""
     await asyncio.Event().wait()
     return ""
 

@@ -1,4 +1,4 @@
-"""A cluster that moves slots and loses a shard: calls wait for the move, and the other shards go on."""
+"""A cluster that moves slots and loses a shard: calls wait for the move, and the other shards continue."""
 
 import asyncio
 import gc

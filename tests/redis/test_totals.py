@@ -113,7 +113,7 @@ async def test_a_hostile_principal_stays_within_its_total_and_does_not_use_anoth
     for handle in handles:
         server.tell("ZADD", f"{SHARED}:scopes", "1", handle)
     await first.sweep()
-    assert server.tell("EXISTS", f"{SHARED}:kept", f"{SHARED}:kp") == "0", "nothing is counted for ever"
+    assert server.tell("EXISTS", f"{SHARED}:kept", f"{SHARED}:kp") == "0", "nothing is counted forever"
     for store in replicas:
         await store.aclose()
 

@@ -27,7 +27,7 @@ def check(world: World) -> None:
 
 
 def _streams_end_once(world: World) -> None:
-    """I1: one terminal message, last, and nothing runs for ever."""
+    """I1: one terminal message, last, and nothing runs forever."""
     ledger = world.ledger
     for (key, stream), log in ledger.logs.items():
         ends = [final for _, final in log]

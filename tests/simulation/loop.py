@@ -1,7 +1,7 @@
 """A world in one event loop: virtual time, actors that can be stopped or killed, chance with a seed.
 
 Each actor is a process: its callbacks run in their own order, as asyncio promises, but between two
-actors the seed decides. A stopped actor runs nothing while time goes on, as under SIGSTOP; a killed
+actors the seed decides. A stopped actor runs nothing while time continues, as under SIGSTOP; a killed
 one never runs again. The same seed gives the same run, callback by callback.
 """
 
@@ -131,12 +131,12 @@ class SimLoop(asyncio.BaseEventLoop):
         return self.create_task(work, context=actor.context)
 
     def stop_actor(self, actor: Actor) -> None:
-        """Let it run nothing until `resume_actor`; its timers go on."""
+        """Let it run nothing until `resume_actor`; its timers continue."""
         actor.is_stopped = True
         self._hold(actor)
 
     def resume_actor(self, actor: Actor) -> None:
-        """Let it go on where it was, without knowing that it had stopped."""
+        """Let it continue where it was, without knowing that it had stopped."""
         actor.is_stopped = False
         if actor.is_alive:
             self._release(actor)

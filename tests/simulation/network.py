@@ -1,6 +1,6 @@
 """HTTP between simulated clients and servers: requests take time, arrive in order, and can be cut from either side.
 
-The server is a real ASGI application that runs as an actor. Data that it sends to a client that has gone
+The server is a real ASGI application that runs as an actor. Data that it sends to a client that has disconnected
 is lost without an error, as on a real network, until it notices the disconnect.
 """
 

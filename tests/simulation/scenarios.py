@@ -184,7 +184,7 @@ async def home(world: World) -> None:
         for message in one.terminals
         if "error" in message
     ]
-    # A handler whose store is away fails with an error of its own.
+    # A handler whose store is unavailable fails with an error of its own.
     allowed = {-31002, -32603} if world.fired["partition"] else {-31002}
     if set(codes) - allowed:
         world.ledger.violate("G11", f"calls ended with {codes}")
@@ -220,7 +220,7 @@ async def _replaced(replica: Replica) -> None:
 
 
 async def outage(world: World) -> None:
-    """The store is away for every replica, for longer than the lease, while calls run: no call is lost.
+    """The store is unavailable for every replica, for longer than the lease, while calls run: no call is lost.
 
     One replica may really die meanwhile: of its calls each ends once, with an honest error.
     """

@@ -1,4 +1,4 @@
-"""A stream that is cut anywhere goes on anywhere, complete and in order: I1 to I8, I10 over cuts and takeovers."""
+"""A stream that is cut anywhere continues anywhere, complete and in order: I1 to I8, I10 over cuts and takeovers."""
 
 import pytest
 

@@ -231,7 +231,7 @@ class Replica:
         self.world.loop.stop_actor(self.actor)
         await asyncio.sleep(seconds)
         self.world.loop.resume_actor(self.actor)
-        self.world.ledger.note(f"{self.name} goes on")
+        self.world.ledger.note(f"{self.name} continues")
 
     def partition(self, seconds: float) -> None:
         """Keep it from the store."""

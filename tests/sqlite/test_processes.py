@@ -68,7 +68,7 @@ def test_writes_acknowledged_before_a_kill_are_stored_and_no_write_is_partial(ac
             store = SqliteStore(path, ROOMY)
             page = await store.read(KEY, record().standalone, Position(0, 0), 10_000, 1 << 26)
             counted = await store.add_state(KEY, "n", 0, op="end")
-            again = await store.append(KEY, "", -1, [(2**40, b"goes on")])
+            again = await store.append(KEY, "", -1, [(2**40, b"continues")])
             await store.aclose()
         assert page is not None
         assert page.continuity is Continuity.OK

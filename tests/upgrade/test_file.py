@@ -1,4 +1,4 @@
-"""Two releases on one SQLite file: the newer goes on with what the older wrote, beside it too, and the other way round."""
+"""Two releases on one SQLite file: the newer continues what the older wrote, beside it too, and the other way round."""
 
 import asyncio
 import contextlib

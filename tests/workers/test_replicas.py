@@ -181,7 +181,7 @@ async def test_a_stopping_process_is_first_not_ready_then_refuses_new_calls_then
             return await _status(running.port, "/readyz") != 200
 
         await until(is_not_ready)
-        assert await client.call("who") == running.pid, "it goes on serving while the balancer notices"
+        assert await client.call("who") == running.pid, "it continues serving while the balancer notices"
         assert await _status(running.port, "/healthz") == 200
         while (response := await client.start("who")).status == 200:
             await response.body()

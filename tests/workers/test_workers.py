@@ -128,7 +128,7 @@ async def test_replacing_every_worker_loses_no_running_call(pair: Fleet, tmp_pat
     counting = asyncio.create_task(_count_on(client))
     await until(lambda: all(journey.messages for journey in journeys))
     replaced = _replace(pair)
-    # Streams are handed over while their calls go on where they began.
+    # Streams are handed over while their calls continue where they began.
     await until(lambda: any(journey.resumed for journey in journeys))
     enough.touch()
     await until(replaced)

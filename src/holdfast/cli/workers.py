@@ -256,7 +256,7 @@ class Supervisor:
                 is_ready = await new.ready()
                 old = self._places[number]
                 if not is_ready:
-                    LOGGER.error("%r could not start; %r and the workers after it go on", new, old)
+                    LOGGER.error("%r could not start; %r and the workers after it continue", new, old)
                     return
                 self._install(new)
                 await self._retire(old)

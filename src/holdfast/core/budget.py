@@ -9,7 +9,7 @@ So a charge that ends changes no number: it puts its size into a queue, which is
 the sizes in the queue when it is next read. Only the thread that takes charges changes numbers.
 
 A holder that has no bytes in use may take any size. Otherwise a limit below the size of one legal message would refuse
-that message for ever, instead of making it wait for its turn.
+that message forever, instead of making it wait for its turn.
 """
 
 from collections import deque
@@ -34,7 +34,7 @@ class Charge:
         return f"<Charge of {self.size} bytes>"
 
     def grow(self, size: int) -> bool:
-        """Take more bytes, up to `size` in all. If there is no room, change nothing and return False."""
+        """Take more bytes, up to `size` in total. If there is no room, change nothing and return False."""
         if size > self.size:
             if not self._budget.has_room(size - self.size, self._holders, own=self.size):
                 return False

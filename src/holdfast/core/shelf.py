@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 
 class Shelf:
-    """Keys with their sizes and holders: at most `total` bytes in all, and at most `share` bytes of each named holder."""
+    """Keys with their sizes and holders: at most `total` bytes together, and at most `share` bytes of each named holder."""
 
     __slots__ = ("_by_holder", "_sizes", "_total", "_used_by", "share", "used")
 

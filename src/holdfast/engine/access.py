@@ -14,7 +14,7 @@ the back, and must not show it either:
 
 - A repeat of a POST reads the log of a call that runs or has ended. The digest of a request for a hidden component is
   another one, so it is never the repeat of a call that was allowed (`named`).
-- A retry of a parked call (2026-07-28) goes on with it. For a hidden component it finds no parked call.
+- A retry of a parked call (2026-07-28) continues it. For a hidden component it finds no parked call.
 
 A request is judged by its own token, also one that reads the answer to an earlier request. A repeat and a retry name
 the component again. A GET that resumes a stream, and a request for a task, name only the stream or the task. So these

@@ -29,7 +29,7 @@ Send = Callable[[bytes], Awaitable[None]]
 _PLACE_SECONDS: Final = 0.05
 _NAME_BYTES: Final = 6
 _STORE_SECONDS: Final = 0.5
-"""How often a store that is away is tried again."""
+"""How often an unavailable store is tried again."""
 
 
 async def ask(
@@ -61,7 +61,7 @@ async def ask(
                 entered = True
                 payload = await _asked(store, session, name, send, method, params)
             except BaseException:
-                # Also for an ask that was on its way to the store. If the store is away, the ask ends with its exchange.
+                # Also for an ask that was on its way to the store. If the store is unavailable, the ask ends with its exchange.
                 with contextlib.suppress(StoreUnavailable):
                     await store.withdraw(session.record.key, name)
                 raise
@@ -96,7 +96,7 @@ async def _enter(session: Session, method: str) -> None:
 
 
 async def _has_place(store: Store, session: Session, name: str, stream: str) -> bool:
-    """Register the ask. False: asks of other replicas have all places, or the store is away."""
+    """Register the ask. False: asks of other replicas have all places, or the store is unavailable."""
     try:
         return await store.ask(session.record.key, name, stream)
     except StoreUnavailable:
@@ -121,15 +121,15 @@ async def _asked(
         payload = await _taken(store, session, name)
     finally:
         del session.pending[name]
-    # An answer may be as long as a message, and its exchange may go on for long. Its digest stays for a repeat. If the
-    # store is away now, the answer goes with its exchange.
+    # An answer may be as long as a message, and its exchange may continue for long. Its digest stays for a repeat. If the
+    # store is unavailable now, the answer goes with its exchange.
     with contextlib.suppress(StoreUnavailable):
         await store.withdraw(session.record.key, name)
     return payload
 
 
 async def _taken(store: Store, session: Session, name: str) -> bytes | None:
-    """Return the answer that has come. Waits for a store that is away; the ask's deadline limits the wait."""
+    """Return the answer that has come. Waits for an unavailable store; the ask's deadline limits the wait."""
     while True:
         try:
             return await store.take_answer(session.record.key, name)

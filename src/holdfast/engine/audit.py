@@ -6,7 +6,7 @@ client and a short hash of its principal, as the log has one of a session. It ne
 client chose, or anything of a message.
 
 An attacker must not be able to fill the disk, or to hide one kind of refusal behind many of another kind. So each
-reason has its own limit of lines, for each address and in all (`core/rates.py`). What is above the limit is counted and
+reason has its own limit of lines, for each address and in total (`core/rates.py`). What is above the limit is counted and
 reported as a number (`sweep`). `counts` counts everything.
 """
 
@@ -54,12 +54,12 @@ REASONS: Final[dict[Reason, str]] = {
     "too_large": "413 or 431: a message or a head above its limit",
     "slow": "408: a head or a body that took too long",
     "busy": "429: a limit of calls or of memory is reached",
-    "store": "503: the store is away",
+    "store": "503: the store is unavailable",
     "rate_principal": "429: a principal has reached its rate of calls",
     "rate_tool": "429: a tool has reached its rate of calls",
     "rate_address": "429: too many requests of an address were refused",
     "sessions": "503: too many sessions",
-    "connections": "503: too many connections, of one address or in all",
+    "connections": "503: too many connections, of one address or in total",
     "admin_token": "401: a request to the admin surface without its token, or with another one",
     "admin_rate": "429: too many wrong admin tokens of an address",
 }

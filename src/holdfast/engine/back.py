@@ -150,7 +150,7 @@ class Back(Protocol):
         """This replica is the home of a session from now on; the former home is gone or is stopping.
 
         Raises:
-            SessionGone: the session cannot go on here; the engine closes it.
+            SessionGone: the session cannot continue here; the engine closes it.
         """
         ...
 

@@ -32,7 +32,7 @@ Why the terminal message is the last one
 
 Why the loop ends
     It ends with the terminal message, or when its source is over because something stopped it. The connection's
-    watcher stops it when the client goes; a newer reader, a closed session or an expired token stop a log's reader. A wait never outlasts the sink's patience, so a source that ends by its own clock is looked at in time.
+    watcher stops it when the client disconnects; a newer reader, a closed session or an expired token stop a log's reader. A wait never outlasts the sink's patience, so a source that ends by its own clock is looked at in time.
 
 Silence. Each sink says how long it waits for the next message. When that time has passed, the loop calls `silence`, and
 the sink decides what it means: an HTTP response that has not begun becomes a stream, one that has begun gets a keep-alive,
@@ -101,7 +101,7 @@ class Sink(Protocol):
         ...
 
     async def silence(self) -> None:
-        """Take note that there was no message for `patience` seconds."""
+        """Record that there was no message for `patience` seconds."""
         ...
 
 

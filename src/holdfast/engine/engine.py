@@ -216,7 +216,7 @@ class Engine:
             ConfigError: the store object serves another engine.
         """
         store = self.store
-        # A weak reference: the engine holds its store, and a strong one would keep both for ever.
+        # A weak reference: the engine holds its store, and a strong one would keep both forever.
         served = _SERVED.get(store)
         if served is not None and served() not in {None, self}:
             raise ConfigError(
@@ -276,7 +276,7 @@ class Engine:
         self.started = self.draining = self.leaving = self.drained = self._closing = False
 
     async def _shut(self, session: Session) -> None:
-        """Close a session that ends with this process. A session that other replicas can serve goes on."""
+        """Close a session that ends with this process. A session that other replicas can serve continues."""
         if session.channel is not None or not session.lasting or not self.store.is_shared:
             await self.sessions.close(session, Input.SHUTDOWN)
         else:
@@ -334,7 +334,7 @@ class Engine:
         return bool(on_the_way or any(session.waiting for session in self.runtime.sessions.values()))
 
     def _hand_over(self) -> None:
-        """End streams that clients may resume at another replica. Their calls go on here."""
+        """End streams that clients may resume at another replica. Their calls continue here."""
         for session in self.runtime.sessions.values():
             for stream, readers in session.readers.items():
                 if session.revision.early_close or stream == session.record.standalone:

@@ -176,7 +176,7 @@ class SessionExchange(Exchange):
         return writer.terminal is not None or writer.position is not None or self.is_fenced
 
     def opened(self) -> None:
-        """Take note that its stream has begun."""
+        """Record that its stream has begun."""
         self.state, _ = step(self.state, Input.OPENED)
 
     async def close_stream(self) -> None:

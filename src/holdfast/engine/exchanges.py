@@ -473,7 +473,7 @@ class Exchanges:
             self._runtime.spawn(self._store_later(exchange))
 
     async def _is_stored(self, exchange: SessionExchange) -> bool:
-        """Store the end of an exchange. False: the store is away, and the end must be stored later."""
+        """Store the end of an exchange. False: the store is unavailable, and the end must be stored later."""
         try:
             happened = Input.STORED_KEPT if await exchange.writer.settle() else _STORED
         except asyncio.CancelledError:
@@ -507,7 +507,7 @@ class Exchanges:
                 return
 
     def _over(self, exchange: SessionExchange) -> None:
-        """Take note that the handler of an exchange that has ended is over too, and free its slot."""
+        """Record that the handler of an exchange that has ended is over too, and free its slot."""
         exchange.state, _ = step(exchange.state, Input.OVER)
         self._free_slot(exchange)
         self._runtime.release(exchange.session)

@@ -8,7 +8,7 @@ has the call. The request travels through the store, and the answer comes back a
     forward: open a session for this
       one request                        ──▶   session
       put a Retry into B's inbox         ──▶   inbox of B, wake-up    ──▶   claim, take it from the inbox
-    wait for the reply                         claim, stream         ◀──   go on with the call
+    wait for the reply                         claim, stream         ◀──   continue the call
     attach to the stream                 ◀──   inbox of A, wake-up   ◀──   reply: Began
     deliver: stream ─▶ HTTP response     ◀──   messages, terminal    ◀──   deliver: call ─▶ stream
     close the session                    ──▶   gone                  ──▶   reads no session: cancels the call
@@ -20,10 +20,10 @@ Why a request runs once. B claims the exchange before it takes the request out o
 time (it was interrupted in between), the claim is its own, and nothing has run. If B dies after the claim, the
 sweep of another replica ends the exchange with −31002.
 
-Why A never waits for ever. The inbox entry lives for one lease, and A waits so long for the reply. If no stream has begun by
+Why A never waits forever. The inbox entry lives for one lease, and A waits so long for the reply. If no stream has begun by
 then, B is gone and the client gets −31003. Once the stream has begun, it ends with a terminal message, or the session ends and the reader with it.
 
-Why B never works for a client that has gone. A closes the session when its client goes. B looks for the session at each
+Why B never works for a client that has disconnected. A closes the session when its client disconnects. B looks for the session at each
 silence of `_HEARTBEAT` seconds, and each append fails without it.
 
 `inbox.py` reads the inboxes, and takes a request again that found no memory at B.
@@ -93,7 +93,7 @@ class Forwarding:
         with self._inbox.expecting(retry.stream) as replied:
             if not await self._inbox.send(replica, retry.stream, retry, seconds=seconds, caller=caller):
                 raise ParkedGone
-            # Without a reply in time, the stream may have begun all the same: the store could have been away.
+            # Without a reply in time, the stream may have begun all the same: the store could have been unavailable.
             await asyncio.wait([replied], timeout=seconds)
         try:
             return await self._readers.attach(retry.session, retry.owner, retry.stream)
@@ -125,7 +125,7 @@ class Forwarding:
         await self._forget(reader.session)
 
     async def _forget(self, session: Session) -> None:
-        """Close the session of a forwarded request. If the store is away, the session ends by its idle time: do not wait here."""
+        """Close the session of a forwarded request. If the store is unavailable, the session ends by its idle time: do not wait here."""
         self._runtime.sessions.pop(session.record.key, None)
         with contextlib.suppress(StoreError):
             await self._runtime.store.close(session.record.key, Input.SHUTDOWN)
@@ -182,7 +182,7 @@ class _AnswerLog:
             await self._store.settle(session, stream, self._fence, terminal, tag=self._random.tag())
 
     async def silence(self) -> None:
-        """Check that the session is still there: the other replica closes it when its client has gone.
+        """Check that the session is still there: the other replica closes it when its client has disconnected.
 
         Raises:
             SessionGone: it is not.

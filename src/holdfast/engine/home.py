@@ -180,7 +180,7 @@ class Homes:
         )
 
     async def _left(self, record: SessionRecord) -> SessionRecord:
-        """Take note that another replica is the home of a session."""
+        """Record that another replica is the home of a session."""
         await self._runtime.back.left(record.key)
         return self._know(record)
 
@@ -282,7 +282,7 @@ class Homes:
         )
 
     async def _unread(self, answer: SessionExchange | Repeat) -> None:
-        """Keep an answer for a repeat of the request: its client went while this replica waited."""
+        """Keep an answer for a repeat of the request: its client disconnected while this replica waited."""
         if isinstance(answer, SessionExchange):
             await self._readers.left(answer)
 
@@ -318,7 +318,7 @@ class Homes:
         return self._know(record)
 
     def closed(self, key: str) -> None:
-        """Take note that a session is closed, here or elsewhere."""
+        """Record that a session is closed, here or elsewhere."""
         self._known.pop(key, None)
         self._runtime.spawn(self._runtime.back.left(key))
 
@@ -352,7 +352,7 @@ class Homes:
         key, claim, store = submit.session, _claim_of(submit), self._runtime.store
         self._exchanges.claiming += 1
         try:
-            # Both before the handler starts. The message is in memory: a store that is away is asked again.
+            # Both before the handler starts. The message is in memory: an unavailable store is asked again.
             claimed, _ = await asyncio.gather(
                 self._runtime.retried(lambda: store.claim(key, submit.owner, claim)),
                 self._inbox.remove(name),
@@ -433,7 +433,7 @@ class Homes:
             self._sessions.notify_back(session, message.method, message.params, charge)
 
     async def is_home(self, key: str) -> bool:
-        """True if a session is open and this replica is its home. Also if the store is away: then it is not known."""
+        """True if a session is open and this replica is its home. Also if the store is unavailable: then it is not known."""
         try:
             record = await self._runtime.store.take_home(key, self._me)
         except StoreError:

@@ -114,7 +114,7 @@ class Inbox:
             del self._waiting[name]
 
     async def reply(self, replica: str, name: str, verdict: Verdict) -> bool:
-        """Send the reply to a message, however long the store is away. False: the sender is gone."""
+        """Send the reply to a message, however long the store is unavailable. False: the sender is gone."""
         reply = Reply(name, verdict)
         return await self._runtime.retried(
             lambda: self.send(replica, f"re.{name}", reply, seconds=_REPLY_SECONDS)
@@ -166,7 +166,7 @@ class Inbox:
         except TooMuchWork:
             self._must_look_again = True
         except HoldfastError as error:
-            # The other replica is gone, or the store is away.
+            # The other replica is gone, or the store is unavailable.
             self._must_look_again = self._must_look_again or name not in self._removed
             self._runtime.observer.note("forward.dropped", error=error)
         finally:
@@ -207,7 +207,7 @@ class Inbox:
             await self.reply(message.reply_to, name, _UNSEALED)
 
     async def remove(self, name: str) -> bool:
-        """Remove a message that is taken, however long the store is away. False: its sender has taken it back."""
+        """Remove a message that is taken, however long the store is unavailable. False: its sender has taken it back."""
         self._removed[name] = None
         if len(self._removed) > _REMEMBERED:
             self._removed.popitem(last=False)

@@ -40,7 +40,7 @@ class Keys:
         """Use the present period's key; asks the store only where a key is missing.
 
         Raises:
-            StoreUnavailable: a key is missing, and the store is away; what is known is used.
+            StoreUnavailable: a key is missing, and the store is unavailable; what is known is used.
         """
         period = int(self._runtime.clock.wall() // self._period_seconds)
         wanted = (period, period + 1, period - 1)

@@ -15,7 +15,7 @@ Why an outage of the store ends no call, however long it is.
    and soon after it: its lease has not ended.
 3. An outage that it noticed starts this time again. The store is then reachable for L before any replica is declared
    dead, and every living replica renews in that time.
-4. The lease of a living replica may have ended during the outage. As no other one has declared it dead, it goes on
+4. The lease of a living replica may have ended during the outage. As no other one has declared it dead, it continues
    under the same incarnation, with all its calls.
 
 A process that was stopped, a host that slept and a clock that jumped are gaps between renewals, and the same proof
@@ -24,7 +24,7 @@ Its calls end there with −31002, and its own writes are refused (Fenced). The 
 (`stores/base/`, `renew` and `orphans`).
 
 Why a thread. If a function blocks the event loop for some seconds, the replica must not be declared dead. If the loop
-hangs for ever, it must. So the thread renews the lease only if the loop has ticked within `loop_patience`. The thread has
+hangs forever, it must. So the thread renews the lease only if the loop has ticked within `loop_patience`. The thread has
 its own store object (`twin`) and its own event loop. The two threads share only the time of the last tick and the
 callbacks `lost` and `failed`.
 """

@@ -158,7 +158,7 @@ class Listening:
             InvalidParams: the filter is malformed.
             MissingCapability: it asks for what its client did not declare.
             InsufficientScope: the caller lacks the scope of a resource or task.
-            Busy: there are too many listeners, of this principal or in all; or the server is stopping.
+            Busy: there are too many listeners, of this principal or in total; or the server is stopping.
         """
         limits = self._runtime.settings.limits
         wanted = read_filter(request.params, limits.subscriptions, limits.subscription_bytes)

@@ -72,7 +72,7 @@ class Parking:
         """Keep a call for one lifetime, which begins again with each round.
 
         Raises:
-            Busy: there are too many, of this principal or in all.
+            Busy: there are too many, of this principal or in total.
         """
         owner = exchange.session.record.principal
         known = self._kept.get(exchange.key)

@@ -11,7 +11,7 @@ the answer takes long. From then on everything is read from the log, from its st
 
 Three things can prevent the step to a reader:
 
-- The store is away. The call continues, and the next wake-up or silence tries again. The client is not refused, because it
+- The store is unavailable. The call continues, and the next wake-up or silence tries again. The client is not refused, because it
   would send the call again, and the call would run twice.
 - The exchange has just ended without a stream. Then the terminal message is in memory.
 - Other replicas have declared this one dead and have ended the exchange (`is_fenced`). The end that they wrote is the only
@@ -48,17 +48,17 @@ class PostedExchange:
 
     @property
     def is_unread(self) -> bool:
-        """True if the client went before the exchange had ended or had a stream."""
+        """True if the client disconnected before the exchange had ended or had a stream."""
         return self.reader is None and not self._is_answered and not self._exchange.is_fenced
 
     def is_over(self) -> bool:
-        """True if the terminal message was written, the client has gone, or other replicas have ended the exchange."""
+        """True if the terminal message was written, the client has disconnected, or other replicas have ended the exchange."""
         if self.reader is not None:
             return self.reader.is_over()
         return self._is_answered or self._exchange.is_fenced or (self._is_left and not self._exchange.is_due)
 
     def leave(self) -> None:
-        """Take note that the client has gone. The end of the exchange is kept for a repeat, also if it is stored already."""
+        """Record that the client has disconnected. The end of the exchange is kept for a repeat, also if it is stored already."""
         self._is_left = True
         self._readers.lost(self._exchange, self.reader)
         self._writer.wake.set()

@@ -2,7 +2,7 @@
 
 A question travels as a message of the inbox (`inbox.py`), and so does its answer. Both are JSON that the engine does not read: what
 can be asked is decided by the layer that shows it. A question is about this moment, so nothing of it is insisted on. If the
-store is away, or the other replica does not answer in time, there is no answer.
+store is unavailable, or the other replica does not answer in time, there is no answer.
 """
 
 import asyncio

@@ -11,7 +11,7 @@ questions about tasks are not counted: they belong to work that was admitted bef
 calls the handler again, as often as a client repeats it: it counts.
 
 Counting is local, and no call waits for the store. Where the store is shared, `reconcile` compares once a second
-(`core/buckets.py` says what that means for the limits). While the store is away each replica counts alone.
+(`core/buckets.py` says what that means for the limits). While the store is unavailable each replica counts alone.
 """
 
 import asyncio
@@ -130,7 +130,7 @@ class RateLimiter:
             self.exhausted.add(key)
 
     def over(self, address: str) -> RateLimited | None:
-        """Return the error for an address whose requests were refused too often; None: it may go on."""
+        """Return the error for an address whose requests were refused too often; None: it may continue."""
         rate, key = self._refusals, _ADDRESS + _hashed(address)
         if rate is None or key not in self.exhausted:
             return None

@@ -24,7 +24,7 @@ written (FINISHED). None of these ends the session or the work (law 6). A reader
 was cancelled by its host: see `Readers.detach`.
 
 A superseded reader of the standalone stream stays open: `active` is False, it reads nothing and writes keep-alives.
-If it were closed, its client would open a new one at once, and the two would close each other for ever.
+If it were closed, its client would open a new one at once, and the two would close each other forever.
 """
 
 from collections.abc import Callable

@@ -18,7 +18,7 @@ than that of a newer one, `_install` sees the higher generation and ends the lat
 on the standalone stream it becomes idle instead.
 
 Why a place is not lost. A reader that the store has attached must be detached, or its session would count as attached
-for ever and would never begin its grace period. So the attach runs as a task of its own: if the request that wanted it is
+forever and would never begin its grace period. So the attach runs as a task of its own: if the request that wanted it is
 cancelled, the task still ends, and its reader is given back (`Runtime.take`). A detach that the store does not
 answer is sent until it does (`Runtime.write_eventually`).
 
@@ -71,7 +71,7 @@ from holdfast.stores.base import Refusal
 _LOOK_SECONDS = 0.1
 """How often the store is asked whether another replica has begun a stream."""
 _STORE_SECONDS: Final = 0.5
-"""How often a store that is away is tried again."""
+"""How often an unavailable store is tried again."""
 _BREAKS = frozenset({End.BROKE, End.STALLED})
 """Ends that we did not want: a session without another reader becomes detached by them."""
 
@@ -153,7 +153,7 @@ class Readers:
         return reader
 
     async def repeat(self, session: Session, stream: str) -> Reader:
-        """Attach a repeated POST to the exchange it repeats, from the start of its log. Waits for a store that is away."""
+        """Attach a repeated POST to the exchange it repeats, from the start of its log. Waits for an unavailable store."""
         try:
             return await self._repeat(session, stream)
         finally:
@@ -208,13 +208,13 @@ class Readers:
             old.active = False
             if not standalone:
                 old.stop(End.TAKEN_OVER)
-        # Closing a superseded GET makes its client open another one, for ever: leave it idle, but not many of them.
+        # Closing a superseded GET makes its client open another one, forever: leave it idle, but not many of them.
         idle = [old for old in before if old.end is None] if standalone else []
         for old in idle[: max(0, len(idle) - self._runtime.settings.limits.idle_readers)]:
             old.stop(End.TAKEN_OVER)
 
     def taken(self, session: Session, stream: str) -> None:
-        """Take note that the stream has its reader at another replica now."""
+        """Record that the stream has its reader at another replica now."""
         standalone = stream == session.record.standalone
         if (writer := _writer_of(session, stream)) is not None:
             writer.read(ReaderInput.SUPERSEDE)
@@ -277,7 +277,7 @@ class Readers:
     async def _leave(
         self, session: Session, stream: str, generation: int, cursor: Position | None, *, broke: bool
     ) -> None:
-        """Record in the store that the reader has left; otherwise the session would count as attached for ever."""
+        """Record in the store that the reader has left; otherwise the session would count as attached forever."""
 
         async def leave() -> None:
             key = session.record.key
@@ -308,7 +308,7 @@ class Readers:
         exchange.session.answering[exchange.claim.id] = exchange
 
     def let_go(self, exchange: SessionExchange) -> None:
-        """Take note that the answer is written, or kept for a repeat, or that it will be kept when the exchange ends."""
+        """Record that the answer is written, or kept for a repeat, or that it will be kept when the exchange ends."""
         session, request_id = exchange.session, exchange.claim.id
         if session.answering.get(request_id) is exchange:
             del session.answering[request_id]
@@ -316,7 +316,7 @@ class Readers:
             self._runtime.release(session)
 
     def lost(self, exchange: SessionExchange, reader: Reader | None = None) -> None:
-        """Take note that the connection of a POST has gone before it had the whole answer; `reader`: its reader, if it has one.
+        """Record that the connection of a POST has gone before it had the whole answer; `reader`: its reader, if it has one.
 
         An end that is stored from now on is kept. For one that was stored already `keep_answer` follows.
         """

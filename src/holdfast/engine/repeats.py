@@ -28,7 +28,7 @@ Why a repeat is not refused as a duplicate of itself. The news of a break may st
 the reader. So that replica waits a moment before it says "alive". A reader that it does not know is lost.
 
 Why a wrong answer does no harm. "Lost" for a reader that is there: the new POST supersedes it, and the call runs once
-all the same. "Alive" for a reader that is gone: the repeat is refused, the call goes on, and the client may repeat again.
+all the same. "Alive" for a reader that is gone: the repeat is refused, the call continues, and the client may repeat again.
 """
 
 import asyncio

@@ -103,7 +103,7 @@ class Replica:
         self._runtime.spawn(self._retake_lease())
 
     async def _retake_lease(self) -> None:
-        """Take a new lease, however long the store is away; then end the readers, so that their clients attach again.
+        """Take a new lease, however long the store is unavailable; then end the readers, so that their clients attach again.
 
         Their places in the store ended with the old lease. A break could not be reported, and no grace period would start.
         """

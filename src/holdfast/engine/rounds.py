@@ -32,7 +32,7 @@ class ResponseWaiter(Struct, eq=False):
     messages: list[bytes] = []
     """Messages that were sent and not yet written to the connection."""
     is_over: bool = False
-    """The client has gone: nothing more is to be written."""
+    """The client has disconnected: nothing more is to be written."""
     _wake: Wake | None = None
 
     @property

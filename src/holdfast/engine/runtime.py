@@ -19,7 +19,7 @@ from holdfast.stores.base import AtOnce, SessionRecord, Store
 
 T = TypeVar("T")
 _STORE_SECONDS: Final = 0.5
-"""How often a store that is away is tried again."""
+"""How often an unavailable store is tried again."""
 
 
 class NewTask(Protocol):
@@ -137,7 +137,7 @@ class Runtime:
     # Obligations: writes that must reach the store even if the request that caused them is cancelled
 
     async def write_eventually(self, write: Callable[[], Awaitable[object]]) -> None:
-        """Write to the store now, or in the background: while it is away, and if the caller is cancelled meanwhile.
+        """Write to the store now, or in the background: while it is unavailable, and if the caller is cancelled meanwhile.
 
         The write must be safe to repeat.
         """
@@ -150,7 +150,7 @@ class Runtime:
             raise
 
     async def retried(self, write: Callable[[], Awaitable[T]]) -> T:
-        """Write to the store, however long it is away."""
+        """Write to the store, however long it is unavailable."""
         while True:
             try:
                 return await write()

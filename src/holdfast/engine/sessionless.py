@@ -11,7 +11,7 @@ each retry brings answers for the questions of the round before.
         + requestState         the call is kept in `Parking`
     (no connection is open)
     retry: answers        ──▶  go_on: opens the state, finds the     ──▶    the future gets its answer;
-        + requestState         call, `take`s the answers                   the same handler goes on
+        + requestState         call, `take`s the answers                   the same handler continues
     ◀── result                 outcome of round 1               ◀──   returns
 
 Why the body of a handler runs once
@@ -142,11 +142,11 @@ class AwaitedCall(Struct, frozen=True):
         return self.waiter.wake
 
     def is_over(self) -> bool:
-        """True if the client has gone."""
+        """True if the client has disconnected."""
         return self.waiter.is_over
 
     def stop(self) -> None:
-        """End the delivery: the client has gone."""
+        """End the delivery: the client has disconnected."""
         self.waiter.is_over = True
         self.waiter.wake_up()
 
@@ -168,7 +168,7 @@ class AwaitedCall(Struct, frozen=True):
 
 
 class SessionlessCalls:
-    """Starts sessionless calls, parks them, and goes on with them."""
+    """Starts sessionless calls, parks them, and continues them."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -398,7 +398,7 @@ class SessionlessCalls:
         return self.start(meta, caller, request, given)
 
     def starts_anew(self, request: Request, caller: Caller) -> bool:
-        """True if a request has a state that an author made by hand: it does not go on with a call, but starts one."""
+        """True if a request has a state that an author made by hand: it does not continue a call, but starts one."""
         if "requestState" not in request.params:
             return False
         try:
@@ -437,7 +437,7 @@ class SessionlessCalls:
     async def sweep(self) -> None:
         """End the calls that still run long after the token of their request has expired.
 
-        A parked call waits for a retry with a token of its own, and a task has a lifetime of its own: they go on.
+        A parked call waits for a retry with a token of its own, and a task has a lifetime of its own: they continue.
         """
         long_ago = self._runtime.clock.wall() - self._runtime.settings.times.after_expiry
         for exchange in list(self._running):
@@ -480,7 +480,7 @@ class SessionlessCalls:
 
 
 def _waits(exchange: Exchange) -> bool:
-    """True if a handler goes on only when its client has answered."""
+    """True if a handler continues only when its client has answered."""
     writer = exchange.writer
     if isinstance(writer, TaskWriter):
         return writer.is_waiting

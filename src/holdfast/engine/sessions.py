@@ -379,7 +379,7 @@ class Sessions:
             await reader.ended.wait(max(0.0, deadline - asyncio.get_running_loop().time()))
 
     async def forget(self, session: Session) -> None:
-        """Drop a session that lived for one request. No listener was called for it. A store that is away drops it later."""
+        """Drop a session that lived for one request. No listener was called for it. An unavailable store drops it later."""
         runtime, key = self._runtime, session.record.key
         try:
             await self.end_work(session, "the request is over")

@@ -1,4 +1,4 @@
-"""The messages of one stream on their way to the store: a handler goes on while they are stored, several in one append.
+"""The messages of one stream on their way to the store: a handler continues while they are stored, several in one append.
 
     handler ── add ──▶ waiting, at most 64 ──▶ batch ── store.append ──▶ log
                           ▲                      │
@@ -16,7 +16,7 @@ Why no message is in the log twice. After a failed append it is not known whethe
 batch is stored again before anything else: a store recognises a repeated append by the tag of its last event.
 
 Why no message is lost in silence. A batch that failed stays. The failure is raised at the next `add`. If there is none, the
-end of the exchange stores the batch: if the store is away, both are stored later; if it refuses this writer, the end is
+end of the exchange stores the batch: if the store is unavailable, both are stored later; if it refuses this writer, the end is
 refused too.
 
 Why it is bounded (law 9). At most `EVENTS` messages and `BYTES` bytes wait, or one larger message; then `add` waits. A

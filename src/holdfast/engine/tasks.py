@@ -5,7 +5,7 @@ runs learns of answers and cancellations by the store's wake-ups. A task is its 
 and its id is never stored, only the id's hash.
 
 How a task ends after each kind of failure. It has an owner, the replica in which its handler runs, and every change
-of it is a compare-and-set on its version. The owner writes the end; if the store is away, it tries
+of it is a compare-and-set on its version. The owner writes the end; if the store is unavailable, it tries
 until the store is back. If the owner dies, any other replica finds the task without a living owner and
 writes one error in its place: the outcome is unknown. An owner that was only paused, and writes later, finds the
 task ended and changes nothing. So a task that was answered with a handle ends exactly once, and a
@@ -91,7 +91,7 @@ class TaskWriter:
         """Drop the message: tasks have neither log messages nor progress notifications."""
 
     async def describe(self, message: str) -> None:
-        """Write the progress of the work. Nothing while the store is away: the work must not fail for that."""
+        """Write the progress of the work. Nothing while the store is unavailable: the work must not fail for that."""
         await self._tasks.is_written(self, lambda state: core.described(state, message))
 
     async def ask(
@@ -204,17 +204,17 @@ class Tasks:
             await exchange.writer.describe(message)
 
     async def write(self, task: TaskWriter, change: Step) -> None:
-        """Change a running task's state, however long the store is away."""
+        """Change a running task's state, however long the store is unavailable."""
         while not await self.is_written(task, change):  # noqa: ASYNC110 - nothing tells when the store is back
             await asyncio.sleep(_STORE_SECONDS)
 
     async def write_soon(self, task: TaskWriter, change: Step) -> None:
-        """Change a running task's state now, or later if the store is away."""
+        """Change a running task's state now, or later if the store is unavailable."""
         if not await self.is_written(task, change):
             self._runtime.spawn(self.write(task, change))
 
     async def is_written(self, task: TaskWriter, change: Step) -> bool:
-        """Change a running task's state; nothing where it has ended or is gone. False: the store is away."""
+        """Change a running task's state; nothing where it has ended or is gone. False: the store is unavailable."""
         try:
             await self._change(task.key, task.principal, change)
         except StoreUnavailable as error:
@@ -223,7 +223,7 @@ class Tasks:
         return True
 
     async def settle(self, task: TaskWriter, outcome: Outcome) -> None:
-        """End a task as its handler did; later, if the store is away."""
+        """End a task as its handler did; later, if the store is unavailable."""
         self._running.pop(task.key, None)
         try:
             await self.write_soon(task, _ending(outcome))

@@ -10,7 +10,7 @@ may still clean up, and the thread of a plain function cannot be stopped at all.
 really ended. If the process dies, the turns that it held end with its lease, like its calls.
 
 Why no two run at once: a call starts only after the store has said that nothing before it is in flight or held,
-and what is claimed later has a greater fence. Why no call waits for ever: every call before it ends, is refused
+and what is claimed later has a greater fence. Why no call waits forever: every call before it ends, is refused
 after `queue_seconds`, or is reaped with its process; and the wait of the call itself has that limit too.
 """
 

@@ -50,7 +50,7 @@ def _release(waiter: asyncio.Future[bool], *, woken: bool = False) -> None:
 
 @types.coroutine
 def turn() -> Generator[None, None, None]:
-    """Let every task that is ready run once, then go on.
+    """Let every task that is ready run once, then continue.
 
     A handler that never waits has finished after this. Its caller needs no timer, callback or watcher, which would
     cost half of a plain call.

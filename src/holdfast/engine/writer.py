@@ -15,7 +15,7 @@ How a LogWriter works. A stream begins when it is first needed: the handler send
 answer takes so long that the POST becomes a stream, or the POST is repeated. A plain call has none of these. Its terminal message is then in no log; the POST
 that waits takes it from `terminal`. Once the stream exists (`position` is not None), everything goes into the log
 first (law 4), and connections read it from there. If the store is shared, messages wait in a buffer and are appended together
-while the handler goes on (`stream_buffer.py`). A store of this process gets each message at once.
+while the handler continues (`stream_buffer.py`). A store of this process gets each message at once.
 
 Three things are decided elsewhere. The state of the exchange is in its table (`core/exchange.py`): the writer does not
 know it, it has only values. The state of its reader is in the second table there: `reading` holds it here. And what a
@@ -36,7 +36,7 @@ reads, the head of the log would be trimmed and the client would see a gap. So a
 reader is more than half a log behind what was sent, the buffer included. It waits for a reader that is there: WAITING, RELEASING or ATTACHED. A reader
 that has ended, was superseded or is gone holds up nothing; its client reads the retained part when it comes back.
 
-Why no waiting task sleeps for ever. There is one wake-up, `wake`, and every change of what a task can wait for sets
+Why no waiting task sleeps forever. There is one wake-up, `wake`, and every change of what a task can wait for sets
 it: the stream has begun, the exchange has ended, the reader has come, moved or gone. A task checks its condition and
 waits for the next wake-up with no await between the two. It is made when a task first waits: a plain call has none.
 
@@ -65,7 +65,7 @@ from holdfast.stores.base import Claim, Store
 _BREATH: Final = 64
 """Messages that a handler may send in a row."""
 _STORE_SECONDS: Final = 0.5
-"""How often a store that is away is tried again."""
+"""How often an unavailable store is tried again."""
 T = TypeVar("T")
 Send = Callable[[bytes], Awaitable[None]]
 _PLAIN_JSON: Final = "this endpoint answers with plain JSON only"
@@ -186,7 +186,7 @@ class SessionWriter:
         """End the reader's connection by design, where the client may come back for the rest."""
 
     def read(self, happened: ReaderInput, reader: Reader | None = None) -> None:
-        """Take note of what happened to the connection that reads the stream."""
+        """Record what happened to the connection that reads the stream."""
 
     async def is_abandoned_within(self, seconds: float) -> bool:  # noqa: ARG002
         """Wait a moment for the reader to go; False if it stays, or has taken the answer."""
@@ -242,11 +242,11 @@ class LogWriter(SessionWriter):
         """Append to the log (law 4), then wait while this exchange's own reader is far behind (law 7).
 
         If the store is outside of this process, the message is in the buffer when this returns, and in the log soon after
-        (`stream_buffer.py`). A store that is away is waited for: under the same tag the message is there once, however
+        (`stream_buffer.py`). The call waits for an unavailable store: under the same tag the message is there once, however
         often it is sent.
 
         Raises:
-            StoreError: this message, or one before it, could not be stored: the store stayed away for too long, or
+            StoreError: this message, or one before it, could not be stored: the store stayed unavailable for too long, or
                 until the exchange had ended, or another replica has ended the exchange.
             CancelledError: the session was closed, and with it this exchange. Its handler is about to be cancelled.
         """
@@ -289,7 +289,7 @@ class LogWriter(SessionWriter):
         return self._buffer
 
     async def _append_surely(self, events: NewEvents) -> None:
-        """Append to the log, also if the store is away for a while. The caller holds the lock."""
+        """Append to the log, also if the store is unavailable for a while. The caller holds the lock."""
         where = (self.session.record.key, self.claim.stream, self.fence, events)
         try:
             position = await self._store.append(*where)
@@ -377,7 +377,7 @@ class LogWriter(SessionWriter):
 
     @override
     def read(self, happened: ReaderInput, reader: Reader | None = None) -> None:
-        """Take note of what happened to the reader, or with ATTACH: of the reader that writes wait for from now on.
+        """Record what happened to the reader, or with ATTACH: of the reader that writes wait for from now on.
 
         A reader that has ended, and in whose place another one is, changes nothing (law 13).
         """

@@ -6,7 +6,7 @@
 
 A replica has two seconds to answer. One that does not is shown as silent, with what is left of its lease, and gets less time until it
 answers again: a dead replica must not slow down each answer for as long as its lease runs. One whose lease has ended is shown as gone for a
-while. If the store is away, this process still shows its own work.
+while. If the store is unavailable, this process still shows its own work.
 
 Several operators, and a page that asks each second, share one round of questions (`_gather`).
 
@@ -222,7 +222,7 @@ class Fleet:
     def _replicas(self, part: Part, lives: list[Live], known: dict[str, float] | None) -> list[ReplicaView]:
         """Return the replicas of a server: those that have answered, those that are silent, and those that are gone.
 
-        `known` are the leases; None: the store is away. Then another replica cannot answer, and may live.
+        `known` are the leases; None: the store is unavailable. Then another replica cannot answer, and may live.
         """
         now, leases = asyncio.get_running_loop().time(), known or {}
         said = {live.replica: live for live in lives}
@@ -290,10 +290,10 @@ class Fleet:
         return found[0] if len(found) == 1 else None
 
     async def session(self, name: str) -> tuple[SessionView | None, list[Happened]]:
-        """Return a session and its last events. While the store is away there are only the events of this process.
+        """Return a session and its last events. While the store is unavailable there are only the events of this process.
 
         Raises:
-            StoreError: the store is away, and this process has no event of the session, which may be open.
+            StoreError: the store is unavailable, and this process has no event of the session, which may be open.
         """
         found, is_away = None, False
         try:
@@ -327,7 +327,7 @@ class Fleet:
         """Cancel a call of any replica; False: there is none of this name.
 
         Raises:
-            HoldfastError: the store is away, or a replica that may have the call does not answer.
+            HoldfastError: the store is unavailable, or a replica that may have the call does not answer.
         """
         for part in self._process.parts:
             if await self._process.cancel(part, name):

@@ -118,7 +118,7 @@ class Watch:
         return watched
 
     def ended(self, exchange: Exchange, outcome: CallOutcome) -> None:
-        """Take note of a handler that has ended."""
+        """Record a handler that has ended."""
         now = self._now()
         seconds = now - self._running.pop(exchange)
         request = exchange.request
@@ -163,7 +163,7 @@ class Watch:
             self._figures.know(listed.name[:SHOWN_NAME])
 
     def closed(self, session: Session) -> None:
-        """Take note of a session that was closed."""
+        """Record a session that was closed."""
         if session.record.opened:
             self._figures.session(max(0.0, self._wall() - session.record.opened))
 

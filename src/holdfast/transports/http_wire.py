@@ -128,12 +128,12 @@ class HttpAnswer:
         self._wake()
 
     def end(self) -> None:
-        """Take note that the body is complete."""
+        """Record that the body is complete."""
         self._wire, self._ended = None, True
         self._wake()
 
     def broke(self, error: Broken) -> None:
-        """Take note that the rest of the body will not come."""
+        """Record that the rest of the body will not come."""
         if self._wire is not None:
             self._wire, self._error = None, error
             self._wake()
@@ -285,7 +285,7 @@ class HttpWire(asyncio.Protocol):
     # The parser
 
     def on_message_begin(self) -> None:
-        """Take note of a second response in the bytes of the first: the server sends more than was asked for."""
+        """Record a second response in the bytes of the first: the server sends more than was asked for."""
         if self._is_complete:
             self._is_usable = False
 

@@ -21,7 +21,7 @@ def kept(ctx: Context) -> dict[str, int]:
 
 
 async def changed(_notification: RootsListChangedNotification) -> None:
-    """Take note of it. The handlers of `mcp` 1 are not given the session."""
+    """Record it. The handlers of `mcp` 1 are not given the session."""
     heard.append("roots")
 
 

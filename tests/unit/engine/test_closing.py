@@ -90,7 +90,7 @@ async def test_a_session_stays_open_if_the_store_could_not_be_asked_to_close_it(
     async with runner() as r:
 
         async def away(*_: Any) -> Closed | None:
-            raise StoreUnavailable("the store is away")
+            raise StoreUnavailable("the store is unavailable")
 
         store = r.here.engine.runtime.store
         with patch.object(store, "close", away, create=True), pytest.raises(StoreUnavailable):

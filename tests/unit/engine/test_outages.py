@@ -1,4 +1,4 @@
-"""A store that is away for a while: running handlers wait for it, and every message is stored once."""
+"""A store that is unavailable for a while: running handlers wait for it, and every message is stored once."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Calls without a session: they suspend, park, go on, and their body runs once."""
+"""Calls without a session: they suspend, park, continue, and their body runs once."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -554,7 +554,7 @@ async def test_stopping_ends_parked_calls_and_says_how_many() -> None:
 
 
 @engine_test
-async def test_a_handler_that_asks_for_ever_is_ended() -> None:
+async def test_a_handler_that_asks_forever_is_ended() -> None:
     async def endless(exchange: Exchange) -> object:
         while True:
             await exchange.ask("elicitation/create", {})

@@ -28,7 +28,7 @@ async def test_a_job_that_fails_is_noted_and_tried_again_and_stops_no_other() ->
         d.engine.tasks.sweep = look  # type: ignore[method-assign]
         d.engine._sweep()
         await asyncio.sleep(10)
-        assert looks >= 9, "another job goes on at its pace"
+        assert looks >= 9, "another job continues at its pace"
         failed = [noted["loop"] for noted in d.noted.named("loop.failed")]
         assert failed == ["sweep of sessions"] * store.log.count("sweep")
         assert store.log.count("sweep") >= 4

@@ -80,7 +80,7 @@ async def test_a_turn_that_is_held_only_after_its_handler_has_ended_is_passed_on
     runs = Runs(cleanup=0.1)
     async with engine_harness(ScriptedBack({CALL: runs}), ORDERED) as d:
         store = d.engine.runtime.store
-        outage = [StoreUnavailable("the store is away")]
+        outage = [StoreUnavailable("the store is unavailable")]
         hold_turn = store.hold_turn
 
         async def held_at_the_second_attempt(key: str, stream: str, fence: int) -> None:
@@ -93,7 +93,7 @@ async def test_a_turn_that_is_held_only_after_its_handler_has_ended_is_passed_on
             await settle_down()
             await d.cancel(1)
             assert (await first.whole())[-1]["error"]["code"] == REQUEST_CANCELLED
-        assert runs.now == 0, "the handler ended while the store was away"
+        assert runs.now == 0, "the handler ended while the store was unavailable"
         assert "result" in await d.call(2)
 
 

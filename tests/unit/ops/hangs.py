@@ -9,7 +9,7 @@ server = Server("behind")
 
 @server.tool
 async def hang() -> str:
-    """Wait for ever."""
+    """Wait forever."""
     await asyncio.Event().wait()
     return ""
 

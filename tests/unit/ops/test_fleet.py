@@ -144,7 +144,7 @@ async def test_an_operator_cancels_a_call_and_its_client_receives_one_error(era:
         with pytest.raises(McpError, match="by an operator"):
             await call
         assert not await shop.fleet.cancel_call(shown.id), "it has ended"
-        assert (await client.call_tool("echo", {"text": "hi"})).data == "hi", "its session goes on"
+        assert (await client.call_tool("echo", {"text": "hi"})).data == "hi", "its session continues"
 
 
 @async_test

@@ -112,7 +112,7 @@ def waits(engine: Engine) -> list[str]:
 
 
 async def shows(engine: Engine, *expected: str) -> None:
-    """Wait until the calls wait for this, and check that they go on to do so."""
+    """Wait until the calls wait for this, and check that they continue to do so."""
     await until(lambda: waits(engine) == list(expected))
     for _ in range(20):
         await asyncio.sleep(0)

@@ -99,7 +99,7 @@ class SessionlessClient(ToolCalls):
         raise AssertionError("it asks on and on")
 
     def retry(self, result: Json) -> Json:
-        """Return what a retry carries to go on after a result that wants input."""
+        """Return what a retry carries to continue after a result that wants input."""
         requests = result.get("inputRequests", {})
         self.asked += requests.values()
         responses = {key: self.answers[ask["method"]](ask["params"]) for key, ask in requests.items()}

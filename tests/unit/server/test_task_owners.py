@@ -1,4 +1,4 @@
-"""Tasks end once in every failure: the store is away, the owner dies, is paused and wakes, or stops."""
+"""Tasks end once in every failure: the store is unavailable, the owner dies, is paused and wakes, or stops."""
 
 import asyncio
 import json
@@ -69,7 +69,7 @@ async def pair() -> AsyncIterator[Pair]:
         yield Pair(cluster, one, two)
 
 
-# The store is away
+# The store is unavailable
 
 
 def leave(store: ScriptedStore) -> None:

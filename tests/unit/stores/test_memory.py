@@ -30,7 +30,7 @@ def test_ended_sessions_leave_nothing_in_memory() -> None:
     assert len(store._due) < 100
 
 
-def test_a_session_that_breaks_and_returns_for_ever_has_one_deadline() -> None:
+def test_a_session_that_breaks_and_returns_forever_has_one_deadline() -> None:
     async def conversation() -> int:
         clock = VirtualClock()
         store = MemoryStore(clock=clock)

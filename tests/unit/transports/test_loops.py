@@ -17,7 +17,7 @@ def test_as_many_blocking_functions_run_at_once_as_there_are_threads() -> None:
     together = threading.Barrier(wanted)
 
     async def work() -> None:
-        # Each waits for all the others: with one thread fewer none would ever go on.
+        # Each waits for all the others: with one thread fewer none would ever continue.
         await asyncio.gather(*(asyncio.to_thread(together.wait, 20) for _ in range(wanted)))
 
     run(work(), threads=wanted)

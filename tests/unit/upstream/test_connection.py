@@ -229,13 +229,13 @@ async def test_cancelling_a_request_cancels_it_alone_with_the_reason() -> None:
         first = asyncio.create_task(connection.request("tools/call", {"name": "first"}))
         second = asyncio.create_task(connection.request("tools/call", {"name": "second"}))
         await asyncio.sleep(1)
-        first.cancel("the client has gone")
+        first.cancel("the client has disconnected")
         assert await second == {}
         assert first.cancelled()
         cancelled = [one for one in server.received if one.get("method") == "notifications/cancelled"]
         [call] = [one for one in server.received if one.get("params", {}).get("name") == "first"]
         assert [one["params"] for one in cancelled] == [
-            {"requestId": call["id"], "reason": "the client has gone"}
+            {"requestId": call["id"], "reason": "the client has disconnected"}
         ]
 
 

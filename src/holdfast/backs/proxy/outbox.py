@@ -157,5 +157,5 @@ class Outbox:
         try:
             await self._send(method, text)
         except (HoldfastError, OSError) as error:
-            # The exchange has ended, the answer is plain JSON, or the store is away: the call itself continues.
+            # The exchange has ended, the answer is plain JSON, or the store is unavailable: the call itself continues.
             self._observer.note("upstream.undelivered", method=method, error=error)

@@ -66,7 +66,7 @@ class Wait:
         """True if the server has been silent for too long: the task was cancelled."""
 
     def restart(self) -> None:
-        """Take note of a sign of life: the time begins again, unless it does not count now."""
+        """Record a sign of life: the time begins again, unless it does not count now."""
         if not self._pauses and not self.is_late:
             self.deadline = asyncio.get_running_loop().time() + self._silence.seconds
             self._silence.watch(self.deadline)

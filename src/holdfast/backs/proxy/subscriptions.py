@@ -32,7 +32,7 @@ LISTENERS: Final = ""
 
 
 class Subscriptions:
-    """The subscriptions of one upstream. `request` sends a request to the server and waits for its result, not for ever."""
+    """The subscriptions of one upstream. `request` sends a request to the server and waits for its result, not forever."""
 
     def __init__(self, connection: Connection, request: Request, clock: Clock, observer: Observer) -> None:
         self._connection = connection

@@ -1,6 +1,6 @@
 """One call at a time at a server that does not say which call its questions belong to.
 
-A call whose client is asked may wait for long, or for ever if the client has gone. Calls that wait for their turn do not
+A call whose client is asked may wait for long, or forever if the client has disconnected. Calls that wait for their turn do not
 wait for that: they run on a connection of their own.
 """
 

@@ -1,4 +1,4 @@
-"""Probes of wrong requests: each gets a clear refusal, and the server goes on."""
+"""Probes of wrong requests: each gets a clear refusal, and the server continues."""
 
 from typing import Final
 
@@ -36,7 +36,7 @@ async def bodies(ground: Ground) -> str:
         if not outcome.is_refusal:
             raise Failed(f"{name} got {outcome} instead of a refusal")
         await answers_still(lane)
-    return f"{len(BODIES)} invalid bodies were refused, and the server went on"
+    return f"{len(BODIES)} invalid bodies were refused, and the server continued"
 
 
 async def unknown_method(ground: Ground) -> str:

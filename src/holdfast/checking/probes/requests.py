@@ -118,7 +118,7 @@ async def bad_ids(ground: Ground) -> str:
 
 
 async def cancel(ground: Ground) -> str:
-    """Cancel a tool call, and an id that does not exist. The session must go on."""
+    """Cancel a tool call, and an id that does not exist. The session must continue."""
     call = ground.call()
     lane = await ground.session()
     task = asyncio.create_task(lane.ask(call, id=77))
@@ -137,7 +137,7 @@ async def cancel(ground: Ground) -> str:
     if fault := _fault(again, 77, lane.questions()[0]):
         raise Failed(f"the id of a cancelled call cannot be used again: {fault}")
     said = "stayed open without an answer" if ended.ended == "late" else f"ended with {ended}"
-    return f"the cancelled call {said}; the session went on"
+    return f"the cancelled call {said}; the session continued"
 
 
 async def answers_still(lane: Lane) -> None:

@@ -78,7 +78,7 @@ async def cuts(ground: Ground) -> str:
     for _ in range(CUTS):
         await _cut(lane, question)
     await answers_still(lane)
-    return f"{CUTS} GET streams and {CUTS} calls were cut; the session went on"
+    return f"{CUTS} GET streams and {CUTS} calls were cut; the session continued"
 
 
 async def stalled(ground: Ground) -> str:

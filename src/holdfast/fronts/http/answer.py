@@ -39,7 +39,7 @@ UNSTARTED: Final = (NOT_EXECUTED[0].encode(), NOT_EXECUTED[1].encode())
 
 
 class Draining(HoldfastError):
-    """This replica is stopping; others go on."""
+    """This replica is stopping; others continue."""
 
     def __init__(self) -> None:
         super().__init__("this replica is stopping; send it again")

@@ -2,7 +2,7 @@
 
 If all are quick, the answer is one JSON array. Otherwise it is one response with the streams of all of them.
 Once a handler has started, the batch is never refused as a whole: a client would send it again, and the handlers
-would run twice. A store that is away is waited for instead, as for a single request.
+would run twice. The call waits for an unavailable store instead, as for a single request.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""One HTTP request and its response: reading the body, answering, streaming, and noticing that the client has gone."""
+"""One HTTP request and its response: reading the body, answering, streaming, and noticing that the client has disconnected."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -32,7 +32,7 @@ _READ_SECONDS: Final = 0.05
 
 
 def _nothing() -> None:
-    """Do nothing when the client goes."""
+    """Do nothing when the client disconnects."""
 
 
 class Refusals(Protocol):
@@ -56,7 +56,7 @@ class BadBody(Exception):
 
 
 class Connection(Struct, eq=False):
-    """Reads the body once, answers once or streams, and knows when the client has gone."""
+    """Reads the body once, answers once or streams, and knows when the client has disconnected."""
 
     request: RawRequest
     _channel: Channel
@@ -126,7 +126,7 @@ class Connection(Struct, eq=False):
 
         Raises:
             BadBody: it is too large or too slow.
-            Gone: the client has gone.
+            Gone: the client has disconnected.
         """
         if declared.isdecimal() and int(declared[:12]) > limit:
             raise BadBody(too_large(limit))
@@ -244,7 +244,7 @@ class Connection(Struct, eq=False):
     # Watching
 
     def watch(self, on_gone: Callable[[], object]) -> None:
-        """Call `on_gone` when the client goes. Begun only for answers that take time (an ASGI host makes it cost a task)."""
+        """Call `on_gone` when the client disconnects. Begun only for answers that take time (an ASGI host makes it cost a task)."""
         self.on_gone = on_gone
         if self.gone:
             on_gone()

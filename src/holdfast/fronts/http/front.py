@@ -386,7 +386,7 @@ class HttpFront:
         reader = await readers.attach(key, _owner(principal), stream, cursor)
         try:
             if reader.end is End.FINISHED:
-                # After an empty stream the official TypeScript client 1.x reconnects for ever. 204 is how a server of events
+                # After an empty stream the official TypeScript client 1.x reconnects forever. 204 is how a server of events
                 # says that there are no more.
                 return NO_CONTENT
             await self._streamer.pump(reader, connection, principal)

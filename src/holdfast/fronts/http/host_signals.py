@@ -1,7 +1,7 @@
 """Notice that the host receives a signal to stop: a handler of ours in front of the host's own.
 
 ASGI tells an application of the end only after the last response has ended. A stream ends only when
-its client leaves or we end it, so a host would wait for ever. The rules that make this safe:
+its client leaves or we end it, so a host would wait forever. The rules that make this safe:
 
 - Only a handler that the host installed is wrapped, and it is always called. Without one (a test
   client, a script) the default action stays.

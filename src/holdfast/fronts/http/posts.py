@@ -16,14 +16,14 @@ means for the exchange:
                deliver(PostedExchange ─▶ Response) ──┬──▶ terminal message, no stream:  JSON body
                                                      ├──▶ stream: the POST is the reader of its log
                                                      ├──▶ fenced: others have ended it; answer from the log
-                                                     └──▶ the client has gone
+                                                     └──▶ the client has disconnected
 
 What the client has received is known only where a write failed. So an answer that could not be written is kept in the store for a
-repeat of the request (`keep_answer`), and a call whose client has gone before it ended is marked as unread
+repeat of the request (`keep_answer`), and a call whose client has disconnected before it ended is marked as unread
 (`broke_before_stream`): its end is then kept too. A repeat is the same id with the same bytes while the first POST's
 reader is lost. It does not run the call again: it reads the log of the one execution (`_repeat`).
 
-After a handler has started, no refusal is sent that invites the client to send the request again: while the store is away
+After a handler has started, no refusal is sent that invites the client to send the request again: while the store is unavailable
 the POST waits, and a call whose session was closed ends with an error in a 200, not with a 404.
 """
 
@@ -334,7 +334,7 @@ class PostedCall(StartedCall):
             # The client may not have received the answer that was written.
             await posts.engine.readers.keep_answer(exchange, writer.terminal)
         except asyncio.CancelledError:
-            # Some servers cancel the request of a client that has gone; others set a time limit.
+            # Some servers cancel the request of a client that has disconnected; others set a time limit.
             await posts.engine.readers.left(exchange)
             raise
         finally:

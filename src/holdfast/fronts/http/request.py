@@ -71,7 +71,7 @@ class Channel(Protocol):
         """Return the next part of the body, and whether more follows.
 
         Raises:
-            Gone: the client has gone.
+            Gone: the client has disconnected.
         """
         ...
 
@@ -111,7 +111,7 @@ class Channel(Protocol):
         ...
 
     def watch(self, on_gone: Callable[[], None]) -> None:
-        """Call `on_gone` if the client goes before the response is complete."""
+        """Call `on_gone` if the client disconnects before the response is complete."""
         ...
 
     def close(self) -> None:

@@ -64,7 +64,7 @@ class SessionlessPosts:
     def request(
         self, request: Request, head: Head, caller: Caller, connection: Connection
     ) -> Answer | Awaitable[Answer | None]:
-        """Check the metadata of a request, and start its call or go on with it; await it to answer it."""
+        """Check the metadata of a request, and start its call or continue it; await it to answer it."""
         try:
             meta = self._checked(request, head, caller)
             if request.method == "tools/call":

@@ -27,7 +27,7 @@ class StartedCall:
         raise NotImplementedError
 
     def left(self) -> None:
-        """Take note that the client has gone before the call was looked at."""
+        """Record that the client has disconnected before the call was looked at."""
 
     def wait(self) -> Coroutine[Any, Any, Answer | None]:
         """Let the loop turn once; then answer the call, however long it takes, or return its answer."""

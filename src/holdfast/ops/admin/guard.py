@@ -2,7 +2,7 @@
 
 The Host must be one of the allowed ones, so that a page of another site cannot reach the surface by a name that it has bound to this address
 (DNS rebinding). A request of a browser has an Origin; it must be the surface itself. The token is compared in constant time. An address
-that has sent too many wrong tokens is refused for a while, also with the right one, because otherwise it could go on guessing.
+that has sent too many wrong tokens is refused for a while, also with the right one, because otherwise it could continue to guess.
 
 Refusals and acts are events of the audit log, in the form of `engine/audit.py`. Each refusal has the limits of lines that refusals of the
 MCP endpoint have, so that an attacker cannot fill the disk.

@@ -126,7 +126,7 @@ class Surface:
         except HoldfastError as error:
             await _fail(channel, 503, str(error))
         except OSError:
-            pass  # The client has gone.
+            pass  # The client has disconnected.
         finally:
             channel.close()
 
@@ -144,7 +144,7 @@ class Surface:
 
 
 class Streams:
-    """The live streams of a surface. They end when their client goes, or when the process ends."""
+    """The live streams of a surface. They end when their client disconnects, or when the process ends."""
 
     def __init__(self) -> None:
         self._open: set[asyncio.Event] = set()
@@ -183,7 +183,7 @@ async def _state(asked: _Asked) -> None:
 
 
 async def _live(asked: _Asked) -> None:
-    """Send the state once a second, until the client goes or the process ends. A second without a state has an event `failed`."""
+    """Send the state once a second, until the client disconnects or the process ends. A second without a state has an event `failed`."""
     channel, streams = asked.channel, asked.surface.streams
     page, after = asked.query.get("page", ""), asked.number("events")
     over = streams.begin(channel)

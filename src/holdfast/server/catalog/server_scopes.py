@@ -77,7 +77,7 @@ class ServerScopes:
         return replace(entry, needs=needs)  # type: ignore[type-var]
 
     def open(self) -> None:
-        """Take note that an HTTP endpoint serves clients without a token.
+        """Record that an HTTP endpoint serves clients without a token.
 
         Raises:
             ConfigError: a component needs a scope.

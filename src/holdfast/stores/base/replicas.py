@@ -108,7 +108,7 @@ class ReplicaPart(Protocol):
     async def renew(self, seconds: float) -> Lease:
         """Take this replica's lease for so long from now by the store's clock, or make it longer.
 
-        What is claimed, attached or asked afterwards belongs to this incarnation. A lease that has ended goes on as
+        What is claimed, attached or asked afterwards belongs to this incarnation. A lease that has ended continues as
         the same incarnation, with all its work, if no replica has declared it dead (see `orphans`). One that was
         declared dead comes back as a new incarnation: writes for the work of the old one raise Fenced once that is
         reaped. A replica that shares its store must renew before its first claim, and at least three times in each
@@ -211,7 +211,7 @@ class ReplicaPart(Protocol):
         ...
 
     async def announced(self, after: str) -> Announced:
-        """Return what was announced after a cursor, oldest first, with the cursor to go on from.
+        """Return what was announced after a cursor, oldest first, with the cursor to continue from.
 
         An empty cursor returns no event, only the cursor to begin with. Events are kept for a bounded time and
         number: they say that something has changed, and a replica that missed one compares what it knows.

@@ -1,4 +1,4 @@
-"""Tasks: calls that go on after their request was answered, each under a key and a version.
+"""Tasks: calls that continue after their request was answered, each under a key and a version.
 
 A store without tasks inherits `NoTasks`. Then a server with a tool that may become a task does not start.
 """

@@ -11,7 +11,7 @@ for each command; this costs a future, and keeps the commands in order.
 
 **A connection is lost as a whole.** Every command that has no reply fails with a connection error, which means "may have
 been executed" (`refusals.py`), and commands that were not written yet fail with them. A reply that shows that another node is
-the primary now (`spoils`) also ends the connection, because commands behind it would get the same answer for ever. The next
+the primary now (`spoils`) also ends the connection, because commands behind it would get the same answer forever. The next
 command opens a new connection; those that come while it connects share the attempt and its outcome.
 
 **A command that is cancelled** leaves its future behind: its reply still has to be counted, or all later replies would go

@@ -21,7 +21,7 @@ from holdfast.supervision import supervise
 
 POLL_SECONDS: Final = 1.0
 _AT_ONCE: Final = 64
-"""Sessions that are compared at the same time: one on a shard that is away delays few others."""
+"""Sessions that are compared at the same time: one on a shard that is unavailable delays few others."""
 _WAKEUPS: Final = {kind.value.encode(): kind for kind in WakeUp}
 
 

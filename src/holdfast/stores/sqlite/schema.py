@@ -3,7 +3,7 @@
 The format's number is in the file (`user_version`), and a file of a later format is refused
 with a clear error. An earlier one is brought forward when it is opened, one step after
 another, in one transaction; there is no way back. What older releases can pass over is no new
-format: it is added where it is missing, and they go on with the file, also side by side.
+format: it is added where it is missing, and they continue to use the file, also side by side.
 """
 
 import os

@@ -9,7 +9,7 @@ it has read and the newest one: fewer rows than numbers means that it missed som
 waits in this process with the file. Asks are also compared every second: the client's answer was accepted with 202, so
 it must reach its handler even if every wake-up is lost.
 
-Why nothing is missed for ever. `Watch` notes what waits after the transaction that began it, and each comparison is a
+Why nothing is missed forever. `Watch` notes what waits after the transaction that began it, and each comparison is a
 transaction that begins later. So a change either comes before the comparison, which sees it, or after it, and then its
 wake-up has a higher number than those that were counted. A comparison that fails is repeated.
 

@@ -288,7 +288,7 @@ async def test_metadata_is_not_fetched_over_plain_http() -> None:
 
 
 @async_test
-async def test_a_server_that_is_never_satisfied_does_not_ask_the_user_for_ever() -> None:
+async def test_a_server_that_is_never_satisfied_does_not_ask_the_user_forever() -> None:
     async with authority() as at:
         at.required = {"admin"}
         oauth = user(at)
@@ -468,7 +468,7 @@ async def test_the_authorization_is_cancelled_when_every_request_is() -> None:
     async with authority() as at:
         ended = asyncio.Event()
 
-        async def wait_for_ever(_url: str) -> str:
+        async def wait_forever(_url: str) -> str:
             at.seen["/authorize"] += 1
             try:
                 await asyncio.Event().wait()
@@ -476,7 +476,7 @@ async def test_the_authorization_is_cancelled_when_every_request_is() -> None:
                 ended.set()
             raise AssertionError
 
-        oauth = user(at, browse=wait_for_ever)
+        oauth = user(at, browse=wait_forever)
         calls = [asyncio.create_task(call(oauth, at.url)) for _ in range(2)]
         await until(lambda: at.seen["/mcp"] == 2 and at.seen["/authorize"] == 1)
         for one in calls:

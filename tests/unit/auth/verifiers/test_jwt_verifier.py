@@ -233,7 +233,9 @@ async def test_keys_that_grow_old_are_renewed_in_the_background() -> None:
         await until(lambda: at.seen["/keys"] == 2)
         at.fails = True
         clock.advance(700)
-        assert len(await keys.find("1", "RS256")) == 1, "the old keys stay in use while the server is away"
+        assert len(await keys.find("1", "RS256")) == 1, (
+            "the old keys stay in use while the server is unavailable"
+        )
 
 
 @async_test

@@ -72,7 +72,7 @@ class Bench:
         return {"tool": "ticks", "id": exchange.request.id}
 
     async def _talk(self, exchange: Exchange) -> object:
-        """Say one thing every second for ever."""
+        """Say one thing every second forever."""
         number = 0
         while True:
             number += 1

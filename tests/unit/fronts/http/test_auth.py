@@ -16,7 +16,7 @@ from tests.unit.fronts.http.bench import MIDDLE, REVISIONS, Bench, bench, front_
 
 
 class Tokens:
-    """A verifier that knows a few tokens: `ann` and `bob` for ever, `ann-60` for ann and sixty seconds.
+    """A verifier that knows a few tokens: `ann` and `bob` forever, `ann-60` for ann and sixty seconds.
 
     Others make it fail: `raise`, `hang`, `nonsense`.
     """

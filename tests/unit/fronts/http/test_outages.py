@@ -1,4 +1,4 @@
-"""A store that is away after a handler has started: the answer comes late, and is never a refusal that invites a second run."""
+"""The store becomes unavailable after a handler has started: the answer comes late, and is never a refusal that invites a second run."""
 
 import asyncio
 from typing import Any, get_args

@@ -527,7 +527,7 @@ async def test_no_call_waits_for_the_store_and_all_counters_are_one_write() -> N
     await engine.rates.reconcile()
     store.is_away = False
     await engine.rates.reconcile()
-    assert len(store.posted) == 2, "a store that is away ends nothing"
+    assert len(store.posted) == 2, "an unavailable store ends nothing"
 
 
 @async_test

@@ -90,7 +90,7 @@ class SocketChannel(Struct, eq=False, weakref=True):
         self._wake()
 
     def lost(self) -> None:
-        """Note that the client has gone."""
+        """Note that the client has disconnected."""
         if self.is_complete or self.is_lost:
             return
         self.is_lost = True
@@ -132,7 +132,7 @@ class SocketChannel(Struct, eq=False, weakref=True):
         """Return the next part of the body, and whether more follows.
 
         Raises:
-            Gone: the client has gone.
+            Gone: the client has disconnected.
         """
         if self.expects and not (self._body or self.has_all or self._transport.is_closing()):
             self._transport.write(_CONTINUE)
@@ -251,7 +251,7 @@ class SocketChannel(Struct, eq=False, weakref=True):
         """Wait until the client has taken most of what was written.
 
         Raises:
-            OSError: the client has gone.
+            OSError: the client has disconnected.
         """
         connection = self.connection
         while connection.is_full and not self.is_lost:
@@ -266,7 +266,7 @@ class SocketChannel(Struct, eq=False, weakref=True):
     # The connection
 
     def watch(self, on_gone: Callable[[], None]) -> None:
-        """Call `on_gone` if the client goes before the response is complete."""
+        """Call `on_gone` if the client disconnects before the response is complete."""
         self._on_gone = on_gone
         if self.is_lost:
             on_gone()

@@ -1,7 +1,7 @@
 """A client that has closed its side: it may wait for its answer, or have gone.
 
 Both send the same. The difference shows when they get bytes: a client that has closed only its side takes them, and the system
-of a client that has gone answers with a reset. So some bytes without a meaning are sent at once: a stream gets an empty
+of a client that has disconnected answers with a reset. So some bytes without a meaning are sent at once: a stream gets an empty
 line, a request that is not answered yet "102 Processing". Linux then tells by `TCP_INFO`, and a Unix socket by an error.
 Where neither is possible, the client counts as gone.
 """
@@ -14,7 +14,7 @@ from holdfast.fronts.http.acknowledged import is_reset
 from holdfast.fronts.http.listener.sockets import is_unix
 
 _LOOKS: Final = (0.02, 0.1, 0.5)
-"""Seconds after which it looks again. The sweep goes on with it."""
+"""Seconds after which it checks again. After that the sweep does."""
 
 
 class HalfClosed:
@@ -36,7 +36,7 @@ class HalfClosed:
             loop.call_later(seconds, self._look)
 
     def is_gone(self) -> bool:
-        """True if the client has gone, or this system cannot say."""
+        """True if the client has disconnected, or this system cannot say."""
         sock = self._transport.get_extra_info("socket")
         reset = is_reset(sock)
         if reset is None:

@@ -308,7 +308,7 @@ class HttpProtocol(asyncio.Protocol):
             self.transport.close()
 
     def completed(self, channel: SocketChannel) -> None:
-        """Take note that a response is complete."""
+        """Record that a response is complete."""
         if channel is not self._served:
             return
         self._served = None

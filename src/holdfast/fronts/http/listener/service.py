@@ -124,7 +124,7 @@ class Service:
             await asyncio.wait_for(self._engine.aclose(), _GOODBYE if self._forced else None)
 
     async def _leave(self) -> None:
-        """Report that this process is stopping, and go on serving while balancers and clients learn of it.
+        """Report that this process is stopping, and continue serving while balancers and clients learn of it.
 
         A worker with siblings accepts no more connections; the siblings do. Its answers ask clients to open a new connection.
         """

@@ -153,7 +153,7 @@ def tls_context(certificate: str, key: str | None = None) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
     try:
-        # Without this a key with a passphrase would ask for it at the terminal, and a service would wait for ever.
+        # Without this a key with a passphrase would ask for it at the terminal, and a service would wait forever.
         context.load_cert_chain(certificate, key, password=_no_passphrase)
     except (OSError, ValueError) as error:
         raise ConfigError(f"the TLS certificate {certificate} cannot be used: {error}") from None

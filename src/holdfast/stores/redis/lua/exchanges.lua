@@ -161,7 +161,7 @@ save()
 return {'ok', todo}
 
 --## adopt: session kept log
--- Take over an exchange whose owner was declared dead, to run it again. Its fence moves on; its stream goes on.
+-- Take over an exchange whose owner was declared dead, to run it again. Its fence moves on; its stream continues.
 local stream, owner, runs, tag = ARGV[5], ARGV[6], tonumber(ARGV[7]), ARGV[8]
 local got = load('rec', 'p:' .. stream, 'o:' .. me)
 local c = S and exchange_of(stream)

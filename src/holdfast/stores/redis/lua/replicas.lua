@@ -10,7 +10,7 @@
 --
 -- A lease that has ended is not yet a death. `dead` declares it, and only a replica that has itself renewed for one whole
 -- lease may: in that time every living replica could reach the store too. Declaring and renewing happen in this slot, so one of
--- them is first: a renewal before the declaration goes on as the same incarnation, one after it begins a new one, and
+-- them is first: a renewal before the declaration continues as the same incarnation, one after it begins a new one, and
 -- what the old one owned is others' to end. The proof is in engine/lease.py.
 --
 -- A replica is registered in :own before its first work in a session, and removed after its last work there was found ended.
@@ -21,7 +21,7 @@
 
 --## lease: shared !allow-oom
 -- Take or renew a lease. A replica that was declared dead, or is new, begins a new incarnation. None begins where a release of
--- a later format has begun, because each would not see what the other writes; those that have a lease go on to their end.
+-- a later format has begun, because each would not see what the other writes; those that have a lease continue to their end.
 local name, incarnation, life = ARGV[5], ARGV[6], tonumber(ARGV[7])
 local known = redis.call('HGET', g .. ':lease', name)
 local last, by = string.match(known or '', '^(%d+) (.*)$')
@@ -43,7 +43,7 @@ local since, renewed = seen(owner)
 if not since or now - renewed > life / 2 then since = now end
 redis.call('HSET', g .. ':seen', owner, since .. ' ' .. now .. ' ' .. life)
 live(g .. ':seen', 86400000)
--- A replica that goes on beside a later release does not change that one's mark.
+-- A replica that continues beside a later release does not change that one's mark.
 if tonumber(redis.call('GET', newest) or 0) < tonumber(format) then redis.call('SET', newest, format) end
 live(newest, 30 * 86400000)
 live(g .. ':rep', 86400000)

@@ -41,7 +41,7 @@ return {'ok', todo, c.top, stream}
 
 --## rebase: session kept log !allow-oom
 -- A failover has lost the last writes, and their writer lives: it restores its claim, if that is gone, and its recent events
--- with the same positions, so that readers go on as if nothing had happened. Recent events that begin after what the
+-- with the same positions, so that readers continue as if nothing had happened. Recent events that begin after what the
 -- store still has leave a gap, which readers receive.
 local stream, fence, id, digest, control = ARGV[5], tonumber(ARGV[6]), ARGV[7], ARGV[8], ARGV[9] == '1'
 local first, before = tonumber(ARGV[10]), ARGV[11]

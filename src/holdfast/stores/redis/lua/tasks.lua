@@ -10,7 +10,7 @@
 -- succeeds and the other is refused; a change that is sent again finds its own value under the next version. A short result
 -- is accepted even if the store is full, so that every task can end.
 
--- Whether so many bytes more fit, in all and for the principal.
+-- Whether so many bytes more fit, in total and for the principal.
 local function has_room(principal, size, most, most_own)
   local got = redis.call('HMGET', g .. ':tp', '', 'b' .. principal)
   return tonumber(got[1] or 0) + size <= tonumber(most) and tonumber(got[2] or 0) + size <= tonumber(most_own)

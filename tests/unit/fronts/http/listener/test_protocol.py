@@ -103,7 +103,7 @@ def test_a_body_in_any_number_of_parts_arrives_whole(size: int, *, pause: bool) 
 
 
 def holding(release: asyncio.Event, told: list[str]) -> Serve:
-    """Return a front that answers when it is released, and says when its client has gone."""
+    """Return a front that answers when it is released, and says when its client has disconnected."""
 
     async def hold(request: RawRequest, channel: Channel) -> None:
         connection = Connection(request, channel)
