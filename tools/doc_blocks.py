@@ -1,7 +1,8 @@
 """Write the Python blocks of each page into one module, for a type checker: `doc_blocks.py FOLDER`.
 
 A page's blocks share one module, as in tests/docs/test_examples.py; each stands on the lines that it has in the page,
-so that an error names them. A page whose blocks await at the top level becomes the body of a coroutine.
+so that an error names them. A page whose blocks await at the top level becomes the body of a coroutine. A block whose fence
+names a file (```python weather.py) becomes that file, in a folder of its page.
 """
 
 import ast
@@ -13,9 +14,10 @@ from typing import Final
 
 ROOT: Final = Path(__file__).parents[1]
 FENCE: Final = re.compile(
-    r"^```python(?! no-run: it needs fastmcp)[^\n`]*\n(.*?)^```$", re.MULTILINE | re.DOTALL
+    r"^```python(?! no-run: it needs fastmcp| [\w/-]+\.py$)[^\n`]*\n(.*?)^```$", re.MULTILINE | re.DOTALL
 )
-"""A Python block; not one for a package that is not installed here."""
+"""A Python block of the page's module; not one for a package that is not installed here."""
+FILE: Final = re.compile(r"^```python ([\w/-]+\.py)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def awaits(code: str) -> bool:
@@ -47,10 +49,15 @@ def module(page: str) -> str:
 def main(folder: Path) -> None:
     """Write one module for each page that has Python."""
     folder.mkdir(parents=True, exist_ok=True)
-    for path in sorted([ROOT / "README.md", *ROOT.glob("docs/*.md")]):
+    for path in sorted([ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("docs/how-to/*.md")]):
         page = path.read_text(encoding="utf-8")
+        name = path.relative_to(ROOT).with_suffix("").as_posix().replace("/", "_").lower()
+        for file_name, text in FILE.findall(page):
+            file = folder / name / file_name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
         if FENCE.search(page):
-            (folder / f"{path.stem.lower()}_md.py").write_text(module(page), encoding="utf-8")
+            (folder / f"{name}_md.py").write_text(module(page), encoding="utf-8")
 
 
 if __name__ == "__main__":

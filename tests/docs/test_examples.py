@@ -1,4 +1,8 @@
-"""The documents' own examples: every Python block runs, in the order of its page; every command line exists.
+"""The documents' own examples: every block runs, in the order of its page, in an empty folder; every command line exists.
+
+- ```python: runs in the module of its page.
+- ```python weather.py, ```toml holdfast.toml: a file, written into the folder.
+- ```console: commands and their output (`tests/docs/terminal.py`).
 
 A block that cannot run says why: ```python no-run: it waits for a browser.
 """
@@ -10,6 +14,7 @@ import re
 import shlex
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, NamedTuple
@@ -18,13 +23,16 @@ import pytest
 import typer.main
 
 from holdfast.cli.whole import app
+from tests.docs.terminal import Terminal, commands_of, pattern_of
 
 ROOT: Final = Path(__file__).parents[2]
-PAGES: Final = sorted([ROOT / "README.md", *ROOT.glob("docs/*.md")])
+PAGES: Final = sorted([ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("docs/how-to/*.md")])
 EVERYTHING: Final = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 FENCE: Final = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK: Final = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
-SKIPPED: Final = re.compile(r"python no-run: \S.*")
+SKIPPED: Final = re.compile(r"\w+ no-run: \S.*")
+FILE: Final = re.compile(r"\w+ ([\w/-]+(?:\.\w+)+)")
+CONSOLE: Final = ("console", "console fails", "console running")
 
 
 class Block(NamedTuple):
@@ -55,25 +63,57 @@ def run(block: Block, page: Path, module: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
-def test_every_python_block_runs(page: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_every_block_runs(page: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     module = ModuleType(f"page_{page.stem}")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.chdir(tmp_path)
-    for block in blocks(page):
-        if block.info == "python":
-            run(block, page, module)
+    with closing(Terminal(tmp_path)) as terminal:
+        for block in blocks(page):
+            if block.info == "python":
+                run(block, page, module)
+            elif file := FILE.fullmatch(block.info):
+                Path(file[1]).parent.mkdir(parents=True, exist_ok=True)
+                Path(file[1]).write_text(block.text)
+            elif block.info in CONSOLE:
+                terminal.show(block.info, block.text)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
 def test_a_block_that_does_not_run_says_why(page: Path) -> None:
-    unmarked = [block for block in blocks(page) if block.info.startswith("py") and block.info != "python"]
-    assert all(SKIPPED.fullmatch(block.info) for block in unmarked)
+    unmarked = [
+        block.info
+        for block in blocks(page)
+        if block.info.startswith(("py", "console")) and block.info not in ("python", *CONSOLE)
+    ]
+    assert [info for info in unmarked if not SKIPPED.fullmatch(info) and not FILE.fullmatch(info)] == []
+
+
+def test_a_terminal_finds_an_output_and_an_exit_status_that_differ_from_the_page(tmp_path: Path) -> None:
+    with closing(Terminal(tmp_path)) as terminal:
+        terminal.show("console", "$ printf 'a\\nb c\\n' && \\\n  true\na\n…c\n$ true\n")
+        terminal.show("console running", "$ printf 'a\\nb\\n'; sleep 60\na\n")
+        terminal.show("console fails", "$ false\n")
+        for info, text in (
+            ("console", "$ echo a\nb\n"),
+            ("console", "$ false\n"),
+            ("console fails", "$ true\n"),
+            ("console running", "$ echo a\nb\n"),
+        ):
+            with pytest.raises(AssertionError):
+                terminal.show(info, text)
+
+
+def test_three_dots_stand_for_any_text_or_any_lines() -> None:
+    assert pattern_of("a\n…\nd\n").fullmatch("a\nb\nc\nd\n")
+    assert pattern_of("a … d\n").fullmatch("a b c d\n")
+    assert not pattern_of("a … d\n").fullmatch("a b\nc d\n")
+    assert list(commands_of("$ a \\\n  b\nx\n$ c\n")) == [("a \\\n  b\n", "x\n"), ("c\n", "")]
 
 
 def commands(page: Path) -> Iterator[list[str]]:
     """Yield the `holdfast …` command lines of a page's blocks, without comments."""
     for block in blocks(page):
-        if block.info in ("sh", "console"):
+        if block.info.split(" ")[0] in ("sh", "console"):
             for line in block.text.replace("\\\n", " ").splitlines():
                 if line.removeprefix("$ ").startswith("holdfast "):
                     yield shlex.split(line.removeprefix("$ "), comments=True)[1:]
@@ -117,6 +157,6 @@ def sections(page: Path) -> set[str]:
 
 def test_every_page_is_reached_from_the_index() -> None:
     index = (ROOT / "docs" / "index.md").read_text()
-    pages = {path.name for path in ROOT.glob("docs/*.md")} - {"index.md"}
-    decisions = {f"decisions/{path.name}" for path in ROOT.glob("docs/decisions/*.md")}
-    assert {*pages, *decisions} - set(LINK.findall(index)) == set()
+    pages = [*ROOT.glob("docs/*.md"), *ROOT.glob("docs/how-to/*.md"), *ROOT.glob("docs/decisions/*.md")]
+    names = {path.relative_to(ROOT / "docs").as_posix() for path in pages} - {"index.md"}
+    assert names - set(LINK.findall(index)) == set()

@@ -1,0 +1,117 @@
+"""The terminal of a page: it runs the commands of `console` blocks and compares their output with the page.
+
+A line with `$` is a command, the lines below it are its output. `…` stands for any text, and alone on a line for any lines.
+The words after `console` in the fence say more:
+
+- `console fails`: the commands end with an error.
+- `console running`: the command keeps running until the end of the page, as in a second terminal.
+- `console no-run: REASON`: the commands are not run.
+"""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from tests.ports import free_port
+
+PORT: Final = "127.0.0.1:8000"
+"""The address of all pages. A test uses a free port instead."""
+
+LIMIT: Final = 60.0
+
+
+def commands_of(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the commands of a block, each with its output."""
+    for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
+        lines = part.splitlines(keepends=True)
+        length = 1 + next(at for at, line in enumerate(lines) if not line.endswith("\\\n"))
+        yield "".join(lines[:length]), "".join(lines[length:])
+
+
+def pattern_of(output: str) -> re.Pattern[str]:
+    """Return the expression that matches an output of a page."""
+    escaped = "".join(
+        "(?:.*\n)*?" if line == "…" else r"[^\n]*".join(map(re.escape, line.split("…"))) + "\n"
+        for line in output.rstrip().splitlines()
+    )
+    return re.compile(escaped)
+
+
+def plain(output: str) -> str:
+    """Return an output without spaces at the ends of lines and without empty lines around it."""
+    return re.sub(r"[ \t]+$", "", output, flags=re.MULTILINE).strip("\n") + "\n"
+
+
+class Terminal:
+    """Runs the commands of one page in a folder of its own, and ends those that are still running."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.address = f"127.0.0.1:{free_port()}"
+        self.running: list[subprocess.Popen[bytes]] = []
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        own = {
+            name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "HOLDFAST"))
+        }
+        self.environment = {**own, "PATH": path, "HOME": str(folder), "COLUMNS": "100", "TERM": "dumb"}
+
+    def show(self, info: str, text: str) -> None:
+        """Run the commands of a block. Raises `AssertionError` if an output or an exit status differs from the page."""
+        for command, output in commands_of(text):
+            if info == "console running":
+                self._start(command, output)
+            else:
+                self._run(command, output, fails=info == "console fails")
+
+    def _run(self, command: str, output: str, *, fails: bool) -> None:
+        done = subprocess.run(
+            ["bash", "-c", command.replace(PORT, self.address)],
+            cwd=self.folder,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=LIMIT,
+            check=False,
+        )
+        shown = plain(done.stdout.replace(self.address, PORT))
+        assert (done.returncode != 0) == fails, f"$ {command}{shown}exit status {done.returncode}"
+        assert not output.strip() or pattern_of(output).fullmatch(shown), f"$ {command}{shown}"
+
+    def _start(self, command: str, output: str) -> None:
+        log = self.folder / f".output-{len(self.running)}"
+        with log.open("wb") as file:
+            process = subprocess.Popen(
+                ["bash", "-c", command.replace(PORT, self.address)],
+                cwd=self.folder,
+                env={**self.environment, "PYTHONUNBUFFERED": "1"},
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self.running.append(process)
+        wanted, deadline = pattern_of(output), time.monotonic() + LIMIT
+        while not wanted.match(shown := plain(log.read_text().replace(self.address, PORT))):
+            assert process.poll() is None, f"$ {command}{shown}exit status {process.returncode}"
+            assert time.monotonic() < deadline, f"$ {command}{shown}"
+            time.sleep(0.05)  # Another process writes the file: there is no event to wait for.
+
+    def close(self) -> None:
+        """End the commands that are still running."""
+        left = [process for process in self.running if process.poll() is None]
+        for process in left:
+            os.killpg(process.pid, signal.SIGTERM)
+        for process in left:
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
