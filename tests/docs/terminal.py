@@ -59,7 +59,8 @@ class Terminal:
         own = {
             name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "HOLDFAST"))
         }
-        self.environment = {**own, "PATH": path, "HOME": str(folder), "COLUMNS": "100", "TERM": "dumb"}
+        self.environment = {**own, "PATH": path, "HOME": str(folder), "COLUMNS": "80", "TERM": "dumb"}
+        self.environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
 
     def show(self, info: str, text: str) -> None:
         """Run the commands of a block. Raises `AssertionError` if an output or an exit status differs from the page."""

@@ -113,10 +113,11 @@ def test_three_dots_stand_for_any_text_or_any_lines() -> None:
 def commands(page: Path) -> Iterator[list[str]]:
     """Yield the `holdfast …` command lines of a page's blocks, without comments."""
     for block in blocks(page):
-        if block.info.split(" ")[0] in ("sh", "console"):
+        prompt = {"sh": "", "console": "$ "}.get(block.info.split(" ")[0])
+        if prompt is not None:
             for line in block.text.replace("\\\n", " ").splitlines():
-                if line.removeprefix("$ ").startswith("holdfast "):
-                    yield shlex.split(line.removeprefix("$ "), comments=True)[1:]
+                if line.startswith(f"{prompt}holdfast "):
+                    yield shlex.split(line.removeprefix(prompt), comments=True)[1:]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
