@@ -1,1 +1,1 @@
-"""What runs: sessions, exchanges, streams, asks and readers. The only place with long-lived tasks."""
+"""Runs sessions, exchanges, streams, asks and readers. Only this layer has long-lived tasks."""

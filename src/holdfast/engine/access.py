@@ -1,25 +1,25 @@
-"""Access: whether the token of a request has the scopes that its component needs. Judged before anything is claimed or run.
+"""Access: whether the token of a request has the scopes that its component needs. Checked before anything runs.
 
     front ──▶ submit / start / go_on / listen ──▶ Access.judge ──▶ claim, handler
                                                      │
                                                      ├── a scope is missing: InsufficientScope (HTTP 403), nothing ran
                                                      └── a hidden scope is missing: the component is unknown
 
-The back has the rules (`ScopeRules`): which component a request names, and which scopes that one needs. A back without
-scopes has no rules, and then nothing of this module runs.
+The back has the rules (`ScopeRules`): which component a request names, and which scopes this component needs. A back
+without scopes has no rules, and then nothing of this module runs.
 
 An unknown component goes to the back, which answers that it is unknown. A component that is hidden from the caller takes
-the same way, so that neither the words nor the time of the answer show that it exists. Two answers do not come from
+the same way, so that neither the text nor the time of the answer shows that it exists. Two answers do not come from
 the back, and must not show it either:
 
-- A repeat of a POST reads the log of a call that runs or has ended. The digest of a request for a hidden component is
-  another one, so it is never the repeat of a call that was allowed (`named`).
+- A repeat of a POST reads the log of a call that runs or has ended. A request for a hidden component gets a different
+  digest, so it is never the repeat of a call that was allowed (`named`).
 - A retry of a parked call (2026-07-28) continues it. For a hidden component it finds no parked call.
 
-A request is judged by its own token, also one that reads the answer to an earlier request. A repeat and a retry name
+A request is checked by its own token, also if it reads the answer to an earlier request. A repeat and a retry name
 the component again. A GET that resumes a stream, and a request for a task, name only the stream or the task. So these
-names end with a *mark*: a short hash of the scopes that the call needed. The server makes the names, and looks them up
-as a whole, so a client cannot change a mark. A mark that no component of this process explains is refused.
+names end with a *mark*: a short hash of the scopes that the call needed. The server makes the names and compares them
+as a whole, so a client cannot change a mark. A mark that belongs to no component of this process is refused.
 
 A caller without a principal is the user of this machine, on stdio or in the same process, and has all scopes. An HTTP
 endpoint with scopes and without a verifier does not start.
@@ -44,7 +44,7 @@ class ScopeRules(Protocol):
     """The rules of one back."""
 
     def needs(self, request: Request, caller: Caller, session: str) -> Needs:
-        """Return what a request needs; nothing for an unknown component. `session` is its session's key, or empty."""
+        """Return the needs of a request; none for an unknown component. `session` is its session's key, or empty."""
         ...
 
     def declared(self) -> Iterable[Needs]:
@@ -79,7 +79,7 @@ class Access:
         return scopes - (expanded(granted, self.implied) if self.implied else granted)
 
     def judge(self, request: Request, caller: Caller, session: str = "") -> Needs | None:
-        """Return what a request needs and has; None if its component is hidden from the caller.
+        """Return the needs of a request, which the caller's token meets; None if the component is hidden from the caller.
 
         Raises:
             InsufficientScope: a scope is missing.
@@ -97,8 +97,8 @@ class Access:
         """Refuse a caller that lacks one of these scopes.
 
         Raises:
-            InsufficientScope: it names all of them, and the caller's own that this back knows: a client that asks for
-                exactly these scopes loses none of those it has.
+            InsufficientScope: it names these scopes, and those of the caller's scopes that this back knows: a client that
+                asks for all of them loses none of its present scopes.
         """
         principal = caller.principal
         if principal is not None and self.missing(scopes, caller):
@@ -119,7 +119,7 @@ class Access:
         """Return the scopes that all components need."""
         return self.rules.basic() if self.rules is not None else NO_SCOPES
 
-    # Names that carry what their call needed
+    # Names that end with a mark of the scopes that their call needed
 
     def named(
         self, stream: str, digest: bytes, request: Request, caller: Caller, session: str
@@ -146,7 +146,7 @@ class Access:
     def marked(self, name: str, caller: Caller) -> frozenset[str] | None:
         """Return the scopes that a name was marked with; None if the caller may not know them.
 
-        That is a mark that no component of this process explains, and one of a hidden scope that the caller lacks: a
+        It may not know a mark that belongs to no component of this process, and a mark of a hidden scope that it lacks: a
         client can compute the mark of a scope that it guesses, and must not learn whether the scope exists.
         """
         _, separator, mark = name.partition(_SEPARATOR)

@@ -4,7 +4,8 @@
                                                                                    │
                                     C finds it too ──▶ store.adopt: refused ───────┘ the store gives it to one
 
-What may run again. Only a call whose request was stored when it was claimed: `reruns` is above 0, the store is shared,
+Which calls may run again. Only a call whose request was stored when it was claimed: `reruns` is above 0, the store is
+shared,
 and the tool is declared idempotent. All others end with −31002, outcome unknown. So does a call that has run
 `reruns` times already, and a call that this replica cannot run (its tool is unknown here, or no longer idempotent).
 
@@ -13,12 +14,12 @@ sees one stream, in which messages of the first run may be followed by those of 
 
 Why the two runs cannot both write. `store.adopt` is one atomic step: it checks that the exchange still belongs to the
 dead owner, makes this replica the owner, and gives the exchange a new fence. Every write of an exchange carries its
-fence. If the first owner was only paused, its next write is refused (Fenced), and its handler's outcome is dropped.
+fence. If the first owner was only paused, its next write is refused (Fenced), and the outcome of its handler is dropped.
 
-Why the first owner does not run it again itself. A replica that finds its own exchange among the orphans has lost its
-lease and lives. Its handler still runs, so it leaves the exchange alone.
+Why the first owner does not run it again itself. A replica that finds its own exchange among the orphans is alive,
+and has lost its lease. Its handler still runs, so it leaves the exchange alone.
 
-Why a rerun never ends as "busy". The first run may have had its effect. If all slots are taken, the honest end
+Why a rerun never ends as "busy". The first run may have had its effect. If all slots are taken, the correct answer
 is "outcome unknown". The table of exchanges has the state RERUN for this.
 """
 
@@ -42,7 +43,7 @@ class Adoption:
         return 0 < orphan.runs <= self._runtime.settings.reruns
 
     async def adopt(self, orphan: Orphan) -> None:
-        """Run an orphan again, unless another replica does; one that cannot run here ends as outcome unknown."""
+        """Run an orphan again, unless another replica does. If it cannot run here, it ends as outcome unknown."""
         if self._runs_here(orphan):
             return
         self._exchanges.claiming += 1

@@ -45,7 +45,7 @@ async def ask(
     """Send one ask on `stream` and wait for its result."""
     if not session.lasting:
         raise NoBackChannel(
-            f"{method} cannot reach the client: without sessions no answer finds its way back"
+            f"{method} cannot reach the client: without sessions the server cannot receive the answer"
         )
     limits = session.limits
     seconds = limits.ask_seconds if timeout is None else timeout

@@ -2,12 +2,12 @@
 
 `REASONS` is the one table of refusals, `ACTS` the one of administrative acts. Every front reports through this module, so
 that the log and the metrics count the same things under the same names. An event has the reason, the address of the
-client and a short hash of its principal, as the log has one of a session. It never has a token, a session id, a name that a
+client and a short hash of its principal, as log lines do for sessions. It never has a token, a session id, a name that a
 client chose, or anything of a message.
 
 An attacker must not be able to fill the disk, or to hide one kind of refusal behind many of another kind. So each
-reason has its own limit of lines, for each address and in total (`core/rates.py`). What is above the limit is counted and
-reported as a number (`sweep`). `counts` counts everything.
+reason has its own limit of lines, for each address and in total (`core/rates.py`). Events above the limit are counted and
+reported as a number (`sweep`). `counts` counts all events.
 """
 
 from collections import Counter
@@ -67,7 +67,7 @@ REASONS: Final[dict[Reason, str]] = {
 JOINED: Final[frozenset[Reason]] = frozenset(
     {"busy", "store", "rate_principal", "rate_tool", "rate_address", "sessions"}
 )
-"""Refusals that a client may ask its operator about: the line has a correlation id, which the client receives too."""
+"""Refusals that a client may ask its operator about: their lines have a correlation id, which the client receives too."""
 ACTS: Final[dict[Act, str]] = {
     "session_deleted": "a client has deleted its session",
     "session_closed": "an operator has closed a session",
@@ -77,9 +77,9 @@ ACTS: Final[dict[Act, str]] = {
 """The administrative acts."""
 
 TOTAL: Final = 3
-"""The lines of one reason, from all addresses together: so many times those of one address."""
+"""How many times more lines a reason may have from all addresses together than from one address."""
 _LOOKUPS: Final = 100
-"""Lookups of the session of a refused request that run at once; beyond: the refusal is not reported."""
+"""Lookups of the sessions of refused requests that run at once; beyond: the refusal is not reported."""
 _REPORT_SECONDS: Final = 10.0
 """How often the number of events without a line is reported."""
 
@@ -101,7 +101,7 @@ _OF_ERRORS: Final[tuple[tuple[type[HoldfastError], Reason], ...]] = (
 
 
 def reason_of(error: HoldfastError) -> Reason | None:
-    """Return the reason of a refusal by its exception; None: it is no refusal, but an answer or a failure."""
+    """Return the reason of a refusal by its exception; None: it is an answer or a failure, not a refusal."""
     if isinstance(error, UpstreamUnavailable):
         return None
     if isinstance(error, RateLimited):
@@ -110,7 +110,7 @@ def reason_of(error: HoldfastError) -> Reason | None:
 
 
 def short(key: str) -> str:
-    """Return what the log shows of a session or principal: the first characters of the hash that is its key."""
+    """Return the short name of a session or principal in the log: the first characters of the hash that is its key."""
     return key[:8]
 
 
@@ -121,7 +121,7 @@ class Audit:
         self._runtime = runtime
         now = runtime.clock.now()
         self.counts: Counter[Reason | Act] = Counter()
-        """How often each refusal and act has happened, with those that have no line."""
+        """How often each refusal and act has happened, including those without a line."""
         self._lines: dict[str, Rates] = {
             name: Rates(now, TOTAL) for name in (*get_args(Reason), "session_deleted")
         }
@@ -133,12 +133,12 @@ class Audit:
         return f"<Audit {self.counts.total()} events>"
 
     def refused(self, reason: Reason, address: str, principal: str = "", session: str = "") -> str:
-        """Report a refusal. `principal` and `session` are keys; they are empty where there is none.
+        """Report a refusal. `principal` and `session` are keys; they are empty if the request has none.
 
         Returns the correlation id of its line; empty if the line has none, or was left out.
 
-        Only a session of another principal is reported: that a session does not exist is no attack. The client cannot
-        notice the difference, because the store is asked after its answer was written.
+        Only a request for a session of another principal is reported: a session that does not exist is no attack. The
+        client cannot notice the difference, because the store is asked after its answer was written.
         """
         if reason != "session":
             return self._report(reason, address, principal, session)
@@ -172,7 +172,7 @@ class Audit:
         return correlation
 
     def done(self, act: Act, address: str = "", principal: str = "", session: str = "") -> None:
-        """Report an administrative act. Acts of operators have no limit of lines, those of clients have one."""
+        """Report an administrative act. The lines for acts of clients are limited, those for acts of operators are not."""
         if self._has_line(act, address):
             self._note("audit.done", act=act, address=address, principal=principal, session=session)
 

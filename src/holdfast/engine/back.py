@@ -1,8 +1,7 @@
 """The contract between the engine and a back, the part that answers.
 
 Every call is asynchronous and names the client it is made for: a back in front of another server has one connection
-for each client, and may have to open it first. What a back does on its own, outside of any exchange, goes through
-`Outside`.
+for each client, and may have to open it first. A back acts outside of any exchange only through `Outside`.
 """
 
 from typing import Any, Protocol
@@ -21,10 +20,10 @@ from holdfast.wire.jsonrpc import Request
 
 
 class Outside(Protocol):
-    """What a back may do outside of any exchange. The engine provides it."""
+    """The actions of a back outside of any exchange. The engine provides them."""
 
     async def notify(self, key: str, method: str, params: object) -> None:
-        """Send a notification on the standalone stream of a session. One that is gone is no error."""
+        """Send a notification on the standalone stream of a session. Nothing happens if the session is closed."""
         ...
 
     async def changed(self, change: Change, principal: str | None = None) -> None:
@@ -40,7 +39,7 @@ class Outside(Protocol):
         ...
 
     def listened(self, principal: str) -> set[Key]:
-        """Return what the present listeners of a principal listen for (2026-07-28)."""
+        """Return the changes that the present listeners of a principal asked for (2026-07-28)."""
         ...
 
     def close(self, key: str) -> None:
@@ -48,9 +47,9 @@ class Outside(Protocol):
         ...
 
     async def is_home(self, key: str) -> bool:
-        """Return False if a session is closed, or has another home: what this process has for it may go.
+        """Return False if a session is closed, or has another home: this process may release everything that it has for it.
 
-        The back asks now and then, because the wake-up that leads to `left` may be lost.
+        The back asks from time to time, because the wake-up that leads to a call of `left` may be lost.
         """
         ...
 
@@ -64,7 +63,7 @@ class Back(Protocol):
 
     @property
     def has_home(self) -> bool:
-        """True if the back keeps something for a session that only one process can have, such as a child process.
+        """True if the back keeps something for a session that can exist in one process only, such as a child process.
 
         Then one replica, the home, answers all requests of a session. The value does not change after the start.
         """
@@ -72,15 +71,15 @@ class Back(Protocol):
 
     @property
     def access(self) -> Access:
-        """The scopes that requests need. The engine asks it before it claims or runs anything."""
+        """The scopes that requests need. The engine checks them before it claims or runs anything."""
         ...
 
     async def start(self, outside: Outside) -> None:
-        """Get ready: once, before every other call."""
+        """Get ready. Called once, before every other call."""
         ...
 
     async def stop(self) -> None:
-        """Release everything: once, after every other call."""
+        """Release everything. Called once, after every other call."""
         ...
 
     async def initialize(self, record: SessionRecord, caller: Caller) -> dict[str, Any]:
@@ -92,7 +91,7 @@ class Back(Protocol):
         ...
 
     async def dropped(self, record: SessionRecord) -> None:
-        """Forget a session that was initialized and then not stored: no other call will name it."""
+        """Forget a session that was initialized but not stored: no other call will name it."""
         ...
 
     @property
@@ -105,7 +104,7 @@ class Back(Protocol):
         ...
 
     async def is_idempotent(self, request: Request, client: Client | None = None) -> bool:
-        """True if running a request again has no further effect; with a client, only if it may send the request."""
+        """True if running a request again has no further effect. With a client: only if the client may send the request."""
         ...
 
     async def honoured(self, client: SessionlessClient, wanted: Filter, caller: Caller) -> Filter:
@@ -121,7 +120,7 @@ class Back(Protocol):
         ...
 
     async def notify(self, session: Session, method: str, params: dict[str, Any]) -> None:
-        """Take a notification of the client's."""
+        """Take a notification of the client."""
         ...
 
     # Lifecycle. The calls for one session come in order, and no request waits for them. `opened`, `detached` and
@@ -129,19 +128,19 @@ class Back(Protocol):
     # death of a replica that was about to report it, another one reports it again.
 
     async def opened(self, session: Session) -> None:
-        """The session exists."""
+        """A session was opened."""
         ...
 
     async def detached(self, session: Session) -> None:
-        """Its last reader broke; its grace has begun."""
+        """A session has lost its last reader, and its grace period has begun."""
         ...
 
     async def reattached(self, session: Session) -> None:
-        """It came back within its grace."""
+        """The client came back within the grace period."""
         ...
 
     async def closed(self, session: Session, reason: Input) -> None:
-        """It is gone."""
+        """A session was closed."""
         ...
 
     # Homes: called only if `has_home` is True and the store is shared.
@@ -155,5 +154,5 @@ class Back(Protocol):
         ...
 
     async def left(self, key: str) -> None:
-        """Another replica has closed the session or is its home: let go of what this process has for it, if anything."""
+        """Another replica has closed the session or is its home: release everything that this process has for it."""
         ...

@@ -1,4 +1,4 @@
-"""Who sends a request."""
+"""The sender of a request."""
 
 from collections.abc import Mapping
 
@@ -9,7 +9,7 @@ from holdfast.core.budget import Charge
 
 
 class Caller(Struct, frozen=True):
-    """Who sends a request: the key its sessions are bound to, who that is, and the request's headers."""
+    """The sender of a request: the key that its sessions are bound to, its principal, and the headers of the request."""
 
     key: str
     principal: Principal | None = None

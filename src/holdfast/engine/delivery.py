@@ -1,18 +1,18 @@
-"""Delivery: one loop takes messages from where they arise and writes them to where they go.
+"""Delivery: one loop takes messages from a source and writes them to a sink.
 
 A client waits for the messages of one request, or of one stream. They come from a *source* and go to a *sink*:
 
     source                                     loop                       sink
     ───────────────────────────────────────    ──────────────────────     ───────────────────────────────────────────
     Reader          the log in the store       clear the wake-up          Response     an HTTP response, JSON or events
-    AwaitedCall     a sessionless call,        take what is there         channel      one connection for everything
+    AwaitedCall     a sessionless call,        take the messages          channel      one connection for everything
                     in memory              ─▶  write it               ─▶  log          the stream of a forwarded request
-    Listener        changes, in memory         say that it is written
-    PostedExchange  a call of a session:       wait: more, or silence
+    Listener        changes, in memory         report them as written
+    PostedExchange  a call of a session:       wait for more, or silence
                     memory, then the log
 
-Both eras and all fronts use this loop. A source knows nothing of the form in which its messages are written, and a sink knows
-nothing of where they come from. A plain call does not get here: its front answers it after one turn of the event loop.
+Both eras and all fronts use this loop. A source does not know the form in which its messages are written, and a sink does
+not know their source. A plain call does not get here: its front answers it after one turn of the event loop.
 
 Why no message is lost
     The loop clears the wake-up *before* it takes (law 5). A message that arrives before the take is part of the
@@ -26,16 +26,18 @@ Why no message is written twice
     reader begins there.
 
 Why the terminal message is the last one
-    A batch that is `finished` ends with the terminal message, and the loop ends with it. A source in memory looks at its
-    outcome first and at its messages afterwards, so everything that was sent before the end is in the same batch,
-    before it.
+    A batch that is `finished` ends with the terminal message, and the loop ends with it. A source in memory reads its
+    outcome first and its messages afterwards, so every message that was sent before the end is in the same batch,
+    before the terminal message.
 
 Why the loop ends
     It ends with the terminal message, or when its source is over because something stopped it. The connection's
-    watcher stops it when the client disconnects; a newer reader, a closed session or an expired token stop a log's reader. A wait never outlasts the sink's patience, so a source that ends by its own clock is looked at in time.
+    watcher stops it when the client disconnects; a newer reader, a closed session or an expired token stop a
+    log's reader. A wait is never longer than the sink's patience, so a source that ends by its own clock is
+    checked in time.
 
 Silence. Each sink says how long it waits for the next message. When that time has passed, the loop calls `silence`, and
-the sink decides what it means: an HTTP response that has not begun becomes a stream, one that has begun gets a keep-alive,
+the sink decides: an HTTP response that has not begun becomes a stream, one that has begun gets a keep-alive,
 and the stream of a forwarded request checks that its client is still there.
 """
 
@@ -64,11 +66,11 @@ class Batch(Struct, frozen=True):
 
 
 class Source(Protocol):
-    """Where messages come from."""
+    """A source of messages."""
 
     @property
     def wake(self) -> Wake:
-        """Set when there may be something to take, and when the source is over."""
+        """Set when there may be messages to take, and when the source is over."""
         ...
 
     def is_over(self) -> bool:
@@ -76,7 +78,7 @@ class Source(Protocol):
         ...
 
     async def take(self) -> Batch | None:
-        """Return what is there; None if there is nothing."""
+        """Return the messages that are there; None if there are none."""
         ...
 
     def written(self, batch: Batch) -> None:
@@ -84,12 +86,12 @@ class Source(Protocol):
         ...
 
     async def wait(self, seconds: float | None) -> bool:
-        """Wait until there may be something to take. False: nothing came for so long. None: as long as it takes."""
+        """Wait until there may be messages to take. False: the time has passed without any. None: wait without a limit."""
         ...
 
 
 class Sink(Protocol):
-    """Where messages are written. What it raises leaves the loop."""
+    """Writes messages. Its exceptions leave the loop."""
 
     @property
     def patience(self) -> float | None:
@@ -101,7 +103,7 @@ class Sink(Protocol):
         ...
 
     async def silence(self) -> None:
-        """Record that there was no message for `patience` seconds."""
+        """React to `patience` seconds without a message."""
         ...
 
 

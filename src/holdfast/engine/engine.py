@@ -56,14 +56,14 @@ T = TypeVar("T")
 _SERVED: Final[WeakKeyDictionary[Store, "ref[Engine]"]] = WeakKeyDictionary()
 """By store: the engine that it wakes. A store wakes one engine, so a second one would take the wake-ups of the first."""
 _CLAIM_SECONDS: Final = 0.01
-"""Seconds between two looks of a stopping engine for claims that are still on their way."""
+"""Seconds after which a stopping engine checks again whether claims are still on their way."""
 
 _HEARD_BY_SESSION: Final = {
     WakeUp.STREAM: Session.wake_reader,
     WakeUp.ANSWER: Session.answered,
     WakeUp.TURN: Session.look_for_turn,
 }
-"""Wake-ups for a session: what each one calls."""
+"""The method of a session that each wake-up calls."""
 
 
 class Engine:
@@ -72,8 +72,8 @@ class Engine:
     Starts itself on first use: `ensure_started` is cheap and every front calls it. Bound to
     the event loop it was started on.
 
-    Fronts, servers and commands use the members below. `runtime` is what the parts of the engine share
-    among themselves; an architecture test keeps the layers above away from it.
+    Fronts, servers and commands use the members below. `runtime` has the members that the parts of the engine share;
+    an architecture test keeps the layers above away from it.
     """
 
     settings: Settings
@@ -88,7 +88,7 @@ class Engine:
     rates: RateLimiter
     """How often principals, tools and addresses may call."""
     quirks: ClientQuirks
-    """What known clients do differently."""
+    """The differences of known clients."""
     access: Access
     """The scopes that requests need."""
     mirrored: Callable[[Request, RequestMeta, Caller], tuple[MirroredParameter, ...]]
@@ -170,7 +170,7 @@ class Engine:
         self._sweeping: list[asyncio.Task[None]] = []
 
     def _made_homes(self, inbox: Inbox) -> Homes | None:
-        """Return what sends requests to the homes of sessions; None if sessions have no home, or one process serves."""
+        """Return the object that sends requests to the homes of sessions; None if sessions have no home, or one process serves."""
         if not (self.runtime.back.has_home and self.store.is_shared):
             return None
         return Homes(self.runtime, self.exchanges, self.sessions, self.readers, inbox, lambda: self.draining)
@@ -181,7 +181,7 @@ class Engine:
     async def ensure_started(self, context: Context | None = None) -> None:
         """Start once; concurrent callers wait for the same start.
 
-        What is started here lives longer than the caller. A request passes an empty `context`, so that no
+        The started tasks live longer than the caller. A request passes an empty `context`, so that no
         background work runs with its context variables (a tenant, a trace).
         """
         if self.started:
@@ -231,7 +231,7 @@ class Engine:
         if served is not None and served() is self:
             del _SERVED[self.store]
 
-    # What fronts and servers need besides the engine's parts
+    # Members that fronts and servers need besides the engine's parts
 
     def begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run a coroutine to its end, even if the caller is cancelled; return its task."""
@@ -255,7 +255,7 @@ class Engine:
         await self.sessions.changed(change, principal)
 
     async def aclose(self) -> None:
-        """Let handlers finish for the drain time, end what is left, close every session of this process."""
+        """Let handlers finish for the drain time, end the others, close every session of this process."""
         if not self.started or self._closing:
             return
         self._closing = True
@@ -263,7 +263,7 @@ class Engine:
             job.cancel()
         self.pulse.stop()
         await self.drain()
-        # From here on no work may begin: it would find a stopped back, or start the engine again.
+        # From here on no work may begin: it would use a stopped back, or start the engine again.
         self.drained = True
         for session in list(self.runtime.sessions.values()):
             self.spawn(self._shut(session))
@@ -353,7 +353,7 @@ class Engine:
         }
 
     def live_sessions(self) -> list[Session]:
-        """Return the sessions that this process has something of."""
+        """Return the local sessions of this process."""
         return list(self.runtime.sessions.values())
 
     def live_exchanges(self) -> list[Exchange]:
@@ -362,14 +362,14 @@ class Engine:
         return [*self.sessionless.live(), *(e for session in sessions for e in session.exchanges.values())]
 
     async def cancel(self, exchange: Exchange, reason: str) -> None:
-        """End a request of this process as its client could. Its client receives one error, which names the reason."""
+        """End a request of this process as its client could. The client receives one error, which names the reason."""
         if isinstance(exchange, SessionExchange):
             await self.exchanges.end(exchange, Cancelled(reason))
         else:
             await self.sessionless.end(exchange, Cancelled(reason))
 
     def in_flight(self) -> list[str]:
-        """Return the name of the tool or prompt, or else the method, of each request that a stop waits for."""
+        """Return the name of each request that a stop waits for: its tool or prompt, or else its method."""
         requests = [exchange.request for exchange in self._working().values()]
         return [str(request.params.get("name", request.method)) for request in requests]
 
@@ -405,7 +405,7 @@ class Engine:
                 raise AssertionError(f"{what} concerns no session")
 
     def _sweep(self) -> None:
-        """Start the jobs of the sweep, each in a loop of its own, so that one that fails or waits does not stop the others."""
+        """Start the jobs of the sweep, each in its own loop, so that a job that fails or waits does not stop the others."""
         jobs = {
             "sessions": self.sessions.sweep,
             "orphans": self.replica.sweep,
@@ -425,7 +425,7 @@ class Engine:
             self._sweeping.append(supervise("rates", self.rates.keep_reconciled, observer))
 
     async def _end_expired(self) -> None:
-        """End what may not outlive the token of its request. Streams of sessions do it themselves (`Reader`)."""
+        """End the listeners and calls whose token has expired. Streams of sessions do it themselves (`Reader`)."""
         await self.listening.sweep()
         await self.sessionless.sweep()
 

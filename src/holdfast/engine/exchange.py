@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from holdfast.engine.turn import Turn
 
 Client = Session | SessionlessClient
-"""The sender of a request, as the protocol knows it: a session, or the metadata of a request without one."""
+"""The sender of a request, as the protocol describes it: a session, or the metadata of a request without one."""
 
 
 class Exchange:
@@ -64,9 +64,9 @@ class Exchange:
         self.store: Store = store
         self.given: Given = NOTHING_GIVEN
         self.state: State = state
-        """Where it is in its life. Changes by the table only."""
+        """The present state of its life. Only the table changes it."""
         self.task: asyncio.Task[None] | None = None
-        """Its handler's; None while it has not started."""
+        """The task of its handler; None until it starts."""
         self.progress: float | None = None
         """The last progress that was sent: progress must increase."""
 
@@ -76,7 +76,7 @@ class Exchange:
         )
 
     def drop_request(self) -> None:
-        """Free the memory of a large request once its handler has ended: the exchange may be kept for long after."""
+        """Free the memory of a large request when its handler has ended: the exchange may be kept for long after."""
         self.request = Request(self.request.id, self.request.method, {})
         self.caller = replace(self.caller, charge=None)
 
@@ -92,12 +92,12 @@ class Exchange:
 
     @property
     def principal(self) -> Principal | None:
-        """Who sent this request; None for an anonymous client."""
+        """The principal of the sender; None for an anonymous client."""
         return self.caller.principal
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """The request's headers, by lower-case name; empty where there are none."""
+        """The request's headers, by lower-case name; empty if there are none."""
         return self.caller.headers
 
     async def notify(self, method: str, params: object = None) -> None:
@@ -125,12 +125,12 @@ class Exchange:
 
 
 class Waiting(Struct, frozen=True):
-    """What an exchange has while it waits for its slot or its turn."""
+    """The data of an exchange while it waits for its slot or its turn."""
 
     context: Context
     """The context variables of its request: it starts from another task."""
     deadline: asyncio.TimerHandle | None = None
-    """When it is refused as busy; None where calls run in order, which has a limit of its own."""
+    """When it is refused as busy; None where calls run in order, which has its own limit."""
 
 
 class SessionExchange(Exchange):
@@ -158,9 +158,9 @@ class SessionExchange(Exchange):
         self.claim: Claim = claim
         self.fence: int = fence
         self.waiting: Waiting | None = None
-        """None once it has started, and for one that started at once."""
+        """None after it has started, and for an exchange that started at once."""
         self.turn: Turn | None = None
-        """What still runs of it, where calls run in order."""
+        """The parts of it that still run, where calls run in order."""
         self.refusal: Busy | None = None
         """The error of an exchange that ended before it could start: no slot became free."""
 

@@ -19,20 +19,19 @@ with the same id that comes meanwhile waits for that.
 The handler runs in a task of the engine, not in the task of its connection: a connection that breaks costs a reader
 and nothing else (law 6).
 
-Why an exchange is settled once (law 3). `settle` is the only way to an end. It moves the state before its first await: what
-comes later finds an ended state, gets no actions and returns. With the state, the exchange leaves `session.exchanges`,
-so no later wake-up finds it.
+Why an exchange is settled once (law 3). `settle` is the only way to an end. It moves the state before its first
+await: any later caller finds an ended state, gets no actions and returns. With the state, the exchange leaves
+`session.exchanges`, so no later wake-up finds it.
 
 What happens if the end cannot be stored. The exchange is in ENDING, and the store is asked again every half second.
 The client need not wait for that: a POST without a stream takes the answer from the writer at once. The lease holds
-meanwhile, so no other replica declares the outcome unknown; if this process dies before the end is stored, one
-does. If the store says that the exchange is no longer ours (Fenced), the end decided here is dropped: another
-replica has written one, and the client reads that one.
+meanwhile, so no other replica declares the outcome unknown; if this process dies before the end is stored, another
+replica does. If the store says that the exchange is no longer ours (Fenced), the end decided here is dropped: another
+replica has written an end, and the client reads that one.
 
 Why the queue does not lose a slot. A slot is passed on in `_free_slot` only: to the first exchange in the gate's queue,
-which starts in the same step. An exchange that ends while it waits gives up its place in the queue in the same step as
-it ends, so a slot is never given to one that has ended. (An exchange that has ended while its handler still runs: see the
-table.)
+which starts in the same step. An exchange that ends while it waits leaves the queue in the same step, so a slot is never
+given to an exchange that has ended. (For an exchange that has ended while its handler still runs, see the table.)
 """
 
 import asyncio
@@ -74,7 +73,7 @@ _STORE_SECONDS: Final = 0.5
 """How often an end that could not be stored is tried again."""
 _ANSWER_SECONDS: Final = 0.1
 """How long a repeat waits for the answer of the first request to be written. Mostly it takes one turn of the loop."""
-# What a plain call uses has names here: a member of an enumeration is looked up slowly in Python 3.11.
+# Short names for a plain call: Python 3.11 looks up a member of an enumeration slowly.
 _END: Final = Action.END
 _FREE_SLOT: Final = Action.FREE_SLOT
 _RUNNING: Final = State.RUNNING
@@ -107,7 +106,7 @@ class SubmitRequest(Protocol):
     async def __call__(
         self, key: str, caller: Caller, request: Request, digest: bytes = b"", *, streams: bool = True
     ) -> SessionExchange | Repeat:
-        """Start it, as `Exchanges.submit_here` does."""
+        """Start the request, as `Exchanges.submit_here` does."""
         ...
 
 
@@ -117,7 +116,7 @@ class Exchanges:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self.submit: SubmitRequest = self.submit_here
-        """What fronts call. Where sessions have homes, `home.py` replaces it."""
+        """The function that fronts call. Where sessions have homes, `home.py` replaces it."""
         self.repeats: Repeats = Repeats(runtime)
         self._keeps = (
             runtime.settings.reruns > 0
@@ -199,10 +198,10 @@ class Exchanges:
     ) -> SessionExchange | Duplicate | Refusal | None:
         """Claim an exchange and start it without waiting; None, with nothing done: use `submit`.
 
-        None if the store has to be awaited, if scopes are to be judged, or if the call has to wait: for its slot, or for the
-        answer of a call with the same id, which is not written yet. A claim that
-        is refused is answered with `refused`. It must not be made again: the call that has the id may end meanwhile, and
-        then the same request would run a second time.
+        None if the store has to be awaited, if scopes are to be checked, or if the call has to wait: for its slot, or
+        for the answer of a call with the same id, which is not written yet. A refused claim is answered with
+        `refused`. It must not be made again: the call that has the id may end meanwhile, and then the same request
+        would run a second time.
         """
         runtime = self._runtime
         session = runtime.sessions.get(key)
@@ -238,7 +237,7 @@ class Exchanges:
         return SessionExchange(runtime.store, session, request, claim, fence, writer, caller)
 
     async def free(self, key: str, stream: str, fence: int) -> None:
-        """Give back a claim of which nothing has started."""
+        """Give back a claim under which nothing has started."""
         store = self._runtime.store
         # Another replica may have ended it.
         with contextlib.suppress(StoreError, SessionGone):
@@ -260,7 +259,7 @@ class Exchanges:
     async def _payload(
         self, key: str, stream: str, caller: Caller, request: Request, *, streams: bool
     ) -> bytes:
-        """Return what to store of a request; nothing if it must not run twice, or if its session ends with its connection."""
+        """Return the stored form of a request; empty if it must not run twice, or if its session ends with its connection."""
         session = self._runtime.sessions.get(key)
         if session is not None and session.channel is not None:
             return b""
@@ -269,13 +268,13 @@ class Exchanges:
         return encode_forwarded(key, stream, caller, request, streams=streams)
 
     async def rerun(self, session: Session, adopted: Adopted, forwarded: ForwardedRequest) -> None:
-        """Start an exchange again that had started at a replica that died."""
+        """Start an exchange again that a dead replica had started."""
         await self.begin(
             self._adopted(session, adopted, forwarded.request, forwarded.caller(), streams=forwarded.streams)
         )
 
     async def give_up(self, session: Session, adopted: Adopted, error: McpError) -> None:
-        """End an exchange that had started at a replica that died, and cannot run here: its outcome is unknown."""
+        """End an exchange that a dead replica had started and that cannot run here: its outcome is unknown."""
         request = Request(adopted.claim.id, "", {})
         exchange = self._adopted(session, adopted, request, Caller(session.record.principal), streams=True)
         session.exchanges[adopted.claim.stream] = exchange
@@ -292,7 +291,7 @@ class Exchanges:
     async def refused(
         self, key: str, caller: Caller, request_id: RequestId, refused: Duplicate | Refusal, stream: str = ""
     ) -> Repeat:
-        """Raise the error of a claim that was refused; or return what a repeat reads.
+        """Raise the error of a refused claim, or return the exchange that a repeat reads.
 
         A duplicate that names the claimed `stream` itself has started at another replica, and is read in the same way.
         """
@@ -317,7 +316,7 @@ class Exchanges:
     # Running
 
     async def begin(self, exchange: SessionExchange) -> None:
-        """Start what is claimed, let it wait, or refuse it."""
+        """Start a claimed exchange, let it wait, or refuse it."""
         admission = self._enter(exchange)
         if admission is Admission.WAIT:
             self._wait(exchange)
@@ -325,7 +324,7 @@ class Exchanges:
             await self.settle(exchange, _REFUSED)
 
     def _enter(self, exchange: SessionExchange) -> Admission:
-        """Start what is claimed if it has a slot or its turn; return whether it has started, waits or is refused."""
+        """Start a claimed exchange if it has a slot or its turn; return whether it has started, waits or is refused."""
         session = exchange.session
         session.exchanges[exchange.claim.stream] = exchange
         if exchange.claim.control:
@@ -370,7 +369,7 @@ class Exchanges:
     # Ending
 
     async def end(self, exchange: SessionExchange, error: McpError, *, closed: bool = False) -> None:
-        """Stop the handler and settle with an error; what the handler still returns is dropped.
+        """Stop the handler and settle with an error; a later result of the handler is dropped.
 
         `closed`: the store has ended the exchange already, with its session.
         """
@@ -380,9 +379,9 @@ class Exchanges:
     def settle_now(self, exchange: SessionExchange, outcome: Outcome) -> bool:
         """End an exchange whose handler has returned, without waiting. False, with nothing done: use `settle`.
 
-        This is `settle` for the commonest end: the handler of a call in RUNNING has returned, and the POST that waits takes
-        the message from the writer. Its actions are FREE_SLOT and END, as there. The store is asked first: nothing has
-        changed here if it refuses, and `settle` acts on its reason.
+        This is `settle` for the most frequent end: the handler of a call in RUNNING has returned, and the POST that
+        waits takes the message from the writer. Its actions are FREE_SLOT and END, as in `settle`. The store is asked
+        first: if it refuses, nothing has changed here, and `settle` acts on the reason.
         """
         writer, session = exchange.writer, exchange.session
         if (
@@ -450,7 +449,7 @@ class Exchanges:
                 task.cancel()
 
     async def _end_otherwise(self, exchange: SessionExchange, action: Action, outcome: Outcome) -> None:
-        """End an exchange by another way than with its handler's outcome in the store."""
+        """End an exchange in one of the other ways: the outcome of its handler is not stored."""
         writer = exchange.writer
         if action is Action.REFUSE:
             key, stream, fence = exchange.session.record.key, exchange.claim.stream, exchange.fence
@@ -525,7 +524,7 @@ async def _wait_for_answer(session: Session, claim: Claim) -> None:
     """Wait until the same request, which has ended, is answered: its answer is about to be written, or kept for this repeat.
 
     Raises:
-        DuplicateId: its client takes nothing of the answer, and its connection is there.
+        DuplicateId: its client does not read the answer, and its connection is still open.
     """
     now = asyncio.get_running_loop().time
     deadline = now() + _ANSWER_SECONDS
@@ -535,7 +534,7 @@ async def _wait_for_answer(session: Session, claim: Claim) -> None:
         and earlier.claim.digest == claim.digest
         and not session.record.isolate
     ):
-        # Once the first connection is known to be gone, the answer is being kept: this is a repeat, however long it takes.
+        # The first connection is gone, so the answer will be kept: this is a repeat, and it may wait.
         left = None if earlier.writer.reading is Reading.GONE else deadline - now()
         if left is not None and left <= 0:
             raise DuplicateId

@@ -17,7 +17,7 @@ NAMED = {"tools/call": "tool", "prompts/get": "prompt"}
 def note_failure(
     runtime: Runtime, exchange: Exchange, error: BaseException, event: str = "handler.failed"
 ) -> str:
-    """Log why a call has no answer of its handler; return the correlation id that joins the line with an answer."""
+    """Log the failure of a call; return the correlation id that links the line with an answer."""
     correlation = runtime.random.token(6)
     request = exchange.request
     named = NAMED.get(request.method)
@@ -34,10 +34,10 @@ def note_failure(
 
 
 def masked_words(correlation: str) -> str:
-    """Return what a client reads instead of a failure's text."""
+    """Return the text that a client reads instead of the failure."""
     return f"Internal error (correlation id {correlation})"
 
 
 def _short(name: object) -> str:
-    """Return a name that a client gave, or nothing: it may be anything, and of any length."""
+    """Return a name that a client sent, if it is short text; else nothing."""
     return name[:SHOWN_NAME] if isinstance(name, str) else ""

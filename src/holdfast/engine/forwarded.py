@@ -1,4 +1,4 @@
-"""What replicas send each other through the store: requests, client notifications, and replies.
+"""The messages that replicas send each other through the store: requests, client notifications, and replies.
 
     message     from the replica that                 to the replica that           its reply
     ─────────   ───────────────────────────────────   ───────────────────────────   ─────────────────────────────
@@ -10,7 +10,7 @@
 
 A request is also stored with a claim, so that another replica can run the call again (`encode_forwarded`).
 
-`carried` is the only place that decides what of a caller is written to the store. A header that can carry a credential
+Only `caller_fields` decides which data of a caller is written to the store. A header that can carry a credential
 is left out, by the words in its name, since a reader of the store must not be able to act as the caller. Other headers
 travel: a handler sees the same `X-Tenant` wherever it runs. If the operator gave the replicas a key, all headers travel
 beside a message, sealed under that key (`auth/forward_key.py`): the operator may have named a header that holds a
@@ -131,7 +131,7 @@ Verdict = Began | Ended | Refused | Late | Moved | Answer
 
 
 class Reply(Struct, frozen=True, tag="reply"):
-    """What became of a message."""
+    """The result of a message."""
 
     to: str
     """The name of the message."""
@@ -141,8 +141,8 @@ class Reply(Struct, frozen=True, tag="reply"):
 InboxMessage = Retry | Submit | Notify | Question | Reply
 
 
-def carried(caller: Caller, *, is_sealed: bool = False) -> dict[str, Any]:
-    """Return what a forwarded request holds of its caller. `is_sealed`: its headers travel sealed, beside the request."""
+def caller_fields(caller: Caller, *, is_sealed: bool = False) -> dict[str, Any]:
+    """Return the data of a caller for a forwarded request. `is_sealed`: its headers travel sealed, beside the request."""
     headers = (
         {} if is_sealed else {name: value for name, value in caller.headers.items() if not is_secret(name)}
     )
@@ -154,7 +154,9 @@ def encode_forwarded(
 ) -> bytes:
     """Encode a request that is stored with its claim. Returns no bytes if it cannot be encoded (`encode_message`)."""
     return _encode(
-        ForwardedRequest(session=session, stream=stream, request=request, streams=streams, **carried(caller))
+        ForwardedRequest(
+            session=session, stream=stream, request=request, streams=streams, **caller_fields(caller)
+        )
     )
 
 

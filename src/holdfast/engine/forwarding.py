@@ -13,20 +13,21 @@ has the call. The request travels through the store, and the answer comes back a
     deliver: stream ─▶ HTTP response     ◀──   messages, terminal    ◀──   deliver: call ─▶ stream
     close the session                    ──▶   gone                  ──▶   reads no session: cancels the call
 
-The session exists for this one request, so the rules for streams hold here too: order, one terminal message, fencing, and the end
-that other replicas write if B dies. Its client never sees it.
+The session exists for this one request, so the rules for streams hold here too: order, one terminal message, fencing, and
+the end that other replicas write if B dies. The client never sees this session.
 
 Why a request runs once. B claims the exchange before it takes the request out of its inbox. If B finds the request a second
 time (it was interrupted in between), the claim is its own, and nothing has run. If B dies after the claim, the
 sweep of another replica ends the exchange with −31002.
 
-Why A never waits forever. The inbox entry lives for one lease, and A waits so long for the reply. If no stream has begun by
-then, B is gone and the client gets −31003. Once the stream has begun, it ends with a terminal message, or the session ends and the reader with it.
+Why A never waits forever. The inbox entry lives for one lease, and A waits for the reply equally long. If no stream
+has begun by then, B is gone and the client gets −31003. A stream that has begun ends with a terminal message, or its
+session and its reader end.
 
-Why B never works for a client that has disconnected. A closes the session when its client disconnects. B looks for the session at each
-silence of `_HEARTBEAT` seconds, and each append fails without it.
+Why B never works for a client that has disconnected. A closes the session when its client disconnects. B checks the
+session after each silence of `_HEARTBEAT` seconds, and each append fails without the session.
 
-`inbox.py` reads the inboxes, and takes a request again that found no memory at B.
+`inbox.py` reads the inboxes, and tries a request again for which B had no memory.
 """
 
 import asyncio
@@ -67,10 +68,10 @@ class Forwarding:
     # Requests of our clients, answered by another replica
 
     async def forward(self, replica: str, caller: Caller, request: Request) -> Reader:
-        """Have another replica answer a request; return a reader of its answer. Close it with `drop`.
+        """Let another replica answer a request; return a reader of its answer. Close the reader with `drop`.
 
         Raises:
-            ParkedGone: that replica is gone, and what it had parked with it.
+            ParkedGone: that replica is gone, with its parked calls.
         """
         runtime = self._runtime
         session = await self._open_session(caller)
@@ -79,7 +80,7 @@ class Forwarding:
             stream=runtime.random.token(12),
             request=request,
             reply_to=runtime.store.replica,
-            **self._inbox.carried(caller),
+            **self._inbox.caller_fields(caller),
         )
         try:
             return await self._begun(replica, retry, caller)
@@ -88,12 +89,12 @@ class Forwarding:
             raise
 
     async def _begun(self, replica: str, retry: Retry, caller: Caller) -> Reader:
-        """Send a retry; return a reader of its stream as soon as that begins."""
+        """Send a retry; return a reader of its stream as soon as the stream begins."""
         seconds = self._runtime.settings.times.lease
         with self._inbox.expecting(retry.stream) as replied:
             if not await self._inbox.send(replica, retry.stream, retry, seconds=seconds, caller=caller):
                 raise ParkedGone
-            # Without a reply in time, the stream may have begun all the same: the store could have been unavailable.
+            # Without a reply in time, the stream may have begun nevertheless: the store could have been unavailable.
             await asyncio.wait([replied], timeout=seconds)
         try:
             return await self._readers.attach(retry.session, retry.owner, retry.stream)
@@ -120,7 +121,7 @@ class Forwarding:
         return session
 
     async def drop(self, reader: Reader) -> None:
-        """Close the reader of an answer. Its session ends too, which tells the other replica that the client needs no more."""
+        """Close the reader of an answer and its session: the other replica then knows that the client needs no more."""
         await self._readers.detach(reader)
         await self._forget(reader.session)
 
@@ -159,7 +160,7 @@ class Forwarding:
 
 
 class _AnswerLog:
-    """The stream of a forwarded request: a sink. The replica that has the client's connection reads it."""
+    """A sink: the stream of a forwarded request. The replica that has the client's connection reads it."""
 
     patience: Final = _HEARTBEAT
 
@@ -182,10 +183,10 @@ class _AnswerLog:
             await self._store.settle(session, stream, self._fence, terminal, tag=self._random.tag())
 
     async def silence(self) -> None:
-        """Check that the session is still there: the other replica closes it when its client has disconnected.
+        """Check that the session still exists: the other replica closes it when its client has disconnected.
 
         Raises:
-            SessionGone: it is not.
+            SessionGone: it does not exist.
         """
         if await self._store.read(*self._where, self._start, 1, 1) is None:
             raise SessionGone("the client of a forwarded request has gone")

@@ -29,7 +29,7 @@ class EngineGroup:
         """Take engines by the names of their servers."""
         self._engines = dict(engines)
         self.settings: Settings = _widest([engine.settings for engine in engines.values()])
-        """For connections, which belong to no engine before their request has been read: the largest of each limit."""
+        """For connections, which belong to no engine until their request was read: the largest of each limit."""
         self.observer: Observer = next(iter(engines.values())).observer
         self.clock: Clock = next(iter(engines.values())).clock
         self.store: _Stores = _Stores(engines.values())
@@ -68,7 +68,7 @@ class EngineGroup:
         await self._all(engine.leave() for engine in self._engines.values())
 
     async def drain(self) -> None:
-        """Wait until no call runs; each engine ends the rest after its own drain time."""
+        """Wait until no call runs; each engine ends its remaining calls after its own drain time."""
         await self._all(engine.drain() for engine in self._engines.values())
 
     async def end_work(self) -> None:

@@ -1,4 +1,4 @@
-"""Running a handler: it has exactly one outcome, and the exchange is settled with that."""
+"""Running a handler: it has exactly one outcome, and the exchange is settled with it."""
 
 import asyncio
 from typing import Final, Protocol, TypeVar
@@ -90,14 +90,14 @@ async def _failed(runtime: Runtime, exchange: Exchange, failure: BaseException) 
 
 
 def _lost(exchange: Exchange) -> Input:
-    """Return what a refused write means: without a log to read another replica's end from, it is an error like others."""
+    """Return the input for a refused write. An exchange without a log cannot read another replica's end: RETURNED, an error."""
     session = exchange.session
     has_log = isinstance(session, Session) and session.channel is None
     return Input.LOST if has_log else Input.RETURNED
 
 
 async def _is_closed(runtime: Runtime, exchange: Exchange) -> bool:
-    """True if the exchange's session is gone: a scope of state that is gone raises the same error."""
+    """True if the exchange's session is closed. A deleted scope of state raises the same error, so the store is asked."""
     if not isinstance(exchange.session, Session):
         return False
     try:
@@ -107,7 +107,7 @@ async def _is_closed(runtime: Runtime, exchange: Exchange) -> bool:
 
 
 def _refused(runtime: Runtime, exchange: Exchange, error: McpError) -> Outcome:
-    """Answer with the error; with another one if it cannot be encoded, which is checked while there is still time."""
+    """Answer with the error. If it cannot be encoded, answer with another one; checked while that is still possible."""
     try:
         encode((error.message, error.data))
     except Exception as failed:  # noqa: BLE001 - an author's code
@@ -132,6 +132,6 @@ def _noted(
 
 
 def _masked(runtime: Runtime, exchange: Exchange, error: BaseException) -> Outcome:
-    """Log what happened, and answer with a correlation id only."""
+    """Log the failure, and answer with a correlation id only."""
     correlation = note_failure(runtime, exchange, error)
     return Outcome(error=joined(McpError(INTERNAL_ERROR, masked_words(correlation)), correlation))

@@ -13,9 +13,9 @@ replica answers any request, and nothing of this module runs.
     Ended: answer with its message
     Began: attach to S, as a repeat does  ◀──   stream S, terminal    ◀──  the handler's messages
 
-So the home claims the exchange, and its death is found by the sweep as for every exchange (`replica.py`). A only reads: the end
-of A, or of its client, costs a reader (law 6). The reply gives the reader's place back to the store; H then keeps the answer for
-a repeat, as for a client whose connection broke.
+So the home claims the exchange, and its death is found by the sweep as for every exchange (`replica.py`). A only
+reads: the end of A, or of its client, costs a reader (law 6). With the reply, H gives the reader's place back to the
+store; H then keeps the answer for a repeat, as for a client whose connection broke.
 
 **Why a request starts at most once.** Everything that starts S claims it first, and the store gives a claim of S once: S
 stays known while it runs, and after its end as a stream with its terminal message. Five orders of events need more than that:
@@ -33,10 +33,11 @@ stays known while it runs, and after its end as a stream with its terminal messa
    takes the request back as in case 1, and refuses it as busy if H lives. If it cannot be taken back, case 2 applies.
 5. *The store puts the request into the inbox twice* (a command sent again). The inbox knows the name (`inbox.py`).
 
-**Why a session does not stay without a home.** A home that is stopping replies Moved with its own name, one whose lease has ended gets
-no message. In both cases A takes the home, if it is still that one's, and asks the one that was faster otherwise. The back
-of the new home makes what it needs from the record (`Back.moved`), or raises: then the session is closed. The former home learns of it by
-a claim whose record names another one, or by the slow look of its back (`Outside.is_home`), and lets go (`Back.left`).
+**Why a session does not stay without a home.** A home that is stopping replies Moved with its own name; a home whose
+lease has ended gets no message. In both cases A takes the home, unless another replica was faster: then A asks that
+one. The back of the new home builds its data from the record (`Back.moved`), or raises: then the session is closed.
+The former home learns of it from a claim whose record names another home, or when its back asks (`Outside.is_home`),
+and releases its data (`Back.left`).
 
 The home that A knows is a cache. A wrong entry costs a message: the replica that is not the home says so.
 """
@@ -79,11 +80,11 @@ from holdfast.wire.jsonrpc import Request
 _KNOWN: Final = 1_024
 """How many records of sessions are remembered to know their homes. A record has at most some 16 KiB."""
 _REQUEST_SECONDS: Final = 600.0
-"""How long a request stays in the inbox of a home that lives and cannot take it."""
+"""How long a request stays in the inbox of a home that is alive and cannot take it."""
 _ALIVE_SECONDS: Final = 1.0
 """How often the replica that waits for a reply checks that the home is alive."""
 _LAST_SECONDS: Final = 0.1
-"""How long a reply of a home that is gone may take from the inbox to the task that waits."""
+"""How long a reply of a dead home may take from the inbox to the task that waits."""
 _HOPS: Final = 8
 """How often a request is sent to another home before it is refused as busy."""
 _INLINE_BYTES: Final = 65_536
@@ -152,7 +153,7 @@ class Homes:
             streams=streams,
             reply_to=self._me,
             digest=digest,
-            **self._inbox.carried(caller),
+            **self._inbox.caller_fields(caller),
         )
         return await self._runtime.take_or_give_back(self._submitted(record, submit, caller), self._unread)
 
@@ -187,7 +188,7 @@ class Homes:
     async def _submitted(
         self, record: SessionRecord, submit: Submit, caller: Caller
     ) -> SessionExchange | Repeat:
-        """Send a request to the home, to the next one if it has changed, or become the home."""
+        """Send a request to the home, to the next home if it has changed, or become the home."""
         self._exchanges.claiming += 1
         try:
             for hop in range(_HOPS):
@@ -209,11 +210,12 @@ class Homes:
         raise Busy(_MOVING)
 
     async def _asked(self, home: str, name: str, submit: Submit, caller: Caller) -> Verdict | None:
-        """Send a request to the home and wait for its reply. None: it is gone, and the request did not start there."""
+        """Send a request to the home and wait for its reply. None: the home is gone, and the request did not start there."""
         runtime, inbox = self._runtime, self._inbox
         deadline = runtime.clock.now() + 2 * runtime.settings.times.lease
         with inbox.expecting(name) as replied:
-            # Until the store says whether it has the message: after a refusal the client would send a request again that runs.
+            # Insist until the store says whether it has the message: after a refusal the client would repeat a
+            # request that runs.
             is_sent = await runtime.retried(
                 lambda: inbox.send(home, name, submit, seconds=_REQUEST_SECONDS, caller=caller)
             )
@@ -231,7 +233,7 @@ class Homes:
     async def _given_up(
         self, home: str, name: str, replied: asyncio.Future[Verdict], *, is_gone: bool
     ) -> Verdict | None:
-        """Take a request back that got no reply. Began: the home took it, so it may have started."""
+        """Take back a request that got no reply. Began: the home took it, so it may have started."""
         store = self._runtime.store
         if await self._runtime.retried(lambda: store.remove_forwarded(name, replica=home)):
             if not is_gone:
@@ -250,7 +252,7 @@ class Homes:
     async def _accepted(
         self, record: SessionRecord, submit: Submit, caller: Caller, verdict: Verdict
     ) -> SessionExchange | Repeat:
-        """Return what the front answers a request with that the home has taken or refused."""
+        """Return the answer of the front for a request that the home has taken or refused."""
         key, stream, request = submit.session, submit.stream, submit.request
         match verdict:
             case Late(message, retry_after):
@@ -266,7 +268,7 @@ class Homes:
                 return Repeat(self._session(record), stream, request.id)
 
     def _session(self, record: SessionRecord) -> Session:
-        """Return the session for a caller that only reads: one that this process does not need is not kept."""
+        """Return the session for a caller that only reads: if this process does not need it, it is not kept."""
         return self._runtime.sessions.get(record.key) or Session(record, self._runtime.settings)
 
     def _ended(
@@ -328,7 +330,7 @@ class Homes:
         """Claim and start a request, and reply as soon as there is something to read."""
         claimed = await self._claimed(name, submit, payload)
         if not isinstance(claimed, tuple):
-            # In this order: if this process ends in between, the sender can take back what it did not start.
+            # In this order: if this process ends in between, the sender can take back a request that was not started.
             await self._inbox.reply(submit.reply_to, name, claimed)
             await self._inbox.remove(name)
             return
@@ -352,7 +354,7 @@ class Homes:
         key, claim, store = submit.session, _claim_of(submit), self._runtime.store
         self._exchanges.claiming += 1
         try:
-            # Both before the handler starts. The message is in memory: an unavailable store is asked again.
+            # Both before the handler starts. The message is in memory: the store is asked again while it is unavailable.
             claimed, _ = await asyncio.gather(
                 self._runtime.retried(lambda: store.claim(key, submit.owner, claim)),
                 self._inbox.remove(name),
@@ -393,10 +395,10 @@ class Homes:
             if exchange.state in _STORED and writer.terminal is not None:
                 is_whole = not writer.has_begun and len(writer.terminal) <= _INLINE_BYTES
                 return Ended(msgspec.Raw(writer.terminal)) if is_whole else Began()
-            # One that waits for its slot may still be refused with a status of its own.
+            # A call that waits for its slot may still be refused with its own status.
             left = deadline - now() if exchange.task is not None else max(deadline - now(), patience)
             if writer.has_begun or exchange.is_fenced or left <= 0:
-                # An exchange that others have ended has its end in the log.
+                # An exchange that another replica has ended has its end in the log.
                 with contextlib.suppress(Fenced, StreamClosed, SessionGone):
                     await self._runtime.retried(writer.open)
                 return Began()

@@ -1,4 +1,4 @@
-"""The inbox of this replica: messages of other replicas, and the replies that tasks of this one wait for.
+"""The inbox of this replica: messages of other replicas, and the replies that tasks of this replica wait for.
 
     replica A                        store                         replica B
     ─────────────────────────        ───────────────────────       ──────────────────────────────
@@ -6,13 +6,13 @@
     wait for the reply               inbox of A, wake-up     ◀──   reply(A, name, verdict)
     look: resolve the future  ◀──
 
-A message has a name, and is in an inbox once. It stays until its handler removes it (`remove`), so that a store that is
-away, or a lack of memory, delays it and does not lose it. A wake-up says that there is something to read; the store also wakes
+A message has a name, and is in an inbox once. It stays until its handler removes it (`remove`), so an unavailable store
+or a lack of memory delays it and does not lose it. A wake-up says that there is something to read; the store also wakes
 the replica once a second, in case a wake-up was lost.
 
-Why a handler gets a message once. Its name is in `_taking` while the handler has it, and in `_removed` after the handler has
-removed it, until `_REMEMBERED` others were removed. A command that the store sends twice can put a message into the inbox again after
-it was removed: then its name is known, and the message is only removed again.
+Why a handler gets a message once. Its name is in `_taking` while the handler has it, and in `_removed` after the
+handler has removed it, until `_REMEMBERED` others were removed. A store command that is sent twice can put a message
+into the inbox again after its removal: then its name is known, and the message is only removed again.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from holdfast.engine.forwarded import (
     Retry,
     Submit,
     Verdict,
-    carried,
+    caller_fields,
     decode_message,
     encode_message,
 )
@@ -43,14 +43,14 @@ from holdfast.errors import HoldfastError, StoreError, TooMuchWork
 from holdfast.stores.base import Forwarded
 
 _REMEMBERED: Final = 20_000
-"""How many names of removed messages are remembered: twice what an inbox can hold."""
+"""How many names of removed messages are remembered: twice as many as an inbox can hold."""
 _REPLY_SECONDS: Final = 60.0
 """How long a reply stays in an inbox. The replica that waits for it reads its inbox every second."""
 _SENDERS: Final = "forwarded"
 """The principal to whom a message is charged until it is decoded and its own principal is known."""
 
 _UNSEALED: Final = Late(
-    "Busy: the replica that must answer cannot open the credentials of this request, and nothing was executed. All replicas "
+    "Busy: the replica that must answer cannot decrypt the credentials of this request, and nothing was executed. All replicas "
     "need the same forward key",
     retry_after=5,
 )
@@ -99,9 +99,9 @@ class Inbox:
             payload = self._credentials.attach(payload, dict(caller.headers), replica=replica)
         return await self._runtime.store.forward(replica, name, payload, seconds=seconds)
 
-    def carried(self, caller: Caller) -> dict[str, Any]:
-        """Return what a message holds of its caller in plain text."""
-        return carried(caller, is_sealed=self._credentials.has_key)
+    def caller_fields(self, caller: Caller) -> dict[str, Any]:
+        """Return the data of a caller that a message has in plain text."""
+        return caller_fields(caller, is_sealed=self._credentials.has_key)
 
     @contextmanager
     def expecting(self, name: str) -> Iterator[asyncio.Future[Verdict]]:
@@ -114,7 +114,7 @@ class Inbox:
             del self._waiting[name]
 
     async def reply(self, replica: str, name: str, verdict: Verdict) -> bool:
-        """Send the reply to a message, however long the store is unavailable. False: the sender is gone."""
+        """Send the reply to a message, also if the store is unavailable for long. False: the sender is gone."""
         reply = Reply(name, verdict)
         return await self._runtime.retried(
             lambda: self.send(replica, f"re.{name}", reply, seconds=_REPLY_SECONDS)
@@ -146,7 +146,7 @@ class Inbox:
                 self._is_woken = False
                 await self.look()
         except StoreError:
-            # There is no second wake-up for what is in the inbox now.
+            # No second wake-up comes for the messages that are in the inbox now.
             self._must_look_again = True
         finally:
             self._is_looking = False
@@ -181,7 +181,7 @@ class Inbox:
                 replied.set_result(message.verdict)
             await self.remove(name)
         elif message is None or type(message) not in self.handlers:
-            # A later release has written it. Remove it, or each look would find it again until it expires.
+            # A later release has written it. Remove it, or each read would find it again until it expires.
             await self.remove(name)
             raise StoreError("a message to this replica cannot be read")
         elif credentials is None:
@@ -200,14 +200,14 @@ class Inbox:
         return self._runtime.load.intake(_SENDERS).charge(payload)
 
     async def _refuse_unsealed(self, name: str, message: InboxMessage) -> None:
-        """Refuse a message whose credentials cannot be opened: without them it would be another request."""
+        """Refuse a message whose credentials cannot be decrypted: without them it would be another request."""
         self._runtime.observer.note("forward.unsealed", message=type(message).__name__)
         await self.remove(name)
         if isinstance(message, Retry | Submit):
             await self.reply(message.reply_to, name, _UNSEALED)
 
     async def remove(self, name: str) -> bool:
-        """Remove a message that is taken, however long the store is unavailable. False: its sender has taken it back."""
+        """Remove a message that is taken, also if the store is unavailable for long. False: its sender has taken it back."""
         self._removed[name] = None
         if len(self._removed) > _REMEMBERED:
             self._removed.popitem(last=False)

@@ -1,8 +1,9 @@
 """The keys that seal the state that clients keep for the server: shared by all replicas, and replaced after a while.
 
-Time is cut into periods of `Times.key_rotation`, and each period has a key of its own in the store, under a name that
-contains the period's number: the first candidate that any replica offers. A replica seals with the key of the present
-period. It opens with that one, with the last period's, and with the next one's, which it fetches in advance.
+Time is divided into periods of `Times.key_rotation`. Each period has its own key in the store, under a name that
+contains the number of the period: the first candidate that any replica offers. A replica seals with the key of the
+present period. It opens with this key, with that of the period before, and with that of the next one, which it reads
+in advance.
 
 Why every sealed value can be opened until it expires: a period is at least as long as a sealed value lives, so a value
 that was sealed in one period expires before the next one ends. Why replicas agree: the first replica that asks for a period's
@@ -17,14 +18,14 @@ from holdfast.auth.seal import KEY_BYTES, Sealer
 from holdfast.engine.runtime import Runtime
 
 KEPT_PERIODS: Final = 4
-"""Periods that the store keeps a key after it was last asked for: it is used until the third one ends."""
+"""Periods for which the store keeps a key after it was last asked for: a key is used until the third one ends."""
 
 
 class Keys:
     """The sealer of one purpose. Call `renew` at the start, and from time to time."""
 
     def __init__(self, runtime: Runtime, name: str, purpose: str, seconds: float) -> None:
-        """`seconds` is the longest life of what is sealed; a period is never shorter."""
+        """`seconds` is the longest life of a sealed value; a period is never shorter."""
         self._runtime = runtime
         self._name = name
         self._purpose = purpose
@@ -40,7 +41,7 @@ class Keys:
         """Use the present period's key; asks the store only where a key is missing.
 
         Raises:
-            StoreUnavailable: a key is missing, and the store is unavailable; what is known is used.
+            StoreUnavailable: a key is missing, and the store is unavailable; the known keys are used.
         """
         period = int(self._runtime.clock.wall() // self._period_seconds)
         wanted = (period, period + 1, period - 1)

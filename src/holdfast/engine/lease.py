@@ -15,7 +15,7 @@ Why an outage of the store ends no call, however long it is.
    and soon after it: its lease has not ended.
 3. An outage that it noticed starts this time again. The store is then reachable for L before any replica is declared
    dead, and every living replica renews in that time.
-4. The lease of a living replica may have ended during the outage. As no other one has declared it dead, it continues
+4. The lease of a living replica may have ended during the outage. As no other replica has declared it dead, it continues
    under the same incarnation, with all its calls.
 
 A process that was stopped, a host that slept and a clock that jumped are gaps between renewals, and the same proof
@@ -40,7 +40,7 @@ from holdfast.stores.base import LeaseHandle, Store
 
 _JOIN_SECONDS: Final = 2.0
 _RETRY_SECONDS: Final = 0.5
-"""A renewal that failed is tried again after this: what may be left of the lease is short."""
+"""A renewal that failed is tried again after this time: the lease may be about to end."""
 
 
 class LeaseKeeper:

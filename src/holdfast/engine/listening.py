@@ -1,6 +1,6 @@
 """Listeners: subscriptions without a session (2026-07-28), and how changes reach them.
 
-The changes that wait for a listener are bounded by its filter: a change that was not sent yet stands for later
+The changes that wait for a listener are bounded by its filter: a change that is not sent yet also stands for later
 changes of the same name. No task waits for a listener (law 7). A listener that is too far behind is ended, and its place
 is free at once.
 """
@@ -33,7 +33,7 @@ from holdfast.protocol.subscriptions import (
 from holdfast.wire.jsonrpc import Request, RequestId
 
 _ENTRY_BYTES: Final = 256
-"""Bytes for one name in the tables that lead from changes to listeners."""
+"""Bytes for one name in the tables that map changes to listeners."""
 FLUSH_SECONDS: Final = 1.0
 """Seconds for which a server that stops waits for listeners to take their last message."""
 
@@ -111,7 +111,7 @@ class Listener:
         """Nothing to do: a change that was taken is forgotten."""
 
     async def wait(self, seconds: float | None) -> bool:
-        """Wait for a change, or for the end. False: neither came for so long."""
+        """Wait for a change, or for the end. False: the time has passed without either."""
         return await self.wake.wait(seconds)
 
     def messages(self) -> list[bytes]:
@@ -156,7 +156,7 @@ class Listening:
 
         Raises:
             InvalidParams: the filter is malformed.
-            MissingCapability: it asks for what its client did not declare.
+            MissingCapability: it needs a capability that its client did not declare.
             InsufficientScope: the caller lacks the scope of a resource or task.
             Busy: there are too many listeners, of this principal or in total; or the server is stopping.
         """
@@ -213,7 +213,7 @@ class Listening:
                 self._drop(listener)
 
     def keys_of(self, principal: str) -> set[Key]:
-        """Return what the listeners of a principal listen for."""
+        """Return the changes that the listeners of a principal asked for."""
         return {
             key for listener in self._listeners if listener.owner == principal for key in listener.filter.keys
         }
@@ -264,7 +264,7 @@ class Listening:
     async def stop(self) -> None:
         """Accept no more listeners, end the present ones, and wait a moment for them to take the completion result.
 
-        Before anything waits for handlers: a listener never ends by itself.
+        Called before anything waits for handlers: a listener never ends by itself.
         """
         self._stopping = True
         for listener in self._listeners:

@@ -1,4 +1,4 @@
-"""What the work in flight costs in memory, by session, principal and process, and which requests are refused for it.
+"""The memory cost of the work in flight, by session, principal and process, and which requests are refused for it.
 
 Slots limit the number of calls, not their size: a message of 4 MiB may take 15 MB of memory after it is decoded, for as
 long as its handler runs. So a message of 16 KiB or more is charged to a budget. The charge begins while the message is
@@ -49,30 +49,30 @@ class Load:
 
     @staticmethod
     def held_by(owner: str) -> dict[str, str]:
-        """Return the holder of memory that a principal keeps for long. Anonymous clients have none: they share the whole budget."""
+        """Return the holder for memory that a principal keeps for long; none for anonymous clients, which share the budget."""
         return {"principal": owner} if owner else {}
 
     def cost(self, data: bytes) -> int:
-        """Return what a message costs."""
+        """Return the memory cost of a message."""
         return cost(data, self._values)
 
 
 class Intake:
-    """One message that is being read, and what it is charged so far."""
+    """One message that is being read, and its charge so far."""
 
     __slots__ = ("_charge", "_load", "_session", "_who", "is_reserved")
 
     def __init__(self, load: Load, who: str, session: object) -> None:
-        # Made for every message whose length is not known beforehand: nothing is charged until it is large.
+        # Made for every message whose length is not known in advance: nothing is charged until it is large.
         self._load = load
         self._who = who
         self._session = session
         self._charge: Charge | None = None
         self.is_reserved: bool = False
-        """It is charged to the reserve: only messages that must pass are taken."""
+        """It is charged to the reserve: only messages that belong to running work are taken."""
 
     def read(self, size: int) -> None:
-        """Charge what has been read so far.
+        """Charge the bytes that were read so far.
 
         Raises:
             Busy: there is no room for it.
@@ -92,7 +92,7 @@ class Intake:
         raise TooMuchWork
 
     def charge(self, data: bytes) -> Charge | None:
-        """Charge the memory of the whole message, before it is decoded. A short one costs nothing: None.
+        """Charge the memory of the whole message, before it is decoded. None: a short message costs nothing.
 
         Raises:
             Busy: there is no room for it.

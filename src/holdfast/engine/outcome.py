@@ -14,7 +14,7 @@ class Outcome(Struct, frozen=True, gc=False):
     result: bytes = b""
     error: McpError | None = None
     happened: Input = Input.RETURNED
-    """What ends the exchange: its handler, a cancellation, the end of its session, …"""
+    """The input that ends the exchange: its handler, a cancellation, the end of its session, …"""
 
     @property
     def size(self) -> int:

@@ -1,4 +1,4 @@
-"""What a back may do outside of any exchange; the contract is `engine.back.Outside`."""
+"""The actions of a back outside of any exchange; the contract is `engine.back.Outside`."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -50,7 +50,7 @@ class EngineOutside:
             self._runtime.release(session)
 
     def listened(self, principal: str) -> set[Key]:
-        """Return what the present listeners of a principal listen for."""
+        """Return the changes that the present listeners of a principal asked for."""
         return self._listening.keys_of(principal)
 
     def close(self, key: str) -> None:
@@ -58,7 +58,7 @@ class EngineOutside:
         self._runtime.spawn(self._sessions.close_key(key, Input.SHUTDOWN))
 
     async def is_home(self, key: str) -> bool:
-        """Return True if this process still has to keep what it has for a session."""
+        """Return True if this process must still keep the back's data for a session."""
         return self._homes is None or await self._homes.is_home(key)
 
     async def subscriptions(self, key: str) -> list[str]:

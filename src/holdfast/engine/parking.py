@@ -15,9 +15,9 @@ A call that has ended holds no place. Its outcomes are kept, because a client wh
 and must get the same result. They are bounded in bytes: the oldest are dropped first, and a repeat of their retry gets
 −31003, the call is gone.
 
-Why this cannot leak. Each entry has one timer, which is replaced in each round and removes the entry after one lifetime. The
-removal takes back what the entry holds: a place, or bytes. `_finished` says which of the two, and `finish` moves
-a call from the one to the other in one step. A `requestState` and its entry live equally long:
+Why this cannot leak. Each entry has one timer, which is replaced in each round and removes the entry after one
+lifetime. The removal takes back what the entry holds: a place, or bytes. `_finished` says which of the two, and
+`finish` moves a call from one to the other in one step. A `requestState` and its entry live equally long:
 `Times.parked`, from the same moment.
 """
 
@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from holdfast.config import Limits
-from holdfast.core.shelf import Shelf
+from holdfast.core.byte_limited_queue import ByteLimitedQueue
 from holdfast.errors import Busy
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Parking:
         self._expire = expire
         self._kept: dict[str, tuple[Exchange, asyncio.TimerHandle]] = {}
         self._owners: Counter[str] = Counter()
-        self._finished = Shelf(limits.finished_bytes, limits.principal_finished_bytes)
+        self._finished = ByteLimitedQueue(limits.finished_bytes, limits.principal_finished_bytes)
         self._parked = self._resumed = self._expired = self._refused = 0
 
     def __repr__(self) -> str:

@@ -58,7 +58,7 @@ class PostedExchange:
         return self._is_answered or self._exchange.is_fenced or (self._is_left and not self._exchange.is_due)
 
     def leave(self) -> None:
-        """Record that the client has disconnected. The end of the exchange is kept for a repeat, also if it is stored already."""
+        """Record that the client has disconnected. The end of the exchange is kept for a repeat, even if it is stored already."""
         self._is_left = True
         self._readers.lost(self._exchange, self.reader)
         self._writer.wake.set()
@@ -91,15 +91,15 @@ class PostedExchange:
             self.reader.written(batch)
 
     async def wait(self, seconds: float | None) -> bool:
-        """Wait for the end, the stream, or more in it. False: nothing came for so long."""
+        """Wait for the end, the stream, or more in it. False: the time has passed without any of them."""
         if self.reader is not None:
             return await self.reader.wait(seconds)
         return await self._writer.wake.wait(seconds)
 
     async def open(self) -> Reader | None:
-        """Begin to read the stream, which begins to exist. None: not now.
+        """Begin to read the stream; if it does not exist, begin it. None: not possible now.
 
-        A call that still waits for its slot gets no stream: it may yet be refused with a status of its own.
+        A call that still waits for its slot gets no stream: it may still be refused with its own status.
 
         Raises:
             SessionGone: as `take`.

@@ -1,8 +1,8 @@
 """Questions of operators to the other replicas of the store, and the answers of this one.
 
-A question travels as a message of the inbox (`inbox.py`), and so does its answer. Both are JSON that the engine does not read: what
-can be asked is decided by the layer that shows it. A question is about this moment, so nothing of it is insisted on. If the
-store is unavailable, or the other replica does not answer in time, there is no answer.
+A question travels as a message of the inbox (`inbox.py`), and so does its answer. Both are JSON that the engine does
+not read: the layer that shows the answers decides which questions exist. A question is about this moment, so it is
+not repeated. If the store is unavailable, or the other replica does not answer in time, there is no answer.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from holdfast.errors import StoreError
 _KEPT_SECONDS: Final = 5.0
 """How long a question or an answer stays in an inbox."""
 NOTHING: Final = b"null"
-"""The answer of a replica that lives and cannot say more."""
+"""The answer of a replica that is alive and cannot say more."""
 
 
 class Questions:
@@ -57,5 +57,5 @@ class Questions:
         try:
             await self._inbox.send(message.reply_to, f"re.{name}", reply, seconds=_KEPT_SECONDS)
         except StoreError:
-            # The operator sees that this replica is silent.
+            # The operator sees that this replica does not answer.
             return

@@ -6,12 +6,12 @@
     tool        calls of one tool, of all clients or of each principal      429, JSON-RPC −31001
     address     refused requests from one address (401 and 403)             429 instead of the refusal
 
-A front asks `check` before a request starts, so nothing of a refused request has run. Pings, retries of suspended calls and
-questions about tasks are not counted: they belong to work that was admitted before. A retry with an author's own state
-calls the handler again, as often as a client repeats it: it counts.
+A front calls `check` before a request starts, so nothing of a refused request has run. Pings, retries of suspended
+calls and questions about tasks are not counted: they belong to work that was admitted before. A retry with an
+author's own state calls the handler again each time, so it counts.
 
 Counting is local, and no call waits for the store. Where the store is shared, `reconcile` compares once a second
-(`core/buckets.py` says what that means for the limits). While the store is unavailable each replica counts alone.
+(`core/buckets.py` says how exact the limits then are). While the store is unavailable each replica counts alone.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ _EXHAUSTED: Final = 10_000
 
 
 class RateLimiter:
-    """The limits of one engine, and what was counted for them."""
+    """The limits of one engine, and the counts for them."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -152,7 +152,7 @@ class RateLimiter:
             await self.reconcile()
 
     async def reconcile(self) -> None:
-        """Report what was admitted here, and count what other replicas have admitted: one round trip for all limits.
+        """Report the calls that were admitted here, and count those of other replicas: one round trip for all limits.
 
         If only refusals are limited and there were none, nothing is sent.
         """

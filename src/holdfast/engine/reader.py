@@ -1,6 +1,6 @@
 """One reader of one stream: a cursor in the store's log, and a source for the one loop of `delivery.py`.
 
-A reader is what a connection has of a stream. The loop does four things with it, in this order, again and again:
+A reader is the part of a connection in a stream. The loop does four things with it, in this order, again and again:
 
        ┌──▶ clear the wake-up ──▶ take: read from the cursor ──▶ write it ──▶ written: move the cursor ──┐
        │                                   │ nothing there                                              │
@@ -18,8 +18,8 @@ cursor stays, and the store learns that position when the reader leaves. The cli
 sends the id of the last event that it received.
 
 How a reader ends. `end` says why, and the first reason counts. The connection breaks or stalls (BROKE, STALLED): the
-session may become detached. We end it (AGED): the client resumes, and this is no break. Another reader has the stream
-(TAKEN_OVER), the session is gone (CLOSED), the log is not the one it was (FORKED). The stream has ended and all of it was
+session may become detached. The server ends it (AGED): the client resumes, and this is no break. Another reader has the
+stream (TAKEN_OVER), the session is closed (CLOSED), the log was replaced (FORKED). The stream has ended and all of it was
 written (FINISHED). None of these ends the session or the work (law 6). A reader that leaves the loop without an end
 was cancelled by its host: see `Readers.detach`.
 
@@ -47,23 +47,23 @@ class End(Enum):
     """Why a reader ended."""
 
     FINISHED = "finished"
-    """The terminal message was handed over."""
+    """The terminal message was written."""
     BROKE = "broke"
     """The connection is gone."""
     STALLED = "stalled"
     """The client took no byte for `Times.write_stall`."""
     AGED = "aged"
-    """We end the connection by design; the client resumes."""
+    """The server ends the connection on purpose; the client resumes."""
     TAKEN_OVER = "taken over"
     """Another reader has this stream now."""
     CLOSED = "closed"
-    """The session is gone."""
+    """The session is closed."""
     FORKED = "forked"
-    """The log is no longer the one this reader was reading."""
+    """The log is not the one that this reader was reading."""
 
 
 class Reader:
-    """A cursor in a stream, and the wake-up that says that there is more."""
+    """A cursor in a stream, and the wake-up that says that there are more messages."""
 
     __slots__ = ("_clock", "_expires", "_is_nudged", "_store", "active", "cursor", "delivered_at", "end",
                  "ended", "generation", "is_taken", "keep_alive", "on_idle", "on_progress", "read_bytes", "session", "stream", "wake")  # fmt: skip
@@ -98,10 +98,10 @@ class Reader:
         self.delivered_at: float = clock.now()
         self.read_bytes: int = 0
         self.on_progress: Callable[[], None] | None = None
-        """Called when the cursor has moved: a writer may wait for that."""
+        """Called when the cursor has moved: a writer may wait for it."""
         self._is_nudged = False
         self.is_taken: Callable[[], bool | None] | None = None
-        """Returns whether the client has received all that was written; None: that cannot be known."""
+        """Returns whether the client has received all written bytes; None: this cannot be known."""
         self.on_idle: Callable[[], None] | None = None
         """Called at each keep-alive of a superseded reader: the reader that superseded it may be gone."""
 
@@ -175,7 +175,7 @@ class Reader:
             self.end = self.end or End.FINISHED
 
     async def wait(self, seconds: float | None) -> bool:
-        """Wait for something to read. False: nothing came for so long, or a keep-alive was asked for (`nudge`)."""
+        """Wait for something to read. False: the time has passed, or a keep-alive was requested (`nudge`)."""
         if self.end is not None:
             return True
         is_woken = await self.wake.wait(self._patience(seconds))

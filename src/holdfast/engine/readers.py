@@ -1,4 +1,4 @@
-"""Readers: which connection gets a stream's messages, and what the end of one means for its session.
+"""Readers: which connection gets the messages of a stream, and how the end of a reader changes its session.
 
 A stream has one active reader in the whole cluster. The store knows which: it counts the readers of a stream, and each
 new one gets the next generation. The POST that claims an exchange is the reader of generation 0, before it has read
@@ -13,18 +13,18 @@ anything.
 
 Why an old connection cannot disturb a new one. Every command of a reader to the store carries its generation. The end of a
 reader that has a successor has an old generation, and the store ignores it. In this process the same rule holds by
-identity: a writer forgets a reader only if it is the one that it has. If the store's answer to an attach comes later
-than that of a newer one, `_install` sees the higher generation and ends the late one;
+identity: a writer forgets a reader only if it is its present one. If the store's answer to an attach arrives later
+than the answer to a newer attach, `_install` sees the higher generation and ends the late reader;
 on the standalone stream it becomes idle instead.
 
 Why a place is not lost. A reader that the store has attached must be detached, or its session would count as attached
-forever and would never begin its grace period. So the attach runs as a task of its own: if the request that wanted it is
-cancelled, the task still ends, and its reader is given back (`Runtime.take`). A detach that the store does not
-answer is sent until it does (`Runtime.write_eventually`).
+forever and would never begin its grace period. So the attach runs in its own task: if the request that wanted it is
+cancelled, the task still ends, and its reader is given back (`Runtime.take`). A detach without an answer of the store
+is sent again until there is one (`Runtime.write_eventually`).
 
-What an end means. BROKE and STALLED are breaks: if the session has no other reader, it becomes detached. All other ends
-are not: our own ones (AGED), a finished stream, a takeover. `detach` takes effect once for each reader, for every kind of end.
-A reader that has no end yet when it is detached was cancelled by its host: its connection is gone (BROKE).
+The effect of an end. BROKE and STALLED are breaks: if the session has no other reader, it becomes detached. The other
+ends are no breaks: AGED, a finished stream, a takeover. `detach` takes effect once for each reader, for every kind of
+end. A reader that has no end yet when it is detached was cancelled by its host: its connection is gone (BROKE).
 
 Which idle reader comes next. On the standalone stream superseded readers stay open. When the active one ends, the
 newest of them in this process takes over, from the furthest cursor of the two. If the active one was at another
@@ -73,7 +73,7 @@ _LOOK_SECONDS = 0.1
 _STORE_SECONDS: Final = 0.5
 """How often an unavailable store is tried again."""
 _BREAKS = frozenset({End.BROKE, End.STALLED})
-"""Ends that we did not want: a session without another reader becomes detached by them."""
+"""Unwanted ends: they make a session detached if it has no other reader."""
 
 
 _SETTLED: Final = (State.SETTLED, State.SETTLED_HELD)
@@ -108,13 +108,13 @@ class Readers:
         except (Fenced, StreamClosed):
             if writer.terminal is not None:
                 raise
-            # This replica was taken for dead and another has ended the exchange: its end is there to read.
+            # Other replicas have declared this one dead, and one of them has ended the exchange: its end can be read.
             record = exchange.session.record
             return await self.attach(record.key, record.principal, exchange.claim.stream)
         # From its start, not from where it is now: the handler may have written since.
         session = self._runtime.registered(exchange.session)
         reader = self._reader(session, exchange.claim.stream, 0, writer.start)
-        # The exchange may have been settled meanwhile; the code that ends it waits for this reader all the same.
+        # The exchange may have been settled meanwhile; the code that ends it waits for this reader nevertheless.
         self._install(reader, writer)
         return reader
 
@@ -142,7 +142,7 @@ class Readers:
         standalone = stream is None or stream == attached.record.standalone
         name = stream or attached.record.standalone
         if cursor is None and standalone:
-            # From where the superseded reader is; the store learns that position only when it leaves.
+            # From the position of the superseded reader; the store learns that position only when the reader leaves.
             start = max([start, *(reader.cursor for reader in session.readers.get(name, ()))])
         reader = self._reader(session, name, attached.generation, start, standalone=standalone)
         if standalone and self._runtime.store.is_shared:
@@ -157,14 +157,14 @@ class Readers:
         try:
             return await self._repeat(session, stream)
         finally:
-            # Without a reader, this process may need nothing of the session.
+            # Without a reader, this process may not need the session.
             self._runtime.release(session)
 
     async def _repeat(self, session: Session, stream: str) -> Reader:
         while True:
             try:
                 if (writer := _writer_of(session, stream)) is not None:
-                    # Another replica may have ended it, because this one was taken for dead: its end is in the log.
+                    # Another replica may have ended it, because it declared this one dead: its end is in the log.
                     with contextlib.suppress(Fenced, StreamClosed):
                         await writer.open()
                 return await self.attach(session.record.key, session.record.principal, stream)
@@ -200,7 +200,7 @@ class Readers:
         """Give a reader the deliveries of its stream; `writer`: of the exchange, if it runs here."""
         before = reader.session.add_reader(reader)
         if any(old.end is None and old.generation > reader.generation for old in before):
-            # Its place was taken while the store's answer was on the way here.
+            # Another reader took its place while the store's answer was on its way here.
             before = [reader]
         elif writer is not None:
             writer.read(ReaderInput.ATTACH, reader)
@@ -316,20 +316,20 @@ class Readers:
             self._runtime.release(session)
 
     def lost(self, exchange: SessionExchange, reader: Reader | None = None) -> None:
-        """Record that the connection of a POST has gone before it had the whole answer; `reader`: its reader, if it has one.
+        """Record that the connection of a POST has broken before it had the whole answer; `reader`: its reader, if it has one.
 
         An end that is stored from now on is kept. For one that was stored already `keep_answer` follows.
         """
         exchange.writer.read(ReaderInput.LEAVE, reader)
 
     async def keep_answer(self, exchange: SessionExchange, terminal: bytes | None) -> None:
-        """After a failed write: keep the answer for a repeat of the request; None: the one that is in its stream."""
+        """After a failed write: keep the answer for a repeat of the request; None: the answer is in its stream."""
         if exchange.session.record.isolate:
             return
         is_forgotten = exchange.state in _SETTLED
         exchange.state, actions = step(exchange.state, Input.UNREAD)
         if Action.KEEP in actions:
-            # An end that is still on its way to the store is stored with the wish to keep it.
+            # An end that is still on its way to the store is stored with `keep`.
             exchange.writer.read(ReaderInput.LEAVE)
             key, claim, tag = exchange.session.record.key, exchange.claim, self._runtime.random.tag()
             keep = self._runtime.store.keep

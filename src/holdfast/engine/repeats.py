@@ -21,14 +21,14 @@ its lease. After that the reader counts as lost.
 
 How a replica knows that its reader is there, before a keep-alive interval has passed. It writes a keep-alive now. A
 connection whose other side is gone breaks by the write. If the other side vanished without closing (half open), the
-bytes are not acknowledged: the POST waits until they are, or until the reader was silent for one keep-alive interval. Where
-acknowledgements cannot be seen (other servers and systems), a connection that does not break counts as there.
+bytes are not acknowledged: the POST waits until they are, or until the reader was silent for one keep-alive interval.
+Where acknowledgements cannot be seen (other servers and systems), a connection that does not break counts as alive.
 
-Why a repeat is not refused as a duplicate of itself. The news of a break may still be on its way to the replica that had
-the reader. So that replica waits a moment before it says "alive". A reader that it does not know is lost.
+Why a repeat is not refused as a duplicate of itself. The replica that had the reader may not know of the break yet. So it
+waits a moment before it says "alive". A reader that it does not know is lost.
 
-Why a wrong answer does no harm. "Lost" for a reader that is there: the new POST supersedes it, and the call runs once
-all the same. "Alive" for a reader that is gone: the repeat is refused, the call continues, and the client may repeat again.
+Why a wrong answer does no harm. "Lost" for a reader that is alive: the new POST supersedes it, and the call still runs
+once. "Alive" for a reader that is gone: the repeat is refused, the call continues, and the client may repeat again.
 """
 
 import asyncio
@@ -42,9 +42,9 @@ from holdfast.errors import StoreError
 from holdfast.stores.base import Duplicate
 
 _NEWS_SECONDS: Final = 0.1
-"""How long the news of a broken connection may take to reach us after its client has noticed the break."""
+"""How long this process may take to learn of a broken connection after its client has noticed the break."""
 _LOOK_SECONDS: Final = (0.02, 0.5)
-"""The first and the longest pause between two looks for the answer of another replica."""
+"""The first and the longest pause between two checks for the answer of another replica."""
 
 
 class Repeats:
@@ -67,12 +67,12 @@ class Repeats:
         readers = session.readers.get(stream)
         if readers:
             return await self._is_lost_reader(readers[-1])
-        # On a pooled connection the repeat can arrive before the news of the break.
+        # On a pooled connection the repeat can arrive before this process learns of the break.
         exchange = session.exchanges.get(stream)
         return exchange is not None and await exchange.writer.is_abandoned_within(_NEWS_SECONDS)
 
     async def _is_lost_reader(self, reader: Reader) -> bool:
-        """Wait until the reader has gone, was silent past one keep-alive, or has taken what was written to it now."""
+        """Wait until the reader has ended, was silent for one keep-alive, or has taken the bytes that are written to it now."""
         keep_alive = self._runtime.settings.times.keep_alive
         reader.nudge()
         while self._runtime.clock.now() - reader.delivered_at <= keep_alive:
@@ -93,7 +93,7 @@ class Repeats:
         pause, longest = _LOOK_SECONDS
         probed = first = await store.probe(key, stream)
         while probed is not None and first is not None and probed.running:
-            # A reader that the store has for this replica, and that is unknown here, was never detached.
+            # The store has a reader for this replica that is unknown here: it was never detached.
             if probed.reader in {"", store.replica} or now() > deadline:
                 return True
             if probed.word != first.word:
@@ -108,7 +108,7 @@ class Repeats:
         return probed is not None and probed.kept
 
     async def answer(self, session: Session, stream: str) -> None:
-        """Tell another replica whether a reader of this process is there."""
+        """Tell another replica whether a reader of this process is alive."""
         key = session.record.key
         if (key, stream) in self._answering or not _is_here(session, stream):
             return

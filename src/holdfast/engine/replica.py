@@ -1,7 +1,7 @@
 """This process among the replicas that share its store: its lease, the calls of dead replicas, the news for all.
 
-Reaping. A replica that dies leaves exchanges that do not end by themselves. Every replica looks for them with each sweep
-(`orphans`: exchanges whose owner's lease has ended), and looks after each of them:
+Reaping. A replica that dies leaves exchanges that do not end by themselves. Every replica searches for them with each
+sweep (`orphans`: exchanges whose owner's lease has ended), and handles each of them:
 
     orphan ──┬── its request was stored, and it may run once more ──▶ Adoption.adopt ──▶ it runs again here
              └── otherwise ──▶ store.reap ──▶ its terminal message is −31002, outcome unknown (law 12)
@@ -14,12 +14,12 @@ If `reap` or `adopt` fails, the next sweep finds the same orphan again.
 
 A lease that was lost. Another replica has declared this one dead, and the renewal made a new incarnation. The
 exchanges of before are fenced, and their handlers learn it at their next write. The readers here lost their places in the
-store with the old lease, so no replica would report their breaks. They are ended by design (AGED): their clients attach
+store with the old lease, so no replica would report their breaks. The server ends them (AGED): their clients attach
 again and get new places.
 
-News. What concerns all replicas (a list has changed, a resource was updated) is a log in the store. A wake-up says that
-there is more; each replica reads from its own cursor to the end. A wake-up during a read leads to another read. A
-lost wake-up is made good by the next one, and a failed read by the next tick.
+News. Events for all replicas (a list has changed, a resource was updated) are a log in the store. A wake-up says that
+there is more; each replica reads from its own cursor to the end. After a wake-up during a read it reads again. A
+lost wake-up is repaired by the next one, and a failed read by the next tick.
 """
 
 import asyncio
@@ -69,7 +69,7 @@ class Replica:
         self._keeper: LeaseKeeper | None = None
         self._ticking: asyncio.Task[None] | None = None
         self._heard = ""
-        """The cursor in the news: what is before it was read."""
+        """The cursor in the news: the events before it were read."""
         self._hearing = self._has_news = False
 
     def __repr__(self) -> str:
@@ -103,7 +103,7 @@ class Replica:
         self._runtime.spawn(self._retake_lease())
 
     async def _retake_lease(self) -> None:
-        """Take a new lease, however long the store is unavailable; then end the readers, so that their clients attach again.
+        """Take a new lease, also if the store is unavailable for long; then end the readers, so that their clients attach again.
 
         Their places in the store ended with the old lease. A break could not be reported, and no grace period would start.
         """

@@ -20,7 +20,7 @@ from holdfast.errors import AskTimeout, BackPressureError, McpError, NoBackChann
 MAX_ROUNDS: Final = 64
 """A call that needs more rounds fails. No known client sends so many retries."""
 CONTINUED_ROUNDS: Final = 10
-"""How many rounds of a long call may end with its state alone: official clients send ten retries at most."""
+"""How many rounds of a long call may end with only its state: official clients send ten retries at most."""
 _MAX_MESSAGES: Final = 256
 """Unwritten messages of one response after which its handler must wait."""
 
@@ -99,7 +99,7 @@ class RoundWriter(Struct, eq=False):
 
     @property
     def may_continue(self) -> bool:
-        """True if a round may end with the state alone, without a question. Rounds after the tenth are for questions."""
+        """True if a round may end with only the state, without a question. Rounds after the tenth are for questions."""
         return self.suspendable and self.rounds.number < CONTINUED_ROUNDS
 
     # Connections
@@ -177,7 +177,7 @@ class RoundWriter(Struct, eq=False):
             del self._answers[name]
 
     def _ask_soon(self) -> None:
-        """Send the asks after a quiet window, so that asks of about the same time are in one result. Each ask restarts the window."""
+        """Send the asks after a quiet window, so that several asks are in one result. Each ask restarts the window."""
         if self.is_parked:
             return
         if self._quiet_timer is not None:
@@ -185,7 +185,7 @@ class RoundWriter(Struct, eq=False):
         self._quiet_timer = asyncio.get_running_loop().call_later(self._quiet, self.go_out)
 
     def go_out(self) -> None:
-        """End the round with the asks made so far, or with the state alone, and park."""
+        """End the round with the asks made so far, or with only the state, and park."""
         self._quiet_timer = None
         answered = self.rounds.number
         if self.rounds.is_parked or answered in self.outcomes:
@@ -228,6 +228,6 @@ class RoundWriter(Struct, eq=False):
             if name in self._answers and not self._answers[name].done():
                 self._answers[name].set_result(value)
         if taken is Taken.FRESH and self.rounds.waiting:
-            # Ask again for what is still unanswered, together with what the handler asks next.
+            # Ask the unanswered questions again, together with the next ones of the handler.
             self._ask_soon()
         return taken is not Taken.REFUSED

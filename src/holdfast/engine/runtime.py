@@ -1,4 +1,4 @@
-"""What the parts of the engine share: settings, store, clock, random, observer; the local sessions; the tasks."""
+"""The members that all parts of the engine share: settings, store, clock, random, observer; the local sessions; the tasks."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
@@ -102,7 +102,7 @@ class Runtime:
         return session
 
     def registered(self, session: Session) -> Session:
-        """Return the local session that gets the wake-ups, for a caller that is about to wait for one.
+        """Return the local session that receives the wake-ups, for a caller that is about to wait for one.
 
         Where the store is shared, a session that this process did not need may have been released meanwhile.
         """
@@ -150,7 +150,7 @@ class Runtime:
             raise
 
     async def retried(self, write: Callable[[], Awaitable[T]]) -> T:
-        """Write to the store, however long it is unavailable."""
+        """Write to the store, also if it is unavailable for long."""
         while True:
             try:
                 return await write()
@@ -160,7 +160,7 @@ class Runtime:
     async def take_or_give_back(
         self, work: Coroutine[Any, Any, T], give_back: Callable[[T], Coroutine[Any, Any, None]]
     ) -> T:
-        """Return what `work` returns. If the caller is cancelled meanwhile, the result is given back when it arrives."""
+        """Return the result of `work`. If the caller is cancelled meanwhile, the result is given back when it arrives."""
         taking = self.begin(work)
         try:
             return await asyncio.shield(taking)
@@ -169,7 +169,7 @@ class Runtime:
             raise
 
     async def finish(self, seconds: float) -> None:
-        """Wait for all tasks of the engine, also those that they start; after so many seconds, cancel the rest."""
+        """Wait for all tasks of the engine, also those that they start; after so many seconds, cancel the others."""
         now = asyncio.get_running_loop().time
         deadline = now() + seconds
         while self.tasks and now() < deadline:

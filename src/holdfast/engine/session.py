@@ -1,4 +1,4 @@
-"""A local session: what this process has of a session. Its record, and the calls, readers and asks that live here."""
+"""A local session: the record of a session, and the calls, readers and asks that live in this process."""
 
 import asyncio
 from collections import deque
@@ -35,7 +35,7 @@ class Channel(Protocol):
 
 
 class Session:
-    """What this process has of one session. The store has the authoritative state."""
+    """The part of one session in this process. The store has the authoritative state."""
 
     __slots__ = (
         "_calling",
@@ -60,7 +60,7 @@ class Session:
         limits = self.limits
         self.record: SessionRecord = record
         self.lasting: bool = channel is not None or not settings.stateless
-        """False for a session that lives for a single request: no listener is called for it, and no client comes back to it."""
+        """False for a session that exists for a single request: no listener is called for it, and no client comes back to it."""
         primes = self.lasting and not quirks_of(record.client, settings.quirks).no_priming
         self.revision: Revision = _revision(record.version, lasting=self.lasting, primes=primes)
         self.channel: Channel | None = channel
@@ -112,11 +112,11 @@ class Session:
 
     @property
     def capabilities(self) -> dict[str, Any]:
-        """What the client declared."""
+        """The capabilities that the client declared."""
         return self.record.capabilities
 
     def wake_reader(self, stream: str) -> None:
-        """Wake the active reader of a stream. A wake-up would only delay the keep-alive of an idle one."""
+        """Wake the active reader of a stream. For an idle reader a wake-up would only delay the keep-alive."""
         for reader in self.readers.get(stream, ()):
             if reader.active:
                 reader.wake.set()
@@ -189,8 +189,8 @@ class Session:
 def _revision(version: str, *, lasting: bool, primes: bool) -> Revision:
     """Return the rules of a revision.
 
-    A client that cannot come back (not `lasting`) gets no event id, and no stream that ends early. One that fails on an
-    empty event gets none (not `primes`).
+    A client that cannot come back (not `lasting`) gets no event id, and no stream that ends early. A client that
+    fails on an empty event gets none (not `primes`).
     """
     revision = REVISIONS[version]
     if lasting and primes:

@@ -21,11 +21,11 @@ Why the body of a handler runs once
     (An author can choose to keep no handler between rounds: `InputRequired` with a state `by_hand`. Then the retry is
     a call from the start by design, and the author's own state says how far it was.)
 
-Why a repeated retry gets the same result
-    A client whose response was lost sends its retry again. `RoundWriter.outcomes` keeps what followed each round, by
-    its number, and the number is in the `requestState`. The repeat therefore waits for, or receives, the outcome of the same
-    round; it changes nothing, because the answers of a round are taken once. The same state with other answers is refused:
-    the server cannot know which of the two answers the client means (`core/rounds.py`).
+Why a repeated retry gets the same result A client whose response was lost sends its retry again.
+    `RoundWriter.outcomes` keeps the outcome of each round by its number, and the number is in the `requestState`. The
+    repeat therefore waits for, or receives, the outcome of the same round; it changes nothing, because the answers of
+    a round are taken once. The same state with other answers is refused: the server cannot know which of the two
+    answers the client means (`core/rounds.py`).
 
 Why nothing is lost between rounds
     - An ask that is made while the call is parked is in no response. It waits and goes out with the next round.
@@ -33,11 +33,11 @@ Why nothing is lost between rounds
     - A retry that arrives before the outcome of its round waits for it as a `ResponseWaiter`, like the first request.
     - A notification has no place while no response is open: it is not sent. The protocol has no way to send it later.
 
-Who may come back
-    The sealed `requestState` names the principal, the request (a digest of its method and of the params that retries may
-    not change), one round of one call, the replica that has the call, and an expiry date. If any of them does not match,
-    the retry gets the error −31003, which does not tell the reason. A state of another replica is good there: `ParkedElsewhere`, and the
-    front forwards the retry (`forwarding.py`). From a retry on, the request's id, `_meta`, headers and caller are the retry's.
+Who may continue a call The sealed `requestState` names the principal, the request (a digest of its method and of the
+    params that retries may not change), one round of one call, the replica that has the call, and an expiry date. If
+    any of them does not match, the retry gets the error −31003, which does not tell the reason. For a state of
+    another replica, `ParkedElsewhere` is raised, and the front forwards the retry (`forwarding.py`). From a retry on,
+    the request's id, `_meta`, headers and caller are the retry's.
 
 How a call ends
     Its handler returns or raises; its client closes the response of a call that is not parked, which is the cancellation
@@ -85,7 +85,7 @@ from holdfast.wire.jsonrpc import Request, RequestId, encode
 PURPOSE: Final = "holdfast.requestState.1"
 _CUT_SHORT: Final = "The server stopped while this task was running; it may have had part of its effect"
 _CALL_BYTES: Final = 4 * KIB
-"""About the memory that a finished call takes beside its answers."""
+"""About the memory that a finished call takes in addition to its answers."""
 _RETRY_MEMBERS: Final = frozenset({"_meta", "inputResponses", "requestState"})
 """Members of `params` that may differ between a request and its retries."""
 
@@ -97,7 +97,7 @@ _TASK: Final = State.TASK
 _CLOSED: Final = Input.CLOSED
 _CANCELLED: Final = Input.CANCELLED
 _ANSWERED: Final = Input.ANSWERED
-"""Names for what every call uses: Python 3.11 looks up a member of an enumeration slowly."""
+"""Short names for every call: Python 3.11 looks up a member of an enumeration slowly."""
 
 NO_RESPONSES: Final[dict[str, Any]] = {}
 
@@ -163,7 +163,7 @@ class AwaitedCall(Struct, frozen=True):
         """Nothing to do: a message that was taken is forgotten, and an outcome is kept for repeats."""
 
     async def wait(self, seconds: float | None) -> bool:
-        """Wait for a message or the outcome. False: neither came for so long."""
+        """Wait for a message or the outcome. False: the time has passed without either."""
         return await self.waiter.wake.wait(seconds)
 
 
@@ -293,7 +293,7 @@ class SessionlessCalls:
         return encoded
 
     def _finished(self, exchange: Exchange, writer: RoundWriter) -> None:
-        """Keep the outcomes of a call that has ended, for repeats. They have a bound of their own."""
+        """Keep the outcomes of a call that has ended, for repeats. They have their own limit."""
         _free(exchange)
         if exchange.has_ended:
             # A call that has become a task still runs and needs its request.
@@ -301,9 +301,9 @@ class SessionlessCalls:
         self.parking.finish(exchange, _CALL_BYTES + sum(outcome.size for outcome in writer.outcomes.values()))
 
     def _charge(self, exchange: Exchange, size: int) -> None:
-        """Charge a call for the memory of its questions, which are kept for repeats, and of what its client has sent since.
+        """Charge a call for the memory of its questions, which are kept for repeats, and of its client's later messages.
 
-        That is its arguments at first, then the answers of each retry: its handler may keep all of them.
+        These are its arguments at first, then the answers of each retry: its handler may keep all of them.
 
         Raises:
             Busy: there is no room.
@@ -327,7 +327,7 @@ class SessionlessCalls:
         """Seal an author's own state for the client, with the same bindings as the state of a parked call.
 
         Raises:
-            ValueError: it is longer than a client should have to carry.
+            ValueError: it is longer than a client should have to send.
         """
         sealed = self._seal(exchange, "", 0, state)
         if len(sealed) > MAX_SEALED:
@@ -383,7 +383,7 @@ class SessionlessCalls:
         return AwaitedCall(exchange, writer, writer.add_waiter(state.number), request.id)
 
     def _origin_of(self, exchange: Exchange) -> str:  # noqa: ARG002 - a traced engine uses it
-        """Return what the state of an author says about its request; nothing without traces (`ops/tracing.py`)."""
+        """Return the origin of the request from the state of an author; empty without traces (`ops/tracing.py`)."""
         return ""
 
     def _start_anew(
@@ -437,7 +437,7 @@ class SessionlessCalls:
     async def sweep(self) -> None:
         """End the calls that still run long after the token of their request has expired.
 
-        A parked call waits for a retry with a token of its own, and a task has a lifetime of its own: they continue.
+        A parked call waits for a retry with its own token, and a task has its own lifetime: they continue.
         """
         long_ago = self._runtime.clock.wall() - self._runtime.settings.times.after_expiry
         for exchange in list(self._running):
@@ -448,7 +448,7 @@ class SessionlessCalls:
 
     def _expired(self, exchange: Exchange) -> None:
         _free(exchange)
-        # A call that has become a task has a lifetime of its own.
+        # A call that has become a task has its own lifetime.
         if exchange.state is not _TASK:
             self._runtime.spawn(self.end(exchange, ParkedGone()))
 
@@ -480,7 +480,7 @@ class SessionlessCalls:
 
 
 def _waits(exchange: Exchange) -> bool:
-    """True if a handler continues only when its client has answered."""
+    """True if a handler continues only after its client has answered."""
     writer = exchange.writer
     if isinstance(writer, TaskWriter):
         return writer.is_waiting

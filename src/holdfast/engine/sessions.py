@@ -45,7 +45,7 @@ _FLUSH_SECONDS = 1.0
 
 
 NotifyHome = Callable[[SessionRecord, str, dict[str, Any]], Awaitable[bool]]
-"""Sends a client's notification to the home of its session. False: it is for this replica."""
+"""Sends a client's notification to the home of its session. False: this replica handles it."""
 
 
 class Opened(Struct, frozen=True):
@@ -109,7 +109,7 @@ class Sessions:
         try:
             evicted = await runtime.store.open(record, evict=caller.key != ANONYMOUS)
         except BaseException:
-            # It is not known whether it was opened, and no client knows its id.
+            # It is not known whether it was opened, and no client has its id.
             runtime.spawn(runtime.retried(lambda: runtime.store.close(record.key, Input.SHUTDOWN)))
             runtime.spawn(runtime.back.dropped(record))
             raise
@@ -128,7 +128,7 @@ class Sessions:
         return Opened(session, session_id, encode({"protocolVersion": revision.name, **described}))
 
     async def _described(self, record: SessionRecord, caller: Caller) -> dict[str, Any]:
-        """Return how the back describes itself for a new session. If the server behind cannot be used, log it."""
+        """Return the back's description of itself for a new session. If the server behind it cannot be used, log it."""
         runtime = self._runtime
         try:
             return await runtime.back.initialize(record, caller)
@@ -198,8 +198,9 @@ class Sessions:
     ) -> None:
         """Take a client's notification. Cancellations and `initialized` are for the engine, the others for the back.
 
-        It passes when no call does, so it has a bound of its own: where as many as may run at once are still with the
-        back, the next ones are dropped. `charge` is kept until the back has ended with it.
+        A notification is accepted even if no call is, so it has its own limit: if the back still handles as many
+        notifications as calls may run at once, the next ones are dropped. `charge` is kept until the back has handled
+        it.
 
         Raises:
             SessionGone: no such session for this principal.
@@ -277,8 +278,9 @@ class Sessions:
     async def changed(self, change: Change, principal: str | None = None) -> None:
         """Notify the sessions that a change concerns; only those of one principal, if it is given.
 
-        They know of lists and of resources they subscribed to; other kinds are for listeners. A resource of one
-        principal only is no resource that sessions share: a back that has such resources notifies the sessions itself.
+        They receive changes of lists, and of resources that they subscribed to; other kinds are for listeners.
+        Sessions do not share a resource of one principal: a back that has such resources notifies the sessions
+        itself.
         """
         if change.kind == "resource":
             if principal is None:
@@ -313,8 +315,8 @@ class Sessions:
     async def close(self, session: Session, reason: Input) -> bool:
         """End a session, wherever its calls run. False if it was closed already.
 
-        One step in the store closes it and ends what is in flight (see `Store.close`). The replicas where
-        something of it lives receive a wake-up: each cancels its handlers and lets its readers read to the end.
+        One step in the store closes it and ends the exchanges in flight (see `Store.close`). The replicas that have a
+        local session receive a wake-up: each cancels its handlers and lets its readers read to the end.
         """
         runtime, key = self._runtime, session.record.key
         why = f"the session was closed ({reason.value})"
@@ -343,7 +345,7 @@ class Sessions:
         return closed is not None
 
     async def close_key(self, key: str, reason: Input) -> bool:
-        """End a session, also one of which this process has nothing. False if it was closed already."""
+        """End a session, also if this process has no local session. False if it was closed already."""
         runtime = self._runtime
         session = runtime.sessions.get(key)
         if session is not None:
@@ -379,7 +381,7 @@ class Sessions:
             await reader.ended.wait(max(0.0, deadline - asyncio.get_running_loop().time()))
 
     async def forget(self, session: Session) -> None:
-        """Drop a session that lived for one request. No listener was called for it. An unavailable store drops it later."""
+        """Drop a session that existed for one request. No listener was called for it. An unavailable store drops it later."""
         runtime, key = self._runtime, session.record.key
         try:
             await self.end_work(session, "the request is over")
@@ -402,7 +404,7 @@ class Sessions:
             self._runtime.spawn(self.sweep())
 
     def closed_elsewhere(self, session: Session) -> None:
-        """End the local session of one that another replica has closed, and reports."""
+        """End the local session after another replica has closed the session. That replica reports it."""
         key = session.record.key
         if key not in self._closing and self._runtime.sessions.get(key) is session:
             del self._runtime.sessions[key]
@@ -463,7 +465,7 @@ def _checked(params: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 @lru_cache(maxsize=128)
 def _shared(declared: bytes) -> dict[str, Any]:
-    """Return what a client declared, as one object for all sessions that declared the same: do not change it.
+    """Return the declaration of a client, as one object for all sessions with the same declaration: do not change it.
 
     Most sessions of a server are opened by a few programs.
     """

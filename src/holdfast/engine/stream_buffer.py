@@ -5,12 +5,13 @@
                           └──── full: wait ──────┘ stored
 
 With a store outside of this process an append costs a round trip or a commit, whether it has one event or many. So `add`
-puts a message of the handler into the buffer and returns. A task begins in the next turn of the event loop. It appends
-all that is there, until the buffer is empty. So an append has the messages of one turn, or those that came during the
-append before.
+puts a message of the handler into the buffer and returns. A task begins in the next turn of the event loop. It
+appends all messages in the buffer, until the buffer is empty. So an append has the messages of one turn, or those
+that came during the append before.
 
-Why the order stays. Messages leave in the order in which they came. One batch at a time is on its way, and the code that
-stores one holds `lock`: the task does, and so does the end of the exchange, which stores the rest and then itself.
+Why the order stays. Messages leave in the order in which they came. One batch at a time is on its way, and the code
+that stores it holds `lock`: the task does, and so does the end of the exchange, which stores the remaining messages
+and then itself.
 
 Why no message is in the log twice. After a failed append it is not known whether the store has executed it. So the same
 batch is stored again before anything else: a store recognises a repeated append by the tag of its last event.
@@ -61,12 +62,12 @@ class StreamBuffer:
         self._batch: list[tuple[int, bytes]] = []
         """On its way to the store, or to be stored again because that has failed."""
         self._task: asyncio.Task[None] | None = None
-        """Stores what is there."""
+        """Stores the messages in the buffer."""
         self._failure: Exception | None = None
-        """Why the task has ended before it had stored everything; None once this was raised."""
+        """Why the task has ended before it had stored everything; None after this was raised."""
 
     async def add(self, tag: int, message: bytes, append: Append, wake: Wake) -> None:
-        """Put a message behind the others, once there is room for it.
+        """Put a message behind the others, when there is room for it.
 
         Raises:
             StoreError, SessionGone: earlier messages could not be stored. This message is not in the buffer.
@@ -81,7 +82,7 @@ class StreamBuffer:
         self._begin(append, wake)
 
     async def progress(self, append: Append, wake: Wake) -> None:
-        """Wait for the next wake-up. What is in the buffer is stored meanwhile.
+        """Wait for the next wake-up. The messages in the buffer are stored meanwhile.
 
         Raises:
             StoreError, SessionGone: it could not be stored. It is still in the buffer.

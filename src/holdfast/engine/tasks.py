@@ -1,12 +1,12 @@
 """Calls that become tasks: the client gets a handle at once, the handler runs on, and the client polls.
 
-The store holds a task, so any process may be asked about it; the process in which its handler
-runs learns of answers and cancellations by the store's wake-ups. A task is its principal's alone,
-and its id is never stored, only the id's hash.
+The store holds a task, so any process can answer questions about it; the process that runs its handler
+learns of answers and cancellations by the store's wake-ups. A task belongs to one principal,
+and its id is never stored, only the hash of the id.
 
 How a task ends after each kind of failure. It has an owner, the replica in which its handler runs, and every change
 of it is a compare-and-set on its version. The owner writes the end; if the store is unavailable, it tries
-until the store is back. If the owner dies, any other replica finds the task without a living owner and
+until the store is back. If the owner dies, another replica finds the task without a living owner and
 writes one error in its place: the outcome is unknown. An owner that was only paused, and writes later, finds the
 task ended and changes nothing. So a task that was answered with a handle ends exactly once, and a
 client that polls sees its end.
@@ -91,7 +91,7 @@ class TaskWriter:
         """Drop the message: tasks have neither log messages nor progress notifications."""
 
     async def describe(self, message: str) -> None:
-        """Write the progress of the work. Nothing while the store is unavailable: the work must not fail for that."""
+        """Write the progress of the work. Does nothing while the store is unavailable: the work must not fail for that."""
         await self._tasks.is_written(self, lambda state: core.described(state, message))
 
     async def ask(
@@ -204,7 +204,7 @@ class Tasks:
             await exchange.writer.describe(message)
 
     async def write(self, task: TaskWriter, change: Step) -> None:
-        """Change a running task's state, however long the store is unavailable."""
+        """Change a running task's state, also if the store is unavailable for long."""
         while not await self.is_written(task, change):  # noqa: ASYNC110 - nothing tells when the store is back
             await asyncio.sleep(_STORE_SECONDS)
 
@@ -214,7 +214,7 @@ class Tasks:
             self._runtime.spawn(self.write(task, change))
 
     async def is_written(self, task: TaskWriter, change: Step) -> bool:
-        """Change a running task's state; nothing where it has ended or is gone. False: the store is unavailable."""
+        """Change a running task's state; does nothing if the task has ended or expired. False: the store is unavailable."""
         try:
             await self._change(task.key, task.principal, change)
         except StoreUnavailable as error:
@@ -365,8 +365,8 @@ class Tasks:
         try:
             await work
         except (StoreError, msgspec.DecodeError) as error:
-            # No caller waits for this. A change that was missed is seen at the next look. A task that fails here
-            # does not stop the look at the others.
+            # No caller waits for this. A missed change is seen at the next check. A task that fails here
+            # does not stop the check of the others.
             self._runtime.observer.note("task.unseen", error=error)
 
     async def _look(self, task: TaskWriter) -> None:

@@ -7,7 +7,7 @@ from typing import Final
 
 
 class Turn:
-    """What still runs of a call: its task, and the threads of its plain functions."""
+    """The running parts of a call: its task, and the threads of its plain functions."""
 
     __slots__ = ("_lock", "_on_end", "_parts")
 

@@ -9,8 +9,8 @@ may still clean up, and the thread of a plain function cannot be stopped at all.
 (`hold_turn`) before the call is settled, and passed on (`pass_turn`) when the handler and its threads have
 really ended. If the process dies, the turns that it held end with its lease, like its calls.
 
-Why no two run at once: a call starts only after the store has said that nothing before it is in flight or held,
-and what is claimed later has a greater fence. Why no call waits forever: every call before it ends, is refused
+Why no two calls run at once: a call starts only after the store has said that nothing before it is in flight or held,
+and a call that is claimed later has a greater fence. Why no call waits forever: every call before it ends, is refused
 after `queue_seconds`, or is reaped with its process; and the wait of the call itself has that limit too.
 """
 
@@ -39,7 +39,7 @@ Settle = Callable[[SessionExchange, Outcome], Coroutine[Any, Any, None]]
 
 
 def too_late(seconds: float) -> Outcome:
-    """Return the end of a call that has waited for its slot or its turn for so long."""
+    """Return the end of a call that has waited too long for its slot or its turn."""
     return Outcome(error=Busy(f"Busy: no slot became free within {seconds:g} s"), happened=Input.LATE)
 
 

@@ -22,7 +22,7 @@ class Wake:
             _release(waiter, woken=True)
 
     def clear(self) -> None:
-        """Forget earlier wake-ups. Clear first, then look: a wake-up after the look then ends the next wait (law 5)."""
+        """Forget earlier wake-ups. Clear first, then check: a wake-up after the check then ends the next wait (law 5)."""
         self._is_set = False
 
     async def wait(self, timeout: float | None = None) -> bool:
@@ -30,7 +30,7 @@ class Wake:
         return self._is_set or await self.next(timeout)
 
     async def next(self, timeout: float | None = None) -> bool:
-        """Wait for the next wake-up, not for an earlier one. The caller has just looked, with no await since."""
+        """Wait for the next wake-up, not for an earlier one. The caller has just checked, with no await since."""
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[bool] = loop.create_future()
         self._waiters = (*self._waiters, waiter)

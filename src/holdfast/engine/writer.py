@@ -1,7 +1,7 @@
 """The writers of a session's exchange: into the log of its stream, or straight onto a connection.
 
-A handler sends through its exchange's writer. Both writers have the same members, so no other module asks which
-one an exchange has: what a connection does not have (a log, readers) does nothing there; only `open` raises StreamClosed.
+A handler sends through its exchange's writer. Both writers have the same members, so no other module needs to know which
+one an exchange has: methods for a log or for readers do nothing on a connection; only `open` raises StreamClosed.
 
     handler ── send ──▶ LogWriter ── append ──▶ store's log ◀── read ── Reader ──▶ HTTP response
                       (shared store: through a StreamBuffer)
@@ -17,13 +17,14 @@ that waits takes it from `terminal`. Once the stream exists (`position` is not N
 first (law 4), and connections read it from there. If the store is shared, messages wait in a buffer and are appended together
 while the handler continues (`stream_buffer.py`). A store of this process gets each message at once.
 
-Three things are decided elsewhere. The state of the exchange is in its table (`core/exchange.py`): the writer does not
-know it, it has only values. The state of its reader is in the second table there: `reading` holds it here. And what a
-failed write means is decided by `exchanges.py`, which reports it to the table.
+Three things are decided elsewhere. The state of the exchange is in its table (`core/exchange.py`): the writer has only
+values. The state of its reader is in the second table there; `reading` holds it here. And `exchanges.py` decides about a
+failed write, and reports it to the table.
 
 Why the terminal message is the last one. All calls to the store that concern the stream (open, append, settle) take
-one lock, in the order in which they reach it. The end stores what is in the buffer before itself, under this lock.
-`terminal` is set before the lock is taken: what waits behind the end finds it set, or is refused by the store, where a
+one lock, in the order in which they reach it. The end stores the messages of the buffer before itself, under this
+lock. `terminal` is set before the lock is taken: a call that waits behind the end finds it set, or is refused by the
+store, where a
 settled stream accepts nothing more. A stream that is just beginning holds the lock too, so an end cannot miss it: it
 sees `position` and is appended to the log. A stream cannot begin after the end, because `open` looks at `terminal` while
 it holds the lock.
@@ -33,11 +34,12 @@ Why no message is in the log twice. Messages keep their tags when they are sent 
 
 Why a handler waits for its own reader only (law 7). A log has a bound. If a handler writes faster than its client
 reads, the head of the log would be trimmed and the client would see a gap. So a write waits while the exchange's own
-reader is more than half a log behind what was sent, the buffer included. It waits for a reader that is there: WAITING, RELEASING or ATTACHED. A reader
-that has ended, was superseded or is gone holds up nothing; its client reads the retained part when it comes back.
+reader is more than half a log behind the last message, including the buffer. It waits for a reader that is connected:
+WAITING, RELEASING or ATTACHED. A reader that has ended or was superseded delays nothing; its client reads the
+retained part when it comes back.
 
-Why no waiting task sleeps forever. There is one wake-up, `wake`, and every change of what a task can wait for sets
-it: the stream has begun, the exchange has ended, the reader has come, moved or gone. A task checks its condition and
+Why no waiting task sleeps forever. There is one wake-up, `wake`. Every event that a task can wait for sets it:
+the stream has begun, the exchange has ended, the reader has come, moved or gone. A task checks its condition and
 waits for the next wake-up with no await between the two. It is made when a task first waits: a plain call has none.
 
 Why a ConnectionWriter sends its end once. Freeing the id may be tried again, sending the message may not: the first
@@ -78,7 +80,7 @@ _UNREAD: Final = (Reading.WAITING, Reading.RELEASING)
 
 
 class ExchangeWriter(Protocol):
-    """What an exchange sends through."""
+    """Sends the messages of an exchange."""
 
     async def ask(self, method: str, params: object, timeout: float | None, key: str | None) -> Any:
         """Ask the client and wait for its result."""
@@ -90,7 +92,7 @@ class ExchangeWriter(Protocol):
 
 
 class SessionWriter:
-    """What the writers of a session's exchanges share. A method that a connection has no use for does nothing."""
+    """The common members of the writers of a session's exchanges. A method that a connection does not need does nothing."""
 
     __slots__ = ("_buffer", "_random", "_store", "_tag", "_wake", "claim", "fence", "position", "reader", "reading",
                  "session", "start", "streams", "terminal", "written_bytes")  # fmt: skip
@@ -127,7 +129,7 @@ class SessionWriter:
         """The terminal message's; an end that is stored again has the same one."""
         self._wake: Wake | None = None
         self._buffer: StreamBuffer | None = None
-        """What is on its way to the log, and the lock of the stream. A plain call never has one."""
+        """The messages on their way to the log, and the lock of the stream. A plain call never has one."""
 
     @property
     def wake(self) -> Wake:
@@ -146,7 +148,7 @@ class SessionWriter:
         raise NotImplementedError
 
     async def send_now(self, message: bytes) -> None:
-        """Send a message that is not the last. It has been sent, after all before it, when this returns."""
+        """Send a message that is not the last. When this returns, it was sent, after all before it."""
         await self.send(message)
 
     async def ask(self, method: str, params: object, timeout: float | None, key: str | None) -> Any:  # noqa: ARG002
@@ -183,10 +185,10 @@ class SessionWriter:
         raise StreamClosed
 
     async def release(self) -> None:
-        """End the reader's connection by design, where the client may come back for the rest."""
+        """End the reader's connection on purpose, where the client may come back for the rest."""
 
     def read(self, happened: ReaderInput, reader: Reader | None = None) -> None:
-        """Record what happened to the connection that reads the stream."""
+        """Record an event of the connection that reads the stream."""
 
     async def is_abandoned_within(self, seconds: float) -> bool:  # noqa: ARG002
         """Wait a moment for the reader to go; False if it stays, or has taken the answer."""
@@ -242,7 +244,7 @@ class LogWriter(SessionWriter):
         """Append to the log (law 4), then wait while this exchange's own reader is far behind (law 7).
 
         If the store is outside of this process, the message is in the buffer when this returns, and in the log soon after
-        (`stream_buffer.py`). The call waits for an unavailable store: under the same tag the message is there once, however
+        (`stream_buffer.py`). It waits for an unavailable store: under the same tag the message is there once, however
         often it is sent.
 
         Raises:
@@ -262,7 +264,7 @@ class LogWriter(SessionWriter):
                 async with buffer.lock:
                     await self._append_surely([(self._random.tag(), message)])
                 if self.position is not None and self.position.seq % _BREATH == 0:
-                    # A handler that never waits must let other tasks run, as the one that notices its reader's end.
+                    # A handler that never waits must let other tasks run, such as the one that notices its reader's end.
                     await turn()
             while self._is_behind():
                 await buffer.progress(self._append_surely, self.wake)
@@ -280,7 +282,7 @@ class LogWriter(SessionWriter):
             raise asyncio.CancelledError from None
 
     async def _begun(self) -> StreamBuffer:
-        """Begin the stream, if it has not begun, and return what its messages go through."""
+        """Begin the stream, if it has not begun, and return its buffer."""
         try:
             await self.open()
         except StoreUnavailable as error:
@@ -377,9 +379,9 @@ class LogWriter(SessionWriter):
 
     @override
     def read(self, happened: ReaderInput, reader: Reader | None = None) -> None:
-        """Record what happened to the reader, or with ATTACH: of the reader that writes wait for from now on.
+        """Record an event of the reader, or with ATTACH: the reader that writes wait for from now on.
 
-        A reader that has ended, and in whose place another one is, changes nothing (law 13).
+        The event of a reader that has ended, and whose place another one has, changes nothing (law 13).
         """
         if happened is ReaderInput.ATTACH and reader is not None:
             self._follow(reader)
@@ -397,7 +399,7 @@ class LogWriter(SessionWriter):
         """Measure from now on how far this reader is behind."""
         self.reader = reader
         reader.on_progress = self.changed
-        # Bytes are counted from where this reader begins; how many it is behind is not known, so assume the most.
+        # Bytes are counted from where this reader begins; it is not known how many it is behind, so assume the most.
         is_behind = self.position is not None and reader.cursor.seq < self.position.seq
         reader.read_bytes = max(0, self.written_bytes - is_behind * self.session.limits.stream_bytes)
 
@@ -420,7 +422,7 @@ class LogWriter(SessionWriter):
                     await self.reader.ended.wait()
 
     def _is_behind(self) -> bool:
-        """True if the reader is there and so far behind that a write must wait for it."""
+        """True if the reader is connected and so far behind that a write must wait for it."""
         reader = self.reader
         if self.position is None or self.terminal is not None:
             return False
@@ -517,5 +519,5 @@ class ConnectionWriter(SessionWriter):
 
     @override
     async def disown(self) -> None:
-        """Write the end that was decided here: this connection reads no log, so its client can get no other one."""
+        """Write the end that was decided here: this connection reads no log, so its client can get no other end."""
         await self.show()

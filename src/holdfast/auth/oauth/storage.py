@@ -76,13 +76,13 @@ class MemoryStorage:
 
     async def load(self, server: str, issuer: str | None = None) -> Credentials | None:
         """Return the credentials; see `TokenStorage`."""
-        shelf = self._by_server.get(server)
-        return shelf.find(issuer) if shelf else None
+        credentials = self._by_server.get(server)
+        return credentials.find(issuer) if credentials else None
 
     async def save(self, server: str, kept: Credentials) -> None:
         """Keep it."""
-        shelf = self._by_server.get(server) or _ServerCredentials(server, kept.issuer, {})
-        self._by_server[server] = shelf.with_one(kept)
+        credentials = self._by_server.get(server) or _ServerCredentials(server, kept.issuer, {})
+        self._by_server[server] = credentials.with_one(kept)
 
 
 class FileStorage:
@@ -102,8 +102,8 @@ class FileStorage:
         Raises:
             ConfigError: the file cannot be read.
         """
-        shelf = await asyncio.to_thread(self._read, server)
-        return shelf.find(issuer) if shelf else None
+        credentials = await asyncio.to_thread(self._read, server)
+        return credentials.find(issuer) if credentials else None
 
     async def save(self, server: str, kept: Credentials) -> None:
         """Store credentials; see `TokenStorage`.
@@ -126,20 +126,20 @@ class FileStorage:
 
     def _write(self, server: str, kept: Credentials) -> None:
         with self._writing:
-            shelf = (self._read(server) or _ServerCredentials(server, kept.issuer, {})).with_one(kept)
-            self._replace(shelf)
+            credentials = (self._read(server) or _ServerCredentials(server, kept.issuer, {})).with_one(kept)
+            self._replace(credentials)
 
-    def _replace(self, shelf: _ServerCredentials) -> None:
+    def _replace(self, credentials: _ServerCredentials) -> None:
         try:
             self._directory.mkdir(mode=OWNER_ONLY, parents=True, exist_ok=True)
             # The file is created with mode 0600 and a name that no other process uses.
             handle, name = tempfile.mkstemp(dir=self._directory, suffix=".new")
             try:
                 with os.fdopen(handle, "wb") as file:
-                    file.write(msgspec.json.encode(shelf))
+                    file.write(msgspec.json.encode(credentials))
                     file.flush()
                     os.fsync(file.fileno())
-                Path(name).replace(self._path(shelf.server))
+                Path(name).replace(self._path(credentials.server))
             except BaseException:
                 with suppress(OSError):
                     Path(name).unlink()

@@ -199,8 +199,8 @@ class SessionMethods(Core):
             return None
         owners, subscriptions, lingering = reply[5:8]
         principal = hashed(closed.record.principal)
-        untold = _ms(UNREPORTED_SECONDS)
-        await self.index("forget", key, principal, untold, len(owners), *owners, *subscriptions)
+        unreported = _ms(UNREPORTED_SECONDS)
+        await self.index("forget", key, principal, unreported, len(owners), *owners, *subscriptions)
         self.gone(key)
         self._on_wake(WakeUp.CLOSED, key, "")
         if lingering:
@@ -263,7 +263,7 @@ class SessionMethods(Core):
 
     async def closing_reported(self, closed: Closed) -> None:
         """Forget a closing: its listeners were called."""
-        await self.run("told", closed.record.key)
+        await self.run("reported", closed.record.key)
         await self.index("acknowledge", closed.record.key)
 
     async def unreported_closings(self) -> list[Closed]:
@@ -274,7 +274,7 @@ class SessionMethods(Core):
 
     async def _untold(self, key: bytes) -> Closed | None:
         try:
-            reply = await self.run("untold", key.decode())
+            reply = await self.run("unreported", key.decode())
             if reply[0] == b"closed":
                 return closed_of(reply)
         except Poisoned as error:

@@ -43,7 +43,7 @@ return {'ok'}
 
 --## forget: shared !allow-oom
 -- A session is gone. ARGV: key, principal, listener time or 0, number of owners, owners, subscriptions.
-local key, principal, untold, owners = ARGV[5], ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8])
+local key, principal, unreported, owners = ARGV[5], ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8])
 redis.call('ZREM', g .. ':due', key)
 redis.call('ZREM', g .. ':keys', key)
 redis.call('SREM', g .. ':away', key)
@@ -53,8 +53,8 @@ disallow(key)
 redis.call('HDEL', g .. ':of', key)
 for index = 9, 8 + owners do redis.call('SREM', g .. ':own:' .. ARGV[index], key) end
 for index = 9 + owners, #ARGV do redis.call('SREM', g .. ':sub:' .. ARGV[index], key) end
-if untold > 0 then
-  redis.call('ZADD', g .. ':told', now + untold, key)
+if unreported > 0 then
+  redis.call('ZADD', g .. ':told', now + unreported, key)
   live(g .. ':told', 600000 + SLACK)
 end
 return {'ok'}

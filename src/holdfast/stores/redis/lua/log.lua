@@ -125,8 +125,8 @@ end
 
 -- Have the session's log bytes reported to the shared slot, if they have changed by `step` since the last report.
 local function account(step)
-  if math.abs(S.by - S.told) >= step then
-    S.told = S.by
+  if math.abs(S.by - S.reported) >= step then
+    S.reported = S.by
     todo[#todo + 1] = 'size'
     todo[#todo + 1] = S.by
     todo[#todo + 1] = oldest_finished()
@@ -227,7 +227,7 @@ local function stopped(step)
     --+ schedule
     schedule()
   end
-  if S.by ~= S.told then
+  if S.by ~= S.reported then
     --+ account
     account(step)
   end

@@ -29,7 +29,7 @@
 --   fence         the last fence that was given
 --   run, calls    exchanges in flight; calls among them
 --   rd            readers
---   by, told      log bytes now; log bytes as last reported to the shared slot
+--   by, reported  log bytes now; log bytes as last reported to the shared slot
 --   later         the bytes that a later release has added after these numbers; they are kept
 -- C[stream], an exchange:
 --   id, dg, ctl   the client's id, the digest of the request, whether it is control traffic
@@ -82,10 +82,10 @@ local function load(...)
   local n = got[1]
   if n then
     if #n < SIZE then error('unreadable record') end
-    local tt, ts, hint, x, gr, il, last, away, fence, run, calls, rd, by, told = struct.unpack(NUMBERS, n)
+    local tt, ts, hint, x, gr, il, last, away, fence, run, calls, rd, by, reported = struct.unpack(NUMBERS, n)
     S = {
       tt = tt, ts = ts, hint = hint, x = x, gr = gr, il = il, last = last, away = away, fence = fence,
-      run = run, calls = calls, rd = rd, by = by, told = told, later = #n > SIZE and string.sub(n, SIZE + 1) or ''
+      run = run, calls = calls, rd = rd, by = by, reported = reported, later = #n > SIZE and string.sub(n, SIZE + 1) or ''
     }
   end
   return got
@@ -159,7 +159,7 @@ local function save(...)
   local is_late = S.x < now or S.x < S.hint
   if is_late then S.x = math.max(now, S.hint) + SLACK / 2 end
   local n = struct.pack(
-    NUMBERS, S.tt, S.ts, S.hint, S.x, S.gr, S.il, S.last, S.away, S.fence, S.run, S.calls, S.rd, S.by, S.told
+    NUMBERS, S.tt, S.ts, S.hint, S.x, S.gr, S.il, S.last, S.away, S.fence, S.run, S.calls, S.rd, S.by, S.reported
   )
   if K or next(C) then
     --+ in_chunks

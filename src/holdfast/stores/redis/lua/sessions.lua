@@ -14,7 +14,7 @@
 if redis.call('HEXISTS', base, 'n') == 1 then return {'ok', {}} end
 S = {
   tt = now, ts = 0, hint = math.huge, x = 0, away = 0, fence = 0, run = 0, calls = 0, rd = 0, by = 0,
-  told = 0, later = '', gr = tonumber(ARGV[5]), il = tonumber(ARGV[6]), last = now + tonumber(ARGV[7])
+  reported = 0, later = '', gr = tonumber(ARGV[5]), il = tonumber(ARGV[6]), last = now + tonumber(ARGV[7])
 }
 S.hint = due()
 K = {nsub = 0, kb = 0, kv = 0}
@@ -109,11 +109,11 @@ return {'later', {}, S.hint, S.away}
 for _, suffix in ipairs({'', ':f', ':k', ':o', ':q', ':s', ':x'}) do redis.call('UNLINK', base .. suffix) end
 return {'ok', {}}
 
---## told: session !allow-oom
+--## reported: session !allow-oom
 redis.call('DEL', base .. ':x')
 return {'ok', {}}
 
---## untold: session !allow-oom
+--## unreported: session !allow-oom
 local packed = redis.call('GET', base .. ':x')
 if not packed then return {'none'} end
 return {'closed', {}, unpack(cmsgpack.unpack(packed).last)}

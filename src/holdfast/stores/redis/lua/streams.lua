@@ -215,7 +215,7 @@ while S.by > left do
   end
   if not freed or how == 'oldest' then break end
 end
-S.told = S.by
+S.reported = S.by
 local oldest = oldest_finished()
 save()
 return {'ok', {}, S.by, oldest}
@@ -224,7 +224,7 @@ return {'ok', {}, S.by, oldest}
 -- Reply everything that other slots should know of this session: a reply that said so was lost.
 load()
 if not S then return {'none', {}} end
-S.told = S.by
+S.reported = S.by
 save()
 return {'ok', {'hint', S.hint, 'away', S.away, 'size', S.by, oldest_finished(), 'kept', keeps().al or 0, K.av or 0}}
 

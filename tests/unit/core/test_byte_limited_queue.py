@@ -3,32 +3,32 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.shelf import Shelf
+from holdfast.core.byte_limited_queue import ByteLimitedQueue
 
 THINGS = st.lists(st.tuples(st.sampled_from(["", "a", "b"]), st.integers(0, 60)), max_size=40)
 
 
 @given(THINGS, st.data())
-def test_a_shelf_never_holds_more_than_its_bounds_and_drops_the_oldest(
+def test_a_queue_never_holds_more_than_its_bounds_and_drops_the_oldest(
     things: list[tuple[str, int]], data: st.DataObject
 ) -> None:
-    shelf = Shelf(100, 50)
+    queue = ByteLimitedQueue(100, 50)
     kept: dict[str, tuple[str, int]] = {}
     for number, (holder, size) in enumerate(things):
         key = str(number)
         kept[key] = holder, size
-        for gone in shelf.put(key, holder, size):
+        for gone in queue.put(key, holder, size):
             whose = kept[gone][0]
             rivals = [other for other, (owner, _) in kept.items() if owner == whose]
             assert gone in (next(iter(kept)), rivals[0]), "the oldest of all, or of its holder"
             del kept[gone]
         removed = data.draw(st.sampled_from(["", *kept]))
         if removed:
-            shelf.remove(removed)
-            shelf.remove(removed)
+            queue.remove(removed)
+            queue.remove(removed)
             del kept[removed]
-        assert shelf.used == sum(size for _, size in kept.values()) <= 100
+        assert queue.used == sum(size for _, size in kept.values()) <= 100
         for name in ("a", "b"):
             assert sum(size for owner, size in kept.values() if owner == name) <= 50
-        assert len(shelf) == len(kept)
-        assert all(key in shelf for key in kept)
+        assert len(queue) == len(kept)
+        assert all(key in queue for key in kept)

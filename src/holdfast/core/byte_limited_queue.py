@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 
-class Shelf:
+class ByteLimitedQueue:
     """Keys with their sizes and holders: at most `total` bytes together, and at most `share` bytes of each named holder."""
 
     __slots__ = ("_by_holder", "_sizes", "_total", "_used_by", "share", "used")
@@ -18,7 +18,7 @@ class Shelf:
         self._used_by: dict[str, int] = {}
 
     def __repr__(self) -> str:
-        return f"<Shelf {len(self._sizes)} items, {self.used}/{self._total} bytes>"
+        return f"<ByteLimitedQueue {len(self._sizes)} items, {self.used}/{self._total} bytes>"
 
     def __len__(self) -> int:
         return len(self._sizes)
