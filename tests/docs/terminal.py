@@ -20,8 +20,8 @@ from typing import Final
 
 from tests.ports import free_port
 
-PORT: Final = "127.0.0.1:8000"
-"""The address of all pages. A test uses a free port instead."""
+PORT: Final = re.compile(r"\b80\d\d\b")
+"""The ports of all pages. A test uses free ones instead."""
 
 LIMIT: Final = 60.0
 
@@ -53,7 +53,7 @@ class Terminal:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.address = f"127.0.0.1:{free_port()}"
+        self.ports: dict[str, str] = {}
         self.running: list[subprocess.Popen[bytes]] = []
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         own = {
@@ -72,7 +72,7 @@ class Terminal:
 
     def _run(self, command: str, output: str, *, fails: bool) -> None:
         done = subprocess.run(
-            ["bash", "-c", command.replace(PORT, self.address)],
+            ["bash", "-c", self._with_free_ports(command)],
             cwd=self.folder,
             env=self.environment,
             stdin=subprocess.DEVNULL,
@@ -82,7 +82,7 @@ class Terminal:
             timeout=LIMIT,
             check=False,
         )
-        shown = plain(done.stdout.replace(self.address, PORT))
+        shown = plain(self._with_ports_of_the_page(done.stdout))
         assert (done.returncode != 0) == fails, f"$ {command}{shown}exit status {done.returncode}"
         assert not output.strip() or pattern_of(output).fullmatch(shown), f"$ {command}{shown}"
 
@@ -90,7 +90,7 @@ class Terminal:
         log = self.folder / f".output-{len(self.running)}"
         with log.open("wb") as file:
             process = subprocess.Popen(
-                ["bash", "-c", command.replace(PORT, self.address)],
+                ["bash", "-c", self._with_free_ports(command)],
                 cwd=self.folder,
                 env={**self.environment, "PYTHONUNBUFFERED": "1"},
                 stdin=subprocess.DEVNULL,
@@ -100,10 +100,18 @@ class Terminal:
             )
         self.running.append(process)
         wanted, deadline = pattern_of(output), time.monotonic() + LIMIT
-        while not wanted.match(shown := plain(log.read_text().replace(self.address, PORT))):
+        while not wanted.match(shown := plain(self._with_ports_of_the_page(log.read_text()))):
             assert process.poll() is None, f"$ {command}{shown}exit status {process.returncode}"
             assert time.monotonic() < deadline, f"$ {command}{shown}"
             time.sleep(0.05)  # Another process writes the file: there is no event to wait for.
+
+    def _with_free_ports(self, text: str) -> str:
+        return PORT.sub(lambda port: self.ports.setdefault(port[0], str(free_port())), text)
+
+    def _with_ports_of_the_page(self, text: str) -> str:
+        for port, free in self.ports.items():
+            text = text.replace(free, port)
+        return text
 
     def close(self) -> None:
         """End the commands that are still running."""

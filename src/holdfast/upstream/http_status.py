@@ -92,5 +92,7 @@ def moved_to(status: int, url: str, location: str, *, has_credentials: bool) -> 
 
 
 def _said(body: bytes) -> str:
-    text = body[:300].decode("utf-8", "replace").strip()
+    """Return the text of a refusal: the message of its JSON-RPC error, or the beginning of another body."""
+    error = json_rpc_error(body)
+    text = body[:300].decode("utf-8", "replace").strip() if error is None else str(error)
     return f": {text}" if text else ""

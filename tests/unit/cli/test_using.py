@@ -119,7 +119,7 @@ def test_media_is_described(server: str) -> None:
 
 def test_progress_does_not_reach_standard_output(server: str) -> None:
     result = run("call", server, "slow")
-    assert (result.exit_code, result.stdout) == (0, "done\n")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "done\n", "")
 
 
 def test_read_and_prompt(server: str) -> None:

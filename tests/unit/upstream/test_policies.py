@@ -85,6 +85,16 @@ def test_only_our_own_mark_makes_a_refusal_certain(status: int) -> None:
     assert type(refused(status, b"", None, in_session=True, mark="executed")) is Overloaded
 
 
+def test_a_refusal_has_the_message_of_its_error_or_the_beginning_of_its_body() -> None:
+    error = b'{"jsonrpc":"2.0","error":{"code":-32600,"message":"a token is needed"}}'
+    for body, end in (
+        (error, "(HTTP 401): a token is needed"),
+        (b"no", "(HTTP 401): no"),
+        (b"", "(HTTP 401)"),
+    ):
+        assert str(refused(401, body, None, in_session=True)).endswith(end)
+
+
 def test_garbage_holds_no_error() -> None:
     for body in (
         b"",

@@ -21,9 +21,10 @@ from holdfast.cli.using.arguments import typed
 from holdfast.cli.using.connecting import client_of
 from holdfast.cli.using.showing import plain, show_blocks, show_contents, tree
 from holdfast.client.client import Client
-from holdfast.errors import ConfigError, HoldfastError
+from holdfast.errors import ConfigError, HoldfastError, Unauthorized
 
 _FAILED: Final = 1
+_CREDENTIALS: Final = "; pass --token-env NAME, --token-file PATH or --oauth"
 _TARGET: Final = (
     "TARGET is what `holdfast serve` takes: file.py:object, package.module:object, a URL, or a file with servers (with "
     "--only). For a program, leave TARGET out and write `-- COMMAND…` at the end."
@@ -162,7 +163,8 @@ async def _used(client: Client, use: Use, words: list[str]) -> int:
     except ConfigError:
         raise
     except HoldfastError as error:
-        sys.stderr.write(f"holdfast: {plain(error)}\n")
+        hint = _CREDENTIALS if type(error) is Unauthorized else ""
+        sys.stderr.write(f"holdfast: {plain(error)}{hint}\n")
         return _FAILED
 
 
@@ -275,7 +277,9 @@ class _Bar:
             TextColumn("{task.percentage:>3.0f} %"),
             TimeElapsedColumn(),
         )
-        self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+        console = Console(stderr=True)
+        # Without a terminal, rich would write an empty line.
+        self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
         self._task: Any = None
 
     def __enter__(self) -> Self:
