@@ -83,6 +83,33 @@ def test_dataclasses_and_typed_dicts_are_shapes_too() -> None:
     assert answer(form(Names), {"first": "a"}) == {"first": "a"}
 
 
+@pytest.mark.parametrize(
+    ("shape", "entry", "value", "wrong"),
+    [
+        (bool, {"type": "boolean"}, True, "perhaps"),
+        (int, {"type": "integer"}, 3, "three"),
+        (str, {"type": "string"}, "tea", 1),
+        (["red", "blue"], {"type": "string", "enum": ["red", "blue"]}, "blue", "green"),
+        (Literal["s", "m"], {"type": "string", "enum": ["s", "m"]}, "m", "xl"),
+        (list[Literal["s", "m"]], {"type": "array", "items": {"type": "string", "enum": ["s", "m"]}}, ["m"], "m"),
+    ],
+)  # fmt: skip
+def test_one_value_is_a_form_with_one_field(shape: Any, entry: Any, value: Any, wrong: Any) -> None:
+    made = form(shape)
+    assert requested(made.schema) == {"value": {"title": "Value", **entry}}
+    assert made.schema["required"] == ["value"]
+    assert answer(made, {"value": value}) == value
+    for content in ({"value": wrong}, {}, None):
+        with pytest.raises(AskError, match="does not fit"):
+            answer(made, content)
+
+
+def test_an_enum_is_a_form_with_one_field() -> None:
+    made = form(Colour)
+    assert made.schema["properties"]["value"]["enum"] == ["red", "blue"]
+    assert answer(made, {"value": "blue"}) is Colour.BLUE
+
+
 def test_a_ready_schema_is_sent_as_it_is() -> None:
     schema = {
         "type": "object",
@@ -150,7 +177,7 @@ def test_a_nested_field_is_refused_by_name(shape: Any, field: str) -> None:
         form(shape)
 
 
-@pytest.mark.parametrize("shape", [{"type": "string"}, {"type": "object"}, int, str])
+@pytest.mark.parametrize("shape", [{"type": "string"}, {"type": "object"}, dict[str, str], []])
 def test_a_type_without_named_fields_is_refused_as_a_form(shape: Any) -> None:
     with pytest.raises(TypeError, match="is not a form"):
         form(shape)

@@ -289,6 +289,10 @@ class Context(ContextBase):
     ) -> Elicited[dict[str, Any]]: ...
     @overload
     async def elicit(
+        self, message: str, shape: list[str], *, timeout: float | None = None, key: str | None = None
+    ) -> Elicited[str]: ...
+    @overload
+    async def elicit(
         self, message: str, shape: type[T], *, timeout: float | None = None, key: str | None = None
     ) -> Elicited[T]: ...
     async def elicit(
@@ -296,8 +300,8 @@ class Context(ContextBase):
     ) -> Elicited[Any]:
         """Ask the user to fill in a form.
 
-        `shape` is a pydantic model, dataclass, TypedDict, or a JSON schema. Do not ask for secrets in a form:
-        use `elicit_url`.
+        `shape` is a pydantic model, dataclass, TypedDict, or a JSON schema. For one value it is `bool`, `int`, `float`,
+        `str`, an enum of texts, or a list of texts to choose from. Do not ask for secrets in a form: use `elicit_url`.
 
         Raises:
             TypeError: the shape is not flat.

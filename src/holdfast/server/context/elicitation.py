@@ -1,4 +1,4 @@
-"""Forms for the user: from a model, dataclass, TypedDict or JSON schema to the flat schema that clients can show.
+"""Forms for the user: from a model, dataclass, TypedDict, single value or JSON schema to the flat schema that clients can show.
 
 A form has only texts, numbers, booleans and choices, and no nested objects: the specification allows no more. Further rules of
 an annotation (a pattern, the check of a custom type) are not sent, but the answer is checked against them.
@@ -30,6 +30,8 @@ OLDER_FORMS: Final = frozenset({"2025-03-26", "2025-06-18"})
 """Revisions whose forms have no lists, name the titles of choices in `enumNames`, and have few defaults."""
 ITEMS: Final = {"type", "enum", "anyOf"}
 """The keywords that the specification allows for the items of a list."""
+SINGLE: Final = "value"
+"""The field of a form that has one value, as FastMCP names it."""
 FORMATS: Final = {"email", "uri", "date", "date-time"}
 
 
@@ -60,11 +62,15 @@ class Form(Struct, Generic[T], frozen=True):
 
 
 def form(shape: Any) -> Form[Any]:
-    """Return the form of a model, dataclass, TypedDict or JSON schema.
+    """Return the form of a model, dataclass, TypedDict or JSON schema; or of one value, such as `bool` or `["red", "blue"]`.
 
     Raises:
         TypeError: the shape is not flat; the message names the field and the types that are allowed.
     """
+    if isinstance(shape, list):
+        if not shape:
+            raise TypeError("an empty list is not a form: it is a list of texts to choose from")
+        return _form_of_type(Literal[tuple(shape)])
     if isinstance(shape, dict):
         _check_object(shape, "the schema")
         for name, entry in shape["properties"].items():
@@ -78,9 +84,12 @@ def _form_of_type(shape: Any) -> Form[Any]:
     from holdfast.server.context.form_schema import form_of  # noqa: PLC0415
 
     described, read = form_of(shape)
-    title = getattr(shape, "__name__", str(shape))
-    _check_object(described, title)
     definitions = described.get("$defs", {})
+    if described.get("type") != "object":
+        entry = _flat(SINGLE, {"title": "Value", **described}, definitions)
+        one: Schema = {"type": "object", "properties": {SINGLE: entry}, "required": [SINGLE]}
+        return Form(one, lambda content: read(content.get(SINGLE)))
+    _check_object(described, getattr(shape, "__name__", str(shape)))
     properties = {name: _flat(name, entry, definitions) for name, entry in described["properties"].items()}
     schema: Schema = {"type": "object", "properties": properties}
     if required := [name for name in described.get("required", ()) if name in properties]:

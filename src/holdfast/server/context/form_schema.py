@@ -1,6 +1,6 @@
 """The JSON schema and the reader of a form, by pydantic. Imported when the first form is made."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -11,8 +11,8 @@ from holdfast.server.functions.schema import with_typing_extensions
 Schema = dict[str, Any]
 
 
-def form_of(shape: Any) -> tuple[Schema, Callable[[Mapping[str, Any]], Any]]:
-    """Return the schema of a model, dataclass or TypedDict without a reference at its top, and the reader of an answer.
+def form_of(shape: Any) -> tuple[Schema, Callable[[Any], Any]]:
+    """Return the schema of a type without a reference at its top, and the reader of an answer.
 
     Raises:
         TypeError: if the type has no JSON schema.

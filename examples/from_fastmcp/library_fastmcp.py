@@ -1,0 +1,146 @@
+# mypy: disable-error-code="import-not-found,untyped-decorator"
+"""A lending library on FastMCP: a database that the lifespan opens, tools, resources, prompts and completions.
+
+python examples/from_fastmcp/library_fastmcp.py                  # by FastMCP
+holdfast serve examples/from_fastmcp/library_fastmcp.py:mcp      # the same object, by Holdfast
+"""
+
+import os
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Annotated, Any
+
+from fastmcp import Context, FastMCP
+from fastmcp.exceptions import ToolError
+from fastmcp.prompts import Message
+from mcp_types import Completion, CompletionArgument, PromptReference
+from pydantic import BaseModel, Field
+
+BOOKS = [
+    ("Emma", "Austen", 2),
+    ("Persuasion", "Austen", 1),
+    ("Middlemarch", "Eliot", 1),
+    ("Dracula", "Stoker", 0),
+]
+MOODS = ("calm", "cheerful", "dark")
+
+
+@asynccontextmanager
+async def lifespan(_server: FastMCP) -> AsyncIterator[dict[str, sqlite3.Connection]]:
+    db = sqlite3.connect(os.environ.get("LIBRARY", ":memory:"), check_same_thread=False)
+    db.row_factory = sqlite3.Row
+    db.execute(
+        "CREATE TABLE IF NOT EXISTS books (id INTEGER PRIMARY KEY, title TEXT UNIQUE, author TEXT, copies INTEGER)"
+    )
+    db.executemany("INSERT OR IGNORE INTO books (title, author, copies) VALUES (?, ?, ?)", BOOKS)
+    db.commit()
+    try:
+        yield {"db": db}
+    finally:
+        db.close()
+
+
+mcp = FastMCP("library", version="1.2", instructions="Find and lend books.", lifespan=lifespan)
+
+
+class Book(BaseModel):
+    id: int
+    title: str
+    author: str
+    copies: Annotated[int, Field(description="Copies that can be lent now")]
+
+
+class Found(BaseModel):
+    books: list[Book]
+    total: int
+
+
+def database(ctx: Context) -> sqlite3.Connection:
+    db: sqlite3.Connection = ctx.lifespan_context["db"]
+    return db
+
+
+@mcp.tool(annotations={"readOnlyHint": True, "openWorldHint": False}, tags={"reading"})
+async def search(
+    text: Annotated[str, Field(description="A part of a title or an author")], ctx: Context, limit: int = 10
+) -> Found:
+    """Search the catalogue."""
+    rows = database(ctx).execute(
+        "SELECT * FROM books WHERE title LIKE ? OR author LIKE ? ORDER BY title", (f"%{text}%", f"%{text}%")
+    )
+    books = [Book(**dict(row)) for row in rows]
+    await ctx.info(f"{len(books)} books match {text!r}")
+    return Found(books=books[:limit], total=len(books))
+
+
+@mcp.tool(title="Lend a book")
+async def lend(book: int, ctx: Context) -> str:
+    """Lend one copy of a book."""
+    db = database(ctx)
+    await ctx.report_progress(1, 2, "looking for a copy")
+    changed = db.execute("UPDATE books SET copies = copies - 1 WHERE id = ? AND copies > 0", (book,))
+    db.commit()
+    if not changed.rowcount:
+        raise ToolError(f"no copy of book {book} is here")
+    await ctx.report_progress(2, 2, "stamped")
+    await ctx.set_state("last", book)
+    return f"lent book {book}"
+
+
+@mcp.tool
+async def give_back(book: int, ctx: Context) -> None:
+    """Give one copy back."""
+    db = database(ctx)
+    db.execute("UPDATE books SET copies = copies + 1 WHERE id = ?", (book,))
+    db.commit()
+
+
+@mcp.tool
+async def last_lent(ctx: Context) -> int | None:
+    """Return the book that this client has lent last."""
+    last: int | None = await ctx.get_state("last")
+    return last
+
+
+@mcp.tool
+def count(ctx: Context) -> int:
+    """Count the copies; a plain function."""
+    total: int = database(ctx).execute("SELECT sum(copies) FROM books").fetchone()[0]
+    return total
+
+
+@mcp.resource("library://catalogue", mime_type="application/json", title="The catalogue")
+async def catalogue(ctx: Context) -> list[dict[str, Any]]:
+    """All books."""
+    return [dict(row) for row in database(ctx).execute("SELECT id, title, author FROM books ORDER BY id")]
+
+
+@mcp.resource("library://books/{book}", mime_type="text/plain")
+async def card(book: int, ctx: Context) -> str:
+    """The card of one book."""
+    row = database(ctx).execute("SELECT * FROM books WHERE id = ?", (book,)).fetchone()
+    return f"{row['title']} by {row['author']}" if row else "no such book"
+
+
+@mcp.prompt(title="Recommend a book")
+async def recommend(reader: str, mood: str = "calm") -> str:
+    """Ask for a recommendation."""
+    return f"Search the library and recommend a {mood} book to {reader}."
+
+
+@mcp.prompt
+async def review(title: str) -> list[Message]:
+    """Write a review together."""
+    return [Message(f"I have read {title}."), Message("How did you like it?", role="assistant")]
+
+
+@mcp.completion
+async def complete(ref: Any, argument: CompletionArgument, _context: Any) -> Completion | None:
+    if isinstance(ref, PromptReference) and ref.name == "recommend" and argument.name == "mood":
+        return Completion(values=[mood for mood in MOODS if mood.startswith(argument.value)])
+    return None
+
+
+if __name__ == "__main__":
+    mcp.run(show_banner=False)
