@@ -137,6 +137,10 @@ class ToolBack:
     async def left(self, key: str) -> None:
         """Sessions have no home."""
 
+    @property
+    def hears_opened(self) -> bool:
+        return True
+
     async def opened(self, session: Session) -> None:
         self.life[session.record.key] = ["opened"]
 

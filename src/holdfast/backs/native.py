@@ -72,6 +72,10 @@ class App(Protocol):
         """Process a notification of a client."""
         ...
 
+    def hears(self, event: str) -> bool:
+        """Return True if the app has a listener of a session event."""
+        ...
+
     async def moved(self, event: str, session: Session, *reason: str) -> None:
         """Process a session event: opened, detached, reattached or closed."""
         ...
@@ -97,7 +101,7 @@ class NativeBack:
         """Stop the app."""
         await self._app.stop()
 
-    async def initialize(self, record: SessionRecord, caller: Caller) -> dict[str, Any]:  # noqa: ARG002
+    def initialize(self, record: SessionRecord, caller: Caller) -> dict[str, Any]:  # noqa: ARG002
         """Return the app's description in the format of the session's revision."""
         described = self._app.describe()
         return {**described, "serverInfo": fit(record.version, described["serverInfo"])}
@@ -145,6 +149,11 @@ class NativeBack:
     async def notify(self, session: Session, method: str, params: dict[str, Any]) -> None:
         """Forward it to the app."""
         await self._app.heard(session, method, params)
+
+    @property
+    def hears_opened(self) -> bool:
+        """Return True if the app has a listener for it."""
+        return self._app.hears("opened")
 
     async def opened(self, session: Session) -> None:
         """Forward it to the app."""

@@ -55,17 +55,21 @@ def check_handshake(settings: Settings, params: dict[str, Any]) -> None:
         raise UnsupportedVersion(str(params.get("protocolVersion", "")), supported)
 
 
-def check_client(settings: Settings, client: dict[str, Any], capabilities: dict[str, Any]) -> None:
-    """Check that `clientInfo` and capabilities are short enough to be stored.
+def check_client(
+    settings: Settings, client: dict[str, Any], capabilities: dict[str, Any]
+) -> tuple[bytes, bytes]:
+    """Check that `clientInfo` and capabilities are short enough to be stored; return them encoded.
 
     Raises:
         InvalidParams: they are too long.
     """
-    size, most = len(encode(client)) + len(encode(capabilities)), settings.limits.client_bytes
+    encoded = encode(client), encode(capabilities)
+    size, most = len(encoded[0]) + len(encoded[1]), settings.limits.client_bytes
     if size > most:
         raise InvalidParams(
             f"Invalid params: clientInfo and capabilities have {size} bytes together; at most {most} are accepted"
         )
+    return encoded
 
 
 def check_sessionless(settings: Settings, meta: RequestMeta, *, large: bool = False) -> None:

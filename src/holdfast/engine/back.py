@@ -4,6 +4,7 @@ Every call is asynchronous and names the client it is made for: a back in front 
 for each client, and may have to open it first. A back acts outside of any exchange only through `Outside`.
 """
 
+from collections.abc import Awaitable
 from typing import Any, Protocol
 
 from holdfast.core.lifecycle import Input
@@ -58,6 +59,10 @@ class Outside(Protocol):
         ...
 
 
+Described = dict[str, Any] | Awaitable[dict[str, Any]]
+"""The description of a server, or the wait for it."""
+
+
 class Back(Protocol):
     """Answers exchanges. Called in the engine's tasks, concurrently."""
 
@@ -82,8 +87,10 @@ class Back(Protocol):
         """Release everything. Called once, after every other call."""
         ...
 
-    async def initialize(self, record: SessionRecord, caller: Caller) -> dict[str, Any]:
-        """Return the members of an initialize result besides `protocolVersion`. The session is not stored yet.
+    def initialize(self, record: SessionRecord, caller: Caller) -> Described:
+        """Return the members of an initialize result besides `protocolVersion`, or a coroutine that returns them.
+
+        The session is not stored yet.
 
         Raises:
             McpError: this client cannot be served; there will be no session.
@@ -126,6 +133,11 @@ class Back(Protocol):
     # Lifecycle. The calls for one session come in order, and no request waits for them. `opened`, `detached` and
     # `reattached` come at most once for each transition. `closed` comes at least once if the store is shared: after the
     # death of a replica that was about to report it, another one reports it again.
+
+    @property
+    def hears_opened(self) -> bool:
+        """False if `opened` would do nothing: the engine does not call it then, which saves two tasks."""
+        ...
 
     async def opened(self, session: Session) -> None:
         """A session was opened."""

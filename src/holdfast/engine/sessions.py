@@ -13,6 +13,7 @@ from holdfast.core.budget import Charge
 from holdfast.core.eras import check_client, check_handshake
 from holdfast.core.lifecycle import Input
 from holdfast.engine.asks import ask
+from holdfast.engine.back import Described
 from holdfast.engine.caller import Caller
 from holdfast.engine.exchanges import Exchanges
 from holdfast.engine.faults import ends_the_task
@@ -32,7 +33,7 @@ from holdfast.errors import (
     joined,
 )
 from holdfast.protocol.subscriptions import TOPICS, Change
-from holdfast.protocol.versions import Revision, negotiate
+from holdfast.protocol.versions import REVISIONS, negotiate
 from holdfast.stores.base import STANDALONE_FENCE, Answered, Closed, Refusal, SessionRecord
 from holdfast.wire.jsonrpc import Response, encode, notification_message
 
@@ -77,7 +78,16 @@ class Sessions:
     async def open(
         self, caller: Caller, params: dict[str, Any], *, channel: Channel | None = None, lasting: bool = True
     ) -> Opened:
-        """Make a session for an initialize request. No listener is called for one that is not `lasting`.
+        """Make a session for an initialize request, as `opening` does."""
+        opening = self.opening(caller, params, channel=channel, lasting=lasting)
+        return opening if isinstance(opening, Opened) else await opening
+
+    def opening(
+        self, caller: Caller, params: dict[str, Any], *, channel: Channel | None = None, lasting: bool = True
+    ) -> Opened | Awaitable[Opened]:
+        """Make a session for an initialize request; return the wait for it if the back or the store waits.
+
+        No listener is called for a session that is not `lasting`.
 
         Raises:
             InvalidParams: the request is malformed; no session exists.
@@ -85,29 +95,52 @@ class Sessions:
             TooManySessions: there is no room.
         """
         runtime = self._runtime
-        check_handshake(runtime.settings, params)
-        client, capabilities = _checked(params)
-        check_client(runtime.settings, client, capabilities)
-        revision = negotiate(params.get("protocolVersion"))
-        times = runtime.settings.times
         session_id = runtime.random.token(32)
-        record = SessionRecord(
+        record = self._new_record(session_id, caller, params, channel)
+        described, at_once = runtime.back.initialize(record, caller), runtime.at_once
+        if at_once is None or not isinstance(described, dict):
+            return self._open(session_id, record, described, channel, lasting=lasting)
+        evicted = at_once.open_now(record, evict=caller.key != ANONYMOUS)
+        if isinstance(evicted, Refusal):
+            raise TooManySessions
+        return self._opened(session_id, record, evicted, described, channel, lasting=lasting)
+
+    def _new_record(
+        self, session_id: str, caller: Caller, params: dict[str, Any], channel: Channel | None
+    ) -> SessionRecord:
+        runtime = self._runtime
+        settings, times = runtime.settings, runtime.settings.times
+        check_handshake(settings, params)
+        client, capabilities = check_client(settings, *_checked(params))
+        return SessionRecord(
             key=session_key(session_id),
             principal=caller.key,
-            version=revision.name,
+            version=negotiate(params["protocolVersion"]).name,
             standalone=runtime.random.token(12),
-            client=_shared(encode(client)),
-            capabilities=_shared(encode(capabilities)),
+            client=_shared(client),
+            capabilities=_shared(capabilities),
             grace=times.grace_seconds,
             idle=times.idle if channel is None else _CONNECTED,
             lifetime=times.lifetime if channel is None else _CONNECTED,
-            isolate=channel is None and self._isolates(client),
+            isolate=channel is None and self._isolates(params["clientInfo"]),
             home=runtime.store.replica if runtime.back.has_home else "",
             opened=runtime.clock.wall(),
         )
-        described = await self._described(record, caller)
+
+    async def _open(
+        self,
+        session_id: str,
+        record: SessionRecord,
+        described: Described,
+        channel: Channel | None,
+        *,
+        lasting: bool,
+    ) -> Opened:
+        """Wait for the back, then store the session."""
+        runtime = self._runtime
+        description = described if isinstance(described, dict) else await self._described(record, described)
         try:
-            evicted = await runtime.store.open(record, evict=caller.key != ANONYMOUS)
+            evicted = await runtime.store.open(record, evict=record.principal != ANONYMOUS)
         except BaseException:
             # It is not known whether it was opened, and no client has its id.
             runtime.spawn(runtime.retried(lambda: runtime.store.close(record.key, Input.SHUTDOWN)))
@@ -116,22 +149,37 @@ class Sessions:
         if isinstance(evicted, Refusal):
             await runtime.back.dropped(record)
             raise TooManySessions
+        return self._opened(session_id, record, evicted, description, channel, lasting=lasting)
+
+    def _opened(
+        self,
+        session_id: str,
+        record: SessionRecord,
+        evicted: list[Closed],
+        described: dict[str, Any],
+        channel: Channel | None,
+        *,
+        lasting: bool,
+    ) -> Opened:
+        """Report a session that is stored, and the sessions that were evicted for it."""
+        runtime = self._runtime
         for closed in evicted:
             self.announce(closed)
         session = runtime.local_session(record, channel)
         if lasting:
             runtime.observer.note(
-                "session.opened", session=session.name, client=session.client_name, version=revision.name
+                "session.opened", session=session.name, client=session.client_name, version=record.version
             )
-            self._note_quirks(record, revision)
-            session.queue_listener(lambda: runtime.back.opened(session))
-        return Opened(session, session_id, encode({"protocolVersion": revision.name, **described}))
+            self._note_quirks(session)
+            if runtime.back.hears_opened:
+                session.queue_listener(lambda: runtime.back.opened(session))
+        return Opened(session, session_id, encode({"protocolVersion": record.version, **described}))
 
-    async def _described(self, record: SessionRecord, caller: Caller) -> dict[str, Any]:
+    async def _described(self, record: SessionRecord, described: Awaitable[dict[str, Any]]) -> dict[str, Any]:
         """Return the back's description of itself for a new session. If the server behind it cannot be used, log it."""
         runtime = self._runtime
         try:
-            return await runtime.back.initialize(record, caller)
+            return await described
         except (OutcomeUnknown, UpstreamFailed, UpstreamUnavailable) as error:
             correlation = runtime.random.token(6)
             runtime.observer.note(
@@ -144,12 +192,12 @@ class Sessions:
         runtime = self._runtime
         return runtime.settings.duplicates == "isolate" or runtime.quirks.of(client).isolate
 
-    def _note_quirks(self, record: SessionRecord, revision: Revision) -> None:
-        quirks = self._runtime.quirks
+    def _note_quirks(self, session: Session) -> None:
+        quirks, record = self._runtime.quirks, session.record
         found = quirks.of(record.client)
         if found.isolate and record.isolate:
             quirks.applied(record.client, "isolate")
-        if found.no_priming and revision.priming:
+        if found.no_priming and REVISIONS[record.version].priming:
             quirks.applied(record.client, "no_priming")
 
     async def find(self, key: str, principal: str) -> Session:

@@ -20,7 +20,7 @@ a rerun link to that context. It is the context of our own span, which the clien
 
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
@@ -445,14 +445,18 @@ class _TracedSessions(Sessions):
     """Sessions; `initialize` has a span."""
 
     @override
-    async def open(
+    def opening(
         self, caller: Caller, params: dict[str, Any], *, channel: Channel | None = None, lasting: bool = True
-    ) -> Opened:
+    ) -> Opened | Awaitable[Opened]:
         if not lasting:
-            return await super().open(caller, params, channel=channel, lasting=lasting)
+            return super().opening(caller, params, channel=channel, lasting=lasting)
+        return self._traced(caller, params, channel)
+
+    async def _traced(self, caller: Caller, params: dict[str, Any], channel: Channel | None) -> Opened:
         request = begin(caller, Request("", "initialize", params))
         with current(request.span, request.context):
-            opened = await super().open(caller, params, channel=channel, lasting=lasting)
+            opening = super().opening(caller, params, channel=channel)
+            opened = opening if isinstance(opening, Opened) else await opening
             request.span.set_attribute("mcp.protocol.version", opened.session.record.version)
             request.span.set_attribute("holdfast.session", opened.session.name)
             return opened

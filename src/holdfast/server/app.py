@@ -7,7 +7,7 @@ it. Functions can be registered before the server runs and while it runs.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from typing_extensions import override
@@ -318,16 +318,13 @@ class Server(Served, Registration):
 
         A capability is declared if the server has a component of its kind now.
         """
-        listed: dict[str, Any] = {"listChanged": True}
-        has_resources = len(self.resources) or len(self.templates)
-        capabilities = ServerCapabilities(
-            tools=listed if len(self.tools) else None,
-            resources={"subscribe": True, **listed} if has_resources else None,
-            prompts=listed if len(self.prompts) else None,
-            completions={} if self.completers() else None,
-            logging={},
+        capabilities = _capabilities(
+            tools=bool(self.tools.entries),
+            resources=bool(self.resources.entries or self.templates.entries),
+            prompts=bool(self.prompts.entries),
+            completions=bool(self.completers()),
         )
-        described: dict[str, Any] = {"capabilities": capabilities.to_wire(), "serverInfo": self.info}
+        described: dict[str, Any] = {"capabilities": capabilities, "serverInfo": self.info}
         return described if self.instructions is None else {**described, "instructions": self.instructions}
 
     def sessionless_capabilities(self) -> dict[str, Any]:
@@ -434,6 +431,12 @@ class Server(Served, Registration):
         if method == "notifications/roots/list_changed":
             await self.moved("roots_changed", session)
 
+    def hears(self, event: str) -> bool:
+        """Return True if this server, or one that it includes, has a listener of an event."""
+        if self._hooks.has(event):
+            return True
+        return bool(self._included) and any(server._hooks.has(event) for server in self.all_included())
+
     async def moved(self, event: str, session: Client, *reason: str) -> None:
         """Call the listeners of an event."""
         for server in (self, *self.all_included()):
@@ -441,3 +444,16 @@ class Server(Served, Registration):
         if event == "closed":
             for catalog in (self.tools, self.resources, self.templates, self.prompts):
                 catalog.forget(session.record.key)
+
+
+@cache
+def _capabilities(*, tools: bool, resources: bool, prompts: bool, completions: bool) -> dict[str, Any]:
+    """Return what a server with these kinds of components declares: one object for all sessions, do not change it."""
+    listed: dict[str, Any] = {"listChanged": True}
+    return ServerCapabilities(
+        tools=listed if tools else None,
+        resources={"subscribe": True, **listed} if resources else None,
+        prompts=listed if prompts else None,
+        completions={} if completions else None,
+        logging={},
+    ).to_wire()

@@ -96,6 +96,11 @@ class ScriptedBack:
         """Write it down."""
         self.notified.append((method, params))
 
+    @property
+    def hears_opened(self) -> bool:
+        """Return True."""
+        return True
+
     async def opened(self, session: Session) -> None:
         """Write it down."""
         self.events.append("opened")

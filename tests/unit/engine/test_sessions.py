@@ -1,6 +1,7 @@
 """Sessions: their clocks, their listeners in order, their one end (laws 6 and 8)."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -10,8 +11,9 @@ from holdfast.engine.caller import Caller
 from holdfast.engine.exchange import Exchange
 from holdfast.engine.reader import End
 from holdfast.engine.session import Session
-from holdfast.engine.sessions import ANONYMOUS
+from holdfast.engine.sessions import ANONYMOUS, Opened
 from holdfast.errors import InvalidParams, SessionGone, TooManySessions
+from holdfast.stores.base import SessionRecord
 from holdfast.testing import ScriptedBack
 from tests.unit.engine.harness import CALL, PRINCIPAL, engine_harness, engine_test, gate, settle_down
 
@@ -216,6 +218,46 @@ async def test_anonymous_clients_never_evict_each_other() -> None:
         with pytest.raises(TooManySessions):
             await d.open(principal=ANONYMOUS)
         assert "closed: evicted" not in d.back.events
+
+
+class Described(ScriptedBack):
+    """A back that describes itself without a wait, and does nothing when a session is opened."""
+
+    def initialize(self, record: SessionRecord, caller: Caller) -> dict[str, Any]:  # type: ignore[override]
+        return {"capabilities": {}, "serverInfo": self.server_info}
+
+    @property
+    def hears_opened(self) -> bool:
+        return False
+
+
+INITIALIZE = {"protocolVersion": "2025-11-25", "clientInfo": {"name": "t"}, "capabilities": {}}
+
+
+@engine_test
+async def test_a_session_is_opened_without_a_task_if_neither_the_back_nor_the_store_waits() -> None:
+    async with engine_harness(Described()) as d:
+        before = asyncio.all_tasks()
+        opened = d.engine.sessions.opening(Caller(ANONYMOUS), INITIALIZE)
+        assert isinstance(opened, Opened)
+        assert asyncio.all_tasks() == before
+        assert await d.engine.sessions.find(opened.session.record.key, ANONYMOUS) is opened.session
+        await settle_down()
+        assert "opened" not in d.back.events
+
+
+@engine_test
+async def test_without_a_wait_too_a_session_is_refused_or_evicts_by_the_limits() -> None:
+    async with engine_harness(Described(), limits=Limits(sessions_per_principal=1, sessions=3)) as d:
+        first = d.session.record.key
+        assert isinstance(d.engine.sessions.opening(Caller(PRINCIPAL), INITIALIZE), Opened)
+        assert first not in await d.engine.runtime.store.sessions()
+        for _ in range(2):
+            d.engine.sessions.opening(Caller(ANONYMOUS), INITIALIZE)
+        with pytest.raises(TooManySessions):
+            d.engine.sessions.opening(Caller(ANONYMOUS), INITIALIZE)
+        await settle_down()
+        assert "closed: evicted" in d.back.events
 
 
 @pytest.mark.parametrize(

@@ -211,6 +211,20 @@ async def test_a_childs_listeners_are_called_once_per_session_even_if_it_is_incl
 
 
 @async_test
+async def test_the_listener_of_a_child_is_called_if_its_host_has_none() -> None:
+    opened = asyncio.Event()
+    host, child = Server("host"), Server("child")
+
+    @child.on_opened
+    async def noticed(_: SessionView) -> None:
+        opened.set()
+
+    host.include(child, prefix="c")
+    async with connected(host):
+        await asyncio.wait_for(opened.wait(), 10)
+
+
+@async_test
 async def test_two_parents_of_one_child_share_its_lifespan_until_the_last_one_stops() -> None:
     lives: list[str] = []
     child = living("child", lives)

@@ -93,14 +93,20 @@ def test_a_session_of_an_anonymous_client_is_refused_without_a_look_at_the_other
     assert asyncio.run(conversation()) is Refusal.FULL
 
 
-def test_claims_and_ends_need_no_await_unless_a_subclass_replaces_them() -> None:
+def test_sessions_claims_and_ends_need_no_await_unless_a_subclass_replaces_them() -> None:
     class Counting(MemoryStore):
         @override
         async def settle(self, *args: Any, **more: Any) -> None:
             await super().settle(*args, **more)
 
+    class Opening(MemoryStore):
+        @override
+        async def open(self, *args: Any, **more: Any) -> Any:
+            return await super().open(*args, **more)
+
     store, patched = MemoryStore(), MemoryStore()
     patched.claim = patched.claim_now  # type: ignore[method-assign, assignment]
     assert store.at_once is store
     assert Counting().at_once is None
+    assert Opening().at_once is None
     assert patched.at_once is None

@@ -364,6 +364,11 @@ class ProxyBack:
 
     # Lifecycle
 
+    @property
+    def hears_opened(self) -> bool:
+        """Return True."""
+        return True
+
     async def opened(self, session: Session) -> None:
         """Send messages of the server that belong to no call to the session from now on."""
         upstream = self._upstreams.find(session_key_of(session.record.key))

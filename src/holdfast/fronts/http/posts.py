@@ -44,7 +44,7 @@ from holdfast.engine.exchange import SessionExchange
 from holdfast.engine.exchanges import Repeat
 from holdfast.engine.posted import PostedExchange
 from holdfast.engine.reader import End
-from holdfast.engine.sessions import session_key
+from holdfast.engine.sessions import Opened, session_key
 from holdfast.engine.wake import turn
 from holdfast.errors import (
     INVALID_REQUEST,
@@ -86,34 +86,63 @@ class Posts:
         self.mode: ResponseMode = streamer.form.mode
         self._streamer = streamer
 
-    async def initialize(self, request: Request, session_id: str, caller: Caller) -> Answer:
+    def initialize(
+        self, request: Request, session_id: str, caller: Caller
+    ) -> Answer | Coroutine[Any, Any, Answer]:
         """Open a session; refuse a second initialize inside one, whose first parameters stay.
 
         A client that is known to do it gets a new session, and the old one is closed.
         """
+        if self.engine.settings.stateless:
+            return self._initialize_stateless(request, caller)
+        if session_id:
+            return self._initialize_again(request, session_id, caller)
+        try:
+            opening = self.engine.sessions.opening(caller, request.params)
+        except HoldfastError as error:
+            return refused_unstarted(error, request.id)
+        return (
+            self._welcome(request, opening) if isinstance(opening, Opened) else self._opened(request, opening)
+        )
+
+    async def _opened(self, request: Request, opening: Awaitable[Opened]) -> Answer:
+        try:
+            return self._welcome(request, await opening)
+        except HoldfastError as error:
+            return refused_unstarted(error, request.id)
+
+    def _welcome(self, request: Request, opened: Opened) -> Answer:
+        answer = ready_answer(result_message(request.id, opened.result), self.mode)
+        answer.headers.append((b"mcp-session-id", opened.session_id.encode()))
+        return answer
+
+    async def _initialize_again(self, request: Request, session_id: str, caller: Caller) -> Answer:
+        """Answer an initialize that names a session."""
         client, quirks = request.params.get("clientInfo"), self.engine.quirks
         try:
-            is_live = bool(session_id) and await self._is_live(session_id, caller)
+            is_live = await self._is_live(session_id, caller)
             if is_live and not quirks.of(client).reinitialize:
                 return refuse(
                     400,
                     "Bad request: this session is already initialized; its first parameters stay",
                     request_id=request.id,
                 )
-            opened = await self.engine.sessions.open(
-                caller, request.params, lasting=not self.engine.settings.stateless
-            )
+            opened = await self.engine.sessions.open(caller, request.params)
         except HoldfastError as error:
             return refused_unstarted(error, request.id)
         if is_live:
             quirks.applied(client, "reinitialize")
             self.engine.spawn(self._close(session_key(session_id), caller.key))
-        answer = ready_answer(result_message(request.id, opened.result), self.mode)
-        if self.engine.settings.stateless:
-            await self.engine.sessions.forget(opened.session)
-        else:
-            answer.headers.append((b"mcp-session-id", opened.session_id.encode()))
-        return answer
+        return self._welcome(request, opened)
+
+    async def _initialize_stateless(self, request: Request, caller: Caller) -> Answer:
+        """Describe the server. No session remains."""
+        try:
+            opened = await self.engine.sessions.open(caller, request.params, lasting=False)
+        except HoldfastError as error:
+            return refused_unstarted(error, request.id)
+        await self.engine.sessions.forget(opened.session)
+        return ready_answer(result_message(request.id, opened.result), self.mode)
 
     async def _is_live(self, session_id: str, caller: Caller) -> bool:
         """True if the client is in a session of its own, which a second initialize would disturb.

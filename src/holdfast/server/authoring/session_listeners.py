@@ -29,6 +29,10 @@ class SessionListeners:
             taken = 1
         self._hooks[event].append((hook, taken))
 
+    def has(self, event: str) -> bool:
+        """Return True if the event has a listener."""
+        return bool(self._hooks[event])
+
     async def tell(self, event: str, session: SessionView, *reason: str, observer: Observer) -> None:
         """Call each listener of the event in order; log their exceptions."""
         for hook, taken in self._hooks[event]:

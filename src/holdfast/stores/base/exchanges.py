@@ -17,7 +17,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from holdfast.stores.base.refusal import Refusal
-from holdfast.stores.base.sessions import SessionRecord
+from holdfast.stores.base.sessions import Closed, SessionRecord
 from holdfast.wire.jsonrpc import RequestId
 
 
@@ -61,11 +61,15 @@ class Duplicate(Struct, frozen=True):
 
 
 class AtOnce(Protocol):
-    """`claim` and `settle` of a store that never waits, as plain functions. Optional: a store offers it as `at_once`.
+    """`open`, `claim` and `settle` of a store that never waits, as plain functions. Optional: a store offers it as `at_once`.
 
-    The engine uses it for calls that start at once and end without a stream. Each function has the effect, the result and
+    The engine uses it for new sessions, and for calls that start at once and end without a stream. Each function has the effect, the result and
     the errors of its coroutine, and the coroutine calls it, so that a store has one rule for both.
     """
+
+    def open_now(self, record: SessionRecord, *, evict: bool) -> list[Closed] | Refusal:
+        """Do what `open` does."""
+        ...
 
     def claim_now(self, key: str, principal: str, claim: Claim) -> Claimed | Duplicate | Refusal:
         """Do what `claim` does."""

@@ -14,7 +14,8 @@ Why each call is atomic. No method awaits, so the event loop runs each method to
 Other stores need transactions or scripts for this; here the order of the statements is enough. For the same reason a
 method must decide before it changes anything: an exception in the middle would leave half a change.
 
-Because no call waits, `claim` and `settle` also exist as plain functions (`at_once`), which cost a call less.
+Because no call waits, `open`, `claim` and `settle` also exist as plain functions (`at_once`): a session and a plain call
+need no task.
 
 How the store finds the sessions that are due. Every session has a hint, the earliest time at which it can be due, and the heap
 `_due` holds one pair (hint, key) for it. A hint may be too early, never too late: activity only moves a deadline away,

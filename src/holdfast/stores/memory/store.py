@@ -86,6 +86,10 @@ class MemoryStore(
 
     async def open(self, record: SessionRecord, *, evict: bool) -> list[Closed] | Refusal:
         """Keep a new session. If there is no room, evict the session of the principal that has been idle for the longest time."""
+        return self.open_now(record, evict=evict)
+
+    def open_now(self, record: SessionRecord, *, evict: bool) -> list[Closed] | Refusal:
+        """Do what `open` does."""
         if record.key in self._sessions:
             return []
         evicted: list[Closed] = []
@@ -170,9 +174,13 @@ class MemoryStore(
 
     @property
     def at_once(self) -> AtOnce | None:
-        """This store, because no call of it waits; None if a subclass or a test has replaced one of the two calls."""
-        replaced = (self.claim, MemoryStore.claim), (self.settle, MemoryStore.settle)
-        return self if all(getattr(own, "__func__", None) is usual for own, usual in replaced) else None
+        """This store, because no call of it waits; None if a subclass or a test has replaced one of the three calls."""
+        calls = (
+            (self.open, MemoryStore.open),
+            (self.claim, MemoryStore.claim),
+            (self.settle, MemoryStore.settle),
+        )
+        return self if all(getattr(own, "__func__", None) is usual for own, usual in calls) else None
 
     async def claim(self, key: str, principal: str, claim: Claim) -> Claimed | Duplicate | Refusal:
         """Register the exchange if its id is free and there is room."""
