@@ -2,6 +2,7 @@
 
 from msgspec import Struct
 
+from holdfast.cli.config.plan import Plan
 from holdfast.cli.config.sources import planned
 from holdfast.cli.options import Options
 from holdfast.cli.process_options import ProcessOptions
@@ -21,6 +22,14 @@ class Asked(Struct, frozen=True, kw_only=True):
     names_address: bool = False
     """True if --http is on the command line itself, and not only in the environment."""
 
+    def plan(self) -> Plan:
+        """Return the servers and their options. A file is read again by each call.
+
+        Raises:
+            ConfigError: the target, the file or the options cannot work.
+        """
+        return planned(self.target, self.command, self.options, self.process, only=self.only)
+
 
 def run(asked: Asked) -> int:
     """Serve until a signal stops it; return the exit status.
@@ -28,8 +37,13 @@ def run(asked: Asked) -> int:
     Raises:
         ConfigError: the target or the options cannot work.
     """
-    plan = planned(asked.target, asked.command, asked.options, asked.process, only=asked.only)
+    plan = asked.plan()
     workers = plan.process.workers or 1
+    if plan.process.reload:
+        _check_reload(stdio=asked.stdio, workers=workers)
+        from holdfast.cli.workers import serve_with_reload  # noqa: PLC0415 - a command imports what it needs
+
+        return serve_with_reload(asked.plan, asked.target or "")
     if workers > 1:
         if asked.stdio:
             raise ConfigError("--stdio serves one client in one process: leave --workers out")
@@ -44,3 +58,15 @@ def run(asked: Asked) -> int:
 
     serve(plan, stdio=asked.stdio)
     return 0
+
+
+def _check_reload(*, stdio: bool, workers: int) -> None:
+    if stdio:
+        raise ConfigError(
+            "--reload replaces the process that serves, and a client on --stdio keeps one process: leave out --stdio, or --reload"
+        )
+    if workers > 1:
+        raise ConfigError(
+            f"--reload is for development with one worker: leave out --workers {workers}, or leave out --reload and replace "
+            "the workers with SIGHUP"
+        )

@@ -71,8 +71,8 @@ def client_config(servers: Iterable[Facts]) -> str:
     return json.dumps({"mcpServers": entries})
 
 
-def show(known: Report, workers: int = 1, admin: Lines = ()) -> None:
-    """Print the banner, with the lines of the admin surface."""
+def show(known: Report, workers: int = 1, more: Lines = ()) -> None:
+    """Print the banner, with more lines at its end."""
     bold, blue, plain = _COLOURS if _is_coloured() else ("", "", "")
     several = f", {workers} workers" if workers > 1 else ""
     for server in known.servers:
@@ -84,13 +84,18 @@ def show(known: Report, workers: int = 1, admin: Lines = ()) -> None:
         if len(known.servers) == 1:
             _print(f"  try       {initialize_call(server.url)}")
     _print(f"  clients   {client_config(known.servers)}")
-    show_lines(admin)
+    show_lines(more)
 
 
 def show_lines(lines: Lines) -> None:
     """Print labels and values as the banner does."""
     for label, value in lines:
         _print(f"  {label:<9} {value}")
+
+
+def say(text: str) -> None:
+    """Print one line that begins with the name of the program."""
+    _print(f"holdfast: {text}")
 
 
 def _is_coloured() -> bool:

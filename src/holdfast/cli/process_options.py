@@ -43,6 +43,13 @@ class ProcessOptions(Struct, frozen=True, kw_only=True):
             help="How many processes serve. Without --store they share a temporary SQLite file.", default="1"
         ),
     ] = None
+    reload: Annotated[
+        bool | None,
+        Row(
+            help="Serve by new code when a source file changes, for development. Sessions survive: without --store they are in a "
+            "temporary SQLite file.",
+        ),
+    ] = None
     admin: Annotated[
         str | None,
         Row(

@@ -88,7 +88,7 @@ def _serve_http(
         front = prepared.front()
 
         def ready(url: str) -> None:
-            banner.show(prepared.report(url), admin=shown)
+            banner.show(prepared.report(url), more=shown)
             collector.go_on()
 
         with prepared.running(front):

@@ -87,4 +87,6 @@ def check_system() -> None:
         ConfigError: this system cannot do it.
     """
     if sys.platform == "win32":
-        raise ConfigError("--workers needs a system whose processes can share a socket; this system cannot")
+        raise ConfigError(
+            "--workers and --reload need a system whose processes can share a socket; this system cannot"
+        )

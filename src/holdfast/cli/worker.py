@@ -20,6 +20,7 @@ from holdfast.auth.forward_key import ForwardKey
 from holdfast.cli import banner, collector
 from holdfast.cli.config.plan import Endpoint
 from holdfast.cli.listening import tls_of
+from holdfast.cli.loaded import files_in, loaded_files
 from holdfast.cli.prepared import Prepared
 from holdfast.cli.process_options import ProcessOptions
 from holdfast.cli.serve import begin_logging
@@ -54,8 +55,19 @@ class Job(Struct, frozen=True, kw_only=True):
     """The private store for a server that names none."""
     private_key: str = ""
     """The forward key of the workers that use the private store. No other process needs it."""
+    watched: bool = False
+    """True if the parent watches the source files, which the worker then names."""
     line: int | None = None
     """The descriptor on which the parent asks for the state; None: there is no admin surface."""
+
+
+class Started(Struct, frozen=True, kw_only=True):
+    """The report of a worker to its parent, when it serves or when it cannot start."""
+
+    report: banner.Report | None = None
+    """None: it cannot start."""
+    files: tuple[str, ...] = ()
+    """The author's source files, if the parent watches them."""
 
 
 def main() -> None:
@@ -64,10 +76,24 @@ def main() -> None:
     channel = _channel()
     try:
         job = msgspec.json.decode(_line(channel), type=Job)
-        _serve(job, channel)
+        if job.watched:
+            _serve_watched(job, channel)
+        else:
+            _serve(job, channel)
     except ConfigError as error:
         print(f"holdfast: {error}", file=sys.stderr)
         sys.exit(WRONG)
+
+
+def _serve_watched(job: Job, channel: socket.socket) -> None:
+    """Serve, and name the source files also if they cannot be imported: one of them has to change."""
+    # Two saves within a second may leave a file with the same time and size, and Python would take the compiled former one.
+    sys.dont_write_bytecode = True
+    try:
+        _serve(job, channel)
+    except BaseException as error:
+        _send(channel, Started(files=(*loaded_files(job.endpoints), *files_in(error, job.endpoints))))
+        raise
 
 
 def _channel() -> socket.socket:
@@ -113,7 +139,7 @@ def _serve(job: Job, channel: socket.socket) -> None:
             serve(
                 front,
                 *opened,
-                ready=lambda url: _report(channel, prepared.report(url)),
+                ready=lambda url: _report(channel, job, prepared.report(url)),
                 siblings=True,
                 tls=tls_of(ProcessOptions(tls_cert=job.tls_cert, tls_key=job.tls_key)),
                 beside=beside,
@@ -148,15 +174,20 @@ def _check_shared(server: "Served") -> None:
     store = server.engine.store
     if not store.is_shared:
         raise ConfigError(
-            f"several workers need a shared store, and {type(store).__name__} serves one process only: use --store "
-            "sqlite:///path or redis://…, or leave --store out"
+            f"several processes (--workers, --reload) need a shared store, and {type(store).__name__} serves one process only: "
+            "use --store sqlite:///path or redis://…, or leave --store out"
         )
 
 
-def _report(channel: socket.socket, known: banner.Report) -> None:
+def _report(channel: socket.socket, job: Job, known: banner.Report) -> None:
     collector.go_on()
+    files = loaded_files(job.endpoints) if job.watched else ()
+    _send(channel, Started(report=known, files=tuple(files)))
+
+
+def _send(channel: socket.socket, report: Started) -> None:
     with contextlib.suppress(OSError):
-        channel.sendall(msgspec.json.encode(known) + b"\n")
+        channel.sendall(msgspec.json.encode(report) + b"\n")
 
 
 class _Watch:

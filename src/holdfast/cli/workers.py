@@ -1,4 +1,4 @@
-"""`--workers N`: processes that accept from one socket. They are restarted, replaced one by one, and stopped together.
+"""`--workers N` and `--reload`: processes that accept from one socket. They are restarted, replaced one by one, and stopped together.
 
 The parent serves nothing and does not load the author's code: it binds the socket, starts and watches the workers, and
 stops them. Workers are new processes, not forks, so that they share no state.
@@ -21,10 +21,11 @@ from msgspec.structs import replace
 from holdfast.auth.forward_key import new_key
 from holdfast.cli import banner, collector, stores
 from holdfast.cli.admin import admin
-from holdfast.cli.config.plan import Plan
+from holdfast.cli.config.plan import Endpoint, Plan
 from holdfast.cli.listening import listeners, tls_of
+from holdfast.cli.reloading import Reloader
 from holdfast.cli.serve import begin_logging
-from holdfast.cli.worker import MARGIN, Job
+from holdfast.cli.worker import MARGIN, Job, Started
 from holdfast.ops.log import LogObserver
 from holdfast.ports import SystemClock, SystemRandom
 
@@ -40,7 +41,8 @@ STEADY: Final = 10.0
 """A worker that has served for this many seconds did start properly: its successor starts at once."""
 _ROOT: Final = Path(__file__).parents[2]
 
-Shown = Callable[[banner.Report], None]
+Shown = Callable[[banner.Report, banner.Lines], None]
+"""Shows the banner with some lines more."""
 
 
 def serve_with_workers(plan: Plan, count: int) -> int:
@@ -49,6 +51,21 @@ def serve_with_workers(plan: Plan, count: int) -> int:
     Raises:
         ConfigError: the options cannot work.
     """
+    return _serve(plan, count, None)
+
+
+def serve_with_reload(again: Callable[[], Plan], target: str) -> int:
+    """Serve over HTTP by one process, which is replaced when a source file changes; return the exit status.
+
+    `again` returns the plan, read from its file again. `target` is the target of the command line.
+
+    Raises:
+        ConfigError: the options cannot work.
+    """
+    return _serve(again(), 1, Reloader(again, target, SystemClock()))
+
+
+def _serve(plan: Plan, count: int, reloader: Reloader | None) -> int:
     stores.check_system()
     begin_logging(plan.process.log_level, plan.process.log_format)
     # A wrong certificate is reported once, before any worker starts.
@@ -59,7 +76,7 @@ def serve_with_workers(plan: Plan, count: int) -> int:
             stores.check(store)
     with contextlib.ExitStack() as stack:
         opened = stack.enter_context(listeners(plan.process))
-        private = stack.enter_context(stores.private_store()) if None in named else None
+        private = stack.enter_context(stores.private_store()) if None in named or reloader else None
         job = Job(
             endpoints=plan.endpoints,
             log_level=plan.process.log_level,
@@ -69,23 +86,26 @@ def serve_with_workers(plan: Plan, count: int) -> int:
             tls_key=plan.process.tls_key,
             private=private,
             private_key=new_key(SystemRandom()),
+            watched=reloader is not None,
         )
         surface = stack.enter_context(admin(plan.process))
         collector.go_on()
-        return asyncio.run(_supervise(job, count, surface))
+        return asyncio.run(_supervise(job, count, surface, reloader))
 
 
-async def _supervise(job: Job, count: int, surface: "Opened | None") -> int:
+async def _supervise(job: Job, count: int, surface: "Opened | None", reloader: Reloader | None) -> int:
     """Run the workers, and the admin surface if it was asked for."""
+
+    def shown(known: banner.Report, more: banner.Lines) -> None:
+        banner.show(known, count, (*more, *(() if surface is None else surface.lines())))
+
     if surface is None:
-        return await Supervisor(job, count).run(lambda known: banner.show(known, count))
+        return await Supervisor(job, count).run(shown, reloader)
     from holdfast.ops.admin.workers import Workers  # noqa: PLC0415 - a command imports what it needs
 
     clock, asked = SystemClock(), Workers()
     async with surface.serving(asked, clock, LogObserver(clock)):
-        return await Supervisor(job, count, asked).run(
-            lambda known: banner.show(known, count, surface.lines())
-        )
+        return await Supervisor(job, count, asked).run(shown, reloader)
 
 
 class Worker:
@@ -100,6 +120,8 @@ class Worker:
         self.began: float = asyncio.get_running_loop().time()
         self.facts: banner.Report | None = None
         """What the worker reported when it was ready."""
+        self.files: tuple[str, ...] = ()
+        """The source files that it named, if they are watched."""
         self.retired = False
         """True if the worker got the signal to stop: it is not restarted."""
         self.line: Line | None = None
@@ -113,9 +135,10 @@ class Worker:
         # A worker that ends before it has read its job resets the connection.
         with contextlib.suppress(OSError):
             if line := await self._reader.readline():
-                self.facts = msgspec.json.decode(line, type=banner.Report)
+                started = msgspec.json.decode(line, type=Started)
+                self.facts, self.files = started.report, started.files
                 if self.line is not None:
-                    self.line.is_ready = True
+                    self.line.is_ready = self.facts is not None
         return self.facts is not None
 
     def tell(self, number: signal.Signals) -> None:
@@ -144,22 +167,40 @@ class Supervisor:
         self._patience = 0.0
         self._failures: dict[int, int] = {}
         self._stopping = asyncio.Event()
-        self._rolling = False
+        self._status = 0
+        self._rolling = asyncio.Lock()
+        """Held while workers are replaced."""
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def run(self, shown: Shown) -> int:
+    async def run(self, shown: Shown, reloader: Reloader | None = None) -> int:
         """Serve; return the exit status, which is that of the first worker if it could not start."""
         self._listen()
+        if reloader is None:
+            await self._begin_all(shown)
+            await self._stopping.wait()
+        else:
+            reloading = asyncio.get_running_loop().create_task(reloader.run(self, shown))
+            await self._stopping.wait()
+            reloading.cancel()
+            await asyncio.gather(reloading, return_exceptions=True)
+        return await self._end()
+
+    async def _begin_all(self, shown: Shown) -> None:
         first = await self._start(1)
         if not await first.ready() or first.facts is None:
             status = await first.process.wait()
-            return await self._end() if self._stopping.is_set() else abs(status) or 1
+            if not self._stopping.is_set():
+                self.give_up(abs(status) or 1)
+            return
         self._install(first)
         await asyncio.gather(*(self._begin(number) for number in range(2, self._count + 1)))
         if not self._stopping.is_set():
-            shown(first.facts)
-        await self._stopping.wait()
-        return await self._end()
+            shown(first.facts, ())
+
+    def give_up(self, status: int) -> None:
+        """Stop, because no worker can start. The exit status is this one."""
+        self._status = status
+        self._stopping.set()
 
     def _listen(self) -> None:
         loop = asyncio.get_running_loop()
@@ -186,10 +227,11 @@ class Supervisor:
         self._places[worker.number] = worker
         self._spawn(self._keep(worker))
 
-    async def _start(self, number: int) -> Worker:
+    async def _start(self, number: int, job: Job | None = None) -> Worker:
         ours, theirs = socket.socketpair()
         ends = None if self._asked is None else socket.socketpair()
-        job = self._job if ends is None else replace(self._job, line=ends[1].fileno())
+        job = job or self._job
+        job = job if ends is None else replace(job, line=ends[1].fileno())
         passed = job.listeners if job.line is None else (*job.listeners, job.line)
         # A Ctrl+C must not kill it before its signal handlers are installed.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -244,13 +286,12 @@ class Supervisor:
         """Handle SIGHUP: a closed terminal ends the server; any other SIGHUP replaces the workers."""
         if os.isatty(0):
             self._stop(signal.SIGTERM)
-        elif not self._rolling and not self._stopping.is_set():
-            self._rolling = True
+        elif not self._rolling.locked() and not self._stopping.is_set():
             self._spawn(self._roll())
 
     async def _roll(self) -> None:
         """Replace the workers one after another: an old one stops when the new one serves."""
-        try:
+        async with self._rolling:
             for number in sorted(self._places):
                 new = await self._start(number)
                 is_ready = await new.ready()
@@ -261,8 +302,26 @@ class Supervisor:
                 self._install(new)
                 await self._retire(old)
             LOGGER.warning("every worker was replaced")
-        finally:
-            self._rolling = False
+
+    async def renew(self, endpoints: tuple[Endpoint, ...]) -> Worker:
+        """Start a worker for these endpoints; if it serves, it is the only one, and the old one drains. Return the new worker.
+
+        If the task is cancelled before the new worker serves, the new worker is killed.
+        """
+        async with self._rolling:
+            job = replace(self._job, endpoints=endpoints)
+            new = await self._start(1, job)
+            try:
+                is_ready = await new.ready()
+            except asyncio.CancelledError:
+                new.tell(signal.SIGKILL)
+                raise
+            if is_ready:
+                self._job, old = job, self._places.get(1)
+                self._install(new)
+                if old is not None:
+                    self._spawn(self._retire(old))
+            return new
 
     async def _retire(self, worker: Worker) -> None:
         worker.retired = True
@@ -291,7 +350,7 @@ class Supervisor:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        return 1 if killed else 0
+        return self._status or (1 if killed else 0)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -1,0 +1,67 @@
+"""The source files of a server: the modules that it has loaded from its own directories, and the files of an error."""
+
+import sys
+import sysconfig
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+from holdfast.cli.config.plan import Endpoint
+
+_INSTALLED: Final = (
+    Path(__file__).parents[1],
+    *(Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")),
+)
+"""Where Holdfast, Python and the installed packages are: authors do not change them."""
+
+
+def loaded_files(endpoints: Iterable[Endpoint]) -> list[str]:
+    """Return the files of the loaded modules that are in the working directory or in the directory of a target."""
+    files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
+    return _own(filter(None, files), _directories(endpoints))
+
+
+def files_in(error: BaseException, endpoints: Iterable[Endpoint]) -> list[str]:
+    """Return such files that an error names: those of its frames, and the one with the syntax error."""
+    return _own(_named(error), _directories(endpoints))
+
+
+def named_files(endpoints: Iterable[Endpoint]) -> list[str]:
+    """Return the files among the words of the programs."""
+    return [
+        str(file)
+        for endpoint in endpoints
+        for word in endpoint.source.command
+        if (file := Path(endpoint.options.cwd or endpoint.source.directory, word).resolve()).is_file()
+    ]
+
+
+def _directories(endpoints: Iterable[Endpoint]) -> set[Path]:
+    found = {Path.cwd()}
+    for endpoint in endpoints:
+        directory = Path(endpoint.source.directory)
+        place = endpoint.source.object.partition(".py")[0]
+        found |= {directory.resolve(), Path(directory, place).resolve().parent}
+    return found
+
+
+def _own(files: Iterable[str], directories: Collection[Path]) -> list[str]:
+    paths = {Path(file).resolve() for file in files}
+    return sorted(
+        str(path)
+        for path in paths
+        if any(path.is_relative_to(one) for one in directories)
+        and not any(path.is_relative_to(one) for one in _INSTALLED)
+    )
+
+
+def _named(error: BaseException) -> Iterator[str]:
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, SyntaxError) and seen.filename:
+            yield seen.filename
+        frame = seen.__traceback__
+        while frame is not None:
+            yield frame.tb_frame.f_code.co_filename
+            frame = frame.tb_next
+        seen = seen.__context__
