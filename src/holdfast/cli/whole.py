@@ -11,6 +11,7 @@ from holdfast.cli import sessions
 from holdfast.cli.asked import Asked, run
 from holdfast.cli.collecting import collected
 from holdfast.cli.commands import COMMAND, WithCommand
+from holdfast.cli.demo import command as demo
 from holdfast.cli.installing import command as installing
 from holdfast.cli.options import Options
 from holdfast.cli.parameters import parameters
@@ -100,5 +101,6 @@ def _with_options(function: Callable[..., None]) -> Callable[..., None]:
 app.command("serve", cls=WithCommand)(_with_options(_serve))
 using.register(app)
 check.register(app)
+demo.register(app)
 installing.register(app)
 app.add_typer(sessions.app, name="sessions", rich_help_panel="Operate")
