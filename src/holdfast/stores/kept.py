@@ -1,4 +1,4 @@
-"""What the sessions and handles of a principal keep beside streams and tasks: what counts, and the error when it is too much.
+"""The data that sessions and handles of a principal keep besides streams and tasks: how it is counted, and its limit.
 
 The limits of one session or handle (`state_bytes`, `subscription_bytes`, `rerun_bytes`) bound little where a principal has a
 thousand sessions, so `Limits.principal_kept_bytes` bounds all of it together. It counts
@@ -18,16 +18,16 @@ from holdfast.config import Limits
 from holdfast.errors import StateError
 
 ENTRY_BYTES: Final = 256
-"""What an entry of a table costs beside its name and value; the same in `redis/lua/kept.lua`."""
+"""The cost of an entry of a table besides its name and value; the same in `redis/lua/kept.lua`."""
 
 
 def growth(before: int | None, after: int | None) -> int:
-    """Return how much more is kept where an entry had one size and has another; None: there is no entry."""
+    """Return the change of the kept bytes when the size of an entry changes; None: there is no entry."""
     return (0 if after is None else ENTRY_BYTES + after) - (0 if before is None else ENTRY_BYTES + before)
 
 
 def too_much(field: str, limits: Limits) -> StateError:
-    """Return the error for a field that finds no room."""
+    """Return the error for a field for which there is no room."""
     return StateError(
         f"everything that one principal keeps is limited to {limits.principal_kept_bytes} bytes; {field!r} would exceed it"
     )
@@ -45,7 +45,7 @@ class Kept:
 
     @property
     def bytes(self) -> int:
-        """What all principals keep."""
+        """The kept bytes of all principals."""
         return self._bytes.total()
 
     def clear(self) -> None:
@@ -53,7 +53,7 @@ class Kept:
         self._bytes.clear()
 
     def add(self, principal: str, change: int) -> bool:
-        """Count a change; False, and nothing is counted, where it would be too much."""
+        """Count a change. False, and nothing is counted, if it would exceed the limit."""
         total = self._bytes[principal] + change
         if change > 0 and total > self._most:
             return False

@@ -18,11 +18,11 @@ from holdfast.stores.base import TASK_END_BYTES, Answered, Cell, Claim, Duplicat
 from holdfast.stores.kept import growth
 
 RECHECK_SECONDS: Final = 1.0
-"""A session that is due and still has work is looked at again after this."""
+"""A session that is due and still has work is examined again after this time."""
 
 
 class SessionClock:
-    """When a session ends, and how the signs of its client move it. Inherit it, with these attributes."""
+    """When a session ends, and how the signs of its client change this. Inherit it, with these attributes."""
 
     # The subclass has the slots. Written as a call, so that mypy accepts the assignments below.
     __slots__ = tuple[str, ...]()
@@ -57,18 +57,18 @@ class SessionClock:
         return reason if at <= now and not self.running else None
 
     def next_look(self, now: float) -> float:
-        """Return when to look again at a session that does not end now."""
+        """Return when to examine a session again that does not end now."""
         at, _ = self.due()
         return at if at > now else now + RECHECK_SECONDS
 
     def status(self, now: float, *, log_bytes: int, kept_bytes: int) -> Status:
-        """Return what an operator sees of the session."""
+        """Return the view of an operator on the session."""
         ends, _ = self.due()
         closes_in = None if self.running else max(0.0, ends - now)
         return Status(self.record, self.state, closes_in, self.readers, self.running, log_bytes, kept_bytes)
 
     def client_seen(self, now: float) -> bool:
-        """Note a sign of the client. Returns True if the session was detached, and is attached again."""
+        """Record a sign of the client. Returns True if the session was detached, and is attached again."""
         self.touched = now
         if self.state is not State.DETACHED:
             return False
@@ -76,7 +76,7 @@ class SessionClock:
         return True
 
     def reader_lost(self, now: float, *, broke: bool) -> bool:
-        """Note that a stream has lost its reader. Returns True if this break made the session detached."""
+        """Record that a stream has lost its reader. Returns True if this break made the session detached."""
         self.readers -= 1
         self.touched = now
         if not broke or self.readers:
@@ -88,7 +88,7 @@ class SessionClock:
 
 
 def is_crowded(limits: Limits, sessions: int, own: int) -> bool:
-    """Return True if a new session needs another one's place. `own`: of its principal; 0 if it may not evict."""
+    """Return True if a new session needs the place of another one. `own`: sessions of its principal; 0 if it may not evict."""
     return sessions >= limits.sessions or own >= limits.sessions_per_principal
 
 
@@ -122,7 +122,7 @@ def over_budget(limits: Limits, session: int, store: int) -> int:
 
 
 def cut_to(size: int, over: int) -> int:
-    """Return the bytes that a session's largest log is cut to: by what is over the budget, and at least an eighth.
+    """Return the bytes that a session's largest log is cut to: the bytes over the budget are removed, at least an eighth.
 
     Its reader has received these events, or does not read. The readers of other logs lose nothing.
     """
@@ -138,7 +138,7 @@ def state_growth(
     """Return by how much a change of a field grows its scope, and its principal's total (`holdfast.stores.kept`).
 
     Raises:
-        StateError: the scope has no room for it. What does not grow is never refused.
+        StateError: the scope has no room for it. A change that does not grow is never refused.
     """
     length = len(field.encode())
     before = None if cell is None else length + len(cell.value)
@@ -162,7 +162,7 @@ def added(field: str, cell: Cell | None, by: int) -> int:
 
 
 def has_task_room(limits: Limits, size: int, *, store: int, own: int) -> bool:
-    """Return True if tasks may grow by so many bytes; `own` is what the tasks of the principal have."""
+    """Return True if tasks may grow by so many bytes; `own` is the present size of the principal's tasks."""
     return store + size <= limits.tasks_bytes and own + size <= limits.principal_tasks_bytes
 
 

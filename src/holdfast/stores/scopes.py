@@ -1,9 +1,9 @@
 """The two kinds of scopes, distinguished by their names, and the limits of each.
 
-A handle's scope has a hash for its name: a principal may have many, and each belongs to the principal that began it.
+The name of a handle's scope is a hash: a principal may have many, and each belongs to the principal that began it.
 A principal's own state (`Settings.state`) is one scope whose name is derived from the principal, so
-that every replica finds the same one, and replicas that begin it at once begin one. Both kinds are
-counted and bounded apart: handles never take the room of principals, nor the other way round.
+that every replica finds the same scope, also if several replicas begin it at once. Both kinds are
+counted and limited separately: handles never take the room of principals, nor the other way round.
 """
 
 from hashlib import sha256
@@ -16,7 +16,7 @@ OWN: Final = "p:"
 
 
 def own_scope(principal: str) -> str:
-    """Return the name of a principal's own state. It does not tell who the principal is."""
+    """Return the name of a principal's own state. The principal cannot be computed from it."""
     return f"{OWN}{sha256(principal.encode()).hexdigest()}"
 
 
@@ -26,15 +26,15 @@ def is_own(scope: str) -> bool:
 
 
 def most_scopes(scope: str, limits: Limits) -> int:
-    """Return how many scopes of this one's kind there may be."""
+    """Return the limit for scopes of this kind."""
     return limits.principal_states if is_own(scope) else limits.handles
 
 
 def most_of_one(scope: str, principal: str, limits: Limits) -> int | None:
-    """Return how many of this kind one principal may have; None: what all may have together."""
+    """Return how many scopes of this kind one principal may have; None: no limit except the common one."""
     return None if is_own(scope) or not principal else limits.handles_per_principal
 
 
 def most_bytes(scope: str, limits: Limits) -> int:
-    """Return how large the state under a name may be: a session's, a handle's or a principal's."""
+    """Return the limit for the bytes of the state under a name: a session's, a handle's or a principal's."""
     return limits.principal_state_bytes if is_own(scope) else limits.state_bytes

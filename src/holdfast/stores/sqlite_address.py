@@ -3,7 +3,7 @@
 `sqlite:///store.db` is relative to the working directory, `sqlite:////var/lib/app/store.db` absolute, as elsewhere in
 Python. Without an authority (`sqlite:store.db`, `sqlite:/var/lib/app/store.db`) the path stands as it is. The path is
 made absolute when it is read: code that changes the working directory later must not change the file.
-`?synchronous=full` is the one option. A namespace other than the default one has a file of its own beside it.
+`?synchronous=full` is the only option. Each namespace other than the default one has its own file beside it.
 """
 
 import hashlib

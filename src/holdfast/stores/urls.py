@@ -14,7 +14,7 @@ from holdfast.stores.sqlite_address import parse
 
 
 class _Wanted(Struct, frozen=True):
-    """What was asked for."""
+    """The parts of a URL and the arguments of `open_store`."""
 
     url: str
     limits: Limits
@@ -89,7 +89,7 @@ def open_store(
     With a `clock`, that clock is the store's; else a store that is shared has its own.
 
     Raises:
-        ConfigError: no store has such a URL, or what it needs is not installed.
+        ConfigError: no store has such a URL, or a package that it needs is not installed.
     """
     scheme = url.partition(":")[0][:40]
     make = SCHEMES.get(scheme)

@@ -3,12 +3,13 @@
     part       module        what it is for                       a store without it inherits
     ────────   ───────────   ──────────────────────────────────   ───────────────────────────
     required   required.py   sessions, exchanges, streams, asks   (every store writes it)
-               overview.py   what operators see of sessions       OneProcess, for the listing
+               overview.py   the view of operators                OneProcess, for the listing
     state      state.py      ctx.state, handles                   NoState
     tasks      tasks.py      calls that become tasks              NoTasks
     replicas   replicas.py   several processes, one store         OneProcess
 
-`Store` is all four, and what the engine sees. A store for one process that keeps neither state nor tasks inherits
+`Store` has all four parts, and the engine sees only `Store`. A store for one process that keeps neither state nor
+tasks inherits
 `OneProcessStore` and writes the required part: `docs/stores.md` shows a complete one. A feature that needs a missing
 part raises `ConfigError`, which names the store and the feature.
 
@@ -22,7 +23,7 @@ Rules for every call of every part:
   is unknown or closed; a call that only ends or forgets something does nothing then.
 - Deadlines belong to the store and follow its clock: they outlive the process that set them.
 - A wake-up carries no data (`wakeups.py`).
-- Nothing grows without bound: `Limits` are given when the store is made, and the part says what goes first.
+- Nothing grows without bound: `Limits` are given when the store is made, and each part says which data is deleted first.
 
 Keys are hashes and tokens made by the server, never a client's text. Values are bytes.
 

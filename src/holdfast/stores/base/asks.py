@@ -12,7 +12,7 @@ REMEMBERED_SECONDS: Final = 300.0
 
 
 class Answered(Enum):
-    """How a client's answer was taken."""
+    """The result of a client's answer."""
 
     FIRST = "first"
     """It is the answer."""

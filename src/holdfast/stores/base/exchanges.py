@@ -33,7 +33,7 @@ class Claim(Struct, frozen=True):
     control: bool = False
     """Control traffic does not count against the limit of calls, and has no turn."""
     payload: bytes = b""
-    """What another replica needs to run the request again; empty if it must not. A shared store keeps it while the
+    """The request as another replica needs it to run it again; empty if it must not. A shared store keeps it while the
     exchange is in flight, if the session (`Limits.rerun_bytes`) and its principal (`holdfast.stores.kept`) have room."""
 
 
@@ -72,13 +72,13 @@ class AtOnce(Protocol):
         ...
 
     def claim_now(self, key: str, principal: str, claim: Claim) -> Claimed | Duplicate | Refusal:
-        """Do what `claim` does."""
+        """Has the effect of `claim`."""
         ...
 
     def settle_now(
         self, key: str, stream: str, fence: int, terminal: bytes | None, *, tag: int = 0, keep: bool = False
     ) -> None:
-        """Do what `settle` does."""
+        """Has the effect of `settle`."""
         ...
 
 
@@ -100,7 +100,7 @@ class ExchangePart(Protocol):
 
         Raises:
             StoreUnavailable: also if this incarnation of the replica was declared dead, as `attach` and `adopt` do:
-                no other replica would look for work that it begins now.
+                no other replica would search for work that it begins now.
         """
         ...
 

@@ -20,7 +20,7 @@ from holdfast.stores.base.tasks import NoTasks
 from holdfast.stores.base.wakeups import OnWake, WakeUp
 
 _ANNOUNCEMENTS: Final = 1_000
-"""Announcements kept; the oldest go first."""
+"""Announcements kept; the oldest are deleted first."""
 _INBOX: Final = 10_000
 """Requests that may wait in the inbox."""
 
@@ -38,7 +38,7 @@ class _Sessions(Protocol):
 
 
 class OneProcess:
-    """One replica, and what every store of one process needs: its clock, `now`, and its wake-ups, `wake`."""
+    """One replica, and the common members of stores for one process: their clock, `now`, and their wake-ups, `wake`."""
 
     is_shared = False
     replica: str = "only"
@@ -59,7 +59,7 @@ class OneProcess:
         self.wake = on_wake
 
     async def prove(self) -> None:
-        """Do nothing: memory takes what the limits allow. A store that writes elsewhere overrides this."""
+        """Do nothing: memory is always writable. A store that writes elsewhere overrides this."""
 
     def twin(self) -> Self:
         """Return this store: no other process waits for the end of its lease."""

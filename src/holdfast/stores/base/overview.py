@@ -1,8 +1,8 @@
-"""The overview: what operators see of a store. No call of this part changes anything, and none counts as a sign of a client.
+"""The overview: the view of operators. No call of this part changes anything, and none counts as a sign of a client.
 
-A listing goes by the keys of sessions, in their order, page after page. Each page costs the same, however many sessions there
-are. A session that is open during the whole listing is on exactly one page. The first characters of keys are what logs show of
-sessions, so the page after them begins with the session that has this short name.
+A listing goes by the keys of sessions, in their order, page after page. The cost of a page does not depend on the
+number of sessions. A session that is open during the whole listing is on exactly one page. Logs show the first
+characters of a key, so the page after these characters begins with the session that has this short name.
 
 A store for one process inherits `sessions_after` and `totals` from `OneProcess`. There a page costs one pass over the keys,
 which are in the memory of this process.
@@ -47,7 +47,7 @@ class Totals(Struct, frozen=True):
     detached: int
     log_bytes: int
     kept_bytes: int = 0
-    """Of state, subscriptions and kept requests. A shared store may count what it has reserved for them."""
+    """Of state, subscriptions and kept requests. A shared store may count the bytes that it has reserved for them."""
 
 
 class OverviewPart(Protocol):
@@ -65,5 +65,5 @@ class OverviewPart(Protocol):
         ...
 
     async def totals(self) -> Totals:
-        """Return how many sessions are open and detached, and how large their logs and what they keep are. A shared store may be a little behind."""
+        """Return the numbers of open and detached sessions, and their bytes. A shared store may be a little behind."""
         ...

@@ -1,12 +1,12 @@
 """Replicas: several processes that serve the same sessions from the same store.
 
 Each process is a replica with a name. It holds a lease, and every lease has an incarnation: a number that is new each
-time the replica comes back after it was declared dead. What a replica claims, reads, asks or opens belongs to its
-incarnation. When a lease has ended, another replica declares that incarnation dead (`orphans`), and what it ran is
+time the replica comes back after it was declared dead. The exchanges, readers, asks and tasks of a replica belong to its
+incarnation. When a lease has ended, another replica declares that incarnation dead (`orphans`), and its exchanges are
 ended (`reap`) or run again (`adopt`) under a new fence. Replicas also forward requests to each other, share secrets,
 announce changes to all, and report each closing to listeners at least once.
 
-A store for one process inherits `OneProcess` and writes nothing of this.
+A store for one process inherits `OneProcess` and implements none of this.
 """
 
 from typing import NamedTuple, Protocol
@@ -20,7 +20,7 @@ from holdfast.wire.jsonrpc import RequestId
 
 
 class Probed(Struct, frozen=True):
-    """What is known of an exchange and of its reader."""
+    """The known state of an exchange and of its reader."""
 
     running: bool
     kept: bool
@@ -28,7 +28,7 @@ class Probed(Struct, frozen=True):
     reader: str
     """The replica that has the stream's reader; empty if the stream has no reader."""
     word: int
-    """Changes with every `vouch`; odd if that said that the reader lives."""
+    """Changes with every `vouch`; odd if the last `vouch` said that the reader is alive."""
 
 
 class Orphan(Struct, frozen=True):
@@ -58,7 +58,7 @@ class Lease(Struct, frozen=True):
 
     replica: str
     incarnation: int
-    """Another number than before: this replica was declared dead meanwhile, and what it owned is reaped."""
+    """If the number has changed, this replica was declared dead meanwhile, and its work is reaped."""
     seconds: float
 
 
@@ -77,7 +77,7 @@ class Announced(NamedTuple):
 
 
 class LeaseHandle(Protocol):
-    """What the thread that renews the lease needs of a store."""
+    """The calls that the thread needs which renews the lease."""
 
     async def renew(self, seconds: float) -> Lease:
         """As `ReplicaPart.renew`."""
@@ -106,10 +106,10 @@ class ReplicaPart(Protocol):
     # Leases
 
     async def renew(self, seconds: float) -> Lease:
-        """Take this replica's lease for so long from now by the store's clock, or make it longer.
+        """Take this replica's lease for so many seconds from now by the store's clock, or make it longer.
 
-        What is claimed, attached or asked afterwards belongs to this incarnation. A lease that has ended continues as
-        the same incarnation, with all its work, if no replica has declared it dead (see `orphans`). One that was
+        Later claims, readers and asks belong to this incarnation. A lease that has ended continues as
+        the same incarnation, with all its work, if no replica has declared it dead (see `orphans`). A replica that was
         declared dead comes back as a new incarnation: writes for the work of the old one raise Fenced once that is
         reaped. A replica that shares its store must renew before its first claim, and at least three times in each
         lease.
@@ -117,22 +117,22 @@ class ReplicaPart(Protocol):
         ...
 
     async def release(self) -> None:
-        """Give the lease back, after everything has stopped. What this incarnation still owns is an orphan at once."""
+        """Give the lease back, after everything has stopped. Work that this incarnation still owns is orphaned at once."""
         ...
 
     async def replicas(self) -> dict[str, float]:
         """Return the replicas whose lease runs, each with the seconds until its lease ends."""
         ...
 
-    # What a dead replica leaves behind
+    # The work of dead replicas
 
     async def orphans(self) -> list[Orphan]:
         """Declare replicas dead whose lease has ended, and return the exchanges they ran, to be reaped or adopted.
 
-        Only a replica that has itself seen the store for one whole lease may declare others dead: then the store was
-        there for them too, and every living replica could renew. It has seen the store for so long if it has renewed
-        for one lease and never more than half a lease apart, by the store's clock. To declare an owner dead and to
-        renew its lease exclude each other: the first of the two decides. A replica that gave its lease back is dead
+        Only a replica that has itself reached the store for one whole lease may declare others dead: in that time
+        every living replica could renew too. The condition: it has renewed for one lease, and never more than half a
+        lease apart, by the store's clock. To declare an owner dead and to renew its lease exclude each other: the first
+        of the two decides. A replica that gave its lease back is dead
         at once, for all.
 
         The readers of a dead replica are gone: this call detaches the sessions that have no other reader, and their
@@ -168,7 +168,7 @@ class ReplicaPart(Protocol):
         ...
 
     async def vouch(self, key: str, stream: str, *, alive: bool) -> None:
-        """Answer a probe: the reader of the stream lives, or has been silent so long that another may take its place."""
+        """Answer a probe: the reader of the stream is alive, or was silent for so long that another may take its place."""
         ...
 
     # Homes
@@ -176,8 +176,8 @@ class ReplicaPart(Protocol):
     async def take_home(self, key: str, expected: str) -> SessionRecord | None:
         """Make this replica the home of a session if its home is `expected`. Not a sign of the client.
 
-        Returns the record as it is now: its home is this replica, or the one that was faster. None if the session is
-        unknown or closed. With this replica as `expected` nothing changes: the caller learns who the home is.
+        Returns the record as it is now: its home is this replica, or another one that was faster. None if the session is
+        unknown or closed. With this replica as `expected` nothing changes: the caller learns the home.
         """
         ...
 
@@ -188,9 +188,9 @@ class ReplicaPart(Protocol):
     # Between replicas
 
     async def forward(self, replica: str, name: str, payload: bytes, *, seconds: float) -> bool:
-        """Put a request into a replica's inbox and send FORWARD there. `name` names it: sent again it is there once.
+        """Put a request into a replica's inbox and send FORWARD there. `name` identifies it: a repeat changes nothing.
 
-        False if that replica's lease has ended, or its inbox is full. It is dropped if it is not taken for so many
+        False if that replica's lease has ended, or its inbox is full. It is dropped if it is not taken within so many
         seconds. A reply is put into the sender's inbox in the same way.
         """
         ...
@@ -207,14 +207,14 @@ class ReplicaPart(Protocol):
         ...
 
     async def announce(self, name: str, event: bytes) -> None:
-        """Send an event to every replica, this one included, and NEWS. `name` names it: sent again it is one event."""
+        """Send an event to every replica, this one included, and NEWS. `name` identifies it: a repeat is the same event."""
         ...
 
     async def announced(self, after: str) -> Announced:
-        """Return what was announced after a cursor, oldest first, with the cursor to continue from.
+        """Return the announcements after a cursor, oldest first, and the cursor to continue from.
 
         An empty cursor returns no event, only the cursor to begin with. Events are kept for a bounded time and
-        number: they say that something has changed, and a replica that missed one compares what it knows.
+        number: they say that something has changed, and a replica that missed one compares its own data.
         """
         ...
 
@@ -228,8 +228,8 @@ class ReplicaPart(Protocol):
     async def post_notice(self, notice: bytes, *, seconds: float) -> list[bytes]:
         """Put a notice where the other replicas read it, in place of this replica's last one; return theirs.
 
-        A notice is kept for so many seconds. An empty one writes nothing. Replicas call this once a second to compare what
-        they have counted: one round trip, however much that is.
+        A notice is kept for so many seconds. An empty one writes nothing. Replicas call this once a second to compare
+        their counts, in one round trip.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""The required part: what every store does."""
+"""The required part: the calls of every store."""
 
 from typing import Protocol
 
@@ -16,17 +16,17 @@ class RequiredPart(SessionPart, ExchangePart, StreamPart, AskPart, OverviewPart,
     def bind(self, on_wake: OnWake) -> None:
         """Send the wake-ups of this process to `on_wake`; a store that was closed is open again.
 
-        The first call of a process that serves: a store that was made before a fork takes a replica
-        name of its own here, unless it was given one.
+        The first call of a process that serves: a store that was made before a fork takes its own
+        replica name here, unless it was given one.
         """
         ...
 
     async def aclose(self) -> None:
-        """Release everything held: threads, connections, and what only this process knows."""
+        """Release everything: threads, connections, and the data that only this process has."""
         ...
 
     async def prove(self) -> None:
-        """Write something without meaning, as new work would be written.
+        """Write a value without meaning, in the same way as new work.
 
         Raises:
             StoreUnavailable: new work cannot be written now.

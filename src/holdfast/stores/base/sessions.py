@@ -1,7 +1,7 @@
 """Sessions: opened, found, changed, closed once; and the resources that a session wants updates of.
 
-A session lives until it is closed. The store closes it when it is due (`sweep`) or when its principal needs the place
-(`open`), the engine closes it for every other reason (`close`). When it is due:
+A session is open until it is closed. The store closes it when it is due (`sweep`) or when its principal needs the place
+(`open`), the engine closes it for every other reason (`close`). It is due in these cases:
 
 - A detached session ends `grace` seconds after the later of its break and its last settled exchange (GRACE_OVER).
 - A session without a reader ends `idle` seconds after the last sign of its client (IDLE). Signs are `open`, `find`,
@@ -27,14 +27,14 @@ LINGER_SHARE: Final = 8
 
 
 class SessionRecord(Struct, kw_only=True):
-    """What is known of a session. Every field can be written as JSON."""
+    """The data of a session. Every field can be written as JSON."""
 
     key: str
     """Hash of the session id. The id itself is never stored."""
     principal: str
     version: str
     standalone: str
-    """The name of the standalone stream, which carries what belongs to no request."""
+    """The name of the standalone stream, which carries messages that belong to no request."""
     client: dict[str, Any]
     capabilities: dict[str, Any]
     grace: float
@@ -49,11 +49,11 @@ class SessionRecord(Struct, kw_only=True):
     """The replica whose back keeps something for the session (a child process, a session of another server); empty if
     any replica can answer its requests. `take_home` changes it."""
     opened: float = 0.0
-    """When it was opened, in seconds since 1970; 0 if a release that did not note it has opened it."""
+    """When it was opened, in seconds since 1970; 0 if an older release has opened it, which did not write this."""
 
 
 class Found(Struct, frozen=True):
-    """A session, and that its client has just been here."""
+    """A session whose client has just sent a sign of life."""
 
     record: SessionRecord
     returned: bool
@@ -90,14 +90,14 @@ class SessionPart(Protocol):
 
         There is no room if the store has `Limits.sessions`, or, with `evict`, the principal has
         `Limits.sessions_per_principal`. With `evict`, one session of the same principal is closed to make room. Only
-        a session without an exchange in flight and without a reader is a candidate; of these, the one whose client
-        was silent for the longest time. A session of another principal is never evicted. If the key is open already,
+        a session without an exchange in flight and without a reader is a candidate; the one whose client was silent
+        for the longest time is chosen. A session of another principal is never evicted. If the key is open already,
         nothing changes and an empty list is returned.
         """
         ...
 
     async def find(self, key: str, principal: str) -> Found | None:
-        """Return the session and note a sign of its client. None if it is unknown, closed or another principal's."""
+        """Return the session and record a sign of its client. None if it is unknown, closed or another principal's."""
         ...
 
     async def change(self, key: str, *, level: str | None = None, initialized: bool | None = None) -> None:
@@ -110,24 +110,24 @@ class SessionPart(Protocol):
         Every exchange in flight ends in the same step, with `ending` as the last event of its stream if it has one.
         From now on each call for the session answers as for an unknown one, with one exception: a stream that has a
         reader now, and that is complete now, can still be `read` for LINGER_SECONDS, at any replica. All such
-        streams together have at most one part in LINGER_SHARE of `Limits.store_bytes`; the oldest go first. A
-        session opened later under the same key sees nothing of them by `attach`.
+        streams together have at most one part in LINGER_SHARE of `Limits.store_bytes`; the oldest are deleted first. A
+        session opened later under the same key cannot `attach` to them.
         """
         ...
 
     async def sweep(self) -> list[Closed]:
         """Close the sessions that are due and forget everything else whose time is over.
 
-        Each closed session is returned by one call only, however many callers sweep at once.
+        Each closed session is returned by one call only, even if several callers sweep at once.
         """
         ...
 
     async def sessions(self, principal: str | None = None) -> list[str]:
-        """Return the keys of all open sessions; with a principal, only of its own."""
+        """Return the keys of all open sessions, or of the open sessions of one principal."""
         ...
 
     async def subscribe(self, key: str, uri: str) -> bool:
-        """Note that the session wants updates of a resource. Once more changes nothing and returns True.
+        """Subscribe the session to the updates of a resource. A second call changes nothing and returns True.
 
         False if the session is unknown or closed, or at a limit: `Limits.subscriptions`,
         `Limits.subscription_bytes` in UTF-8, or its principal's total (`holdfast.stores.kept`).

@@ -17,7 +17,7 @@ class Cell(NamedTuple):
 
 
 class StatePart(Protocol):
-    """The calls for state. A scope is named by the key of a session, or by a name of its own (`open_scope`)."""
+    """The calls for state. A scope is named by the key of a session, or by its own name (`open_scope`)."""
 
     async def open_scope(self, scope: str, principal: str, ttl: float) -> bool:
         """Create a scope: state under a name, deleted after `ttl` seconds without use.
@@ -70,7 +70,7 @@ class StatePart(Protocol):
 
 
 class NoState:
-    """For a store that keeps no state: every call says so."""
+    """For a store that keeps no state: every call raises an error that says so."""
 
     async def open_scope(self, scope: str, principal: str, ttl: float) -> bool:  # noqa: ARG002
         """Refuse."""

@@ -1,20 +1,21 @@
 """Streams: an append-only log for each exchange, and one standalone stream for each session.
 
-`holdfast.core.stream.Log` is such a log in memory, and says what each call must do: positions, trimming, reading.
+`holdfast.core.stream.Log` is such a log in memory, and defines the effect of each call: positions, trimming, reading.
 
 The standalone stream exists from the first call that needs it. It begins at `Position(0, 0)`, it is never complete,
 and every replica may write it: its fence is STANDALONE_FENCE.
 
-What is forgotten when an append has no room, in this order (law 9):
+The order in which data is forgotten when an append has no room (law 9):
 
 1. The oldest events of the stream itself, down to `Limits.stream_events` and `Limits.stream_bytes`.
 2. While the session is over `Limits.session_bytes`: complete streams of the session without a reader. First those that
-   were delivered to their end, then the one that ended first. Then the oldest events of the session's largest log, at
+   were delivered to their end, then in the order of their ends. Then the oldest events of the session's largest log, at
    least an eighth of it each time.
 3. While the store is over `Limits.store_bytes`: first complete streams without a reader, then the oldest events of a
-   log. A store may choose whose. A store of one process, and SQLite, take complete streams of the writing session, then
-   of all others, then cut the largest log of the writing session. A store that principals share over a network should
-   take them from the principal with the most bytes, as Redis does: then no principal can fill the store for the others.
+   log. A store may choose the session. A store of one process, and SQLite, take complete streams of the writing
+   session, then of all others, then cut the largest log of the writing session. A store that principals share over a
+   network should take them from the principal with the most bytes, as Redis does: then no principal can fill the
+   store for the others.
 
 The newest event of a stream is never forgotten, so a terminal message can always be delivered. A session also has at
 most `Limits.finished_streams` complete streams; beyond that they are forgotten in the order of step 2.
@@ -80,10 +81,11 @@ class StreamPart(Protocol):
     async def read(
         self, key: str, stream: str, cursor: Position, max_events: int, max_bytes: int
     ) -> Page | None:
-        """Return what follows the cursor, within the bounds but at least one event. None if there is no such stream.
+        """Return the events after the cursor, within the bounds but at least one. None if there is no such stream.
 
-        A cursor whose events were trimmed away is answered with GAP, the sequence numbers that are missing, and what
-        is retained. A cursor that never was a position of the stream is answered with FORK and no event. `finished`
+        A cursor whose events were trimmed away is answered with GAP, the sequence numbers that are missing, and the
+        retained events. A cursor that never was a position of the stream is answered with FORK and no event.
+        `finished`
         says that the stream is complete and the page reaches its end.
         """
         ...

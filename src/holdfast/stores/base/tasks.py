@@ -21,7 +21,7 @@ class OrphanTask(NamedTuple):
     owner: str
     """The dead incarnation."""
     cell: Cell
-    """What is kept of the task. The version decides whether it may still be ended."""
+    """The value of the task. The version decides whether it may still be ended."""
 
 
 class TaskPart(Protocol):

@@ -1,7 +1,7 @@
-"""Wake-ups: how a store tells a process that there is something to look at.
+"""Wake-ups: a store tells a process to read something.
 
-A wake-up carries no data. The process that receives one looks into the store. A lost wake-up costs time, never a
-message: a store that several processes share looks again by itself, and a wake-up for nothing is allowed.
+A wake-up carries no data. The process that receives one reads the store. A lost wake-up costs time, never a
+message: a store that several processes share also polls, and an unnecessary wake-up is allowed.
 """
 
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from enum import Enum
 
 
 class WakeUp(Enum):
-    """What there is to look at. Session and name are the arguments of `OnWake`."""
+    """The kinds of wake-ups. Session and name are the arguments of `OnWake`."""
 
     STREAM = "stream"
     """The stream `name` has a new event. Sent where the stream is read."""
@@ -26,7 +26,7 @@ class WakeUp(Enum):
     TAKEN = "taken"
     """Another replica has the reader of the stream `name` now. Sent where the former reader is."""
     PROBE = "probe"
-    """Another replica asks whether the reader of the stream `name` still lives: call `vouch`. Sent where the reader is."""
+    """Another replica asks whether the reader of the stream `name` is alive: call `vouch`. Sent where the reader is."""
     FORWARD = "forward"
     """The inbox may hold a forwarded request; session and name are empty."""
     NEWS = "news"

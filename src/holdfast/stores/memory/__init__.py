@@ -1,7 +1,7 @@
 """The memory store: sessions, streams, asks, state and tasks in the dicts of one process.
 
-It is the reference for every other store: where the contract and a test leave a doubt, other stores do what this one
-does (`tests/properties` compares them under random commands).
+It is the reference for every other store: where the contract and the tests do not decide, other stores behave like this
+one (`tests/properties` compares them under random commands).
 
     MemoryStore ── store.py           sessions, exchanges, streams: the steps and the indexes
      ├─ MemorySession ── session.py   one session: its clocks (`rules.SessionClock`), ids, turns, asks

@@ -118,7 +118,7 @@ class MemoryStore(
         return session.status(self.now(), log_bytes=session.size, kept_bytes=session.kept)
 
     async def totals(self) -> Totals:
-        """Return what all sessions have together."""
+        """Return the totals of all sessions."""
         detached = sum(session.state is State.DETACHED for session in self._sessions.values())
         return Totals(len(self._sessions), detached, self._bytes, self._kept.bytes)
 
@@ -288,7 +288,7 @@ class MemoryStore(
         session.ids[claim.id] = stream
 
     async def cancel(self, key: str, principal: str, request_id: RequestId) -> None:
-        """Send CANCEL for the one exchange in flight under this id."""
+        """Send CANCEL for the exchange in flight under this id, if there is exactly one."""
         session = self._live(key, principal)
         if session is None:
             return

@@ -1,27 +1,30 @@
-"""What all operations share: names of keys, sending scripts (again), and what a script leaves to be done in another slot.
+"""The common part of all operations: names of keys, sending scripts (again), and work in other slots.
 
-**Keys.** A key is `hf:<format>:<namespace>:{<name>}` and a suffix. The name is a session's key, a scope's name, or `*` for what
-all share. A cluster takes the slot from the part in braces, so everything of one name is in one slot, and one script may
+**Keys.** A key is `hf:<format>:<namespace>:{<name>}` and a suffix. The name is a session's key, a scope's name, or
+`*` for the shared slot. A cluster takes the slot from the part in braces, so everything of one name is in one slot,
+and one script may
 change all of it in one step. `lua/session.lua` and `lua/shared.lua` list the keys.
 
-**Every operation is one script on one slot**, or several of them in an order in which each may be the last one that happens:
+**Every operation is one script on one slot**, or several of them in an order that is correct even if the process dies
+between two:
 
 * A session or scope is counted in the shared slot before it is made, and is counted until it is gone. The next sweep
   finds an entry there that has no session.
-* Which replica has work in which session is registered in the shared slot before the first work begins (`registered`).
-* What a principal keeps is allowed by the shared slot before it is written (`keeping`, lua/kept.lua).
-* What the shared slot should merely know (when a session is due, how large its logs are) is sent after the change (`_after`).
-  If this process dies in between, it is late or missing; a replica that acts on it looks at the session first.
+* The shared slot registers which replica has work in which session, before the first work begins (`registered`).
+* The shared slot allows the kept data of a principal before it is written (`keeping`, lua/kept.lua).
+* Hints for the shared slot (when a session is due, how large its logs are) are sent after the change (`_after`).
+  If this process dies in between, they are late or missing; a replica that uses one reads the session first.
 
 **Sent again.** Each command has a name, made of this process's random name and a number. If its reply is lost, it is sent
-again with the same name and a flag, until `PATIENCE` is over; then the store is unavailable, and whether the command was
-executed stays unknown to the caller, who may ask again. Scripts recognize what they have done before (lua/session.lua), so a
-command counts once. What the first reply asked for in other slots is lost with it; `remind` asks for it again.
+again with the same name and a flag, until `PATIENCE` is over. Then the store is unavailable, and the caller does not know
+whether the command was executed; it may ask again. Scripts recognize their own earlier work (lua/session.lua), so a
+command counts once. The work for other slots that the first reply named is lost with it; `remind` returns it again.
 A command that Redis refused was not executed (`refusals.py`) and is sent again without the flag.
 
-**Work here.** A `LocalWork` is what this process has of a session: exchanges that it runs, asks that it waits for, streams
-that it reads. A wake-up from another replica may be lost, so once a second it is compared with the store (`wakeups.py`).
-After a failover that lost writes, an exchange that runs here is restored from it and from its recent writes (`exchanges.py`).
+**Local work.** A `LocalWork` is the part of a session in this process: exchanges that it runs, asks that it waits
+for, streams that it reads. A wake-up from another replica may be lost, so once a second it is compared with the store
+(`wakeups.py`). After a failover that lost writes, an exchange that runs here is restored from it and from its recent
+writes (`exchanges.py`).
 """
 
 import asyncio
@@ -45,16 +48,16 @@ from holdfast.stores.redis.refusals import Later, Lost, Poisoned
 from holdfast.wire.jsonrpc import RequestId
 
 FORMAT: Final = 4
-"""In every key and channel. It changes only where an older release would misread what a newer one writes. A field that
-an older release can ignore is added without a new format, and is missing from what that release writes."""
+"""In every key and channel. It changes only if an older release would misread the data of a newer one. A field that
+an older release can ignore is added without a new format; data of that release lacks the field."""
 BACKOFFS: Final = (0.02, 0.1, 0.4)
 """Seconds before a command is sent again whose reply was lost; after the last one the store is unavailable. A command
-that Redis refused for a moment is sent again too, at last with the last of these intervals."""
+that Redis refused temporarily is sent again too, in the end with the last of these intervals."""
 PATIENCE: Final = 3.0
 """Seconds after which no command is sent again: a client is waiting."""
 SHARED: Final = "*"
 _MARKS: Final = "01"
-"""What a command says the first time it is sent, and when it is sent again."""
+"""The flag of a command when it is sent for the first time, and when it is sent again."""
 _REGISTERED: Final = "rR"
 """The same after this replica was registered (`registered`)."""
 _STEPS: Final = 8_192
@@ -76,7 +79,7 @@ def silent(what: WakeUp, session: str, name: str) -> None:
 
 @lru_cache(maxsize=4_096)
 def hashed(text: str) -> str:
-    """Return what stands for a client's or an operator's text in a key."""
+    """Return a hash that replaces a client's or an operator's text in a key."""
     return sha256(text.encode()).hexdigest()[:32]
 
 
@@ -92,12 +95,12 @@ def untyped(text: bytes) -> RequestId:
 
 
 def flag(value: object) -> str:
-    """Return a truth as scripts read it."""
+    """Return a boolean as scripts read it."""
     return "1" if value else "0"
 
 
 def record_of(packed: bytes) -> SessionRecord:
-    """Return a record as it was opened, with what has changed since (`rec` in lua/session.lua)."""
+    """Return a session's record with its later changes (`rec` in lua/session.lua)."""
     try:
         opened, level, initialized, home = _packed.decode(packed)
         record = _record.decode(opened)
@@ -112,7 +115,7 @@ def record_of(packed: bytes) -> SessionRecord:
 
 
 class LocalWork:
-    """What this process has of a session, so that a lost wake-up is noticed."""
+    """The part of a session in this process. It is compared with the store, because a wake-up may be lost."""
 
     __slots__ = ("asks", "readers", "running")
 
@@ -128,17 +131,17 @@ class LocalWork:
 
 
 class Room(NamedTuple):
-    """By how much all logs are too large, and which sessions of the principal with the most bytes can make room."""
+    """By how much all logs are too large, and which sessions of the principal with the most bytes can free bytes."""
 
     over: int
     is_own: bool
-    """The writer's principal is the one with the most bytes."""
+    """The writer's principal has the most bytes."""
     oldest: str
     """The session with its oldest finished stream; empty: it has none."""
     largest: str
 
     def victim(self, how: str, writer: str) -> str:
-        """Return which session makes room in this way; empty: none."""
+        """Return which session frees bytes in this way; empty: no session."""
         if how == "own":
             return writer if self.is_own else ""
         if how == "oldest":
@@ -186,7 +189,7 @@ class Core:
         )
 
     def _take_name(self) -> None:
-        """Become a replica that owns nothing yet. No two processes may have the same name or the same names of commands."""
+        """Become a replica that owns nothing yet. No two processes may use the same replica name or the same command names."""
         self._nonce = self._random.token(6)
         self._numbers = count()
         self.replica = self._named or self._random.token(6)
@@ -235,13 +238,13 @@ class Core:
         return await self.run(script, SHARED, *arguments)
 
     async def session(self, script: str, key: str, *arguments: Argument, marks: str = _MARKS) -> list[Any]:
-        """Run a script on a session, then do what it leaves to be done in other slots."""
+        """Run a script on a session, then do the work that it leaves for other slots."""
         try:
             reply, is_again = await self._sent(script, key, arguments, marks)
         except Poisoned as error:
             return await self._drop(key, error)
         if is_again:
-            # What the first one left to be done in other slots was lost with its reply.
+            # The work that the first reply named for other slots was lost with the reply.
             await self._after(key, (await self.run("remind", key))[1])
         elif len(reply) > 1 and reply[1]:
             await self._after(key, reply[1])
@@ -250,7 +253,7 @@ class Core:
     async def each(self, works: Iterable[Awaitable[T]]) -> tuple[list[T], bool]:
         """Do several things at once; return the results, and whether all of them succeeded.
 
-        If a shard cannot be reached, or a record cannot be read, only what is stored there fails.
+        If a shard cannot be reached, or a record cannot be read, only the calls on it fail.
         """
         done = await asyncio.gather(*works, return_exceptions=True)
         for failed in done:
@@ -310,7 +313,7 @@ class Core:
         return reply
 
     async def changing(self, script: str, key: str, *arguments: Argument) -> list[Any]:
-        """Run a script on state or subscriptions, then report what it gives back."""
+        """Run a script on state or subscriptions, then report the bytes that it gives back."""
         reply = await self.run(script, key, *arguments)
         if len(reply) > 1 and reply[1]:
             await self._after(key, reply[1])
@@ -346,23 +349,23 @@ class Core:
         _, _, total, is_own, old, large = await self.index("size", key, size, oldest, writer)
         return Room(int(total) - self._limits.store_bytes, bool(is_own), old.decode(), large.decode())
 
-    # What is here
+    # Local work
 
     def work_in(self, key: str) -> LocalWork:
-        """Return what this process has of a session."""
+        """Return the part of a session in this process."""
         found = self._work.get(key)
         if found is None:
             found = self._work[key] = LocalWork()
         return found
 
     def forget_if_idle(self, key: str) -> None:
-        """Forget the work in a session if nothing is left of it."""
+        """Forget the work in a session if none is left."""
         found = self._work.get(key)
         if found is not None and found.is_empty():
             del self._work[key]
 
     def gone(self, key: str) -> bool:
-        """Forget the work in a session that is closed. False if there was none."""
+        """Forget the work in a closed session. False if there was none."""
         work = self._work.pop(key, None)
         for stream in work.running if work is not None else ():
             self._recent.forget(key, stream)

@@ -76,7 +76,7 @@ class ExchangeMethods(Core):
         reply = await self.session(*end)
         if reply[0] in {b"rollback", b"lost"} and await self._restore(key, stream, fence):
             reply = await self.session(*end)
-        # Not before: an end that could not be written is written later, and until then this exchange is no orphan.
+        # Not earlier: an end that could not be written is written later, and until then this exchange is no orphan.
         self._leave(key, stream)
         check(reply)
         if terminal is not None:
@@ -125,7 +125,7 @@ class ExchangeMethods(Core):
             self._on_wake(WakeUp.STREAM, key, stream)
 
     async def cancel(self, key: str, principal: str, request_id: RequestId) -> None:
-        """Wake up, with CANCEL, the replica that runs the one exchange in flight under this id."""
+        """Wake up, with CANCEL, the replica that runs the exchange in flight under this id, if there is exactly one."""
         reply = await self.run("cancel", key, principal, typed(request_id))
         if reply[0] == b"ok":
             self._on_wake(WakeUp.CANCEL, key, reply[2].decode())

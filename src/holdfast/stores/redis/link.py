@@ -1,8 +1,8 @@
 """The connection to Redis: a single server, one behind sentinels, or a cluster. The same scripts run on each.
 
-`run` sends a script once, and says exactly one of four things: a reply; `Lost`, it may have been executed; `Later`, it was not
-and may be sent again; or it was refused. The client library below never sends a command again, because it could not say that it
-did; `core.py` decides it, and sets the flag that scripts need to recognize their own work.
+`run` sends a script once, and has exactly one of four results: a reply; `Lost`, it may have been executed; `Later`,
+it was not executed and may be sent again; or it was refused. The client library below never sends a command again,
+because it would not report it; `core.py` does, and sets the flag by which scripts recognize their own work.
 
 A script is sent by its hash (EVALSHA). A server that does not know the hash refuses it without executing anything, and
 then gets the text (EVAL), once. This also covers a restart, a failover and SCRIPT FLUSH.
@@ -12,7 +12,7 @@ then gets the text (EVAL), once. This also covers a restart, a failover and SCRI
 * **Cluster**: the library sends each script to the node that has the slot of its key. All keys of a script are in one slot
   (`core.py`). There is no order between commands of different slots, and none is needed.
 
-Wake-ups come over pub/sub, on connections of their own (`subscriber`): a connection that subscribes can do nothing else.
+Wake-ups come over pub/sub, on separate connections (`subscriber`): a connection that subscribes can do nothing else.
 """
 
 import contextlib
@@ -64,7 +64,7 @@ class RedisLink(Protocol):
         ...
 
     async def policy(self) -> str:
-        """Return what Redis does when its memory is full."""
+        """Return the setting of Redis for the case that its memory is full."""
         ...
 
     async def aclose(self) -> None:
@@ -95,7 +95,7 @@ class Single:
         return reply
 
     async def subscriber(self) -> Redis:
-        """Return the client itself: a subscription takes a connection of its own."""
+        """Return the client itself: a subscription takes its own connection."""
         return self._client
 
     async def policy(self) -> str:

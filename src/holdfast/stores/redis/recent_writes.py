@@ -1,6 +1,6 @@
 """The last events that this process wrote to each stream, so that it can restore them after a failover that lost them.
 
-They are bounded in bytes. If they begin after the end of what the store still has, there is a gap, and readers receive it.
+They are bounded in bytes. If they begin after the last event in the store, there is a gap, and readers receive it.
 """
 
 from collections import OrderedDict, deque
@@ -55,11 +55,11 @@ class RecentWrites:
         self._recent.setdefault((key, stream), StreamWrites(start))
 
     def get(self, key: str, stream: str) -> StreamWrites | None:
-        """Return what is remembered of a stream."""
+        """Return the remembered events of a stream."""
         return self._recent.get((key, stream))
 
     def push(self, key: str, stream: str, recent: StreamWrites, events: NewEvents) -> None:
-        """Add the events of one append to a stream; forget others where it is too much."""
+        """Add the events of one append to a stream; forget others if there are too many."""
         before = recent.bytes
         recent.push(events)
         self._bytes += recent.bytes - before

@@ -1,11 +1,11 @@
-"""What Redis answers when it does not execute a command, and what we do about it: one table.
+"""The answers of Redis when it does not execute a command, and our reaction: one table.
 
 An error reply is certain: the command was not executed, so it may be sent again. A script is refused before it begins:
 each declares whether it writes, so Redis knows beforehand, and in a cluster it names a second key that never exists,
 so that a slot that is being moved answers TRYAGAIN instead of stopping a script in the middle (`link.Cluster`).
 Only a lost connection is uncertain (`Lost`): scripts know when they are sent again.
 
-The words of Redis go into the log and never into an error that a client could see: they may name keys, users and hosts.
+The text of Redis goes into the log and never into an error that a client could see: it may name keys, users and hosts.
 """
 
 from enum import Enum
@@ -30,7 +30,7 @@ from holdfast.errors import StoreError, StoreUnavailable
 
 
 class Then(Enum):
-    """What follows a refusal."""
+    """The reaction to a refusal."""
 
     RECONNECT = "leave this connection and try again: another node does the work now"
     RETRY = "try again for a few seconds: it passes by itself"
@@ -40,7 +40,7 @@ class Then(Enum):
 REFUSALS: Final[dict[str, tuple[Then, str]]] = {
     "READONLY": (
         Then.RECONNECT,
-        "a failover has made this node a replica; its name now leads to the new primary",
+        "a failover has made this node a replica; its name now resolves to the new primary",
     ),
     "MASTERDOWN": (Then.RECONNECT, "this node is a replica, and its primary is gone"),
     "LOADING": (Then.RETRY, "it reads its data after a start"),
@@ -50,11 +50,11 @@ REFUSALS: Final[dict[str, tuple[Then, str]]] = {
     "ASK": (Then.RETRY, "this slot is being moved to another node"),
     "MOVED": (Then.RETRY, "this slot has been moved to another node"),
     "NOREPLICAS": (Then.REFUSE, "fewer replicas than `min-replicas-to-write`: a write could be lost"),
-    "OOM": (Then.REFUSE, "`maxmemory` is reached; what frees memory is still executed"),
+    "OOM": (Then.REFUSE, "`maxmemory` is reached; commands that free memory are still executed"),
     "MISCONF": (Then.REFUSE, "it cannot write to its disk"),
     "NOPERM": (Then.REFUSE, "the user of the URL lacks a right that the documents list"),
 }
-"""The first word of Redis's answer, what we do, and why. Any other answer is an error of ours."""
+"""The first word of Redis's answer, our reaction, and the reason. Any other answer is a fault in Holdfast."""
 
 _CODES: Final[tuple[tuple[type[Exception], str], ...]] = (
     (ReadOnlyError, "READONLY"),
@@ -69,7 +69,7 @@ _CODES: Final[tuple[tuple[type[Exception], str], ...]] = (
     (ClusterError, "TRYAGAIN"),
     (RedisClusterException, "CLUSTERDOWN"),
 )
-"""The library takes the first word away where it has a class for it; the more special classes come first."""
+"""The library removes the first word if it has a class for it; subclasses come first."""
 _NON_LOCAL: Final = "non local key"
 """Redis stops a script with this error if its slot is being moved and the check before the start did not see it."""
 _LOST: Final = (RedisConnectionError, RedisTimeoutError, OSError)
@@ -86,11 +86,11 @@ class Later(Exception):
 
 
 class Poisoned(StoreError):
-    """What is stored cannot be read: another program has written it, or it is damaged."""
+    """A stored value cannot be read: another program has written it, or it is damaged."""
 
 
 def code_of(error: BaseException) -> str:
-    """Return the first word of what Redis answered."""
+    """Return the first word of the answer of Redis."""
     for kind, code in _CODES:
         if isinstance(error, kind):
             return code
@@ -99,12 +99,12 @@ def code_of(error: BaseException) -> str:
 
 
 def spoils(error: BaseException) -> bool:
-    """Tell whether a connection that answered so must not be used again."""
+    """Return True if a connection with this answer must not be used again."""
     return REFUSALS.get(code_of(error), (None,))[0] is Then.RECONNECT
 
 
 def translated(error: Exception) -> Exception:
-    """Return what a failed command means to its sender."""
+    """Return the exception for the sender of a failed command."""
     then, _ = REFUSALS.get(code_of(error), (None, ""))
     if then is Then.REFUSE:
         return StoreUnavailable("the store cannot be written now")

@@ -4,18 +4,20 @@ A process is a replica with a name, and has a lease under an incarnation number 
 its owner, `<replica>.<incarnation>`, written beside it. So the work of a dead incarnation can be distinguished from the work of the same
 process after it took a new lease.
 
-**Finding orphans.** `orphans` takes some of the dead and of the sessions where they had work from the shared slot, and asks each
-session (`orphaned`), all at once, what the dead one still ran there. A session where nothing is left is removed from the list;
-one on a shard that cannot be reached stays, and is asked again next time. Our own sessions are looked at in the same way:
-an exchange that is ours in the store, and that this process does not know, had ended before a failover brought it back.
+**Finding orphans.** `orphans` takes some dead replicas, and the sessions where they had work, from the shared slot.
+It asks all these sessions at once (`orphaned`) for the work of the dead replica. A session where nothing is left is
+removed from the list; a session on a shard that cannot be reached stays, and is asked again next time. Our own
+sessions are examined in the same way: an exchange that is ours in the store, and unknown to this process, had ended
+before a failover brought it back.
 
-**Ending or adopting them.** `reap` and `adopt` decide in the session's slot, by owner and number of runs: of many replicas that
-try, one succeeds, and the fence moves on, so the dead owner cannot write any more. Both recognize their own work when they are
-sent again: reap by the tag of its terminal message, adopt by the owner and run that it wrote.
+**Ending or adopting them.** `reap` and `adopt` decide in the session's slot, by owner and number of runs: of several
+replicas one succeeds, and the exchange gets a new fence, so the dead owner cannot write any more. Both recognize
+their own work when they are sent again: reap by the tag of its terminal message, adopt by the owner and run that it
+wrote.
 
 **Messages.** A forwarded request is put into the inbox of a living replica, under a name, once; the replica removes it when it has
 taken it. Announcements go into one bounded list that each replica reads from its own position. Both wake up the
-receivers, which also look by themselves once a second, because a wake-up may be lost.
+receivers, which also poll once a second, because a wake-up may be lost.
 """
 
 from holdfast.core.stream import Position
@@ -84,7 +86,7 @@ class ReplicaMethods(Core):
         return [Orphan(key, stream.decode(), untyped(name), owner, runs) for stream, name, runs in reply[2]]
 
     async def reap(self, orphan: Orphan, terminal: bytes, *, tag: int) -> bool:
-        """End an orphan in place of its owner. Of many replicas that try, one does."""
+        """End an orphan in place of its owner. If several replicas try, one succeeds."""
         end = (terminal, str(tag), str(before(tag)))
         reply = await self.session("reap", orphan.session, orphan.stream, orphan.owner, *end, *self._budget)
         if reply[0] != b"ok":
@@ -93,7 +95,7 @@ class ReplicaMethods(Core):
         return True
 
     async def adopt(self, orphan: Orphan, *, tag: int) -> Adopted | None:
-        """Take an orphan over to run it again. Of many replicas that try, one does."""
+        """Take an orphan over to run it again. If several replicas try, one succeeds."""
         key, stream = orphan.session, orphan.stream
         reply = await self.registered("adopt", key, stream, orphan.owner, orphan.runs, str(tag))
         if reply[0] != b"ok":

@@ -2,10 +2,10 @@
 
     --## settle: session log !allow-oom
 
-begins the script `settle`, which is preceded by the files session.lua and log.lua. What stands before the first section of a
-file is for readers, and comments are left out of what is sent. A script that frees more than it takes (`allow-oom`) runs
-even when Redis is out of memory; any other is then refused before it has changed anything. One that changes nothing
-says so (`no-writes`).
+begins the script `settle`, which is preceded by the files session.lua and log.lua. The text before the first section of a
+file is for human readers, and comments are not sent. A script that frees more than it takes (`allow-oom`) runs
+even when Redis is out of memory; any other is then refused before it has changed anything. A script that changes nothing
+declares it (`no-writes`).
 
 **Functions cost time.** Redis runs all of a script's text each time, so each definition of a function costs every call, used
 or not: about forty of them were a third of a plain call. So a script gets the statements of its preludes, and of their functions
@@ -39,7 +39,7 @@ _CALL: Final = re.compile(r"(?<![.:\w])(\w+)\(")
 
 
 class Script(NamedTuple):
-    """A script and the name Redis knows it by."""
+    """A script and its name in Redis."""
 
     name: str
     text: bytes
@@ -54,7 +54,7 @@ class _Functions:
         self._texts = {defined[1]: part for defined, part in found if defined is not None}
 
     def used(self, text: str) -> set[str]:
-        """Return the functions that a text needs to be defined before it."""
+        """Return the functions that must be defined before a text."""
         return self._all(self._named(text))
 
     def placed(self, text: str, defined: set[str]) -> str:

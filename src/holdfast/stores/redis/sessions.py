@@ -1,8 +1,8 @@
 """Sessions: opened with a place in the shared slot, found, evicted, swept, closed once (lua/sessions.lua, lua/index.lua).
 
-The shared slot knows which sessions there are and when to look at each, at the earliest. Whether one is due, or idle enough to
-be evicted, is decided in its own slot, in the step that closes it. So eviction asks for candidates, looks at each, corrects what
-the shared slot knew, and tries to close the oldest; if its client came back meanwhile, it takes the next.
+The shared slot knows the sessions and the earliest time to examine each. A session's own slot decides whether it is
+due, or idle enough to be evicted, in the step that closes it. So eviction asks for candidates, examines each,
+corrects the shared slot, and tries to close the oldest; if its client came back meanwhile, it takes the next.
 """
 
 import asyncio
@@ -34,9 +34,9 @@ from holdfast.stores.redis.refusals import Poisoned
 _BATCH: Final = 100
 _LOOKS: Final = 64
 _EVICTIONS: Final = 5
-"""How often a session is evicted for a new one before the store says that it is full: others may take the place."""
+"""How often a session is evicted for a new one before the store is full: other new sessions may take the place."""
 UNREPORTED_SECONDS: Final = 30.0
-"""Seconds after which listeners are called again for a closing of which no replica has said that they were."""
+"""Seconds after which listeners are called again for a closing that no replica has reported."""
 
 
 def _ms(seconds: float) -> int:
@@ -53,7 +53,7 @@ class SessionMethods(Core):
     """open, find, change, close, sweep, subscriptions, and closings whose listeners must be called."""
 
     async def open(self, record: SessionRecord, *, evict: bool) -> list[Closed] | Refusal:
-        """Take a place in the index, evicting where the contract says so, then begin the session."""
+        """Take a place in the index, evict a session if the contract demands it, then begin the session."""
         evicted: list[Closed] = []
         for _ in range(_EVICTIONS):
             # One eviction makes room for one session, also if there are more than the limit already.
@@ -85,9 +85,9 @@ class SessionMethods(Core):
         return await self._ended(key, reply) or await self._evict(principal)
 
     async def _longest_idle(self, principal: str) -> tuple[int, str] | None:
-        """Return when a principal's longest idle session was last seen, and which it is.
+        """Return a principal's longest idle session, and when its client was last seen.
 
-        The index knows when each was last seen at the earliest. What it knows is put right until
+        The index knows the earliest time at which each was last seen. It is corrected until
         the first ones are exact: the first idle one among them is then the oldest of all.
         """
         own, start = hashed(principal), 0
@@ -116,7 +116,7 @@ class SessionMethods(Core):
         return key, reply[2], bool(reply[3])
 
     async def find(self, key: str, principal: str) -> Found | None:
-        """Return the session; its client is here."""
+        """Return the session. Counts as a sign of the client."""
         reply = await self.session("find", key, principal)
         if reply[0] != b"ok":
             return None
@@ -137,7 +137,7 @@ class SessionMethods(Core):
         return Status(record, state, ends, readers, running, log_bytes, kept_bytes)
 
     async def sessions_after(self, after: str, *, limit: int) -> Listing:
-        """Return the sessions that follow in the order of their keys. One that cannot be looked at is left out."""
+        """Return the sessions that follow in the order of their keys. A session that cannot be read is left out."""
         keys = [key.decode() for key in (await self.index("listed", after, limit))[2]]
         looks, _ = await self.each(self.look(key) for key in keys)
         return Listing(
@@ -145,7 +145,7 @@ class SessionMethods(Core):
         )
 
     async def totals(self) -> Totals:
-        """Return what the shared slot knows of all sessions."""
+        """Return the totals of all sessions in the shared slot."""
         _, _, sessions, detached, log_bytes, kept = await self.index("totals")
         return Totals(sessions, detached, int(log_bytes), int(kept))
 
@@ -159,12 +159,12 @@ class SessionMethods(Core):
         await self.run("change", key, *fields)
 
     async def close(self, key: str, reason: Input, ending: Ending | None = None) -> Closed | None:
-        """Close a session, once; what is in flight ends with it."""
+        """Close a session once. Its exchanges in flight end too."""
         end = ("", "", "") if ending is None else (ending.before, ending.after, str(ending.tag))
         return await self._ended(key, await self.session("close", key, reason.value, *end))
 
     async def sweep(self) -> list[Closed]:
-        """Close the sessions that are due. Of one that is not, the next time to look is noted."""
+        """Close the sessions that are due. For the others, set the time of the next check."""
         await self.index("sweep_tasks")
         closed: list[Closed] = []
         while True:
@@ -172,7 +172,7 @@ class SessionMethods(Core):
             _, _, marked, keys = await self.index("due", _BATCH, mark)
             looks, whole = await self.each(self._look(key.decode(), marked) for key in keys)
             closed += [look for look in looks if look is not None]
-            # A session that could not be looked at is due again in two seconds: this sweep must not wait for it.
+            # A session that could not be examined is due again in two seconds: this sweep must not wait for it.
             if len(keys) < _BATCH or not whole:
                 return closed
 
@@ -184,7 +184,8 @@ class SessionMethods(Core):
         if reply[0] == b"none":
             await self._gone(key, "")
             return None
-        # Another replica may be closing it now, and then forgets it; if that one dies, the session is due again in two seconds.
+        # Another replica may be closing it now, and then forgets it; if that replica dies, the session is due again
+        # in two seconds.
         return await self._ended(key, reply)
 
     async def _ended(self, key: str, reply: list[Any]) -> Closed | None:
@@ -209,17 +210,17 @@ class SessionMethods(Core):
         return closed
 
     async def _linger(self, key: str, size: int) -> None:
-        """Count the streams that a closed session leaves for its readers; if all of them are too many, the oldest go."""
+        """Count the streams that a closed session leaves for its readers; if all of them are too many, the oldest are deleted."""
         most = self._limits.store_bytes // LINGER_SHARE
         over = (await self.index("linger", key, size, _ms(LINGER_SECONDS), most))[2]
         await self.each(self.session("unlinger", name.decode()) for name in over)
 
     async def _gone(self, key: str, principal: str) -> None:
-        """Remove a session that is gone from the shared slot."""
+        """Remove a closed session from the shared slot."""
         await self.index("forget", key, hashed(principal), 0, 1, self._owner)
 
     async def sessions(self, principal: str | None = None) -> list[str]:
-        """Return the keys of all living sessions, or of one principal's."""
+        """Return the keys of all open sessions, or of the open sessions of one principal."""
         own = () if principal is None else (hashed(principal),)
         return [key.decode() for key in (await self.index("sessions", *own))[2]]
 
@@ -256,7 +257,7 @@ class SessionMethods(Core):
         return sorted(uri.decode() for uri in reply[2]) if reply[0] == b"ok" else []
 
     async def subscribers(self, uri: str) -> list[str]:
-        """Return the living sessions that subscribe to a resource."""
+        """Return the open sessions that subscribe to a resource."""
         return [key.decode() for key in (await self.index("subscribers", hashed(uri)))[2]]
 
     # Listeners
@@ -285,7 +286,7 @@ class SessionMethods(Core):
 
 
 def _facts(record: SessionRecord) -> tuple[Argument, ...]:
-    """Return the arguments of `open`: times, the record, its home, and fields with what scripts need to know of it."""
+    """Return the arguments of `open`: times, the record, its home, and the fields that scripts need."""
     fields = {"pr": record.principal, "ver": record.version, "sa": record.standalone}
     if record.isolate:
         fields["iso"] = "1"

@@ -32,7 +32,7 @@ class StateMethods(Core):
         return bool((await self.run("open_scope", scope, principal, _ms(ttl)))[0] == b"ok")
 
     async def find_scope(self, scope: str, principal: str) -> bool:
-        """Tell whether there is such state; its time starts again, here and in the index."""
+        """Return True if this principal has such a scope; its time starts again, here and in the index."""
         reply = await self.run("find_scope", scope, principal)
         if reply[0] != b"ok":
             return False
@@ -110,7 +110,7 @@ class StateMethods(Core):
         return version + 1
 
     async def orphan_tasks(self) -> list[OrphanTask]:
-        """Return some of the tasks that the dead have left."""
+        """Return some of the tasks of dead replicas."""
         return [
             OrphanTask(key.decode(), principal[1:].decode(), owner.decode(), Cell(value, version))
             for key, principal, owner, value, version in (await self.index("orphan_tasks"))[2]

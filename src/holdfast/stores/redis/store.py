@@ -43,7 +43,7 @@ class RedisStore(
     ) -> None:
         """Make a store at a URL; it connects when it is first used.
 
-        With a `clock` time is that clock's and not Redis's: for tests and simulations.
+        With a `clock`, the store uses its time and not that of Redis: for tests and simulations.
         """
         link = connect(url) if isinstance(url, str) else url
         self._url = url
@@ -69,7 +69,7 @@ class RedisStore(
     is_shared = True
 
     def twin(self) -> "RedisStore":
-        """Return a handle with connections of its own; a link that was passed in is shared."""
+        """Return a handle with its own connections; a link that was passed in is shared."""
         other = RedisStore(
             self._url, self._limits, self._clock, namespace=self._namespace, replica=self.replica
         )
@@ -78,7 +78,7 @@ class RedisStore(
         return other
 
     async def heard(self) -> None:
-        """Return once wake-ups of other replicas arrive; before that, each change is noticed within a second."""
+        """Return when wake-ups of other replicas arrive; until then, each change is noticed within a second."""
         await self._listening.wait()
 
     async def check(self) -> None:
@@ -96,7 +96,7 @@ class RedisStore(
             self._observer.note(
                 "store.evicts",
                 policy=policy,
-                advice="set maxmemory-policy noeviction: this Redis may throw sessions away when it is full",
+                advice="set maxmemory-policy noeviction: this Redis may delete sessions when it is full",
             )
 
     @override
@@ -113,7 +113,7 @@ class RedisStore(
         await self.index("prove")
 
     async def aclose(self) -> None:
-        """Stop listening and close all connections. What is stored stays; `bind` opens the store again."""
+        """Stop listening and close all connections. Stored data stays; `bind` opens the store again."""
         self._is_closed = True
         tasks, self._tasks = self._tasks, []
         # The client library may swallow a cancellation that comes while it connects.

@@ -27,7 +27,7 @@ class StreamMethods(ExchangeMethods):
     """open_stream, append, read, attach, detach."""
 
     async def open_stream(self, key: str, stream: str, fence: int, tag: int) -> Position:
-        """Start an exchange's stream; started twice it is the same one."""
+        """Start an exchange's stream. A second call returns the same stream."""
         reply = await self.run("open_stream", key, stream, fence, str(tag))
         if reply[0] == b"lost" and await self._restore(key, stream, fence):
             reply = await self.run("open_stream", key, stream, fence, str(tag))
@@ -50,12 +50,12 @@ class StreamMethods(ExchangeMethods):
         try:
             reply = await self.session("append", key, *facts, *expected, *pairs)
         except StoreUnavailable as error:
-            # It was refused, so it is not in the log, and must not be restored from what is remembered.
+            # It was refused, so it is not in the log, and must not be restored from the recent writes.
             if not isinstance(error.__cause__, Lost | Later):
                 self._recent.forget(key, stream)
             raise
         if reply[0] in {b"rollback", b"lost"} and await self._restore(key, stream, fence):
-            # What was restored has these events already: this finds them by their last tag.
+            # The restored log has these events already: this finds them by their last tag.
             reply = await self.session("append", key, *facts, "", "", *pairs)
         if reply[0] != b"ok":
             self._recent.forget(key, stream)
@@ -66,7 +66,7 @@ class StreamMethods(ExchangeMethods):
     async def read(
         self, key: str, stream: str, cursor: Position, max_events: int, max_bytes: int
     ) -> Page | None:
-        """Return what follows the cursor."""
+        """Return the events after the cursor."""
         reply = await self.run("read", key, stream, cursor.seq, str(cursor.tag), max_events, max_bytes)
         if reply[0] == b"none":
             return None
@@ -92,7 +92,7 @@ class StreamMethods(ExchangeMethods):
         *,
         since: int | None = None,
     ) -> Attached | Refusal:
-        """Make the caller the stream's reader, in place of the one before, on any replica."""
+        """Make the caller the stream's reader, on any replica. It replaces the reader before it."""
         at = ("", "") if cursor is None else (str(cursor.seq), str(cursor.tag))
         held = "" if since is None else since
         reply = await self.registered("attach", key, principal, stream or "", *at, held)
@@ -114,7 +114,7 @@ class StreamMethods(ExchangeMethods):
         return Probed(bool(running), bool(kept), reader.decode(), word)
 
     async def vouch(self, key: str, stream: str, *, alive: bool) -> None:
-        """Answer a probe: whether the stream's reader is there."""
+        """Answer a probe: whether the stream's reader is alive."""
         await self.run("vouch", key, stream, flag(alive))
 
     async def detach(

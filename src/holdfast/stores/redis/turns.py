@@ -10,11 +10,11 @@ class TurnMethods(ExchangeMethods):
     """turn, hold_turn, pass_turn."""
 
     async def turn(self, key: str, stream: str, fence: int) -> bool:
-        """Tell whether a call may start."""
+        """Return True if a call may start."""
         return bool((await self._about("turn", key, stream, fence))[2])
 
     async def hold_turn(self, key: str, stream: str, fence: int) -> None:
-        """Keep the turn of a call beyond its end."""
+        """Keep the turn of a call after its end."""
         await self._about("hold_turn", key, stream, fence)
 
     async def _about(self, script: str, key: str, stream: str, fence: int) -> list[Any]:

@@ -1,7 +1,8 @@
 """Wake-ups from other replicas, and a poll for those that were lost.
 
-A wake-up says where to look and carries no data. Pub/sub does not keep messages: one that is published while no connection is
-up is lost. So once a second everything that waits in this process is compared with the store, with one script for each
+A wake-up says what to read and carries no data. Pub/sub does not keep messages: a message that is published while no
+connection is open is lost. So once a second everything that waits in this process is compared with the store, with
+one script for each
 session that has work here (`check` in lua/streams.lua). A lost wake-up costs at most that second.
 
 There are two channels: `bell` for all replicas, and `bell:<replica>` for one. A replica ignores its own messages; it has
@@ -21,7 +22,7 @@ from holdfast.supervision import supervise
 
 POLL_SECONDS: Final = 1.0
 _AT_ONCE: Final = 64
-"""Sessions that are compared at the same time: one on a shard that is unavailable delays few others."""
+"""Sessions that are compared at the same time: a session on an unavailable shard delays few others."""
 _WAKEUPS: Final = {kind.value.encode(): kind for kind in WakeUp}
 
 
@@ -32,7 +33,7 @@ class WakeUpMethods(Core):
     _listening: asyncio.Event
 
     def bind(self, on_wake: OnWake) -> None:
-        """Call this from now on; take a name for this process, and start to listen to the other replicas."""
+        """Call this function from now on; take a name for this process, and start to listen to the other replicas."""
         self._on_wake = on_wake
         if not self._tasks:
             self._take_name()
@@ -108,7 +109,7 @@ class WakeUpMethods(Core):
             await self.look_again()
 
     async def look_again(self) -> None:
-        """Wake up everything here that has changed and had no wake-up."""
+        """Wake up everything in this process that has changed and had no wake-up."""
         for kind in (WakeUp.FORWARD, WakeUp.NEWS):
             self._on_wake(kind, "", "")
         keys = list(self._work)

@@ -16,7 +16,7 @@ from holdfast.stores.sqlite.rows import (
 from holdfast.stores.sqlite.transaction import Transaction
 
 _DIGESTS: Final = "FROM ask WHERE sid = ? AND until IS NOT NULL"
-"""Asks that are forgotten but for the digests of their answers: no stream, an empty answer, and until when."""
+"""Asks of which only the digests of their answers are kept: no stream, an empty answer, and the end of that time."""
 
 
 def ask(tx: Transaction, key: str, name: str, stream: str) -> bool:
@@ -100,7 +100,7 @@ def forget_all(tx: Transaction, session: SessionRow, exchange: ExchangeRow) -> N
 
 
 def _forget(tx: Transaction, session: SessionRow, column: str, value: str) -> int:
-    """Forget asks; of an answer only its digest stays, for a while. Returns how many places this frees."""
+    """Forget asks; the digests of their answers stay for a while. Returns the number of freed places."""
     these = f"WHERE sid = ? AND {column} = ? AND until IS NULL"
     kept = tx.execute(
         f"UPDATE ask SET stream = '', answer = x'', until = ? {these} AND answer IS NOT NULL",  # noqa: S608 - a column's name

@@ -1,7 +1,7 @@
 """Removing a session with everything of it, also one whose record cannot be read.
 
-A damaged record must cost its own session only: found in a sweep it would otherwise fail the whole transaction, and with
-it all sweeping, again and again. It is removed without being read; its client gets the same answer as for an unknown session.
+A damaged record must cost its own session only: a sweep that found it would otherwise fail as a whole,
+again and again. It is removed without being read; its client gets the same answer as for an unknown session.
 """
 
 from holdfast.stores.base import WakeUp
@@ -12,7 +12,7 @@ from holdfast.stores.sqlite.transaction import Transaction
 def erase(tx: Transaction, sid: int, key: str, size: int) -> None:
     """Remove the rows of a session, and send CLOSED."""
     own = (sid,)
-    # First: what it keeps leaves its principal's total at once, and not row by row.
+    # First: its kept bytes leave the total of its principal at once, and not row by row.
     tx.execute("DELETE FROM session WHERE sid = ?", own)
     tx.execute("DELETE FROM event WHERE xid IN (SELECT xid FROM exchange WHERE sid = ?)", own)
     tx.execute("DELETE FROM exchange WHERE sid = ?", own)
@@ -25,6 +25,6 @@ def erase(tx: Transaction, sid: int, key: str, size: int) -> None:
 
 
 def set_aside(tx: Transaction, sid: int, key: str, size: int) -> None:
-    """Remove a session that cannot be read; the log says so once this is committed."""
+    """Remove a session that cannot be read; this is logged after the commit."""
     erase(tx, sid, key, size)
     tx.poisoned.append(key)

@@ -73,7 +73,7 @@ def _register(tx: Transaction, session: SessionRow, wanted: Claim, holder: Excha
 
 
 def _keep_payload(tx: Transaction, session: SessionRow, exchange: ExchangeRow, payload: bytes) -> None:
-    """Keep what it takes to run an exchange again, if the session and its principal have room for it."""
+    """Keep the request of an exchange to run it again, if the session and its principal have room for it."""
     own = tx.one(
         "SELECT coalesce(sum(length(payload)), 0) FROM exchange WHERE sid = ? AND running = 1", session.sid
     )
@@ -84,7 +84,7 @@ def _keep_payload(tx: Transaction, session: SessionRow, exchange: ExchangeRow, p
 
 
 def release(tx: Transaction, exchange: ExchangeRow) -> None:
-    """Free the request id of an exchange, if it has it, and what was kept for a repeat."""
+    """Free the request id of an exchange, if it has the id, and the answer that was kept for a repeat."""
     set_holds(tx, exchange, holds=False)
     if exchange.kept:
         exchange.kept = 0
@@ -130,8 +130,8 @@ def end(
     else:
         set_holds(tx, exchange, holds=keep and bool(exchange.holds))
         _write_end(tx, session, exchange, tag, terminal)
-    # `hint` is when the next sweep examines the session. Too early does no harm: that sweep sets it again. It is too late
-    # if a sweep found this exchange running and put the hint off to the end of the session's lifetime.
+    # `hint` is when the next sweep examines the session. If it is too early, that sweep sets it again. It is too late
+    # if a sweep found this exchange running and moved the hint to the end of the session's lifetime.
     if session.hint > session.settled + session.record.idle or session.state is State.DETACHED:
         schedule(tx, session)
 
@@ -169,7 +169,7 @@ def keep(tx: Transaction, key: str, stream: str, wanted: Claim, terminal: bytes 
 
 
 def cancel(tx: Transaction, key: str, principal: str, request_id: RequestId) -> None:
-    """Send CANCEL for the one exchange in flight under this id."""
+    """Send CANCEL for the exchange in flight under this id, if there is exactly one."""
     matches = tx.execute(
         "SELECT xid, stream, owner FROM exchange JOIN session USING (sid)"
         " WHERE key = ? AND principal = ? AND id = ? AND exchange.running = 1 LIMIT 2",

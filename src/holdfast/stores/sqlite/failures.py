@@ -1,4 +1,4 @@
-"""What SQLite's errors mean for the callers of the store."""
+"""Errors of SQLite, translated for the callers of the store."""
 
 import sqlite3
 from pathlib import Path
@@ -17,7 +17,7 @@ _LASTING: Final = {
     sqlite3.SQLITE_PERM,
     sqlite3.SQLITE_AUTH,
 }
-"""A connection that said one of these is closed; a new one may work."""
+"""A connection with one of these errors is closed; a new one may work."""
 _SURROUNDINGS: Final = _WAITED | _LASTING | {sqlite3.SQLITE_FULL, sqlite3.SQLITE_NOMEM}
 
 
@@ -43,5 +43,5 @@ def is_surroundings(error: BaseException) -> bool:
 
 
 def unavailable(error: BaseException, path: Path) -> StoreUnavailable:
-    """Return the error for the caller: nothing was done, and it may work later."""
+    """Return the error for the caller: nothing was done, and it may succeed later."""
     return StoreUnavailable(f"the SQLite store {path.name} cannot be used now: {error}")

@@ -1,8 +1,9 @@
-"""What principals keep beside streams and tasks (`holdfast.stores.kept`), counted by triggers of the file.
+"""The kept data of principals besides streams and tasks (`holdfast.stores.kept`), counted by triggers of the file.
 
-A session's or scope's row has the bytes that it keeps (`held`), and `kept` has the sum of each principal. The triggers
-change both with every field, subscription and kept request, in the same transaction, also where rows are deleted many at
-once and where an older release writes to the same file. So no operation has to count; one that adds asks `has_room` first.
+The row of a session or scope has its kept bytes (`held`), and the table `kept` has the sum of each principal. The
+triggers change both with every field, subscription and kept request, in the same transaction, also if many rows are
+deleted at once and if an older release writes to the same file. So no operation has to count; one that adds data asks
+`has_room` first.
 """
 
 from collections.abc import Mapping
@@ -16,19 +17,19 @@ _SUM: Final = (
     " ON CONFLICT (principal) DO UPDATE SET bytes = bytes + excluded.bytes;"
     " DELETE FROM kept WHERE principal = {row}.principal AND bytes <= 0;"
 )
-"""Changes a principal's sum. The last row of a principal takes the sum with it."""
+"""Changes a principal's sum. With the last row of a principal its sum is deleted."""
 _SIZES: Final = {
     "cell": f"({ENTRY_BYTES} + length(CAST({{row}}.field AS BLOB)) + length({{row}}.value))",
     "subscription": f"({ENTRY_BYTES} + length(CAST({{row}}.uri AS BLOB)))",
     "exchange": "coalesce(length({row}.payload), 0)",
 }
-"""What a row counts."""
+"""The bytes of a row."""
 _EVENTS: Final = {
     "cell": ("INSERT", "UPDATE OF value", "DELETE"),
     "subscription": ("INSERT", "DELETE"),
     "exchange": ("UPDATE OF payload", "DELETE"),
 }
-"""When it changes."""
+"""The events that change them."""
 _OWNERS: Final = {
     "cell": (
         "UPDATE session SET held = held + ({change}) WHERE key = {row}.scope;"
@@ -57,7 +58,7 @@ def _counting(table: str) -> dict[str, str]:
 
 
 def _summing(table: str) -> dict[str, str]:
-    """Return the triggers that bring what an owner keeps into the sum of its principal."""
+    """Return the triggers that add the kept bytes of an owner to the sum of its principal."""
     change = _SUM.format(row="new", bytes="new.held - old.held")
     gone = _SUM.format(row="old", bytes="-old.held")
     return {
@@ -81,7 +82,7 @@ ADDITIONS: Final[Mapping[str, str]] = {
 
 
 def has_room(tx: Transaction, principal: str, change: int) -> bool:
-    """Tell whether a principal may keep so many bytes more."""
+    """Return True if a principal may keep so many more bytes."""
     if change <= 0:
         return True
     known: int = tx.one("SELECT bytes FROM kept WHERE principal = ?", principal) or 0

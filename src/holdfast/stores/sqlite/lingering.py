@@ -1,7 +1,7 @@
-"""Streams of closed sessions that still have a reader: kept for a moment, so that it can read to their end.
+"""Streams of closed sessions that still have a reader: kept for some seconds, so that the reader can read to the end.
 
-The session's row is gone, and its number may be used again. So these streams get a number of their own, below zero.
-They are bounded in bytes, because sessions can be opened and closed faster than the moment ends.
+The session's row is deleted, and its number may be used again. So these streams get another number, below zero.
+They are bounded in bytes, because a client can close sessions faster than the streams expire.
 """
 
 from typing import Final
@@ -43,7 +43,7 @@ def keep(tx: Transaction, session: SessionRow, ending: Ending | None) -> None:
 
 
 def _make_room(tx: Transaction) -> None:
-    """Forget the oldest where all together are too much."""
+    """Forget the oldest streams while all together have too many bytes."""
     most = tx.limits.store_bytes // LINGER_SHARE
     while tx.one("SELECT coalesce(sum(bytes), 0) FROM exchange WHERE sid < 0") > most:
         _forget(tx, tx.one("SELECT min(n) FROM lingering"))
@@ -66,7 +66,7 @@ def find(tx: Transaction, key: str, stream: str) -> ExchangeRow | None:
 
 
 def sweep(tx: Transaction) -> None:
-    """Forget what was kept long enough."""
+    """Forget the streams whose time is over."""
     for (number,) in tx.execute("SELECT n FROM lingering WHERE until <= ?", (tx.now,)).fetchall():
         _forget(tx, number)
 

@@ -1,6 +1,6 @@
 """The logs: events appended, trimmed and read, within the bytes of stream, session and store.
 
-The contract says what is forgotten first (`stores/base/streams.py`, decision 4).
+The contract says which data is forgotten first (`stores/base/streams.py`, decision 4).
 """
 
 from typing import Final
@@ -127,7 +127,7 @@ def finish(tx: Transaction, session: SessionRow, exchange: ExchangeRow) -> None:
 
 
 def deliver(tx: Transaction, exchange: ExchangeRow, cursor: Position) -> None:
-    """Note how far a reader was written; a finished stream that was written whole is needed least."""
+    """Record how far a reader has read; a finished stream that was read to its end is needed least."""
     exchange.sent = max(exchange.sent, cursor)
     if exchange.finished is not None:
         tx.execute(
@@ -142,7 +142,7 @@ def drop_finished(tx: Transaction, session: SessionRow) -> int | None:
 
 
 def _drop_oldest_finished(tx: Transaction, session: SessionRow) -> int | None:
-    """Forget the finished stream that has waited longest, of any session. One that is being read is left."""
+    """Forget the finished stream that ended first, of any session. A stream that has a reader is kept."""
     row = tx.execute(
         "SELECT sid, stream FROM exchange WHERE finished IS NOT NULL AND reader IS NULL ORDER BY finished LIMIT 1"
     ).fetchone()
@@ -183,7 +183,7 @@ def proves(tx: Transaction, exchange: ExchangeRow, cursor: Position) -> bool:
 
 
 def read(tx: Transaction, exchange: ExchangeRow, cursor: Position, max_events: int, max_bytes: int) -> Page:
-    """Return what follows `cursor`, as `Log.read` does."""
+    """Return the events after `cursor`, as `Log.read` does."""
     if not proves(tx, exchange, cursor):
         return Page(Continuity.FORK, [], None, finished=False)
     continuity, missed, start = Continuity.OK, None, cursor.seq

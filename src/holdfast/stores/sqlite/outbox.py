@@ -1,11 +1,11 @@
-"""What must reach others: closings to listeners, at least once, and announcements to all replicas.
+"""Messages that must arrive: closings for listeners, at least once, and announcements for all replicas.
 
 A closing is written in the transaction that closes the session. The caller that closed it calls the listeners and
 then reports the closing, which deletes the row. If that process dies in between, the row stays: after 30 seconds
 `unreported_closings` hands it to another replica, which calls the listeners instead. So each closing is reported at
-least once while any replica lives, and sometimes twice; the event's name identifies the repeat.
+least once while any replica is alive, and sometimes twice; the event's name identifies the repeat.
 
-An announcement is a numbered row. A replica reads the rows after its cursor, so it needs no list of who has read what.
+An announcement is a numbered row. A replica reads the rows after its cursor, so no list of readers is needed.
 Rows are deleted after ten minutes, or when there are a thousand newer ones.
 """
 
@@ -20,7 +20,7 @@ UNREPORTED_SECONDS: Final = 30.0
 """A closing that was returned and not reported for this long is returned again."""
 _AT_ONCE: Final = 100
 _CLOSINGS: Final = 100_000
-"""Closings kept if no replica ever reports them; the oldest go first."""
+"""Closings kept if no replica ever reports them; the oldest are deleted first."""
 _NEWS: Final = 1_000
 _NEWS_SECONDS: Final = 600.0
 
@@ -70,7 +70,7 @@ def announce(tx: Transaction, name: str, event: bytes) -> None:
 
 
 def announced(tx: Transaction, after: str) -> Announced:
-    """Return what was announced after a cursor, or with none the place to begin."""
+    """Return the announcements after a cursor; without a cursor, the cursor to begin with."""
     if not after:
         return Announced(str(tx.one("SELECT seq FROM sqlite_sequence WHERE name = 'news'") or 0), [])
     found = tx.execute(

@@ -1,10 +1,10 @@
-"""Operations of replicas: leases, what the dead leave behind, requests put to each other, shared secrets.
+"""Operations of replicas: leases, the work of dead replicas, requests that replicas forward, shared secrets.
 
 A lease has three states: it runs (`until` is in the future), it has ended (`until` is past), or its owner was
 declared dead (`until` is 0). `renew` and `orphans` are transactions of one file, so either the owner renews first,
 and keeps all its work, or it is declared dead first, and comes back under another incarnation. After an outage of
-the file, a pause of all processes or a jump of the clock no replica has renewed for a while (`since` begins
-anew for each), so none may declare another one dead for one lease, and every living replica renews in that time.
+the file, a pause of all processes or a jump of the clock no replica has renewed for a while (`since` starts
+again for each), so none may declare another one dead for one lease, and every living replica renews in that time.
 """
 
 from typing import Final
@@ -22,7 +22,7 @@ _RENEW: Final = (
     " WHERE owner = ? AND until > 0 RETURNING 1"
 )
 _MAY_REAP: Final = "SELECT 1 FROM lease WHERE owner = ? AND until > 0 AND ? - since >= seconds AND ? - renewed <= seconds / 2"
-"""Whether a replica has seen the store for one whole lease: it has renewed all the time, by the store's clock."""
+"""Whether a replica has reached the store for one whole lease: it has renewed all the time, by the store's clock."""
 _IS_OWNED: Final = (
     "SELECT 1 FROM exchange WHERE (owner = ? AND running = 1) OR reader = ?"
     " UNION ALL SELECT 1 FROM held WHERE owner = ? LIMIT 1"
@@ -47,30 +47,30 @@ def renew(tx: Transaction, seconds: float) -> int:
 
 
 def prove(tx: Transaction) -> None:
-    """Write what is there already: the file takes it, or says why not."""
+    """Write an unchanged value, to see whether the file can be written."""
     tx.execute("UPDATE total SET sessions = sessions")
 
 
 def release(tx: Transaction) -> None:
-    """End the lease; what is still owned is for the others to reap."""
+    """End the lease; other replicas reap the remaining work."""
     _bury(tx, tx.identity.owner)
     tx.execute("UPDATE lease SET until = 0 WHERE owner = ?", (tx.identity.owner,))
 
 
 def _bury(tx: Transaction, owner: str) -> None:
-    """Forget a lease that has ended, once nothing is owned under it."""
+    """Forget a lease that has ended, if nothing is owned under it."""
     if tx.one(_IS_OWNED, owner, owner, owner) is None:
         tx.execute("DELETE FROM lease WHERE owner = ?", (owner,))
 
 
 def living(tx: Transaction) -> dict[str, float]:
-    """Return those whose lease runs, and for how long."""
+    """Return the replicas whose lease runs, and for how long."""
     found = tx.execute("SELECT replica, until FROM lease WHERE until > ? ORDER BY owner", (tx.now,))
     return {replica: until - tx.now for replica, until in found}
 
 
 def orphans(tx: Transaction) -> list[Orphan]:
-    """Return what the dead left in flight; the sessions whose readers they had are detached."""
+    """Return the exchanges of dead replicas; the sessions whose readers they had are detached."""
     if tx.one(_MAY_REAP, tx.identity.owner, tx.now, tx.now):
         tx.execute("UPDATE lease SET until = 0 WHERE until <= ?", (tx.now,))
     found: list[Orphan] = []
@@ -98,7 +98,7 @@ def _drop_readers(tx: Transaction, owner: str) -> None:
 
 
 def reap(tx: Transaction, orphan: Orphan, terminal: bytes, *, tag: int) -> bool:
-    """End an orphan for its owner, who is Fenced from now on."""
+    """End an orphan for its owner, which is Fenced from now on."""
     session = find_session(tx, rows.BY_KEY, orphan.session)
     exchange = find_exchange(tx, rows.BY_STREAM, session.sid, orphan.stream) if session else None
     if session is None or exchange is None or not exchange.running or exchange.owner != orphan.owner:
@@ -119,7 +119,7 @@ def adopt(tx: Transaction, orphan: Orphan, *, tag: int) -> Adopted | None:
     payload, runs = found
     if payload is None:
         return None
-    # Sent again, it finds that this very run is its own already.
+    # Sent again: this run is already its own.
     if (exchange.owner, runs) != (tx.identity.owner, orphan.runs + 1):
         if (exchange.owner, runs) != (orphan.owner, orphan.runs):
             return None
@@ -159,7 +159,7 @@ def forward(tx: Transaction, replica: str, name: str, payload: bytes, *, seconds
 
 
 def inbox(tx: Transaction) -> list[Forwarded]:
-    """Return what was put to this replica and not yet taken."""
+    """Return the requests in this replica's inbox."""
     found = tx.execute(
         "SELECT name, payload FROM inbox WHERE replica = ? AND expires > ? ORDER BY n",
         (tx.identity.replica, tx.now),

@@ -28,7 +28,7 @@ def signed(tag: int) -> int:
 
 
 def typed(request_id: RequestId) -> str:
-    """Return an id as text that keeps 1 and "1" apart."""
+    """Return an id as text in which 1 and "1" differ."""
     return f"i{request_id}" if isinstance(request_id, int) else f"s{request_id}"
 
 
@@ -73,7 +73,7 @@ class SessionRow(SessionClock):
 
     @property
     def state(self) -> State:
-        """Where the session is."""
+        """The state of the session."""
         return State.DETACHED if self.detached else State.ATTACHED
 
     @state.setter
@@ -112,7 +112,7 @@ def read_session(tx: Transaction, row: tuple[Any, ...]) -> SessionRow | None:
 
 
 def the_session(tx: Transaction, key: str) -> SessionRow:
-    """Return a session that must live."""
+    """Return an open session. Raises SessionGone if there is no such session."""
     session = find_session(tx, BY_KEY, key)
     if session is None:
         raise SessionGone
@@ -132,7 +132,7 @@ def insert_session(tx: Transaction, record: SessionRecord) -> SessionRow:
 
 
 def save_session(tx: Transaction, session: SessionRow) -> None:
-    """Write what changes with the work of a session. Its record and its hint are written where they change."""
+    """Write the fields that change with the work of a session. Its record and its hint are written where they change."""
     tx.execute(
         "UPDATE session SET detached = ?, touched = ?, settled = ?, broke = ?, fence = ?, running = ?, calls = ?,"
         " readers = ?, bytes = ?, outstanding = ? WHERE sid = ?",
@@ -144,14 +144,14 @@ def save_session(tx: Transaction, session: SessionRow) -> None:
 
 
 def change_record(tx: Transaction, session: SessionRow, **changes: object) -> None:
-    """Set fields of a session's record; what this release does not know of it stays as it is."""
+    """Set fields of a session's record; fields that this release does not know stay unchanged."""
     before = tx.one("SELECT record FROM session WHERE sid = ?", session.sid)
     after = msgspec.json.encode(msgspec.json.decode(before) | changes)
     tx.execute("UPDATE session SET record = ? WHERE sid = ?", (after, session.sid))
 
 
 def schedule(tx: Transaction, session: SessionRow, *, at: float = -inf, afresh: bool = False) -> None:
-    """Set `hint`, when a sweep examines the session next. An earlier one stays: moving it would cost a write."""
+    """Set `hint`, when a sweep examines the session next. An earlier hint stays: a change would cost a write."""
     due = max(at, session.due()[0])
     if afresh or due < session.hint:
         session.hint = due
@@ -159,7 +159,7 @@ def schedule(tx: Transaction, session: SessionRow, *, at: float = -inf, afresh: 
 
 
 class ExchangeRow:
-    """One row of `exchange`: who claimed it, its log once it has one, its reader. The standalone stream has no id."""
+    """One row of `exchange`: its claim, its log if it has one, its reader. The standalone stream has no id."""
 
     __slots__ = (
         "asks", "bytes", "closed", "control", "digest", "fence", "finished", "first", "generation", "holds", "id",
@@ -242,7 +242,7 @@ def insert_exchange(tx: Transaction, session: SessionRow, claim: Claim, *, runni
 
 
 def standalone(tx: Transaction, session: SessionRow) -> ExchangeRow:
-    """Return the stream of what belongs to no request; it exists from the first time it is wanted."""
+    """Return the stream for messages that belong to no request; it is created at the first use."""
     name = session.record.standalone
     found = find_exchange(tx, BY_STREAM, session.sid, name)
     if found is None:
@@ -264,7 +264,7 @@ def _insert(tx: Transaction, values: tuple[Any, ...]) -> ExchangeRow:
 
 
 def save_exchange(tx: Transaction, exchange: ExchangeRow) -> None:
-    """Write what changes with the work of an exchange; what indexes are made of is written where it changes."""
+    """Write the fields that change with the work of an exchange; indexed fields are written where they change."""
     tx.execute(
         "UPDATE exchange SET fence = ?, running = ?, kept = ?, reader = ?, generation = ?, asks = ?, first = ?, low = ?,"
         " low_tag = ?, top = ?, top_tag = ?, sent = ?, sent_tag = ?, bytes = ?, closed = ? WHERE xid = ?",
@@ -277,7 +277,7 @@ def save_exchange(tx: Transaction, exchange: ExchangeRow) -> None:
 
 
 def set_holds(tx: Transaction, exchange: ExchangeRow, *, holds: bool) -> None:
-    """Give an exchange its request id, or free it. It must be free, or this one's."""
+    """Give an exchange its request id, or free the id. The id must be free, or belong to this exchange."""
     if bool(exchange.holds) is not holds:
         exchange.holds = int(holds)
         tx.execute("UPDATE exchange SET holds = ? WHERE xid = ?", (holds, exchange.xid))

@@ -1,9 +1,9 @@
 """The file: its tables, its format version, and how a connection to it is opened.
 
 The format's number is in the file (`user_version`), and a file of a later format is refused
-with a clear error. An earlier one is brought forward when it is opened, one step after
-another, in one transaction; there is no way back. What older releases can pass over is no new
-format: it is added where it is missing, and they continue to use the file, also side by side.
+with a clear error. An earlier one is upgraded when it is opened, one step after
+another, in one transaction; there is no way back. An addition that older releases can ignore is no new
+format: it is added where it is missing, and older releases continue to use the file, also side by side.
 """
 
 import os
@@ -20,8 +20,8 @@ from holdfast.stores.sqlite_address import Synchronous
 APPLICATION: Final = 0x486F6C64
 """`application_id`: tells our files from other programs' databases."""
 BUSY_MS: Final = 10
-"""How long SQLite itself waits for a lock. Its waits grow longer and longer, which starves the process that has waited
-longest, so it gives up early and is asked again."""
+"""How long SQLite itself waits for a lock. Its waits grow longer and longer, which is unfair to the process that has
+waited longest, so it gives up early and is asked again."""
 OPEN_MS: Final = 5_000
 """How long opening waits for a process that is creating or upgrading the same file."""
 _STATEMENTS: Final = 256
@@ -228,7 +228,7 @@ CREATE TABLE lingering (
 """
 
 FIRST: Final = 3
-"""The first format that counts: no release has written an earlier one."""
+"""The first supported format: no release has written an earlier one."""
 MIGRATIONS: Final = (_FIRST_TABLES,)
 """The first script makes a file of format FIRST, each further one a file of the next format. Only ever appended to."""
 
@@ -239,17 +239,17 @@ _NOTICE: Final = """CREATE TABLE notice (
 ) WITHOUT ROWID"""
 _DETACHED: Final = "CREATE INDEX session_detached ON session (detached) WHERE detached = 1"
 ADDITIONS: Final[Mapping[str, str]] = {**kept.ADDITIONS, "notice": _NOTICE, "session_detached": _DETACHED}
-"""What came without a new format, by its name: a table, an index, or `table.column`, and the statement that adds it.
+"""Additions without a new format, by name: a table, an index, or `table.column`, with the statement that adds it.
 
-An older release neither reads nor writes it, and may serve the same file: a column needs a default, and what is
-missing from a row or a table must mean what it meant before there was such a thing.
+An older release neither reads nor writes them, and may serve the same file: a column needs a default, and a missing
+row or table must mean the same as before the addition.
 """
 
 
 def prepare(
     path: Path, migrations: tuple[str, ...] = MIGRATIONS, additions: Mapping[str, str] = ADDITIONS
 ) -> None:
-    """Create the file, or bring it forward, and check that it can be used.
+    """Create the file, or upgrade it, and check that it can be used.
 
     Raises:
         ConfigError: the file is not ours, of a later format, or has no directory.
@@ -275,8 +275,8 @@ def prepare(
 def _create(
     connection: sqlite3.Connection, path: Path, migrations: tuple[str, ...], additions: Mapping[str, str]
 ) -> None:
-    """Bring an empty or older file to the newest format, with everything that was added to it."""
-    # Takes effect in an empty file only, and must come before everything else.
+    """Upgrade an empty or older file to the newest format, with all additions."""
+    # Works in an empty file only, and must come before everything else.
     connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute("PRAGMA journal_mode = WAL")
@@ -301,7 +301,7 @@ def _create(
 
 
 def _missing(connection: sqlite3.Connection, additions: Mapping[str, str]) -> list[str]:
-    """Return the statements for what the file does not have yet."""
+    """Return the statements for additions that the file does not have yet."""
     names = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
     tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
     for table in tables:
@@ -315,7 +315,7 @@ def _format(connection: sqlite3.Connection, path: Path, newest: int) -> int:
     [tables] = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
     [application] = connection.execute("PRAGMA application_id").fetchone()
     if tables and application != APPLICATION:
-        raise ConfigError(f"{path} is another program's database; name a file of its own for the store")
+        raise ConfigError(f"{path} is another program's database; name a separate file for the store")
     found: int = connection.execute("PRAGMA user_version").fetchone()[0]
     if found > newest:
         raise ConfigError(
@@ -330,9 +330,9 @@ def _format(connection: sqlite3.Connection, path: Path, newest: int) -> int:
 
 
 def connect(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
-    """Open a prepared file for one thread, for as long as it lives."""
+    """Open a prepared file for one thread."""
     connection = sqlite3.connect(
-        # `rw`: a file that was taken away is an error, not a new and empty store.
+        # `rw`: a file that was deleted is an error, not a new and empty store.
         f"{path.absolute().as_uri()}?mode=rw",
         uri=True,
         timeout=BUSY_MS / 1_000,

@@ -14,11 +14,11 @@ from holdfast.stores.sqlite.rows import SessionRow, find_session, save_session, 
 from holdfast.stores.sqlite.transaction import Transaction
 
 SWEPT_AT_ONCE: Final = 200
-"""Sessions looked at in one transaction: a sweep must not delay other commands for long."""
+"""Sessions examined in one transaction: a sweep must not delay other commands for long."""
 
 
 def open_session(tx: Transaction, record: SessionRecord, *, evict: bool) -> list[Closed] | Refusal:
-    """Keep a new session; evict the principal's longest idle one where it is at its limit."""
+    """Keep a new session; evict the longest idle session of a principal that is at its limit."""
     if find_session(tx, rows.BY_KEY, record.key) is not None:
         return []
     evicted: list[Closed] = []
@@ -37,7 +37,7 @@ def _is_crowded(tx: Transaction, principal: str, *, evict: bool) -> bool:
 
 
 def find(tx: Transaction, key: str, principal: str) -> Found | None:
-    """Return the session if it lives and is this principal's; its client is here."""
+    """Return the session if it is open and belongs to this principal. Counts as a sign of the client."""
     session = find_session(tx, rows.BY_PRINCIPAL, key, principal)
     if session is None:
         return None
@@ -70,7 +70,7 @@ def _status(tx: Transaction, row: tuple[Any, ...]) -> Status | None:
 
 
 def totals(tx: Transaction) -> Totals:
-    """Return what all sessions have together."""
+    """Return the totals of all sessions."""
     sessions, size = tx.execute("SELECT sessions, bytes FROM total").fetchone()
     detached = tx.one("SELECT count(*) FROM session WHERE detached = 1")
     return Totals(sessions, detached, size, tx.one("SELECT coalesce(sum(bytes), 0) FROM kept"))
@@ -98,13 +98,13 @@ def take_home(tx: Transaction, key: str, expected: str) -> SessionRecord | None:
 
 
 def close(tx: Transaction, key: str, reason: Input, ending: Ending | None) -> Closed | None:
-    """Close a session, once; what is in flight ends with it."""
+    """Close a session once. Its exchanges in flight end too."""
     session = find_session(tx, rows.BY_KEY, key)
     return None if session is None else end(tx, session, reason, ending)
 
 
 def sweep(tx: Transaction) -> tuple[list[Closed], bool]:
-    """Close some of what is due; True if there may be more."""
+    """Close some of the sessions that are due; True if there may be more."""
     tasks.sweep(tx)
     state.sweep(tx)
     replicas.sweep(tx)
@@ -126,14 +126,14 @@ def sweep(tx: Transaction) -> tuple[list[Closed], bool]:
 
 
 def end(tx: Transaction, session: SessionRow, reason: Input, ending: Ending | None = None) -> Closed:
-    """Remove a session with everything of it that is not being read."""
+    """Remove a session with everything of it, except streams that have a reader."""
     lingering.keep(tx, session, ending)
     erase(tx, session.sid, session.key, session.bytes)
     return outbox.post(tx, session.record, reason)
 
 
 def sessions(tx: Transaction, principal: str | None) -> list[str]:
-    """Return the keys of all living sessions, or of one principal's, the oldest first."""
+    """Return the keys of all open sessions, or of one principal's, the oldest first."""
     if principal is None:
         found = tx.execute("SELECT key FROM session ORDER BY sid")
     else:

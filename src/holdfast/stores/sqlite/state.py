@@ -1,6 +1,6 @@
 """Operations on state: the fields of a session, or of a scope that belongs to a principal.
 
-A session's row in `scope` is made with its first field and has no `due`: it goes with the session.
+A session's row in `scope` is made with its first field and has no `due`: it is deleted with the session.
 """
 
 from typing import Any, Final
@@ -19,12 +19,12 @@ REMEMBERED_OPS: Final = 256
 """State operations whose result is kept for a command that is sent again."""
 _COUNT: Final = "SELECT count(*) FROM scope WHERE due IS NOT NULL AND (substr(name, 1, ?) = ?) = ?"
 _KINDS: Final = {own: (len(OWN), OWN, own) for own in (False, True)}
-"""What picks the scopes of principals (True) or of handles."""
+"""The arguments that select the scopes of principals (True) or of handles."""
 _ALIVE: Final = "(due IS NULL OR due > ?)"
 
 
 def open_scope(tx: Transaction, name: str, principal: str, ttl: float) -> bool:
-    """Begin a scope; begun twice it is the same one."""
+    """Begin a scope. A second call changes nothing."""
     sweep(tx)
     if tx.one("SELECT 1 FROM scope WHERE name = ? AND due IS NOT NULL", name):
         return find_scope(tx, name, principal)
@@ -99,7 +99,7 @@ class _Scope(msgspec.Struct, frozen=True):
 
 
 def _the_scope(tx: Transaction, name: str) -> _Scope:
-    """Return a scope or a session's fields. Raises SessionGone where it is neither."""
+    """Return a scope or a session's fields. Raises SessionGone if there is neither."""
     row = tx.execute(
         "SELECT iif(due IS NULL, (SELECT principal FROM session WHERE key = name), principal), bytes"  # noqa: S608
         f" FROM scope WHERE name = ? AND {_ALIVE}",
@@ -160,7 +160,7 @@ def _result(tx: Transaction, name: str, op: str) -> int | None:
 
 
 def _remember(tx: Transaction, scope: _Scope, op: str, result: int) -> int:
-    """Keep the result of an operation for a command that is sent again; the oldest ones go."""
+    """Keep the result of an operation for a command that is sent again; the oldest results are deleted."""
     if op:
         _ensure(tx, scope)
         number = tx.one("UPDATE scope SET ops = ops + 1 WHERE name = ? RETURNING ops", scope.name)

@@ -1,4 +1,4 @@
-"""The SQLite store: one file that several processes of one host share, and that outlives them all.
+"""The SQLite store: one file that several processes of one host share. It remains when they end.
 
 Every operation is one transaction, run by this process's one worker thread. Deadlines are dates of
 the host's clock, which all its processes share, so they hold across a restart.
@@ -65,13 +65,13 @@ Operation = Callable[Concatenate[Transaction, P], T]
 
 
 class SqliteStore:
-    """Everything in one file. It must be on a disk of this host: network file systems lose what SQLite relies on.
+    """Everything in one file. The file must be on a disk of this host: network file systems lack the locks that SQLite needs.
 
     `synchronous="normal"` survives the death of any process; a power failure may lose the last
     commits, never the file's integrity. `"full"` survives that too, for a flush to disk per commit.
 
     Raises:
-        ConfigError: the file cannot be ours, or is of a later format.
+        ConfigError: the file belongs to another program, or is of a later format.
         StoreUnavailable: the file cannot be opened now.
     """
 
@@ -121,12 +121,12 @@ class SqliteStore:
         return connection, Transaction(connection, self._limits, self._identity)
 
     async def _do(self, operation: Operation[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run an operation that changes something."""
+        """Run an operation that writes."""
         done: T = await self._worker.submit(partial(_with, operation, args, kwargs), writes=True)
         return done
 
     async def _look(self, operation: Operation[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run an operation that changes nothing: it waits for no lock."""
+        """Run an operation that only reads: it waits for no lock."""
         seen: T = await self._worker.submit(partial(_with, operation, args, kwargs), writes=False)
         return seen
 
@@ -139,7 +139,7 @@ class SqliteStore:
         self._worker.bind(self._watch.wake, self._watch.look_at_asks, self._watch.look_at_everything)
 
     async def aclose(self) -> None:
-        """Finish what was begun and close the file; what is in it stays."""
+        """Finish the commands that were begun and close the file. Its data stays."""
         await self._worker.aclose()
         self._watch.clear()
 
@@ -150,11 +150,11 @@ class SqliteStore:
     # Sessions
 
     async def open(self, record: SessionRecord, *, evict: bool) -> list[Closed] | Refusal:
-        """Keep a new session; evict the principal's longest idle one where it is at its limit."""
+        """Keep a new session; evict the longest idle session of a principal that is at its limit."""
         return await self._do(sessions.open_session, record, evict=evict)
 
     async def find(self, key: str, principal: str) -> Found | None:
-        """Return the session if it lives and is this principal's; its client is here."""
+        """Return the session if it is open and belongs to this principal. Counts as a sign of the client."""
         return await self._do(sessions.find, key, principal)
 
     async def look(self, key: str) -> Status | None:
@@ -166,7 +166,7 @@ class SqliteStore:
         return await self._look(sessions.sessions_after, after, limit)
 
     async def totals(self) -> Totals:
-        """Return what all sessions have together."""
+        """Return the totals of all sessions."""
         return await self._look(sessions.totals)
 
     async def change(self, key: str, *, level: str | None = None, initialized: bool | None = None) -> None:
@@ -174,11 +174,11 @@ class SqliteStore:
         await self._do(sessions.change, key, level, initialized)
 
     async def close(self, key: str, reason: Input, ending: Ending | None = None) -> Closed | None:
-        """Close a session, once; what is in flight ends with it."""
+        """Close a session once. Its exchanges in flight end too."""
         return await self._do(sessions.close, key, reason, ending)
 
     async def sweep(self) -> list[Closed]:
-        """Close what is due, a few at a time so that no command waits long."""
+        """Close the sessions that are due, a few at a time so that no command waits long."""
         closed: list[Closed] = []
         more = True
         while more:
@@ -187,7 +187,7 @@ class SqliteStore:
         return closed
 
     async def sessions(self, principal: str | None = None) -> list[str]:
-        """Return the keys of all living sessions, or of one principal's."""
+        """Return the keys of all open sessions, or of one principal's."""
         return await self._look(sessions.sessions, principal)
 
     async def subscribe(self, key: str, uri: str) -> bool:
@@ -225,7 +225,7 @@ class SqliteStore:
         await self._do(exchanges.keep, key, stream, claim, terminal, tag=tag)
 
     async def cancel(self, key: str, principal: str, request_id: RequestId) -> None:
-        """Send CANCEL for the one exchange in flight under this id."""
+        """Send CANCEL for the exchange in flight under this id, if there is exactly one."""
         await self._do(exchanges.cancel, key, principal, request_id)
 
     # Turns
@@ -235,7 +235,7 @@ class SqliteStore:
         return bool(await self._look(turns.turn, key, stream, fence))
 
     async def hold_turn(self, key: str, stream: str, fence: int) -> None:
-        """Keep the turn of a call beyond its end."""
+        """Keep the turn of a call after its end."""
         await self._do(turns.hold_turn, key, stream, fence)
 
     async def pass_turn(self, key: str, stream: str, fence: int) -> None:
@@ -245,7 +245,7 @@ class SqliteStore:
     # Streams
 
     async def open_stream(self, key: str, stream: str, fence: int, tag: int) -> Position:
-        """Start an exchange's stream; started twice it is the same one."""
+        """Start an exchange's stream. A second call returns the same stream."""
         return await self._do(streams.open_stream, key, stream, fence, tag)
 
     async def append(self, key: str, stream: str, fence: int, events: NewEvents) -> Position:
@@ -255,7 +255,7 @@ class SqliteStore:
     async def read(
         self, key: str, stream: str, cursor: Position, max_events: int, max_bytes: int
     ) -> Page | None:
-        """Return what follows the cursor."""
+        """Return the events after the cursor."""
         return await self._look(streams.read, key, stream, cursor, max_events, max_bytes)
 
     async def attach(
@@ -276,7 +276,7 @@ class SqliteStore:
     async def detach(
         self, key: str, stream: str, generation: int, cursor: Position | None, *, broke: bool
     ) -> bool:
-        """Give the reader's place back; the grace begins if this break left no reader."""
+        """Remove the reader of a stream; the grace period begins if this break left no reader."""
         self._watch.drop(key, reader=(stream, generation))
         return await self._do(streams.detach, key, stream, generation, cursor, broke=broke)
 
@@ -285,7 +285,7 @@ class SqliteStore:
         return await self._do(streams.probe, key, stream)
 
     async def vouch(self, key: str, stream: str, *, alive: bool) -> None:
-        """Note whether a stream's reader lives."""
+        """Record whether a stream's reader is alive."""
         await self._do(streams.vouch, key, stream, alive=alive)
 
     # Asks
@@ -353,19 +353,19 @@ class SqliteStore:
         return await self._do(tasks.set_task, key, principal, value, version=version, ttl=ttl, ends=ends)
 
     async def orphan_tasks(self) -> list[OrphanTask]:
-        """Return some of the tasks that the dead have left."""
+        """Return some of the tasks of dead replicas."""
         return await self._look(tasks.orphans)
 
     # Replicas
 
     def twin(self) -> Self:
-        """Return a handle with a thread of its own, for the same incarnation."""
+        """Return a handle with its own thread, for the same incarnation."""
         twin = copy(self)
         twin._worker = twin._new_worker()
         return twin
 
     async def renew(self, seconds: float) -> Lease:
-        """Take the lease or make it longer; one that has run out comes back as a new incarnation."""
+        """Take the lease or make it longer; after this incarnation was declared dead, a new one begins."""
         incarnation = await self._do(replicas.renew, seconds)
         self._identity.owner = f"{self.replica}.{incarnation}"
         return Lease(self.replica, incarnation, seconds)
@@ -375,19 +375,19 @@ class SqliteStore:
         await self._do(replicas.release)
 
     async def replicas(self) -> dict[str, float]:
-        """Return those whose lease runs, and for how long."""
+        """Return the replicas whose lease runs, and for how long."""
         return await self._look(replicas.living)
 
     async def orphans(self) -> list[Orphan]:
-        """Return what the dead left running; their readers are gone with them."""
+        """Return the exchanges of dead replicas; their readers are removed."""
         return await self._do(replicas.orphans)
 
     async def reap(self, orphan: Orphan, terminal: bytes, *, tag: int) -> bool:
-        """End an orphan for its owner. Of many who try, one does."""
+        """End an orphan for its owner. If several replicas try, one succeeds."""
         return await self._do(replicas.reap, orphan, terminal, tag=tag)
 
     async def adopt(self, orphan: Orphan, *, tag: int) -> Adopted | None:
-        """Take an orphan over to run it again. Of many who try, one does."""
+        """Take an orphan over to run it again. If several replicas try, one succeeds."""
         adopted = await self._do(replicas.adopt, orphan, tag=tag)
         if adopted is not None:
             self._watch.of(orphan.session).running.add(orphan.stream)
@@ -406,7 +406,7 @@ class SqliteStore:
         return await self._do(replicas.forward, replica, name, payload, seconds=seconds)
 
     async def inbox(self) -> list[Forwarded]:
-        """Return what was put to this replica and not yet taken."""
+        """Return the requests in this replica's inbox."""
         return await self._look(replicas.inbox)
 
     async def remove_forwarded(self, name: str, *, replica: str = "") -> bool:
@@ -418,7 +418,7 @@ class SqliteStore:
         await self._do(outbox.announce, name, event)
 
     async def announced(self, after: str) -> Announced:
-        """Return what was announced after a cursor."""
+        """Return the announcements after a cursor."""
         return await self._look(outbox.announced, after)
 
     async def secret(self, name: str, candidate: bytes, *, seconds: float) -> bytes:
@@ -432,7 +432,7 @@ class SqliteStore:
         return await self._do(replicas.post_notice, notice, seconds)
 
     async def closing_reported(self, closed: Closed) -> None:
-        """Note that the listeners were called for a closing."""
+        """Record that the listeners were called for a closing."""
         await self._do(outbox.closing_reported, closed)
 
     async def unreported_closings(self) -> list[Closed]:

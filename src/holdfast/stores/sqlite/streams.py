@@ -9,7 +9,7 @@ from holdfast.stores.sqlite.transaction import Transaction, replica_of
 
 
 def open_stream(tx: Transaction, key: str, stream: str, fence: int, tag: int) -> Position:
-    """Start an exchange's stream; started twice it is the same one."""
+    """Start an exchange's stream. A second call returns the same stream."""
     session = rows.the_session(tx, key)
     exchange = rows.checked(find_exchange(tx, rows.BY_STREAM, session.sid, stream), fence)
     exchange.start(Position(1, tag))
@@ -30,7 +30,7 @@ def append(tx: Transaction, key: str, stream: str, fence: int, events: NewEvents
 def read(
     tx: Transaction, key: str, stream: str, cursor: Position, max_events: int, max_bytes: int
 ) -> Page | None:
-    """Return what follows the cursor."""
+    """Return the events after the cursor."""
     exchange = find_exchange(tx, rows.BY_KEYS, key, stream) or lingering.find(tx, key, stream)
     if exchange is None or not exchange.has_log:
         return None
@@ -83,7 +83,7 @@ def attach(
 def detach(
     tx: Transaction, key: str, stream: str, generation: int, cursor: Position | None, *, broke: bool
 ) -> bool:
-    """Give the reader's place back; the grace begins if this break left no reader."""
+    """Remove the reader of a stream; the grace period begins if this break left no reader."""
     session = find_session(tx, rows.BY_KEY, key)
     exchange = find_exchange(tx, rows.BY_STREAM, session.sid, stream) if session else None
     if session is None or exchange is None or exchange.generation != generation or exchange.reader is None:
@@ -117,7 +117,7 @@ def probe(tx: Transaction, key: str, stream: str) -> Probed | None:
 
 
 def vouch(tx: Transaction, key: str, stream: str, *, alive: bool) -> None:
-    """Note whether a stream's reader lives."""
+    """Record whether a stream's reader is alive."""
     tx.execute(
         "UPDATE exchange SET word = word / 2 * 2 + 2 + ?"
         " WHERE stream = ? AND sid = (SELECT sid FROM session WHERE key = ?)",

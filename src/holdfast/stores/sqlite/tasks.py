@@ -10,7 +10,7 @@ _AT_ONCE: Final = 20
 
 
 def open_task(tx: Transaction, key: str, principal: str, value: bytes, *, ttl: float) -> Refusal | None:
-    """Keep a new task where there is room for one."""
+    """Keep a new task if there is room for it."""
     sweep(tx)
     if tx.one("SELECT 1 FROM task WHERE key = ?", key):
         return None
@@ -29,7 +29,7 @@ def open_task(tx: Transaction, key: str, principal: str, value: bytes, *, ttl: f
 
 
 def get(tx: Transaction, key: str, principal: str) -> Cell | None:
-    """Return a task that is this principal's and whose time has not come."""
+    """Return a task of this principal that has not expired."""
     row = tx.execute(
         "SELECT value, version FROM task WHERE key = ? AND principal = ? AND expires > ?",
         (key, principal, tx.now),
@@ -66,7 +66,7 @@ def _has_room(tx: Transaction, principal: str, size: int) -> bool:
 
 
 def orphans(tx: Transaction) -> list[OrphanTask]:
-    """Return tasks whose owner was declared dead; a lease that is not there was one of a dead replica."""
+    """Return tasks whose owner was declared dead. An owner without a lease is dead too."""
     found = tx.execute(
         "SELECT key, principal, owner, value, version FROM task"
         " WHERE owner <> '' AND owner NOT IN (SELECT owner FROM lease WHERE until > 0) AND expires > ? LIMIT ?",
@@ -79,7 +79,7 @@ def orphans(tx: Transaction) -> list[OrphanTask]:
 
 
 def sweep(tx: Transaction) -> None:
-    """Forget what is due."""
+    """Delete the tasks that have expired."""
     gone = tx.execute("DELETE FROM task WHERE expires <= ? RETURNING length(value)", (tx.now,)).fetchall()
     if gone:
         _account(tx, -len(gone), -sum(size for (size,) in gone))

@@ -16,7 +16,7 @@ from holdfast.stores.base import WakeUp
 AddressedWakeUp = tuple[WakeUp, str, str]
 
 WAKEUP_SECONDS = 10.0
-"""How long the wake-ups for other processes are kept. A process that looks less often misses some, which costs time and never a message."""
+"""How long the wake-ups for other processes are kept. A process that misses some loses time, never a message."""
 ALL_PROCESSES = ""
 _IS_DEAD: Final = "SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM lease WHERE owner = ? AND until > 0)"
 
@@ -45,16 +45,16 @@ class Identity:
 
 
 def replica_of(owner: str) -> str:
-    """Return the replica that an incarnation is of."""
+    """Return the replica of an incarnation."""
     return owner.rpartition(".")[0]
 
 
 Step = Callable[["Transaction"], Any]
-"""An operation, with everything it needs but the transaction."""
+"""An operation, with all its arguments except the transaction."""
 
 
 class Transaction:
-    """What an operation works with. It lives in the worker's thread."""
+    """The object through which an operation reads and writes. It is used in the worker's thread only."""
 
     __slots__ = ("_away", "execute", "execute_many", "identity", "is_tidied", "limits", "now", "poisoned", "wakeups")  # fmt: skip
 
@@ -67,13 +67,13 @@ class Transaction:
         self.wakeups: list[AddressedWakeUp] = []
         """Of the operation that runs, for this process."""
         self.is_tidied: bool = False
-        """Something was swept: it is time to look whether the file can shrink."""
+        """Something was swept: check whether the file can shrink."""
         self.poisoned: list[str] = []
         """Keys of sessions that were removed because they could not be read."""
         self._away: dict[tuple[str, AddressedWakeUp], None] = {}
 
     def begin(self) -> None:
-        """Forget what the transaction before has left."""
+        """Clear the data of the transaction before."""
         self._away.clear()
         self.is_tidied = False
         self.poisoned = []

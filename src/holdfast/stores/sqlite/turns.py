@@ -28,7 +28,7 @@ def turn(tx: Transaction, key: str, stream: str, fence: int) -> bool:
 
 
 def hold_turn(tx: Transaction, key: str, stream: str, fence: int) -> None:
-    """Keep the turn of a call beyond its end."""
+    """Keep the turn of a call after its end."""
     session = _checked(tx, key, stream, fence)
     tx.execute(_HOLD, (session.sid, stream, fence, tx.identity.owner))
 
@@ -45,5 +45,5 @@ def pass_turn(tx: Transaction, key: str, stream: str, fence: int) -> None:
 
 
 def drop(tx: Transaction, owner: str) -> None:
-    """End the turns that a dead replica held. A call that waits for one looks again in a moment."""
+    """End the turns that a dead replica held. A call that waits for one checks again in a moment."""
     tx.execute("DELETE FROM held WHERE owner = ?", (owner,))

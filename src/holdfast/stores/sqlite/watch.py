@@ -1,23 +1,23 @@
-"""The second look at the file: it finds what a missed wake-up of another process would have said.
+"""Compares local waits with the file, because a wake-up of another process may be missed.
 
 How a wake-up is missed. A wake-up for another process is a row of the table `ring`, written in the transaction of the
 change, and deleted after some seconds. A process that is paused for longer (SIGSTOP, a frozen host) finds the row
-deleted when it looks again. So does a process whose connection to the file failed for longer.
+deleted when it reads again. So does a process whose connection to the file failed for longer.
 
 How that is noticed. The rows of `ring` are numbered without a gap. A listener counts the rows between the last number
 it has read and the newest one: fewer rows than numbers means that it missed some. Then it compares everything that
 waits in this process with the file. Asks are also compared every second: the client's answer was accepted with 202, so
 it must reach its handler even if every wake-up is lost.
 
-Why nothing is missed forever. `Watch` notes what waits after the transaction that began it, and each comparison is a
+Why nothing is missed forever. `Watch` records a wait after the transaction that began it, and each comparison is a
 transaction that begins later. So a change either comes before the comparison, which sees it, or after it, and then its
 wake-up has a higher number than those that were counted. A comparison that fails is repeated.
 
 What is watched. For each session: exchanges that run here (they may be cancelled), streams that are read here (they
 may have new events, or another replica may have taken the reader's place), and asks that wait here. An entry is
 removed when its exchange settles, its reader detaches, or its ask is answered or withdrawn; the session's end removes
-all. An entry too many costs a look; an entry too few could leave a handler waiting, so entries are added before the
-call returns to the engine.
+all. An unnecessary entry costs a comparison; a missing entry could leave a handler waiting, so entries are added
+before the call returns to the engine.
 """
 
 import asyncio
@@ -40,12 +40,12 @@ class Submit(Protocol):
     """Runs a step in the worker's thread."""
 
     def __call__(self, step: Step, *, writes: bool) -> asyncio.Future[Any]:
-        """Return what the step will have returned."""
+        """Return a future of the step's result."""
         ...
 
 
 class Waiting(Struct):
-    """What waits in this process for something to happen in one session."""
+    """The waits of this process in one session."""
 
     running: set[str] = set()
     """Streams of exchanges that run here."""
@@ -59,7 +59,7 @@ class Waiting(Struct):
 
 
 class Watch:
-    """What waits in this process, by session. It belongs to the event loop; `look` runs in the worker's thread."""
+    """The waits of this process, by session. It belongs to the event loop; `look` runs in the worker's thread."""
 
     def __init__(self) -> None:
         self._by_key: dict[str, Waiting] = {}
@@ -67,7 +67,7 @@ class Watch:
         self._submit: Submit | None = None
 
     def bind(self, on_wake: OnWake, submit: Submit) -> None:
-        """Send wake-ups for what is found to `on_wake`; `submit` runs a step in the worker's thread."""
+        """Send the wake-ups to `on_wake`; `submit` runs a step in the worker's thread."""
         self._on_wake, self._submit = on_wake, submit
 
     def wake(self, what: WakeUp, key: str, name: str) -> None:
@@ -80,14 +80,14 @@ class Watch:
             self._on_wake(what, key, name)
 
     def of(self, key: str) -> Waiting:
-        """Return what waits in a session, to add to it."""
+        """Return the waits in a session, to add to them."""
         found = self._by_key.get(key)
         if found is None:
             found = self._by_key[key] = Waiting()
         return found
 
     def drop(self, key: str, *, running: str = "", reader: tuple[str, int] = ("", 0), ask: str = "") -> None:
-        """Forget what no longer waits."""
+        """Forget waits that are over."""
         found = self._by_key.get(key)
         if found is not None:
             found.running.discard(running)
@@ -130,7 +130,7 @@ class Watch:
         if looked.cancelled() or looked.exception() is None:
             self._wake_all(looked, WakeUp.FORWARD, WakeUp.NEWS)
         else:
-            # The missed rows count as read: without this there would be no second look.
+            # The missed rows count as read: without this there would be no second comparison.
             asyncio.get_running_loop().call_later(LOOK_SECONDS, self.look_at_everything)
 
     def _wake_all(self, looked: asyncio.Future[Any], *more: WakeUp) -> None:
@@ -168,5 +168,5 @@ def _of_stream(tx: Transaction, sid: int, stream: str) -> Iterable[WakeUp]:
 
 
 def _is_open(tx: Transaction, sid: int, ask: str) -> bool:
-    """Return True if an ask is there and has no answer yet."""
+    """Return True if an ask exists and has no answer yet."""
     return tx.one("SELECT 1 FROM ask WHERE sid = ? AND ask = ? AND answer IS NULL", sid, ask) is not None

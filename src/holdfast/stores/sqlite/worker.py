@@ -6,7 +6,7 @@
      (at the end of the turn)
                                BEGIN ───────────────────────────────▶ lock (only if one of them writes)
                                step(tx) for each command
-                               write down wake-ups for others ──────▶ rows of `ring`
+                               write wake-ups for others ───────────▶ rows of `ring`
                                COMMIT ──────────────────────────────▶ durable
     wake up, then answer ◀──── call_soon_threadsafe
                                every 50 ms: rows of `ring` from others ─▶ wake up in the event loop
@@ -31,7 +31,7 @@ damage) the connection is closed, and the next command opens a new one. Commands
 another process holds the lock. Other errors of SQLite reach the caller as `StoreUnavailable`: nothing was done.
 
 Wake-ups of other processes are rows of the table `ring`, numbered without a gap. `PRAGMA data_version` says, without
-reading a table, whether another connection has written at all; `watch` describes what happens if rows were missed.
+reading a table, whether another connection has written at all; `watch` handles rows that were missed.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ QUEUED: Final = 10_000
 BATCH: Final = 256
 """Commands after which a transaction takes no more of them: other processes wait while it runs."""
 POLL: Final = 0.05
-"""Seconds between two looks for the wake-ups of other processes."""
+"""Seconds between two reads of the wake-ups of other processes."""
 TRIES: Final = 500
 """Waits for the file's lock of 10 ms each: five seconds, then the command fails."""
 
@@ -139,7 +139,7 @@ class Worker:
         self.on_poisoned: Callable[[str], None] = lambda key: None  # noqa: ARG005
         """Called, in the event loop, with the key of a session that could not be read and was removed."""
         self.on_failed: Callable[[Exception], None] = lambda error: None  # noqa: ARG005
-        """Called, in the event loop, with what listening to other processes raised."""
+        """Called, in the event loop, with an exception from listening to other processes."""
         # Of the thread alone:
         self._connection: sqlite3.Connection | None = None
         self._transaction: Transaction | None = None
@@ -190,7 +190,7 @@ class Worker:
         self._thread.start()
 
     async def aclose(self) -> None:
-        """Do what is queued, then close the file."""
+        """Run the queued commands, then close the file."""
         self._is_closed = True
         if self._thread is not None:
             self._hand_over()
@@ -212,7 +212,7 @@ class Worker:
         self._heard = None
 
     def _hear(self) -> None:
-        """Look for wake-ups of other processes. The thread survives any error there: every command needs it."""
+        """Read the wake-ups of other processes. The thread survives any error there: every command needs it."""
         try:
             self._listen()
             self._look_sometimes()
@@ -322,7 +322,7 @@ class Worker:
             self._data_version = -1
 
     def _listen(self) -> None:
-        """Send the wake-ups that other processes have written since the last look."""
+        """Send the wake-ups that other processes have written since the last read."""
         if self._connection is None or self._on_wake is None:
             return
         try:

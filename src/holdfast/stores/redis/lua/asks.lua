@@ -1,7 +1,7 @@
 -- Asks: requests to the client that wait for their answers. All of it is in the session's main hash.
 --
 --   a:<ask>     o  the replica that asks   d, p  digest and text of the answer, once there is one
---   q:<stream>  the names of the asks of an exchange that lives, so that its end forgets them. Names of withdrawn asks are
+--   q:<stream>  the names of the asks of an exchange, so that its end forgets them. Names of withdrawn asks are
 --               removed when there are more than ANSWERS names
 --   out         the number of asks without an answer: bounded by Limits.asks
 --
@@ -10,8 +10,8 @@
 -- The replica that asked receives a wake-up, takes the answer and withdraws the ask. If the wake-up is lost, `check` finds the
 -- answer. An answer is never dropped to make room: if ANSWERS answers of a stream were not withdrawn, `ask` replies 'full'.
 --
--- Sent again: an ask that is there is registered; an answer that is there is 'again', and the client receives the same
--- reply as for the first one; withdrawing an ask that is not there changes nothing.
+-- Sent again: an ask that exists is registered; an answer that exists is 'again', and the client receives the same
+-- reply as for the first one; withdrawing an ask that does not exist changes nothing.
 
 --## ask: session
 local name, stream, limit = ARGV[5], ARGV[6], tonumber(ARGV[7])

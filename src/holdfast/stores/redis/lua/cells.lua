@@ -1,8 +1,9 @@
 -- State: fields with versions, of a session or of a scope.
 --
--- A scope is state that belongs to no session: the one behind a handle, or a principal's own. Its keys begin as a session's
--- do, and its slot is its own. The key :s has its K (kept.lua), packed, with three more fields: pr the principal, life how
--- long it lives unused, due until when. A session's fields are in the session's slot and go with it.
+-- A scope is state that belongs to no session: that of a handle, or of a principal. Its keys begin as a session's do,
+-- and it has its own slot. The key :s has its K (kept.lua), packed, with three more fields: pr the principal, life
+-- how long it exists without use, due when it expires. A session's fields are in the session's slot and are deleted
+-- with it.
 --
 --   :k  field -> version and value, packed. The version is a counter of the owner (kv), so a field that was deleted and set again
 --       has another one, and a compare-and-set cannot mistake it.

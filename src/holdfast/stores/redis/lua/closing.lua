@@ -1,10 +1,11 @@
 -- The end of a session: one script makes it, for the replica that asks first.
 --
--- Everything of the session goes in one step: its hash, its logs and its state. Three things stay for a while.
---   * Streams that have a reader stay for LINGER, so that the reader can read to the end; one that was in flight gets its
---     terminal message here. Their exchanges are all that is left in the main hash.
+-- Everything of the session is deleted in one step: its hash, its logs and its state. Three things stay for a while.
+--   * Streams that have a reader stay for LINGER, so that the reader can read to the end; a stream in flight gets its
+--     terminal message here. Only their exchanges are left in the main hash.
 --   * :x has the closing itself until the listeners were called, and longer in case a replica dies before it calls them.
---   * What the shared slot knows is deleted there next (`forget`), by the closer, or by the next sweep that finds no session.
+--   * The entries of the shared slot are deleted next (`forget`), by the closer, or by the next sweep that finds no
+-- session.
 -- A second closing finds no S and does nothing. The same command sent again finds its own name in :x, and replies as before.
 
 local LINGER = 10000
@@ -14,8 +15,9 @@ local function json_id(id)
   return string.sub(id, 1, 1) == 'i' and text or cjson.encode(text)
 end
 
--- Let a stream stay for its reader. `ending` makes the terminal message of one in flight: the text before the id, the text
--- after it, and the tag. Returns what is left of the exchange and its bytes, or nil if the stream goes.
+-- Let a stream stay for its reader. `ending` makes the terminal message of a stream in flight: the text before the
+-- id, the text after it, and the tag. Returns the rest of the exchange and its bytes, or nil if the stream is
+-- deleted.
 local function lingers(stream, c, ending)
   if not c.rd or not c.top or not c.id or not (c.closed or (c.run and ending)) then return nil end
   if c.run then
@@ -52,7 +54,7 @@ local function closing(why, ending)
       record = got[index + 1]
     end
   end
-  -- Its home may have something of it without any exchange or reader.
+  -- The home may have data of the session without any exchange or reader.
   local home = unpack_table(record)[4]
   if home ~= '' and home ~= replica_of(me) then publish(home .. '.0', 'closed', '') end
   local last = {why, record, op, owners, subscriptions, held}

@@ -2,11 +2,11 @@
 --
 -- One script is one decision, in the session's slot: claim checks session, principal, id and room and registers the exchange
 -- (law 2); settle writes the terminal message, frees the id and the place, and forgets the asks (law 3). So an id is in
--- flight at most once, and an exchange ends at most once, if any number of replicas try.
+-- flight at most once, and an exchange ends at most once, even if several replicas try.
 --
 -- Sent again: a claim finds its own stream, whose name is random, and replies with the same fence. A settle finds the tag of
 -- its terminal message, or, for an end without a message, finds no exchange although its fence was given out. reap finds its
--- tag; adopt finds itself as the owner of this very run; keep and cancel set what is already set.
+-- tag; adopt finds itself as the owner of this run; keep and cancel set the same values again.
 --
 -- After a failover the store may have lost the last writes. settle says 'lost' if the claim is gone (no fence so high was
 -- given out) and 'rollback' if the log does not end where the writer's last event was; the writer then restores its stream
@@ -138,7 +138,7 @@ publish(c.own, 'cancel', matches[1])
 return {'ok', {}, matches[1]}
 
 --## reap: session kept log !allow-oom
--- End an exchange whose owner was declared dead. Its fence moves on: an owner that wakes up cannot write any more.
+-- End an exchange whose owner was declared dead. It gets a new fence: an owner that wakes up cannot write any more.
 local stream, owner, terminal, tag, before = ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 load()
 local c = S and exchange_of(stream)
@@ -161,7 +161,7 @@ save()
 return {'ok', todo}
 
 --## adopt: session kept log
--- Take over an exchange whose owner was declared dead, to run it again. Its fence moves on; its stream continues.
+-- Take over an exchange whose owner was declared dead, to run it again. It gets a new fence; its stream continues.
 local stream, owner, runs, tag = ARGV[5], ARGV[6], tonumber(ARGV[7]), ARGV[8]
 local got = load('rec', 'p:' .. stream, 'o:' .. me)
 local c = S and exchange_of(stream)

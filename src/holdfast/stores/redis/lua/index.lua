@@ -1,8 +1,9 @@
--- The shared slot (shared.lua): the number of sessions and when each is examined next, log bytes, what may be kept,
--- subscriptions, scopes and tasks.
+-- The shared slot (shared.lua): the number of sessions and when each is examined next, log bytes, allowances for kept
+-- data, subscriptions, scopes and tasks.
 --
 -- Opening: `reserve` compares the number of sessions, of all principals and of this one, with the limits and adds the session
--- in one step. So no limit is exceeded, however many replicas open sessions at once. `forget` removes the session from the
+-- in one step. So no limit is exceeded, even if many replicas open sessions at once. `forget` removes the session
+-- from the
 -- counts after it was closed in its own slot.
 --
 -- Sweeping: :due has, for each session, the time at which a replica examines it next. `due` takes the sessions whose time has
@@ -11,7 +12,8 @@
 -- still there. `hint`, sent by a replica that has changed the session, removes the mark (it rounds the number down), so the
 -- time of `hint` stays. If the replica that sweeps dies, the session is due again after two seconds.
 --
--- Room: `size` notes a session's log bytes. If all sessions have too many, it replies which principal has the most; core.py
+-- Room: `size` records a session's log bytes. If all sessions have too many, it replies which principal has the most;
+-- core.py
 -- then frees bytes of that principal. `grant` and `lower` are the shared half of kept.lua.
 --
 -- Sent again: reserve, reserve_scope and open_task find the entry; size, linger, grant and hint compute the same numbers again;
@@ -23,7 +25,7 @@ redis.call('SET', g .. ':proof', now, 'PX', 60000)
 return {'ok'}
 
 --## reserve: shared
--- Take a place for a new session: 'ok', 'full', or 'evict' where one of the principal's own sessions has to go first.
+-- Take a place for a new session: 'ok', 'full', or 'evict' if one of the principal's sessions must be closed first.
 local key, principal, hint, most, own_most, evict, life = ARGV[5], ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]), ARGV[10] == '1', tonumber(ARGV[11])
 if redis.call('ZSCORE', g .. ':due', key) then return {'ok'} end
 local own = g .. ':p:' .. principal
@@ -60,8 +62,8 @@ end
 return {'ok'}
 
 --## linger: shared !allow-oom
--- Streams of a closed session stay for their readers: so many bytes. Reply the sessions whose streams must go now, the
--- oldest first, because all together have more than ARGV[8] bytes.
+-- Streams of a closed session stay for their readers: so many bytes. Reply the sessions whose streams must be deleted
+-- now, the oldest first, because all together have more than ARGV[8] bytes.
 local key, size, life, most = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 local function leave(name)
   local known = tonumber(redis.call('HGET', g .. ':lb', name) or 0)
@@ -86,8 +88,8 @@ redis.call('PEXPIRE', g .. ':lb', life)
 return {'ok', {}, gone}
 
 --## hint: shared !allow-oom
--- Look at a session at this time, if that is earlier. Rounded down, the mark of a replica that is looking is gone: it then
--- does not write its own next time.
+-- Examine a session at this time, if that is earlier. Rounding down removes the mark of a replica that examines it now:
+-- then that replica does not write its own next time.
 local key, ends = ARGV[5], tonumber(ARGV[6])
 local known = tonumber(redis.call('ZSCORE', g .. ':due', key) or 'nan')
 if known == known and (ends < known or known % 1 ~= 0) then
@@ -96,8 +98,8 @@ end
 return {'ok'}
 
 --## due: shared !allow-oom
--- Take the sessions that are due; other replicas do not look at them for two seconds. Formatted, because Lua's own text of
--- such a number has too few digits for the mark.
+-- Take the sessions that are due; other replicas do not examine them for two seconds. Formatted, because Lua's own
+-- text of such a number has too few digits for the mark.
 local mark = string.format('%.3f', now + 2000 + tonumber(ARGV[6]))
 local keys = redis.call('ZRANGEBYSCORE', g .. ':due', '-inf', now, 'LIMIT', 0, ARGV[5])
 for _, key in ipairs(keys) do redis.call('ZADD', g .. ':due', mark, key) end
@@ -131,7 +133,7 @@ local size, kept = redis.call('ZSCORE', g .. ':size', ''), redis.call('HGET', g 
 return {'ok', {}, redis.call('ZCARD', g .. ':due'), redis.call('SCARD', g .. ':away'), size or '0', kept or '0'}
 
 --## away: shared !allow-oom
--- Note whether a session is detached.
+-- Record whether a session is detached.
 note_away(ARGV[5], ARGV[6])
 return {'ok'}
 
@@ -143,8 +145,9 @@ for index = 6, #ARGV, 2 do redis.call('ZADD', g .. ':p:' .. ARGV[5], 'XX', ARGV[
 return {'ok'}
 
 --## size: shared !allow-oom
--- Note a session's log bytes. Reply the bytes of all, and who makes room if that is too much, which is the principal with the
--- most: whether it has the session ARGV[8], which writes; its session with the oldest finished stream; its largest one.
+-- Record a session's log bytes. Reply the bytes of all, and, if they are too many, who frees bytes: the principal
+-- with the most. Whether it has the session ARGV[8], which writes; its session with the oldest finished stream; its
+-- largest one.
 local writer = ARGV[8]
 if not redis.call('ZSCORE', g .. ':due', ARGV[5]) then return {'ok', {}, 0, 1, '', ''} end
 local total = resize(ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]))
@@ -231,7 +234,8 @@ keep_allowances(tonumber(ARGV[11]))
 return {'ok', {}, bytes, count}
 
 --## lower: shared !allow-oom
--- A session or handle has given back what it does not need. A report that is not newer than what is known is late.
+-- A session or handle has given back bytes that it does not need. A report that is not newer than the known one is
+-- ignored.
 local key, bytes, count = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7])
 local before, known, principal = allowance(key)
 if principal and count > known then allow(key, principal, before, bytes, count) end

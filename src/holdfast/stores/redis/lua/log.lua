@@ -11,13 +11,15 @@
 --   closed       the newest event is the terminal message   fin  when the stream ended, if it is in :f
 -- Without top the exchange has no log: a plain JSON answer never makes one.
 --
--- Who may write: the exchange's fence must be the writer's (`writable`). A fence is given once, by claim or adopt, and reap and
--- adopt move it on; so a replica that was declared dead and wakes up finds another fence, and writes nothing.
+-- Who may write: the writer must have the exchange's fence (`writable`). A fence is given once, by claim or adopt,
+-- and reap and adopt change it; so a replica that was declared dead and wakes up has an old fence, and writes
+-- nothing.
 --
 -- Sent again: an event is recognized by its tag. It is the newest one, or, in a command that says it is sent again, one of
 -- the last thousand (`is_written`). An end is recognized by the tag of the terminal message.
 --
--- What goes first when there is too much (law 9): events of the same log beyond its own bounds, the oldest first; then
+-- The order of deletion when there is too much (law 9): events of the same log beyond its own bounds, the oldest
+-- first; then
 -- whole finished streams of the session, those that were delivered before those that were not; then old events of the
 -- session's largest log. The newest event always stays, so a terminal message is never lost to a bound. The bound of the whole
 -- store is in the shared slot; a session reports its bytes there when they have changed enough (`account`).
@@ -108,7 +110,7 @@ local function drop_finished()
   return fallback ~= nil
 end
 
--- The stream has ended: put it behind the other finished ones, and forget what is too many.
+-- The stream has ended: put it behind the other finished ones, and forget those above the limit.
 local function finish(stream, c, max_finished)
   redis.call('RPUSH', base .. ':f', stream)
   redis.call('PEXPIRE', base .. ':f', ttl())
@@ -168,7 +170,7 @@ local function proves(stream, c, seq, tag)
   return #found == 1 and found[1][2][2] == tag
 end
 
--- The session's standalone stream: what belongs to no request. It begins with the first look at it.
+-- The session's standalone stream: messages that belong to no request. It begins when it is first needed.
 local function standalone(stream)
   local c = exchange_of(stream)
   if not c then
@@ -221,7 +223,7 @@ local function stop(stream, c)
   end
 end
 
--- After its end: when to look at the session next, and its log bytes.
+-- After its end: when to examine the session next, and its log bytes.
 local function stopped(step)
   if S.hint > S.ts + S.il or S.away == 1 then
     --+ schedule

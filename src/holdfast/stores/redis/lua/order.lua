@@ -11,7 +11,8 @@ local function write_held(held)
   if next(held) then redis.call('HSET', base, 'hd', cmsgpack.pack(held)) else redis.call('HDEL', base, 'hd') end
 end
 
--- The call whose turn it is and its exchange: the one in flight with the smallest fence, unless an earlier one holds on.
+-- The call that may run, and its exchange: the call in flight with the smallest fence, unless an earlier call keeps
+-- its turn.
 local function first()
   local got, name, found = redis.call('HGETALL', base), nil, nil
   for index = 1, #got, 2 do

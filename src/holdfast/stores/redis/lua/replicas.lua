@@ -1,4 +1,4 @@
--- Replicas, in the shared slot: leases, who is dead, where each has work, and what they send each other.
+-- Replicas, in the shared slot: leases, dead replicas, where each has work, and the messages between them.
 --
 --   :lease   replica -> its last incarnation and the command that began it   :incarnations  the last number given out
 --   :rep     <replica>.<incarnation> by the end of its lease; 0: declared dead
@@ -11,17 +11,18 @@
 -- A lease that has ended is not yet a death. `dead` declares it, and only a replica that has itself renewed for one whole
 -- lease may: in that time every living replica could reach the store too. Declaring and renewing happen in this slot, so one of
 -- them is first: a renewal before the declaration continues as the same incarnation, one after it begins a new one, and
--- what the old one owned is others' to end. The proof is in engine/lease.py.
+-- other replicas end the work of the old one. The proof is in engine/lease.py.
 --
 -- A replica is registered in :own before its first work in a session, and removed after its last work there was found ended.
 -- So other replicas find all its work, whenever it dies. An entry too many only costs a search; a missing one would lose a call.
 --
 -- Sent again: lease finds the command that began the incarnation; forward, announce and secret find the name; took finds
--- its own mark; the others set or remove what is set or removed already.
+-- its own mark; the others set or remove the same values again.
 
 --## lease: shared !allow-oom
 -- Take or renew a lease. A replica that was declared dead, or is new, begins a new incarnation. None begins where a release of
--- a later format has begun, because each would not see what the other writes; those that have a lease continue to their end.
+-- a later format has begun, because each would not see the data of the other; replicas that have a lease continue to
+-- their end.
 local name, incarnation, life = ARGV[5], ARGV[6], tonumber(ARGV[7])
 local known = redis.call('HGET', g .. ':lease', name)
 local last, by = string.match(known or '', '^(%d+) (.*)$')
@@ -43,7 +44,7 @@ local since, renewed = seen(owner)
 if not since or now - renewed > life / 2 then since = now end
 redis.call('HSET', g .. ':seen', owner, since .. ' ' .. now .. ' ' .. life)
 live(g .. ':seen', 86400000)
--- A replica that continues beside a later release does not change that one's mark.
+-- A replica that continues beside a later release does not change that release's mark.
 if tonumber(redis.call('GET', newest) or 0) < tonumber(format) then redis.call('SET', newest, format) end
 live(newest, 30 * 86400000)
 live(g .. ':rep', 86400000)
@@ -53,8 +54,8 @@ if redis.call('EXISTS', g .. ':own:' .. owner) == 1 then live(g .. ':own:' .. ow
 return {'ok', {}, tonumber(incarnation)}
 
 --## release: shared !allow-oom
--- The replica stops. If it still owns work, others may end that from now on. Its inbox stays until it expires: a sender takes
--- back what the replica has not taken, and knows by that that it never ran.
+-- The replica stops. If it still owns work, other replicas may end it from now on. Its inbox stays until it expires:
+-- a sender takes back a request that the replica has not taken, and knows that it never ran.
 local name, owner = ARGV[5], ARGV[6]
 if redis.call('EXISTS', g .. ':own:' .. owner) == 1 then
   redis.call('ZADD', g .. ':rep', 'XX', 0, owner)
@@ -82,8 +83,8 @@ redis.call('SREM', g .. ':own:' .. ARGV[5], ARGV[6])
 return {'ok'}
 
 --## dead: shared !allow-oom
--- Declare those dead whose lease has ended, if the caller has renewed its own for one whole lease. Reply the dead with the
--- sessions in which they had work, and the caller's own; a dead one without any is forgotten.
+-- Declare replicas dead whose lease has ended, if the caller has renewed its own for one whole lease. Reply the dead
+-- replicas with the sessions in which they had work, and the caller's own; a dead replica without any is forgotten.
 local since, renewed, life = seen(me)
 if since and now - since >= life and now - renewed <= life / 2 then
   for _, owner in ipairs(redis.call('ZRANGEBYSCORE', g .. ':rep', '(0', now)) do redis.call('ZADD', g .. ':rep', 0, owner) end
@@ -165,7 +166,7 @@ redis.call('PEXPIRE', key, life)
 return {'ok', {}, redis.call('HGET', key, 'value')}
 
 --## notices: shared
--- Replace a replica's notice, unless it is empty, and reply those of the others whose time is not over.
+-- Replace a replica's notice, unless it is empty, and reply the valid notices of the others.
 local key, name, notice, life = g .. ':notices', ARGV[5], ARGV[6], tonumber(ARGV[7])
 if notice ~= '' then
   redis.call('HSET', key, name, string.format('%.0f ', now + life) .. notice)

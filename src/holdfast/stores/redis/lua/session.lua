@@ -6,9 +6,10 @@
 --
 --   main hash   n             the numbers of the session: the table S below, in the order of NUMBERS, 8 bytes each
 --               pr            its principal   ver, sa, iso   other facts of the record that scripts need (sessions.py)
---               rec           the record as it was opened and what may change of it, packed: log level, initialized, the home
+--               rec           the record as it was opened and its variable fields, packed: log level, initialized,
+-- the home
 --               o:<owner>     a replica that has work here
---               k             what the session keeps, packed: the table K (kept.lua)
+--               k             the kept data of the session, packed: the table K (kept.lua)
 --               ret, det      the commands that attached and detached the session last   hd  calls that hold their turn, packed
 --               c:<stream>    an exchange, packed: the tables C below   i:<typed id>  the stream that has this id
 --               p:<stream>    the request, if the exchange may be run again
@@ -17,7 +18,7 @@
 --               u:<hash>      a subscription: its URI
 --   :e:<stream> the events of a stream (a Redis stream)   :f  finished streams, the oldest first
 --   :k          the fields of state   :o, :q  results of the last operations on state, and their order
---   :x          what is left of a closed session until its listeners were called (closing.lua)
+--   :x          the rest of a closed session until its listeners were called (closing.lua)
 --
 -- S, the session: the numbers that a plain call needs, and few others, because a plain call reads and writes all of them.
 --   tt            when its client was last seen
@@ -42,12 +43,14 @@
 --   t             when it was claimed
 --   cancel        the client has cancelled it
 --   q             it has asks, or had some (q:<stream>)
---   word          answers to probes of the reader, a counter: each `vouch` raises it; odd: the reader lives, even: it is lost
+--   word          answers to probes of the reader, a counter: each `vouch` raises it; odd: the reader is alive, even:
+-- it is lost
 -- A field of C or K that an older release did not write is nil; the code takes its default.
 --
--- One step. Redis runs one script at a time and all of it, so no client sees a half of what a script does. A script reads S and
--- the exchanges it needs, decides, and writes them with save(). It replies with what happened and with `todo`: what
--- other slots must receive (core.py sends it). They may arrive late or never: nothing wrong follows, only work that is done later.
+-- One step. Redis runs one script at a time and all of it, so no client sees half of the work of a script. A script
+-- reads S and the exchanges it needs, decides, and writes them with save(). It replies with its result and with
+-- `todo`: the messages for other slots (core.py sends them). They may arrive late or never: nothing wrong follows,
+-- only work that is done later.
 --
 -- Sent again. A reply can be lost, and the sender cannot know whether the script ran. It then sends the same command with the
 -- same name (`op`) and `again` set. A script that finds its own result replies as the first time and changes nothing:
@@ -58,8 +61,9 @@
 -- (scripts.py), so Redis never stops one in the middle. While a cluster moves a slot, the second key that link.py
 -- names makes Redis refuse the command before it starts.
 --
--- Every key has a time to live, longer than the session can live without another command: what no replica deletes
--- disappears by itself. Times are milliseconds of one clock, Redis's own unless a test passes another in ARGV[1]. Tags are
+-- Every key has a time to live, longer than the session can exist without another command: a key that no replica
+-- deletes disappears by itself. Times are milliseconds of one clock, Redis's own unless a test passes another in
+-- ARGV[1]. Tags are
 -- text, because Lua's numbers have 53 bits.
 local base = KEYS[1]
 local now = tonumber(ARGV[1])
@@ -137,7 +141,8 @@ local function due()
   return S.last, 'expired'
 end
 
--- Have the session looked at when it is due. The shared slot receives the time only if it is earlier than the one there.
+-- Let a sweep examine the session when it is due. The shared slot receives the time only if it is earlier than the
+-- known one.
 local function schedule()
   local ends = due()
   if ends < S.hint then
@@ -153,7 +158,7 @@ local function in_chunks(arguments, call)
   for index = 1, #arguments, CHUNK do call(unpack(arguments, index, math.min(index + CHUNK - 1, #arguments))) end
 end
 
--- Write S, K, the exchanges that were looked at, and the given fields; the session lives on. Its time to live is set again
+-- Write S, K, the exchanges that were read, and the given fields; the session stays. Its time to live is set again
 -- only when half of the slack is used up, not by every command.
 local function save(...)
   local is_late = S.x < now or S.x < S.hint
@@ -184,7 +189,7 @@ local function save(...)
   end
 end
 
--- The exchange of this stream, or nil. The standalone stream has one too. save() writes what the caller changes in it.
+-- The exchange of this stream, or nil. The standalone stream has one too. save() writes the caller's changes to it.
 local function exchange_of(stream)
   local c = C[stream]
   if c == nil then
@@ -213,7 +218,7 @@ local function returned()
   end
 end
 
--- Whether this command brought the session back: also if it is sent again.
+-- Whether this command attached the session again: also if it is sent again.
 local function has_returned() return (is_back or (again and redis.call('HGET', base, 'ret') == op)) and 1 or 0 end
 
 -- Whether an exchange has its id, and no later exchange. `holder`: the stream that has the id, if the caller has read it.
@@ -222,7 +227,7 @@ local function has_id(stream, c, holder)
   return holder == stream
 end
 
--- The reply for a request that is there already.
+-- The reply for a request that exists already.
 local function duplicate(stream, c, is_same)
   local version = redis.call('HGET', base, 'ver')
   return {'duplicate', {}, stream, is_same and 1 or 0, c.run and 0 or 1, c.rd and 1 or 0, version}
@@ -270,8 +275,9 @@ local function forget_asks(stream, c)
   c.q = nil
 end
 
--- Before a replica has its first work in this session, the shared slot must know it: if the replica dies, others search there
--- for its work. So the script replies 'register'; the caller sends `register` to the shared slot, then this command again.
+-- Before a replica has its first work in this session, the shared slot must know it: if the replica dies, other
+-- replicas search there for its work. So the script replies 'register'; the caller sends `register` to the shared
+-- slot, then this command again.
 -- For a replica without the field o:<me>.
 local function must_register()
   if ARGV[4] ~= 'r' and ARGV[4] ~= 'R' then return true end

@@ -1,13 +1,13 @@
--- Sessions: opened, found, changed, looked at, closed; and their subscriptions. One slot: the session's.
+-- Sessions: opened, found, changed, examined, closed; and their subscriptions. One slot: the session's.
 --
 -- A session is opened in two steps: `reserve` takes a place in the shared slot, then `open` makes the session. If the replica
 -- dies in between, a sweep finds a place without a session and frees it. It ends in two steps too, the other way round.
--- The shared slot only knows when to look at a session; whether it is due is decided here (`look`), by the session's own
+-- The shared slot only knows when to examine a session; whether it is due is decided here (`look`), by the session's own
 -- numbers, in the step that closes it. So a client that comes back at the last moment is either first, and the
--- session lives, or finds none.
+-- session stays open, or finds no session.
 --
 -- Sent again: open finds the session; close, evict and look find their closing in :x; find sets the same; a subscription
--- that is there is not counted again.
+-- that exists is not counted again.
 
 --## open: session
 -- ARGV: grace, idle time, lifetime, the record and its home, then other fields of the main hash and their values.
@@ -56,7 +56,7 @@ if not S then return closed_by_me() or {'none'} end
 return closing(ARGV[5], ARGV[6] ~= '' and {ARGV[6], ARGV[7], ARGV[8]})
 
 --## unlinger: session !allow-oom
--- Forget what is left of a closed session for its readers.
+-- Forget the streams of a closed session that were kept for its readers.
 load()
 if S then return {'none'} end
 for _, field in ipairs(redis.call('HKEYS', base)) do
@@ -79,14 +79,14 @@ if not S then return {'none'} end
 return {'ok', {}, S.tt, (S.run > 0 or S.rd > 0) and 1 or 0}
 
 --## show: session kept !no-writes
--- What operators see of a session.
+-- The view of operators on a session.
 local got = load('rec', 'k')
 if not S then return {'none'} end
 K = unpack_table(got[3])
 return {'ok', {}, got[2], S.away, math.max(0, due() - now), S.rd, S.run, S.by, kept()}
 
 --## look: session closing !allow-oom
--- Close the session if it is due; else reply when to look again, and let all its keys live until then.
+-- Close the session if it is due; else reply when to examine it again, and let all its keys exist until then.
 load()
 if not S then
   local left = redis.call('GET', base .. ':x')

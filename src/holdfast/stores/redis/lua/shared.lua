@@ -1,8 +1,8 @@
--- The beginning of every script that works on the shared slot: what belongs to no single session.
+-- The beginning of every script that works on the shared slot: data that belongs to no single session.
 --
 -- Keys. KEYS[1] is hf:<format>:<namespace>:{*}; every other key is KEYS[1] with a suffix, so all of them are in one slot of a
 -- cluster. In the list, g is KEYS[1].
---   sessions    :due      sessions by when to look at them next; also the list of those that live (a sorted set)
+--   sessions    :due      sessions by when to examine them next; also the list of open sessions (a sorted set)
 --               :keys     the same sessions in the order of their keys, for listings
 --               :away     those that are detached
 --               :p:<principal>  a principal's sessions by when they were last seen, at the earliest
@@ -10,8 +10,9 @@
 --   log bytes   :size     sessions by the bytes that they reported, '' their sum   :fin  sessions by their oldest finished stream
 --               :heavy    principals by the bytes of their sessions
 --               :ps:<principal>, :pf:<principal>  the same as :size and :fin, of one principal's sessions
---               :ling     closed sessions of which streams are left, by the end of that   :lb  their bytes, '' the sum
---   kept bytes  :kept     what each session and handle may keep: bytes, count (kept.lua), principal   :kp  sums by principal, '' of all
+--               :ling     closed sessions with streams that stay for readers, by their end   :lb  their bytes, '' the sum
+--   kept bytes  :kept     the allowance of each session and handle: bytes, count (kept.lua), principal   :kp  sums by
+-- principal, '' of all
 --   closings    :told     closed sessions whose listeners may not have been called
 --   resources   :sub:<uri>  the sessions that subscribe to a resource
 --   state       :scopes, :sp:<principal>  scopes of handles by their end, all and one principal's   :states  principals' own
@@ -21,15 +22,16 @@
 --               hf:0:<namespace>:{*}:format  the newest format whose release had a lease here; it belongs to no format
 -- <principal>, <uri> and <name> are hashes.
 --
--- Two kinds of truth. Tasks, leases, secrets, scopes' places and what principals may keep are decided here. Of sessions this
--- slot has only hints: that one exists, when it may be due, how large it is. A hint comes after the change, in another step,
--- and may be late or lost; so who acts on it checks it in the session's own slot, and sweeps correct it.
+-- Decisions and hints. Tasks, leases, secrets, places of scopes and allowances are decided here. Of sessions this
+-- slot has only hints: that one exists, when it may be due, how large it is. A hint comes after the change, in
+-- another step, and may be late or lost; so a script that acts on a hint checks it in the session's own slot, and
+-- sweeps correct it.
 --
 -- All sessions go through this slot when they are opened and closed, and when their log bytes have changed by a step (core.py); a plain
 -- call does not. Scripts here do a bounded number of steps (LIMIT, COUNT), because everyone waits while one runs.
 --
 -- Sent again: each script sets values instead of adding to them, or finds by a name or version that its work is done.
--- Every key has a time to live, renewed by those who use it.
+-- Every key has a time to live, renewed by each script that uses it.
 local g = KEYS[1]
 local now = tonumber(ARGV[1])
 if not now then
@@ -40,12 +42,12 @@ local me, op, again = ARGV[2], ARGV[3], ARGV[4] == '1'
 local prefix = string.match(g, '^(.-){')
 local SLACK = 3600000
 
--- Let a shared key live at least this long.
+-- Let a shared key exist at least this long.
 local function live(key, milliseconds)
   if redis.call('PTTL', key) < milliseconds then redis.call('PEXPIRE', key, milliseconds) end
 end
 
--- Note whether a session is detached: '1' or '0'.
+-- Record whether a session is detached: '1' or '0'.
 local function note_away(key, away)
   if away == '1' and redis.call('ZSCORE', g .. ':due', key) then
     redis.call('SADD', g .. ':away', key)
@@ -66,7 +68,8 @@ local function publish(channel, what, key, name)
   redis.call('PUBLISH', prefix .. channel, what .. ' ' .. key .. ' ' .. name .. ' ' .. me)
 end
 
--- Note a session's log bytes and its oldest finished stream (0: none), for the whole store and for its principal. Returns the
+-- Record a session's log bytes and its oldest finished stream (0: none), for the whole store and for its principal.
+-- Returns the
 -- sum over all sessions.
 local function resize(key, bytes, oldest)
   local before = tonumber(redis.call('ZSCORE', g .. ':size', key) or 0)
@@ -86,13 +89,13 @@ local function resize(key, bytes, oldest)
   return tonumber(total)
 end
 
--- What a session or handle may keep, the count of its last report, and its principal; 0, 0, nil if nothing is known.
+-- The allowance of a session or handle, the count of its last report, and its principal; 0, 0, nil if nothing is known.
 local function allowance(key)
   local bytes, count, principal = string.match(redis.call('HGET', g .. ':kept', key) or '', '^(%d+) (%d+) (.*)$')
   return tonumber(bytes or 0), tonumber(count or 0), principal
 end
 
--- Note that it may keep so many bytes, and change the principal's sum and the sum of all with it.
+-- Record that it may keep so many bytes, and change the principal's sum and the sum of all.
 local function allow(key, principal, before, bytes, count)
   if bytes > 0 then
     redis.call('HSET', g .. ':kept', key, string.format('%d %d %s', bytes, count, principal))
@@ -104,19 +107,19 @@ local function allow(key, principal, before, bytes, count)
   end
 end
 
--- It is gone.
+-- It was deleted.
 local function disallow(key)
   local bytes, _, principal = allowance(key)
   if principal then allow(key, principal, bytes, 0, 0) end
 end
 
--- Let the allowances live as long as what they are for.
+-- Let the allowances exist as long as their sessions and handles.
 local function keep_allowances(life)
   live(g .. ':kept', life)
   live(g .. ':kp', life)
 end
 
--- Forget scopes whose time is over, of :scopes or :states, and what they were allowed to keep.
+-- Forget scopes whose time is over, of :scopes or :states, and their allowances.
 local function expire_scopes(place)
   repeat
     local ended = redis.call('ZRANGEBYSCORE', place, '-inf', now, 'LIMIT', 0, 1000)

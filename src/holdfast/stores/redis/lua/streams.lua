@@ -2,8 +2,8 @@
 --
 -- append is the store's half of law 4: when it replies, the events are in the log. read and attach change nothing of the log, so a
 -- stream can be read from any replica at any time, also while it is written. Sent again: open_stream finds its log, append its
--- tag, attach its own name among the last readers, detach its name in `det`; free_bytes and remind do again what they did, which
--- changes nothing more.
+-- tag, attach its own name among the last readers, detach its name in `det`; free_bytes and remind do the same again,
+-- which changes nothing more.
 
 --## open_stream: session kept log
 local stream, fence = ARGV[5], tonumber(ARGV[6])
@@ -40,9 +40,9 @@ save()
 return {'ok', todo, c.top, stream}
 
 --## rebase: session kept log !allow-oom
--- A failover has lost the last writes, and their writer lives: it restores its claim, if that is gone, and its recent events
--- with the same positions, so that readers continue as if nothing had happened. Recent events that begin after what the
--- store still has leave a gap, which readers receive.
+-- A failover has lost the last writes, and their writer is alive: it restores its claim, if that is lost, and its
+-- recent events with the same positions, so that readers continue as if nothing had happened. If the recent events
+-- begin after the last event in the store, there is a gap, which readers receive.
 local stream, fence, id, digest, control = ARGV[5], tonumber(ARGV[6]), ARGV[7], ARGV[8], ARGV[9] == '1'
 local first, before = tonumber(ARGV[10]), ARGV[11]
 load()
@@ -170,7 +170,7 @@ save()
 return {'ok', todo, detached}
 
 --## probe: session
--- Reply which replica reads a stream, and wake it up: it says with `vouch` whether its reader is really there.
+-- Reply which replica reads a stream, and wake it up: it says with `vouch` whether its reader is alive.
 local stream = ARGV[5]
 load_exchange(stream)
 local c = S and exchange_of(stream)
@@ -190,7 +190,7 @@ return {'ok', {}}
 
 --## free_bytes: session kept log !allow-oom
 -- The whole store has too many bytes: free so many of this session. 'own' forgets finished streams, delivered ones first;
--- 'oldest' the one that ended first; 'trim' cuts the largest logs.
+-- 'oldest' forgets the stream that ended first; 'trim' cuts the largest logs.
 local wanted, how = tonumber(ARGV[5]), ARGV[6]
 load()
 if not S then return {'none'} end
@@ -221,7 +221,7 @@ save()
 return {'ok', {}, S.by, oldest}
 
 --## remind: session kept log !allow-oom
--- Reply everything that other slots should know of this session: a reply that said so was lost.
+-- Reply everything that other slots should know of this session: an earlier reply with it was lost.
 load()
 if not S then return {'none', {}} end
 S.reported = S.by
@@ -229,7 +229,8 @@ save()
 return {'ok', {'hint', S.hint, 'away', S.away, 'size', S.by, oldest_finished(), 'kept', keeps().al or 0, K.av or 0}}
 
 --## check: session !no-writes
--- What a lost wake-up would have said of these streams and asks: 'stream' name top, 'cancel', 'taken' or 'answer' name.
+-- The changes of these streams and asks, because a wake-up may be lost: 'stream' name top, 'cancel', 'taken' or
+-- 'answer' name.
 load()
 if not S then return {'none'} end
 local changes, streams = {}, tonumber(ARGV[5])

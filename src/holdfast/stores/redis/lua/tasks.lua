@@ -5,12 +5,13 @@
 --   :tp          numbers of tasks by principal; their bytes ('b' before the principal), and the bytes of all ('')
 --   :to          owners that have tasks   :to:<owner>  the tasks of one
 --
--- A task belongs to the incarnation that opened it until it ends; the tasks of one that was declared dead are found through
--- :to and ended by others. A change names the version that it changes. So if two replicas change a task at once, one
+-- A task belongs to the incarnation that opened it until it ends; the tasks of a dead incarnation are found through
+-- :to and ended by other replicas. A change names the version that it changes. So if two replicas change a task at
+-- once, one
 -- succeeds and the other is refused; a change that is sent again finds its own value under the next version. A short result
 -- is accepted even if the store is full, so that every task can end.
 
--- Whether so many bytes more fit, in total and for the principal.
+-- Whether so many more bytes fit, in total and for the principal.
 local function has_room(principal, size, most, most_own)
   local got = redis.call('HMGET', g .. ':tp', '', 'b' .. principal)
   return tonumber(got[1] or 0) + size <= tonumber(most) and tonumber(got[2] or 0) + size <= tonumber(most_own)
