@@ -1,1 +1,1 @@
-"""Where clients come in: HTTP and connections that carry messages both ways (stdio, `Client(server)`)."""
+"""Receive clients: over HTTP, and on connections that carry messages both ways (stdio, `Client(server)`)."""

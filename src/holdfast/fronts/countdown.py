@@ -39,7 +39,7 @@ def _is_plain(character: str) -> bool:
 async def count_down(
     engine: Engine | EngineGroup, output: TextIO | None = None, *, alone: bool = True
 ) -> None:
-    """Show the calls that a stop waits for, until none is left or this is cancelled. `alone`: no other process writes to the terminal."""
+    """Show the calls that a stop waits for, until all have ended. `alone`: no other process writes to the terminal."""
     output = output or sys.stderr
     deadline = asyncio.get_running_loop().time() + engine.settings.times.drain
     overwrites = alone and output.isatty()

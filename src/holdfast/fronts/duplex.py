@@ -1,6 +1,6 @@
-"""One connection that carries messages both ways: what stdio and `Client(server)` share.
+"""One connection that carries messages both ways: the common part of stdio and `Client(server)`.
 
-It serves both eras at the same time: an `initialize` begins its one session, and a request with metadata of its own
+It serves both eras at the same time: an `initialize` begins its one session, and a request with its own metadata
 (2026-07-28) is sessionless, whether or not there is a session.
 
 Messages arrive in `take` and are written with the function that it was given. The receiving side waits for no handler (law 10)
@@ -81,7 +81,7 @@ class Duplex:
     # Out
 
     async def send(self, message: bytes) -> None:
-        """Write a message; nothing once the peer is gone."""
+        """Write a message; does nothing if the peer is gone."""
         if self.gone.is_set():
             return
         try:
@@ -144,7 +144,7 @@ class Duplex:
         return None
 
     async def _refuse_all(self, message: Message | list[Message], error: HoldfastError) -> None:
-        """Refuse the requests of a message and drop the rest."""
+        """Refuse the requests of a message and drop its other parts."""
         if isinstance(message, list):
             refused = [self._refusal(one.id, error) for one in message if isinstance(one, Request)]
             await self._reply(b"[" + b",".join(refused) + b"]")
@@ -222,7 +222,7 @@ class Duplex:
         self._keep(_ended(exchange))
 
     async def _control(self, message: Notification | Response, caller: Caller) -> None:
-        """Take a message that gets no answer. One that belongs to nothing is dropped: there is no way to refuse it."""
+        """Take a message that gets no answer. A message that belongs to nothing is dropped: it cannot be refused."""
         if self._cancels_sessionless(message) or self.session is None:
             return
         key, sessions = self.session.record.key, self._engine.sessions
@@ -273,7 +273,7 @@ class Duplex:
     def _refusal(self, request_id: RequestId, error: HoldfastError) -> bytes:
         """Return the refusal of a request, and report it."""
         reason = reason_of(error)
-        # The only session of this connection cannot be another principal's.
+        # The only session of this connection cannot belong to another principal.
         correlation = self._audited(reason) if reason is not None and reason != "session" else ""
         return _refusal(request_id, joined(error, correlation) if isinstance(error, McpError) else error)
 

@@ -1,7 +1,7 @@
 """Sessionless requests (2026-07-28) on a connection that carries messages both ways, and that all of them share.
 
-An id that is in flight is refused here too (law 2): on one connection only the id says which request an answer
-belongs to. A request that was cancelled gets no further message.
+An id that is in flight is refused here too (law 2): on one connection only the id shows to which request an answer
+belongs. A cancelled request gets no further message.
 """
 
 import asyncio
@@ -74,7 +74,7 @@ class SessionlessRequests:
         self._landed(request_id, task)
 
     def _landed(self, request_id: RequestId, task: asyncio.Task[None] | None) -> None:
-        """Free an id, unless another request has it by now."""
+        """Free an id, unless another request uses it already."""
         if self._flights.get(request_id) is task:
             del self._flights[request_id]
 
@@ -113,7 +113,7 @@ class SessionlessRequests:
         try:
             await deliver(awaited, _Channel(self, request))
         except asyncio.CancelledError:
-            # End also a call that has just been parked: its answer is not sent, so no retry can come.
+            # End also a call that was just parked: its answer is not sent, so no retry can come.
             await calls.end(awaited.exchange, Cancelled("by the client"))
             raise
         finally:
@@ -185,4 +185,4 @@ class _Channel:
             await self._requests.last(self._request, batch.messages[-1])
 
     async def silence(self) -> None:
-        """Wait on: the connection needs no keep-alive."""
+        """Keep waiting: the connection needs no keep-alive."""

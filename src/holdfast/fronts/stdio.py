@@ -1,4 +1,4 @@
-"""stdio: one client, one line a message, for as long as the process lives; in both eras, side by side."""
+"""stdio: one client, one line a message, as long as the process runs; in both eras, side by side."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ from holdfast.wire.lines import LineBuffer
 
 
 class StdioFront:
-    """Serves an engine over two descriptors until the client hangs up or `stop` is called."""
+    """Serves an engine over two descriptors until the client closes them or `stop` is called."""
 
     def __init__(self, engine: Engine, source: int, sink: int) -> None:
         self._engine = engine
@@ -102,7 +102,7 @@ def run_stdio(engine: Engine, *, beside: Beside | None = None) -> None:
 
 
 def run_pipes(engine: Engine, source: int, sink: int, *, beside: Beside | None = None) -> None:
-    """Do the same with standard input and output that have been claimed already."""
+    """Do the same with standard input and output that were claimed before."""
     run(_serve(engine, source, sink, beside), threads=engine.settings.limits.threads)
 
 
@@ -112,7 +112,7 @@ async def _serve(engine: Engine, source: int, sink: int, beside: Beside | None) 
     signals = (signal.SIGTERM, signal.SIGINT)
 
     def stop() -> None:
-        """Drain. The next signal ends the process: the default handler is back."""
+        """Drain. The next signal ends the process, because the default handler is installed again."""
         front.stop()
         for number in signals:
             loop.remove_signal_handler(number)

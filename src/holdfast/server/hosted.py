@@ -8,7 +8,7 @@ from holdfast.upstream.settings import ClientLimits, ClientTimes
 
 
 class Hosted(Proxy):
-    """An unmodified object of `mcp` 1, `mcp` 2 or fastmcp 4, served by Holdfast. Each session has a run of its own."""
+    """An unmodified object of `mcp` 1, `mcp` 2 or fastmcp 4, served by Holdfast. Each session has its own run."""
 
     def __init__(
         self,
@@ -22,8 +22,8 @@ class Hosted(Proxy):
 
         found                the object: FastMCP, MCPServer or lowlevel.Server
         place                the file of the object, for error texts
-        protocol_version     the era that we speak with the object: legacy, so that its handlers can ask the client in the
-                             middle of a call; or modern, for handlers that return `input_required` themselves
+        protocol_version     the era between Holdfast and the object: legacy, so that its handlers can ask the client
+                             in the middle of a call; or modern, for handlers that return `input_required` themselves
 
         The other arguments are those of `ProxyArguments`.
 

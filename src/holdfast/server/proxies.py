@@ -55,7 +55,7 @@ class ProxyArguments(TypedDict, total=False):
     strict: bool
     """Close a session when the server behind loses its own."""
     home: Home
-    """any: the server behind keeps nothing between two calls, so each process answers with connections of its own."""
+    """any: the server behind keeps nothing between two calls, so each process answers with its own connections."""
     options: ProxyOptions
     """The limits of a proxy. `concurrency`, `strict` and `home` override its members."""
     limits: ClientLimits
@@ -76,7 +76,7 @@ class ProxyArguments(TypedDict, total=False):
 
 
 class Proxy(Served):
-    """A server in front of another one. `Remote`, `Process` and `Hosted` say which."""
+    """A server in front of another one. `Remote`, `Process` and `Hosted` are its kinds."""
 
     def __init__(self, target: Target, given: ProxyArguments, **own: Any) -> None:
         check_options(given, ProxyArguments, "a server in front of another one")

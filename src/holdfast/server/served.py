@@ -159,7 +159,7 @@ class Served(ABC):
     ) -> None:
         """Serve until the client closes stdin (stdio) or a signal arrives; running calls may finish first.
 
-        `admin` serves metrics, state and dashboard on an address of their own. Further arguments are those of
+        `admin` serves metrics, state and dashboard on its own address. Further arguments are those of
         `HttpSettings`.
 
         Raises:

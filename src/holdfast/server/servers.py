@@ -50,7 +50,7 @@ class Servers:
     ) -> None:
         """Serve over HTTP until a signal arrives; running calls may finish first.
 
-        `admin` serves metrics, state and dashboard of all servers on an address of their own. Further arguments are those
+        `admin` serves metrics, state and dashboard of all servers on its own address. Further arguments are those
         of `HttpSettings`, for every server.
 
         Raises:

@@ -1,9 +1,9 @@
-"""How much of what was written to a TCP connection the other side has acknowledged.
+"""How many of the bytes that were written to a TCP connection the other side has acknowledged.
 
-A write succeeds when the kernel has taken the bytes, also if the other side is no longer there (a half-open
-connection). Linux tells in `TCP_INFO` how many segments are not acknowledged, and how many bytes are not yet sent. It also
-counts the acknowledged bytes. That count shows whether a slow client takes anything: the kernel's own buffer can hold
-megabytes, and accepts new bytes only after a large part of it was acknowledged.
+A write succeeds when the kernel has taken the bytes, even if the other side no longer exists (a half-open
+connection). Linux reports in `TCP_INFO` how many segments are not acknowledged, and how many bytes are not yet sent.
+It also counts the acknowledged bytes. That count shows whether a slow client takes anything: the kernel's own buffer
+can hold megabytes, and accepts new bytes only after a large part of it was acknowledged.
 """
 
 import socket
@@ -22,7 +22,7 @@ _UNSENT: Final = Struct("=144xI")
 
 
 def is_acknowledged(sock: socket.socket | None) -> bool | None:
-    """True if the other side has acknowledged all bytes; None: this system cannot say."""
+    """True if the other side has acknowledged all bytes; None: this system does not report it."""
     info = _info(sock)
     if info is None:
         return None
@@ -30,13 +30,13 @@ def is_acknowledged(sock: socket.socket | None) -> bool | None:
 
 
 def acknowledged_bytes(sock: socket.socket | None) -> int | None:
-    """Return how many bytes the other side has acknowledged since the connection began; None: this system cannot say."""
+    """Return how many bytes the other side has acknowledged since the connection began; None: this system does not report it."""
     info = _info(sock)
     return None if info is None else int(_ACKNOWLEDGED.unpack_from(info)[0])
 
 
 def is_reset(sock: socket.socket | None) -> bool | None:
-    """True if the other side has answered with a reset: it has closed the connection. None: this system cannot say."""
+    """True if the other side has answered with a reset: it has closed the connection. None: this system does not report it."""
     info = _info(sock)
     return None if info is None else info[0] == _TCP_CLOSE
 

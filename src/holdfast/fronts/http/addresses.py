@@ -1,9 +1,9 @@
 """The address of a client, also behind proxies: for the audit, and for limits by address.
 
-Every client can write `X-Forwarded-For`, so it counts only if the connection comes from a proxy that the operator trusts
-(`trusted_proxies`). Each proxy adds the address that it sees at the end. Read from there, the first address that is not a
-trusted proxy's is the client's: all before it may be invented. On a Unix socket only programs of this machine can connect;
-if proxies are trusted, they are.
+Every client can write `X-Forwarded-For`, so it counts only if the connection comes from a proxy that the operator
+trusts (`trusted_proxies`). Each proxy adds the address that it sees at the end. Read from the end, the first address
+that is not a trusted proxy's is the client's: all before it may be invented. On a Unix socket only programs of this
+machine can connect; if proxies are trusted, these programs are trusted too.
 
 A client of IPv6 mostly has a whole network of 2^64 addresses. A limit counts the network (`counted`).
 """
@@ -17,7 +17,7 @@ from holdfast.errors import ConfigError
 from holdfast.fronts.http.request import RawRequest
 
 LOCAL: Final = "local"
-"""The address of a client without one: on stdio, and on a Unix socket."""
+"""The address of a client that has none: on stdio, and on a Unix socket."""
 _HOPS: Final = 16
 """Proxies that are followed at most."""
 
@@ -42,7 +42,7 @@ class Addresses:
         return f"<Addresses behind {len(self._proxies)} proxies>"
 
     def of(self, request: RawRequest) -> str:
-        """Return the address of the client; the one of the connection, if no trusted proxy says otherwise."""
+        """Return the address of the client; that of the connection, unless a trusted proxy reports another one."""
         address = request.client or LOCAL
         if not self._proxies or not (request.client is None or self.is_proxy(address)):
             return address
@@ -70,7 +70,7 @@ def counted(address: str) -> str:
 
 
 def _address(text: str) -> IPv4Address | IPv6Address | None:
-    """Return an address, which may have a port behind it; None for any other text. IPv4 in IPv6 is IPv4."""
+    """Return an address, which may be followed by a port; None for any other text. IPv4 in IPv6 is IPv4."""
     if text.startswith("["):
         text = text[1:].partition("]")[0]
     elif text.count(":") == 1:

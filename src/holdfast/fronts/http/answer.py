@@ -35,7 +35,7 @@ SESSION_NOT_FOUND: Final = -32001
 _UNRESUMABLE: Final = {"reason": "event_id_unresumable"}
 RETRY_SECONDS: Final = 1
 UNSTARTED: Final = (NOT_EXECUTED[0].encode(), NOT_EXECUTED[1].encode())
-"""The header that tells a client that it may send the request again, because nothing of it ran."""
+"""The header for a client: it may send the request again, because nothing of it ran."""
 
 
 class Draining(HoldfastError):
@@ -143,7 +143,7 @@ def refusal_for(error: HoldfastError, request_id: RequestId | None = None) -> An
             return refuse(400, text, data=data, audit=audit)
         case Busy():
             later = (retry_after(error.retry_after),)
-            # A limit of calls concerns the client that reached it; the server behind concerns all clients.
+            # A limit of calls applies to the client that reached it; the server behind applies to all clients.
             status = 503 if isinstance(error, UpstreamUnavailable) else 429
             return refuse(
                 status,
@@ -166,7 +166,7 @@ def refusal_for(error: HoldfastError, request_id: RequestId | None = None) -> An
             text = f"Service unavailable: {error}" if str(error) else "Service unavailable: send it again"
             return refuse(503, text, code=BUSY, request_id=request_id, extra=(retry_after(),), audit=audit)
         case McpError():
-            # The back has answered: such as a server behind us that refuses our sign-in when a session opens.
+            # The back has answered. Example: a server behind refuses our sign-in when a session opens.
             return refuse(200, error.message, code=error.code, request_id=request_id, data=error.data)
         case _:
             raise error
@@ -175,7 +175,7 @@ def refusal_for(error: HoldfastError, request_id: RequestId | None = None) -> An
 def refused_unstarted(error: HoldfastError, request_id: RequestId | None = None) -> Answer:
     """Return the refusal of a request of which nothing ran, with the header that says so.
 
-    Never use it where a handler may have started: the header tells a client to send the request again.
+    Never use it if a handler may have started: the header tells a client to send the request again.
 
     Raises:
         InsufficientScope: the error itself. The front answers it, because it knows where clients sign in.

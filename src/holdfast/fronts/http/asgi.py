@@ -1,7 +1,7 @@
 """A request of an ASGI host, in the form that the front is called with.
 
-ASGI cannot say whether a write failed or what the client has taken, and it cannot abort. So this channel answers "it is not
-known" to such questions, and the limits for slow readers are those of a single write.
+ASGI does not report whether a write failed or which bytes the client has taken, and it cannot abort. So this channel
+answers "not known" to such questions, and the limits for slow readers apply to a single write.
 """
 
 import asyncio
@@ -69,7 +69,7 @@ class AsgiChannel:
         return False
 
     async def end(self) -> None:
-        """Complete the body. Hosts wait here for what was written before."""
+        """Complete the body. Hosts wait here until the bytes before were written."""
         await self._send({"type": "http.response.body", "body": b""})
 
     def is_flowing(self) -> bool:
@@ -94,24 +94,24 @@ class AsgiChannel:
             self._watcher = None
 
     def is_closing(self) -> bool:
-        """ASGI cannot say."""
+        """ASGI does not report it."""
         return False
 
     def may_be_gone(self) -> bool:
-        """Return what is known of it."""
+        """Return whether the end of the connection was seen."""
         return self.is_closing()
 
     def abort(self) -> None:
         """ASGI cannot do it: the limit for a single write ends the response."""
 
     def is_taken(self) -> bool | None:
-        """ASGI cannot say."""
+        """ASGI does not report it."""
         return None
 
     def taken(self) -> int | None:
-        """ASGI cannot say."""
+        """ASGI does not report it."""
         return None
 
     def asgi(self) -> tuple[Scope, Receive, Send]:
-        """Return what the host gave."""
+        """Return the ASGI objects of the host."""
         return self._scope, self._receive, self._send

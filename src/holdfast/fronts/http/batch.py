@@ -2,7 +2,7 @@
 
 If all are quick, the answer is one JSON array. Otherwise it is one response with the streams of all of them.
 Once a handler has started, the batch is never refused as a whole: a client would send it again, and the handlers
-would run twice. The call waits for an unavailable store instead, as for a single request.
+would run twice. The batch waits for an unavailable store instead, as a single request does.
 """
 
 import asyncio
@@ -93,7 +93,7 @@ class BatchedRequests:
             self._repeats.append(submitted)
 
     async def _wait(self) -> None:
-        """Wait until all are answered, or where streams are allowed until the response must become one."""
+        """Wait until all are answered, or, where streams are allowed, until the response must become a stream."""
         now = asyncio.get_running_loop().time
         deadline = now() + self._times.stream_after
         for exchange in self._exchanges:

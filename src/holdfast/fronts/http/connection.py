@@ -22,9 +22,9 @@ _SSE_HEADERS: Final = [
 
 
 _OVERDUE: Final = 0.5
-"""Seconds of delay of a timer which show that this process could not run."""
+"""A timer that is late by so many seconds shows that this process could not run."""
 _AWAKE: Final = 1.0
-"""Seconds to read what was sent while this process could not run."""
+"""Seconds to read the bytes that arrived while this process could not run."""
 
 
 _READ_SECONDS: Final = 0.05
@@ -36,14 +36,14 @@ def _nothing() -> None:
 
 
 class Refusals(Protocol):
-    """The part of a front that knows how requests are refused."""
+    """The part of a front that refuses requests."""
 
     def refusal(self, error: HoldfastError, head: Head) -> Answer:
         """Return the answer to a request that ended with this error."""
         ...
 
     def reported(self, answer: Answer, connection: "Connection") -> Answer:
-        """Report a refusal; return it, or the one that is sent instead."""
+        """Report a refusal; return it, or the refusal that is sent instead."""
         ...
 
 
@@ -67,17 +67,17 @@ class Connection(Struct, eq=False):
     begun: bool = False
     """The response has begun: no other answer can be sent."""
     principal: Principal | None = None
-    """The principal of the request's token, once it is known."""
+    """The principal of the request's token, after it was checked."""
     gone: bool = False
     on_gone: Callable[[], object] | None = None
 
     # Serving
 
     def failed(self, error: HoldfastError | BadBody | Gone) -> Answer | None:
-        """Return the answer to a request that ended with this error; None: its client has an answer, or has gone."""
+        """Return the answer to a request that ended with this error; None: its client has an answer, or has disconnected."""
         if isinstance(error, BadBody):
             return error.answer
-        # The cleaning up after an answer may fail too; the answer stays.
+        # The clean-up after an answer may fail too; the answer stays.
         if self.begun or isinstance(error, Gone):
             return None
         return refusal_for(error) if self._front is None else self._front.refusal(error, self.request.head)
@@ -142,11 +142,11 @@ class Connection(Struct, eq=False):
                 if not _is_overdue(deadline):
                     text = f"Request timeout: the body took longer than {seconds:g} s"
                     raise BadBody(refuse(408, text, audit="slow")) from None
-                # This process was stopped, or its loop was blocked: read what was sent in that time.
+                # This process was stopped, or its loop was blocked: read the bytes that were sent in that time.
                 patience = _AWAKE
 
     async def _read_parts(self, parts: list[bytes], limit: int, read: Callable[[int], None] | None) -> None:
-        """Read the rest of the body; `parts` keeps what has arrived if this is interrupted."""
+        """Read the rest of the body; `parts` keeps the bytes that have arrived if this is interrupted."""
         size, more = sum(map(len, parts)), True
         while more:
             part, more = await self._channel.read()
@@ -188,7 +188,7 @@ class Connection(Struct, eq=False):
         return self.gone or self._channel.may_be_gone()
 
     async def start_stream(self, first: bytes, stall: float) -> None:
-        """Begin an event stream. Proxies hold headers until a byte of body: there is always a first one."""
+        """Begin an event stream. Proxies hold headers until a byte of the body arrives, so there is always a first one."""
         self.begun = True
         headers = [*_SSE_HEADERS, *(self._cors or ())]
         await self._write(lambda: self._channel.start(200, headers), stall)
@@ -198,14 +198,14 @@ class Connection(Struct, eq=False):
         """Write a part of the stream.
 
         Raises:
-            Gone: the connection is gone, or has taken nothing for `stall` seconds. Another server than `holdfast serve`
-                does not tell what the connection takes: there one write may take `stall` seconds.
+            Gone: the connection is gone, or has taken nothing for `stall` seconds. Servers other than `holdfast serve`
+                do not report the taken bytes: there one write may take `stall` seconds.
         """
         if self.gone or not self._channel.write_now(chunk):
             await self._write(lambda: self._channel.write(chunk), stall)
 
     async def end_stream(self, stall: float) -> None:
-        """Complete the stream. Servers wait here for what was written before: the stall limit holds.
+        """Complete the stream. Servers wait here until the bytes before were written: the stall limit applies.
 
         Raises:
             Gone: as `write`.
@@ -224,7 +224,7 @@ class Connection(Struct, eq=False):
                 async with asyncio.timeout(stall):
                     return await step()
             except OSError as error:
-                # `holdfast serve` waits before it writes, so a write that was interrupted can be repeated. A slow client
+                # `holdfast serve` waits before it writes, so an interrupted write can be repeated. A slow client
                 # that has taken some bytes meanwhile is not stalled.
                 before, taken = taken, channel.taken()
                 if isinstance(error, TimeoutError) and _has_grown(before, taken) and not self.gone:
@@ -234,7 +234,7 @@ class Connection(Struct, eq=False):
                 raise Gone from None
 
     def is_taken(self) -> bool | None:
-        """True if the client's side has acknowledged all that was written; None: it cannot be known."""
+        """True if the client's side has acknowledged all written bytes; None: it cannot be known."""
         return self._channel.is_taken()
 
     def abort(self) -> None:
@@ -244,7 +244,7 @@ class Connection(Struct, eq=False):
     # Watching
 
     def watch(self, on_gone: Callable[[], object]) -> None:
-        """Call `on_gone` when the client disconnects. Begun only for answers that take time (an ASGI host makes it cost a task)."""
+        """Call `on_gone` when the client disconnects. Only for answers that take time: with an ASGI host it costs a task."""
         self.on_gone = on_gone
         if self.gone:
             on_gone()
@@ -253,7 +253,7 @@ class Connection(Struct, eq=False):
             self._channel.watch(self._left)
 
     async def has_left(self) -> bool:
-        """Let the loop read what has arrived. True if the client has closed the connection. Call it after the body is read."""
+        """Let the loop read all bytes that have arrived. True if the client has closed the connection. Call it after `body`."""
         self.watch(_nothing)
         await asyncio.sleep(_READ_SECONDS)
         return self.gone or self._channel.is_closing()

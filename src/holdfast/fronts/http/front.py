@@ -155,7 +155,7 @@ class HttpFront:
         await self._engine.ensure_started(Context())
         await finish(self.serve(request, channel))
 
-    # What a connection asks for its refusals
+    # Used by connections for their refusals
 
     def refusal(self, error: HoldfastError, head: Head) -> Answer:
         """Return the answer to a request that ended with this error."""
@@ -200,7 +200,8 @@ class HttpFront:
             missing = refuse(404, f"Not found: the endpoint is {self.path}")
             await connection.refuse(refused or missing)
 
-    # What need not wait is a plain function: a coroutine, and the task that runs it, would cost a fifth of a plain call.
+    # Steps that need not wait are plain functions: a coroutine, and the task that runs it, would cost a fifth of a
+    # plain call.
 
     def _answer(self, request: RawRequest, connection: Connection) -> Found:
         """Check the head, then the token, then answer."""
@@ -350,7 +351,8 @@ class HttpFront:
             return _no_session_id(request_id)
         key = session_key(head.session_id)
         if isinstance(message, Request):
-            # The digest tells a repeat of the request from another one. All releases on one store must use the same hash.
+            # The digest distinguishes a repeat of the request from another one. All releases on one store must use
+            # the same hash.
             digest = sha256(body).digest()
             return self._posts.request(key, caller, message, digest, connection)
         if isinstance(message, list):
@@ -358,7 +360,7 @@ class HttpFront:
         return self._posts.control(key, caller, message)
 
     def _is_new_work(self, message: Message | list[Message]) -> bool:
-        """True if another replica can do it: everything that does not belong to work that runs here."""
+        """True if another replica can handle a message: it does not belong to work that runs here."""
         if not self._engine.store.is_shared and not self._engine.drained:
             return False
         return isinstance(message, list) or (
@@ -376,7 +378,7 @@ class HttpFront:
         if last_event_id:
             parsed = parse_event_id(last_event_id)
             if parsed is None:
-                # A session of another principal must give the same answer with any other fault.
+                # A session of another principal must give the same answer, also if the request has another fault.
                 await self._engine.check_session(key, _owner(principal))
                 raise Unresumable
             stream, cursor = parsed
@@ -386,7 +388,7 @@ class HttpFront:
         reader = await readers.attach(key, _owner(principal), stream, cursor)
         try:
             if reader.end is End.FINISHED:
-                # After an empty stream the official TypeScript client 1.x reconnects forever. 204 is how a server of events
+                # After an empty stream the official TypeScript client 1.x reconnects forever. With 204 a server of events
                 # says that there are no more.
                 return NO_CONTENT
             await self._streamer.pump(reader, connection, principal)
@@ -402,7 +404,7 @@ class HttpFront:
         access, caller = self._engine.access, Caller(_owner(principal), principal)
         scopes = access.marked(stream, caller)
         if scopes is None or access.missing(scopes, caller):
-            # A session of another principal must give the same answer with any other fault.
+            # A session of another principal must give the same answer, also if the request has another fault.
             await self._engine.check_session(key, caller.key)
             if scopes is None:
                 raise Unresumable

@@ -1,7 +1,7 @@
-"""The head of an HTTP request: read once, checked in one place, before anything is done.
+"""The head of an HTTP request: read once, checked in one place, before anything runs.
 
-Pure decisions: headers in, a refusal or nothing out. A verdict depends on nothing but the
-values it looks at, and clients send the same values again and again: passed heads are remembered.
+Pure decisions: headers in, a refusal or nothing out. A verdict depends only on the
+values that it reads, and clients send the same values again and again: passed heads are remembered.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ from holdfast.wire.jsonrpc import RequestId
 
 RawHeaders = list[tuple[bytes, bytes]]
 Judged = tuple[bytes, bytes, bytes, bytes, bytes]
-"""The headers that the checks read, beside the version: Host, Origin, Accept, Content-Type, Content-Encoding."""
+"""The headers that the checks read, besides the version: Host, Origin, Accept, Content-Type, Content-Encoding."""
 
 _SINGLE: Final = (
     b"mcp-session-id",
@@ -28,7 +28,7 @@ _SINGLE: Final = (
     b"origin",
     b"authorization",
 )
-"""Headers that may be sent once only: of two values, a proxy could use the first one and we the second one.
+"""Headers that may be sent once only: of two values, a proxy could use the first and this server the second.
 
 The values of any other header are joined. If such a header repeats a part of the body, it then differs from the body, and
 the request is refused.

@@ -24,7 +24,7 @@ def _word(status: int, text: bytes) -> Answer:
 
 
 async def health(engine: Engine, path: str) -> Answer:
-    """Answer a probe: live while the loop runs; ready unless stopping or without a store that takes new work."""
+    """Answer a probe: live while the loop runs; ready unless it is stopping or its store accepts no new work."""
     if path == LIVE:
         return _word(200, b"alive\n")
     if engine.leaving or engine.draining:

@@ -1,14 +1,14 @@
-"""Notice that the host receives a signal to stop: a handler of ours in front of the host's own.
+"""Notices that the host receives a signal to stop: our signal handler is called before the host's.
 
-ASGI tells an application of the end only after the last response has ended. A stream ends only when
-its client leaves or we end it, so a host would wait forever. The rules that make this safe:
+ASGI reports the end to an application only after the last response has ended. A stream ends only when
+its client leaves or the server ends it, so a host would wait forever. The rules that make this safe:
 
 - Only a handler that the host installed is wrapped, and it is always called. Without one (a test
   client, a script) the default action stays.
 - A host that uses `loop.add_signal_handler` keeps working: the loop learns of a signal through its
   wake-up descriptor, with any Python handler.
 - Python allows handlers in the main thread only; elsewhere nothing is done.
-- Ours is removed only where it is still the installed one: a handler that came later stays.
+- Our handler is removed only if it is still the installed one: a handler that was installed later stays.
 """
 
 import asyncio

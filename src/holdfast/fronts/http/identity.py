@@ -1,14 +1,14 @@
 """Identity: the principal of a request, from its bearer token and the author's verifier.
 
-A verifier is the author's code, and it handles a secret. Its exceptions may quote the token, so that only the
-exception's type is written down; and it may hang, as the service behind it does, so that it has a time limit.
+A verifier is the author's code, and it handles a secret. Its exceptions may quote the token, so only the
+type of the exception is logged; and it may hang, if the service behind it does, so it has a time limit.
 
 A refused token is refused again for `REFUSED_SECONDS` without a call of the verifier: a client that repeats it must not
-make us ask the authorization server each time. A verifier that takes the request may decide otherwise for the next
-request with the same token, so that nothing is remembered for it.
+cause a request to the authorization server each time. A verifier that takes the request may decide otherwise for the next
+request with the same token, so nothing is remembered for it.
 
-A verifier that remembers accepted tokens itself may say so (`known`). Then neither it nor its time limit costs
-anything for a token that it has accepted not long ago.
+A verifier that remembers accepted tokens itself may provide `known`. Then neither the verifier nor its time limit costs
+anything for a token that it has accepted recently.
 """
 
 import asyncio
@@ -67,7 +67,7 @@ class Identity:
         self._failures = Rates(engine.clock.now())
 
     def remembered(self, request: RawRequest) -> Principal | None:
-        """Return the principal of a request whose token was accepted not long ago; None: ask with `of`.
+        """Return the principal of a request whose token was accepted recently; None: ask with `of`.
 
         A connection sends the same head again and again, so the head remembers its principal.
         """
@@ -80,7 +80,7 @@ class Identity:
         return None if known is None else known[0]
 
     async def of(self, request: RawRequest) -> Principal | Answer:
-        """Return the principal of a request, or the refusal: 401, 503 if the verifier failed, 429 in a storm."""
+        """Return the principal of a request, or the refusal: 401, 503 if the verifier failed, 429 if there are too many."""
         if self._engine.rates.exhausted and (stormy := self._too_often_refused(request)) is not None:
             return stormy
         head = request.head
@@ -111,14 +111,14 @@ class Identity:
         return principal
 
     def _too_often_refused(self, request: RawRequest) -> Answer | None:
-        """Refuse a token that is not known, from an address whose requests were refused too often, without a check of it."""
+        """Refuse an unknown token, without checking it, from an address whose requests were refused too often."""
         if self.has_accepted(request.head):
             return None
         over = self._engine.rates.over(counted(self._addresses.of(request)))
         return refused_unstarted(over) if over is not None else None
 
     def has_accepted(self, head: Head) -> bool:
-        """True if the token of a request was accepted before: it is checked again also in a storm of refusals."""
+        """True if the token of a request was accepted before: it is checked again even if its address had many refusals."""
         return hash(token_of(head)) in self._accepted
 
     def _failed(self, kind: str) -> None:

@@ -1,4 +1,4 @@
-"""The lifespan events of ASGI: the host says when a process begins to serve, and when it stops."""
+"""The lifespan events of ASGI: the host reports when a process begins to serve, and when it stops."""
 
 from holdfast.engine.engine import Engine
 from holdfast.engine.group import EngineGroup

@@ -1,8 +1,8 @@
 """A server as an ASGI application that another server runs: uvicorn, hypercorn, granian, gunicorn.
 
 Nothing is built before the first lifespan event or request. The process that imports an application
-often forks the processes that serve it, and each of them needs an engine, a store connection and a
-replica name of its own.
+often forks the processes that serve it, and each of them needs its own engine, store connection and
+replica name.
 
 The signal to stop goes to the host. Hosts wait for open responses before they end the
 lifespan, and our streams do not end by themselves: so we listen to the host's signals.

@@ -1,4 +1,4 @@
-"""POSTs of the era with sessions: what a POST can be, and how each kind is answered.
+"""POSTs of the era with sessions: the kinds of POSTs, and the answer to each.
 
     initialize      opens a session, 200 with its id in a header
     notification    202; nothing waits for a handler (law 10)
@@ -6,22 +6,22 @@
     request         claimed, run, and answered here: `request`
     batch           several of these in one array (2025-03-26 only): `batch.py`
 
-The answer to a request is adaptive. A call that is ready at once is one JSON body, and no stream ever existed. A call that is slow
-or sends messages becomes a stream that can be resumed. `response.py` decides which; this module says what each step
-means for the exchange:
+The answer to a request is adaptive. A call that is ready at once gets one JSON body, and no stream ever exists. A
+call that is slow or sends messages becomes a stream that can be resumed. `response.py` decides this; this module
+reports each step to the exchange:
 
     submit ──▶ one turn of the loop ──▶ ended?  ── yes ──▶ JSON body    (the plain call ends here: `PostedCall.is_answered`)
                                           │ no
                                           ▼
                deliver(PostedExchange ─▶ Response) ──┬──▶ terminal message, no stream:  JSON body
                                                      ├──▶ stream: the POST is the reader of its log
-                                                     ├──▶ fenced: others have ended it; answer from the log
+                                                     ├──▶ fenced: another replica has ended it; answer from the log
                                                      └──▶ the client has disconnected
 
-What the client has received is known only where a write failed. So an answer that could not be written is kept in the store for a
-repeat of the request (`keep_answer`), and a call whose client has disconnected before it ended is marked as unread
-(`broke_before_stream`): its end is then kept too. A repeat is the same id with the same bytes while the first POST's
-reader is lost. It does not run the call again: it reads the log of the one execution (`_repeat`).
+Only a failed write shows that the client has not received something. So an answer that could not be written is kept
+in the store for a repeat of the request (`keep_answer`), and a call whose client has disconnected before it ended is
+marked as unread (`broke_before_stream`): its end is then kept too. A repeat is the same id with the same bytes while
+the first POST's reader is lost. It does not run the call again: it reads the log of the first execution (`_repeat`).
 
 After a handler has started, no refusal is sent that invites the client to send the request again: while the store is unavailable
 the POST waits, and a call whose session was closed ends with an error in a 200, not with a 404.
@@ -145,7 +145,7 @@ class Posts:
         return ready_answer(result_message(request.id, opened.result), self.mode)
 
     async def _is_live(self, session_id: str, caller: Caller) -> bool:
-        """True if the client is in a session of its own, which a second initialize would disturb.
+        """True if the client is in its own session, which a second initialize would disturb.
 
         The id of another session is no reason to refuse, and never becomes the new session's id.
         """
@@ -156,7 +156,7 @@ class Posts:
         return True
 
     async def _close(self, key: str, principal: str) -> None:
-        """Close the session that its client has left for a new one."""
+        """Close the session of a client that has opened a new one."""
         with suppress(SessionGone):
             sessions = self.engine.sessions
             await sessions.close(await sessions.find(key, principal), Input.DELETED)
@@ -234,7 +234,7 @@ class Posts:
         if response.is_taken:
             return None
         if posted.is_fenced:
-            # The end that other replicas have written is the only one: read it as a repeat of the request does.
+            # Only the end that other replicas have written counts: read it as a repeat of the request does.
             ended = Repeat(exchange.session, stream, exchange.request.id)
             return await self._repeat(ended, connection, exchange.caller)
         if response.is_taken is False:
@@ -251,7 +251,7 @@ class Posts:
         return ready_answer(terminal, self.mode)
 
     async def _repeat(self, repeat: Repeat, connection: Connection, caller: Caller) -> Answer | None:
-        """Answer an exact repeat of a POST whose connection broke, from the log of the one execution."""
+        """Answer an exact repeat of a POST whose connection broke, from the log of the first execution."""
         try:
             reader = await self._streamer.follow(repeat, connection)
             if self.mode != "json":
@@ -276,7 +276,7 @@ class Posts:
     async def batch(
         self, key: str, caller: Caller, messages: list[Message], connection: Connection
     ) -> Answer | None:
-        """Answer an array of messages, in sessions of the one revision that has them."""
+        """Answer an array of messages, in sessions of the only revision that has them."""
         session = await self.engine.sessions.find(key, caller.key)
         if not session.revision.batches:
             return refuse(400, "Bad request: batches exist in protocol 2025-03-26 only", code=INVALID_REQUEST)
@@ -329,7 +329,7 @@ class PostedCall(StartedCall):
 
     @override
     def is_answered(self) -> bool:
-        """Answer a call that has ended without a stream, if the answer can be written at once and its client is there."""
+        """Answer a call that has ended without a stream, if the answer can be written at once and its client is connected."""
         writer, connection = self._exchange.writer, self.connection
         if not connection.begun and (
             writer.terminal is None

@@ -13,7 +13,7 @@
     signs in again, for these scopes too
 
 The verifier knows the authorization servers (`authorization_servers`), and often the resource (`resource`). A verifier
-that names no server, such as a plain function, has no metadata, and its challenges name none.
+that names no server, such as a plain function, has no metadata, and its challenges name no URL.
 
 The **resource** is the URL of this endpoint as clients know it. A token must be for it, so it is never taken from a
 request, with one exception: on this machine, where no URL was configured, it is the URL that the client called. Without a
@@ -63,7 +63,7 @@ class Protection:
         parts = {path, urlsplit(self._resource).path} if self._resource else {path}
         paths = {f"{_WELL_KNOWN}{part.rstrip('/')}" for part in parts}
         self.own_paths: frozenset[str] = frozenset(paths) if self._servers else frozenset()
-        """The paths of the metadata that no other endpoint of the process has."""
+        """The paths of the metadata that belong to this endpoint only."""
         self.paths: frozenset[str] = self.own_paths | {_WELL_KNOWN} if self._servers else frozenset()
         """The paths of the metadata, if this is the only endpoint."""
 
@@ -89,7 +89,7 @@ class Protection:
         if scopes:
             metadata["scopes_supported"] = sorted(scopes)
         found = json_answer(encode(metadata))
-        # What a request of this machine is answered depends on its Host.
+        # The answer to a request of this machine depends on its Host.
         extra = [_PUBLIC, _HOUR] if self._resource else [_PUBLIC]
         return Answer(found.status, [*found.headers, *extra], found.body)
 

@@ -1,6 +1,6 @@
-"""What the front is called with: a plain request, and the channel to its client.
+"""The arguments of the front: a plain request, and the channel to its client.
 
-There is one front. `holdfast serve` calls it with channels of its own sockets (`listener/`), an ASGI host with a channel over
+There is one front. `holdfast serve` calls it with channels of its sockets (`listener/`), an ASGI host with a channel over
 `receive` and `send` (`asgi.py`). Both give the same two objects, so no decision of the front depends on the server.
 """
 
@@ -58,7 +58,7 @@ class RawRequest:
 
 
 class Channel(Protocol):
-    """The body of one request, and the way of its response to the client.
+    """The body of one request, and the connection for its response.
 
     Methods that cannot wait return at once. A method that sends raises `OSError` if it knows that the client is gone.
     """
@@ -131,7 +131,7 @@ class Channel(Protocol):
         ...
 
     def is_taken(self) -> bool | None:
-        """True if the other side has acknowledged all that was written; None: it cannot be known."""
+        """True if the other side has acknowledged all written bytes; None: it cannot be known."""
         ...
 
     def taken(self) -> int | None:

@@ -1,12 +1,12 @@
 """The response to one request: a JSON body, or a stream of events. Both eras decide it here.
 
-A response begins undecided. What it becomes depends on the endpoint's mode and on what comes first:
+A response begins undecided. The endpoint's mode and the first event decide its form:
 
     mode        the terminal message alone    another message     silence for `stream_after`
     ────────    ──────────────────────────    ────────────────    ──────────────────────────
     adaptive    one JSON body                 stream              stream
     sse         one event, in one write       stream              stream
-    json        one JSON body                 not sent            wait on
+    json        one JSON body                 not sent            keep waiting
 
 A stream begins with the opening of its kind: events that can be resumed begin with an event id, others with their first
 message. While it is silent it gets a comment each `keep_alive` seconds: proxies close connections that carry nothing.
@@ -32,14 +32,14 @@ Whole = Callable[[Batch], Answer]
 
 
 class Form:
-    """The form that responses of an endpoint take."""
+    """The form of responses of an endpoint."""
 
     __slots__ = ("is_json", "keep_alive", "mode", "stall", "stream_after")
 
     def __init__(self, mode: ResponseMode, times: Times) -> None:
         self.mode: ResponseMode = mode
         self.is_json: bool = mode == "json"
-        """A response can be nothing but one JSON body."""
+        """A response can only be one JSON body."""
         self.stream_after: float | None = None if self.is_json else times.stream_after
         """Seconds of silence after which a response becomes a stream."""
         self.keep_alive: float | None = None if self.is_json else times.keep_alive
@@ -48,7 +48,7 @@ class Form:
 
 
 class Response:
-    """A sink (`engine/delivery.py`) that writes to one connection. Raises `Gone` when the connection does not take it."""
+    """A sink (`engine/delivery.py`) that writes to one connection. Raises `Gone` when the connection takes no bytes."""
 
     __slots__ = (
         "_connection",
@@ -84,7 +84,7 @@ class Response:
         self.patience: float | None = form.keep_alive if streaming else form.stream_after
         """Seconds of silence after which it becomes a stream, or gets a comment."""
         self.is_taken: bool | None = None
-        """Whether the client took the answer that was sent as a whole; None: none was."""
+        """Whether the client took the answer that was sent as a whole; None: no such answer was sent."""
 
     async def write(self, batch: Batch) -> None:
         """Answer as a whole, or write events."""

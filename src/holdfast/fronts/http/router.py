@@ -1,4 +1,4 @@
-"""Several endpoints behind one HTTP server: a request goes to the one that has its path.
+"""Several endpoints behind one HTTP server: the path of a request decides which of them serves it.
 
 A router has the interface of one front, so the HTTP server and an ASGI host use it as they use a front. Endpoints share
 nothing but the connections: a session of one is unknown to the others.
@@ -20,7 +20,7 @@ from holdfast.fronts.http.request import Channel, RawRequest, Receive, Scope, Se
 from holdfast.fronts.http.started import Unfinished, finish
 
 _PROBES: Final = (LIVE, READY)
-# It names no endpoint: a client that may use one server need not know of the others.
+# It names no endpoint: a client of one server need not know of the others.
 _NOT_FOUND: Final = refuse(404, "Not found: there is no endpoint at this path")
 
 
@@ -28,7 +28,7 @@ class Router:
     """Several fronts, by the paths that they answer."""
 
     path: Final = ""
-    """What the URL of the whole has behind the port."""
+    """The path in the URL of the whole."""
 
     def __init__(self, fronts: Mapping[str, HttpFront]) -> None:
         """Take fronts by the names of their servers.
@@ -72,7 +72,7 @@ class Router:
         await connection.answer(await self._health(path) if path in _PROBES else _NOT_FOUND)
 
     async def _health(self, path: str) -> Answer:
-        """Ready if all are; else the answer of the first one that is not."""
+        """Ready if all fronts are; else the answer of the first that is not."""
         answers = [await health(front.engine, path) for front in self.fronts.values()]
         return max(answers, key=lambda answer: answer.status)
 

@@ -1,4 +1,4 @@
-"""Requests to an author's routes beside the endpoint: who may call one, and what happens if it fails.
+"""Requests to an author's routes: who may call them, and the answer if they fail.
 
 A route may demand a principal, and scopes. It then has the verifier and the challenges of the endpoint.
 """
@@ -60,7 +60,7 @@ class Routes:
     async def run(
         self, route: RouteApplication, principal: Principal | None, channel: Channel, connection: Connection
     ) -> None:
-        """Let an author's route answer. Log what it raises here: the host's log could show text of a client."""
+        """Let an author's route answer. Its exceptions are logged here: the host's log could show text of a client."""
         begun = complete = False
         scope, receive, send = channel.asgi()
         path = connection.request.path
@@ -85,5 +85,5 @@ class Routes:
             if not begun:
                 await connection.answer(_FAILED)
             elif not complete:
-                # A half answer must not look whole.
+                # An incomplete answer must not look complete.
                 connection.abort()

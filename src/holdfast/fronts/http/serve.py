@@ -86,7 +86,7 @@ async def serve(
 
 
 def check_exposure(front: HttpFront | Router, host: str, name: str = "the server") -> None:
-    """Refuse to serve other machines anonymously, or under any host name, unless that was asked for."""
+    """Refuse to serve other machines anonymously, or under any host name, unless the settings allow it."""
     if isinstance(front, Router):
         for called, one in front.fronts.items():
             check_exposure(one, host, called)

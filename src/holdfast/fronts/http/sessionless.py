@@ -149,7 +149,7 @@ class SessionlessPosts:
         return ready_answer(batch.messages[-1], self.mode)
 
     def _hand_over(self, awaited: AwaitedCall) -> asyncio.TimerHandle | None:
-        """Start the timer after which a running call is answered with its state alone, for the client to come back."""
+        """Start the timer after which a running call is answered with only its state, so that the client comes back."""
         seconds = self._continue_after
         if seconds is None or not awaited.writer.may_continue:
             return None

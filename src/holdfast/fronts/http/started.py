@@ -1,10 +1,10 @@
 """A call whose handler has started, and which is not answered yet.
 
-Most handlers never wait: they have ended after one turn of the loop. So `holdfast serve` looks at the call then
-(`is_answered`), and a call that is answered by that look needs no other task than its handler's. A call that takes longer is
+Most handlers never wait: they have ended after one turn of the loop. So `holdfast serve` checks the call then
+(`is_answered`), and a call that is answered by this check needs no task except its handler's. A call that takes longer is
 awaited. An ASGI host has a task for each request, and awaits every call.
 
-Each era says what its look and its wait are: `posts.py`, `sessionless.py`.
+Each era implements the check and the wait: `posts.py`, `sessionless.py`.
 """
 
 from collections.abc import Coroutine, Generator
@@ -27,10 +27,10 @@ class StartedCall:
         raise NotImplementedError
 
     def left(self) -> None:
-        """Record that the client has disconnected before the call was looked at."""
+        """Record that the client has disconnected before the call was checked."""
 
     def wait(self) -> Coroutine[Any, Any, Answer | None]:
-        """Let the loop turn once; then answer the call, however long it takes, or return its answer."""
+        """Let the loop turn once; then answer the call, also if it takes long, or return its answer."""
         raise NotImplementedError
 
     def __await__(self) -> Generator[Any, Any, Answer | None]:

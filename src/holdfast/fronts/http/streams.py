@@ -36,7 +36,7 @@ class Streamer:
         *,
         posted: bool = False,
     ) -> None:
-        """Write a reader's stream as the whole response, until either ends; then give the place back."""
+        """Write a reader's stream as the whole response, until either ends; then give the reader's place back."""
         self.bind(reader, connection, principal)
         connection.watch(lambda: reader.stop(End.BROKE))
 
@@ -59,7 +59,7 @@ class Streamer:
         await deliver(reader, Response(connection, self.form, stream=reader.stream, streaming=True))
 
     def bind(self, reader: Reader, connection: Connection, principal: Principal | None) -> None:
-        """Join a reader with its connection. It ends when the caller's token expires: the client authenticates again."""
+        """Connect a reader with its connection. It ends when the caller's token expires: the client authenticates again."""
         reader.is_taken = connection.is_taken
         if principal is not None and principal.expires is not None:
             reader.expire_within(principal.expires - self._engine.clock.wall())
@@ -104,7 +104,7 @@ class Streamer:
             raise Gone from None
 
     async def answer_last(self, reader: Reader, connection: Connection) -> None:
-        """Wait for the stream's terminal message, answer with it as JSON, and give the place back.
+        """Wait for the stream's terminal message, answer with it as JSON, and give the reader's place back.
 
         Raises:
             Gone, DuplicateId, SessionGone: as `last`.
@@ -123,7 +123,7 @@ class Streamer:
 
         Raises:
             Gone: the connection broke first.
-            DuplicateId: another repeat has taken this one's place.
+            DuplicateId: another repeat has taken the place of this one.
             SessionGone: the session ended first.
         """
         connection.watch(lambda: reader.stop(End.BROKE))
@@ -145,7 +145,7 @@ class _Found(Exception):
 
 
 class _Last:
-    """A sink that drops all messages before the batch with the terminal message, and raises `_Found` with that one."""
+    """A sink that drops all messages before the batch with the terminal message, and raises `_Found` with this batch."""
 
     patience: Final = None
 
@@ -154,7 +154,7 @@ class _Last:
             raise _Found(batch)
 
     async def silence(self) -> None:
-        """Wait on."""
+        """Keep waiting."""
 
 
 def _no_request(stream: str) -> bytes:

@@ -112,5 +112,5 @@ def check_unguarded(child: Includable) -> None:
         if server.verifier is not None:
             raise ConfigError(
                 f"{server.name!r} has a verifier and cannot be included: the including server verifies callers; "
-                "give the verifier to the including server, and none to this one"
+                "give the verifier to the including server, and remove it from this one"
             )

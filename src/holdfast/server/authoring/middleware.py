@@ -40,10 +40,10 @@ Middleware = Callable[[MiddlewareRequest, CallNext], Awaitable[Result]]
 
 
 class Hooks:
-    """A middleware with one method for each kind of request: override the ones that you need.
+    """A middleware with one method for each kind of request: override the methods that you need.
 
     `server.middleware(MyHooks())` adds it. `on_request` is called for every request, around the hook of its method. A
-    request without a hook of its own does not pass through the object if `on_request` is not overridden either.
+    request without its own hook does not pass through the object if `on_request` is not overridden either.
     """
 
     async def on_request(self, request: MiddlewareRequest, call_next: CallNext) -> Result:
@@ -124,7 +124,7 @@ def _surrounded(
         async def innermost(request: MiddlewareRequest) -> Result:
             access = server.engine.access
             if access.rules is not None:
-                # A middleware may have put another name into the params, after the request was judged.
+                # A middleware may have put another name into the params, after the request was checked.
                 named = Request(exchange.request.id, method, request.params)
                 access.judge(named, exchange.caller, exchange.session_key)
             return await handler(exchange, request.params)

@@ -1,4 +1,4 @@
-"""Custom HTTP routes beside the endpoint: a path, its methods, a function from request to response.
+"""Custom HTTP routes next to the endpoint: a path, its methods, a function from request to response.
 
 They are for small things: health checks, a landing page, the page of a URL elicitation. To use a web framework,
 mount the endpoint in its application.
@@ -25,7 +25,7 @@ class HttpRequest(Struct, frozen=True, kw_only=True):
     client: str | None = None
     """The address of the client."""
     principal: Principal | None = None
-    """Who sent the request, if the route demands a principal."""
+    """The sender of the request, if the route demands a principal."""
 
 
 class HttpResponse(Struct, frozen=True):

@@ -49,7 +49,7 @@ E = TypeVar("E", bound=Entry)
 
 
 class Viewer(Protocol):
-    """Who looks for a component: an exchange, or a `View`."""
+    """The caller that looks for a component: an exchange, or a `View`."""
 
     @property
     def caller(self) -> Caller: ...
@@ -177,7 +177,7 @@ class Catalog(Generic[E]):
             follower.add(entry.included(rename(entry.key), server), enabled=enabled)
 
     def _note_plain(self) -> None:
-        """Take note whether every client sees the same entries."""
+        """Record whether every client sees the same entries."""
         self._is_plain = not self._choices and not any(entry.needs.hidden for entry in self.entries.values())
 
     def remove(self, name: str) -> None:

@@ -1,6 +1,6 @@
 """The scopes of one server: those that all its components need, and the access that its back offers to the engine.
 
-The engine asks no question about scopes before a component needs one (`Access.rules`).
+The engine asks nothing about scopes before a component needs one (`Access.rules`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -51,7 +51,7 @@ class ServerScopes:
         return f"<ServerScopes {self.access!r}>"
 
     def use(self, rules: ScopeRules) -> None:
-        """Let these rules count as soon as the server or a component needs a scope."""
+        """Let these rules count from the first time that the server or a component needs a scope."""
         self._rules = rules
         if self.needs.scopes:
             self.access.rules = rules

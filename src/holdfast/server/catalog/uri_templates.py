@@ -170,7 +170,7 @@ class Template:
         raise ValueError(f"{self.text!r} needs a value for {part.name!r}")
 
     def _match_head(self, uri: str) -> tuple[dict[str, str], int] | None:
-        """Match all but query and fragment; return the values and where the rest begins."""
+        """Match everything before query and fragment; return the values and where the rest begins."""
         if self._head and isinstance(self._head[0], str) and not uri.startswith(self._head[0]):
             return None
         ways = _ways(self._head, uri, self._query_mark)

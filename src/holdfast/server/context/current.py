@@ -1,7 +1,7 @@
 """The context of the running function, for code that does not get it as a parameter.
 
-A context variable holds the parts of a context, and `current_context` makes the context. It reaches the tasks and the
-worker threads that the function starts. The variable is set back when the function has ended: the context of a task
+A context variable holds the parts of a context, and `current_context` makes the context. Tasks and worker threads that
+the function starts inherit it. The variable is reset when the function has ended: the context of a task
 outlives the call, and the exchange has a reference to its task, which would be a reference cycle.
 """
 

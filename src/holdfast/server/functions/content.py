@@ -54,7 +54,7 @@ MIME_TYPES: Final = {
     "pdf": "application/pdf",
     "zip": "application/zip",
 }
-"""A table of our own: the table of the platform differs between machines."""
+"""Our own table: the table of the platform differs between machines."""
 TEXT_TYPES: Final = ("text/", "application/json", "application/xml", "image/svg+xml")
 BINARY: Final = "application/octet-stream"
 
@@ -302,7 +302,7 @@ def _block(value: object) -> ContentBlock:
 
 
 def to_text(value: object) -> str:
-    """Return a string as it is, anything else as JSON. Raises TypeError where it has no JSON form."""
+    """Return a string unchanged, anything else as JSON. Raises TypeError if it has no JSON form."""
     return str(value) if isinstance(value, str) else _encoder.encode(value).decode()
 
 

@@ -11,7 +11,7 @@ from holdfast.transports.loops import Beside
 
 @contextlib.contextmanager
 def administered(servers: Iterable[Operable], admin: AdminSettings | None) -> Iterator[Beside | None]:
-    """Open the admin surface's socket, and give what runs beside the front; None: it was not asked for.
+    """Open the admin surface's socket, and return the context that serves it; None: no admin surface was asked for.
 
     Raises:
         ConfigError: the address cannot be used, or there is no token.

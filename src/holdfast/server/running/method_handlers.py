@@ -122,7 +122,7 @@ class MethodHandlers:
     # Tools
 
     def call_tool(self, exchange: Exchange, params: Params) -> Awaitable[Result]:
-        """Call a tool. Plain on purpose: the tool's own coroutine is the only one."""
+        """Call a tool. A plain function: the tool's own coroutine is the only one."""
         name = params.get("name")
         entry = self._tools.get(name, exchange) if type(name) is str else None
         if entry is None:

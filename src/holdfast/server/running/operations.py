@@ -1,4 +1,4 @@
-"""What operators have of the servers of a process that has an admin surface: one ring of events, the figures, and the source of the state."""
+"""The view of operators on the servers of a process with an admin surface: events, figures, and the state."""
 
 import contextlib
 import socket
@@ -32,7 +32,7 @@ class Operations:
         return f"<Operations of {', '.join(server.name for server, _ in self._servers)}>"
 
     def take(self, server: Operable) -> None:
-        """Watch a server. One that has built its engine already is shown without figures."""
+        """Watch a server. If it has built its engine already, it is shown without figures."""
         if server.is_built:
             operated = Operated(self._clock)
         else:
@@ -42,7 +42,7 @@ class Operations:
 
     @contextlib.asynccontextmanager
     async def source(self) -> AsyncIterator[Source]:
-        """Give the source of the state while the block runs. The engines exist, or are built now."""
+        """Give the source of the state while the block runs. The engines are built if they do not exist yet."""
         parts = [
             Part(server.name, server.version, _kind(server.store), server.engine, operated)
             for server, operated in self._servers

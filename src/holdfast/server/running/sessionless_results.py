@@ -1,4 +1,4 @@
-"""Results in the form of 2026-07-28: each has its type and the server's name; a cacheable one says how long it is valid."""
+"""Results in the form of 2026-07-28: each has its type and the server's name; a cacheable one has its lifetime."""
 
 from typing import Final
 

@@ -2,14 +2,14 @@
 
 sockets      addresses, Unix sockets, inherited descriptors, TLS
 parser       bytes in, requests out, within bounds
-known        a head like one that a connection has sent before is not parsed again
-framing      where a body ends, and what is refused because two servers could read it differently
+known        a head like an earlier one of its connection is not parsed again
+framing      where a body ends, and which requests are refused because two servers could read them differently
 protocol     one connection: its requests are served one after another
 channel      one request on a connection: its body, and its response with back-pressure
-half_closed  a client that has closed its side: it waits, or it has gone
+half_closed  a client that has closed its side: it waits for its answer, or has disconnected
 asgi         a request in the form of ASGI, for an author's routes
 deadlines    the time of all connections: one sweep instead of timers
-members      the open connections: their limits, and what every answer says
+members      the open connections: their limits, and the headers of every answer
 accepting    listening sockets, and the sweep of their connections
 service      start, signals, drain, end
 """

@@ -1,6 +1,7 @@
 """Accepts connections from listening sockets, and ends those whose clients are late.
 
-The server of MCP (`service.py`) and the admin surface each have one: their connections are counted and limited apart.
+The server of MCP (`service.py`) and the admin surface each have one: their connections are counted and limited
+separately.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ from holdfast.ports import Clock, Observer
 from holdfast.supervision import supervise
 
 _LAST_BYTES: Final = 0.5
-"""Seconds that connections have to write their last bytes."""
+"""Seconds for connections to write their last bytes."""
 _POLL: Final = 0.1
 
 
@@ -38,7 +39,7 @@ class Acceptor:
 
     @contextlib.asynccontextmanager
     async def running(self, listeners: Sequence[socket.socket]) -> AsyncIterator[None]:
-        """Accept while the block runs. The connections that are left at its end stay open: see `end`."""
+        """Accept while the block runs. Connections that are open at its end stay open: see `end`."""
         self.members.set_date(self._clock.wall())
         for listener in listeners:
             self._servers.append(await self._listen(listener))
@@ -77,7 +78,7 @@ class Acceptor:
             server.close()
 
     async def wait(self, seconds: float, reached: Callable[[], bool]) -> None:
-        """Wait until a condition holds, or no longer than this. No event tells that a connection has ended: poll."""
+        """Wait until a condition is true, at most so many seconds. No event reports the end of a connection, so it polls."""
         deadline = self.members.loop.time() + seconds
         while self.members.loop.time() < deadline and not reached():  # noqa: ASYNC110
             await asyncio.sleep(_POLL)

@@ -1,4 +1,4 @@
-"""A request of our server in the form of ASGI, for the routes that authors add beside the endpoint.
+"""A request of our server in the form of ASGI, for the routes that authors add to the endpoint.
 
 Authors' headers and lengths are checked here: a line end in a header, or a body that is longer or shorter than announced,
 would let a client read one answer as two.
@@ -52,7 +52,7 @@ class Messages:
     def __init__(self, channel: "SocketChannel") -> None:
         self._channel = channel
         self._left: int | None = None
-        """Bytes of the body that the announced length leaves; None: no length was announced."""
+        """Bytes of the body that are left of the announced length; None: no length was announced."""
 
     async def receive(self) -> MutableMapping[str, Any]:
         """Return a part of the body, or wait for the end of the connection or of the response."""

@@ -1,7 +1,7 @@
 """One request on a connection: its body as it arrives, and its response with back-pressure.
 
-Nearly every request is complete when it is served, and its answer is one write. The rest waits: `read` for a part of the
-body, `_flow` for a client that does not take what was written.
+Nearly every request is complete when it is served, and its answer is one write. Two calls wait: `read` for a part of the
+body, `_flow` for a client that does not take the written bytes.
 """
 
 import asyncio
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from holdfast.fronts.http.listener.protocol import HttpProtocol
 
 HIGH_WATER: Final = 65_536
-"""Bytes of a body that wait to be read, after which the connection is not read."""
+"""When so many bytes of a body wait to be read, the connection is not read."""
 _CLOSE: Final = b"connection: close\r\n\r\n"
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _PROCESSING: Final = b"HTTP/1.1 102 Processing\r\n\r\n"
 _EMPTY_LINE: Final = b"1\r\n\n\r\n"
-"""A chunk with an empty line. Between two events of a stream it means nothing."""
+"""A chunk with an empty line. Between two events of a stream it has no meaning."""
 _STREAM: Final = (b"content-type", b"text/event-stream")
 _BODILESS: Final = frozenset({204, 304})
 
 
 def bytes_taken(transport: asyncio.Transport) -> int:
-    """Return a number that grows when the client takes bytes: what it has acknowledged, or else what has left our buffer."""
+    """Return a number that grows when the client takes bytes: those it acknowledged, or else those that left our buffer."""
     acknowledged = acknowledged_bytes(transport.get_extra_info("socket"))
     return -transport.get_write_buffer_size() if acknowledged is None else acknowledged
 
@@ -65,12 +65,12 @@ class SocketChannel(Struct, eq=False, weakref=True):
     _is_stream: bool = False
     """The response is a stream of events."""
     _was_last: bool = False
-    """The connection took the response, and was closed after it."""
+    """The response was written, and the connection was closed after it."""
     _waiter: asyncio.Future[None] | None = None
     _on_gone: Callable[[], None] | None = None
     task: asyncio.Task[None] | None = None
 
-    # What the connection reports
+    # Called by the connection
 
     def came(self, part: bytes) -> int:
         """Take a part of the body; return how many bytes wait. Nearly every body is one part, and is never copied."""
@@ -112,7 +112,7 @@ class SocketChannel(Struct, eq=False, weakref=True):
 
     @property
     def harmless(self) -> bytes:
-        """Bytes that a client may get now, and that mean nothing; none: there are no such bytes."""
+        """Bytes without a meaning that a client may get now; empty: no bytes are allowed now."""
         if not self.is_begun:
             return _PROCESSING if self.parsed.version != "1.0" else b""
         return _EMPTY_LINE if self._is_stream else b""
@@ -168,7 +168,7 @@ class SocketChannel(Struct, eq=False, weakref=True):
             or members.leaving
         ):
             return self._answer((EVENT_LINES if is_event else JSON_LINES) % len(body), body)
-        # Nearly every answer takes this way: its head is known, and the connection serves the next request.
+        # Nearly every answer is sent here: its head is known, and the connection serves the next request.
         heads = members.event_heads if is_event else members.json_heads
         self._transport.write(heads[len(body)] + body)
         self.is_begun = self.is_complete = True
@@ -196,9 +196,10 @@ class SocketChannel(Struct, eq=False, weakref=True):
     def _head_end(self) -> bytes:
         """Return the end of a head; decide whether the connection serves another request."""
         if self.expects:
-            # A client that is answered before its body may or may not send the body: nothing can follow it.
+            # A client that is answered before its body may or may not send the body: no request can follow on this
+            # connection.
             self.is_last = True
-        # A server that stops only asks for another connection: what was sent on this one is still answered.
+        # A server that stops only asks for another connection: requests that were sent on this one are still answered.
         return _CLOSE if self.is_last or self.connection.members.leaving else b"\r\n"
 
     def _complete(self) -> None:
@@ -248,7 +249,7 @@ class SocketChannel(Struct, eq=False, weakref=True):
         self._complete()
 
     async def _flow(self) -> None:
-        """Wait until the client has taken most of what was written.
+        """Wait until the client has taken most of the written bytes.
 
         Raises:
             OSError: the client has disconnected.
@@ -278,7 +279,7 @@ class SocketChannel(Struct, eq=False, weakref=True):
         self._on_gone = None
 
     def is_closing(self) -> bool:
-        """True if the connection is gone. False for one that was closed after this response."""
+        """True if the connection is gone. False if it was closed after this response."""
         return not self._was_last and self._transport.is_closing()
 
     def may_be_gone(self) -> bool:
@@ -292,7 +293,7 @@ class SocketChannel(Struct, eq=False, weakref=True):
         self._transport.abort()
 
     def is_taken(self) -> bool | None:
-        """True if the other side has acknowledged all that was written; None: it cannot be known."""
+        """True if the other side has acknowledged all written bytes; None: it cannot be known."""
         if self._transport.get_write_buffer_size():
             return False
         return is_acknowledged(self._transport.get_extra_info("socket"))

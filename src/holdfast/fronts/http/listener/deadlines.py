@@ -1,7 +1,7 @@
-"""The time of all connections of a server. One sweep looks at them; a request costs a few attribute writes, and no timer.
+"""The deadlines of all connections of a server. One sweep checks them; a request costs a few attribute writes, and no timer.
 
-Time in which this process could not look (stopped, or its loop blocked) is not counted: what its clients sent meanwhile is
-still to be read, and they are not late.
+Time in which this process could not check (stopped, or its loop blocked) is not counted: the bytes that its clients sent
+meanwhile are not read yet, and the clients are not late.
 """
 
 from typing import Final
@@ -9,27 +9,27 @@ from typing import Final
 from holdfast.config import Limits
 
 KEEP_ALIVE: Final = 75
-"""Seconds an idle connection stays open: longer than the 60 s of balancers, so that they close first."""
+"""Seconds for which an idle connection stays open: longer than the 60 s of balancers, so that they close first."""
 _LATE: Final = 2
-"""Intervals after which a sweep is late."""
+"""A sweep that is late by so many intervals counts as too late."""
 
 
 class Deadlines:
-    """The time, as of the last sweep, and the limits that apply."""
+    """The time of the last sweep, and the limits."""
 
     __slots__ = ("_looked", "_was_late", "limits", "now", "stall")
 
     def __init__(self, limits: Limits, stall: float) -> None:
         self.limits: Limits = limits
         self.stall: float = stall
-        """Seconds after which a client that takes none of the bytes that wait for it is dropped."""
+        """Seconds after which a client is dropped that takes none of the bytes for it."""
         self.now: float = 0.0
         """Counted by sweeps, each for an interval at most."""
         self._looked: float | None = None
         self._was_late = False
 
     def tick(self, time: float) -> bool:
-        """Move the time on. False: this sweep is much too late, so end no connection now.
+        """Advance the time. False: this sweep is much too late, so end no connection now.
 
         If two sweeps in a row are too late, the second one may end connections: otherwise a loop that is always late
         would never end any.
@@ -42,5 +42,5 @@ class Deadlines:
 
     @property
     def interval(self) -> float:
-        """How often to look: every second, or often enough for a short limit."""
+        """How often to check: every second, or often enough for a short limit."""
         return min(1.0, self.limits.header_seconds / 4, self.limits.body_seconds / 4, self.stall / 4)

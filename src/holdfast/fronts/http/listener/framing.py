@@ -1,8 +1,8 @@
 """Where the body of a request ends, and which requests are refused before anything runs.
 
-The parser (llhttp, in its strict mode) refuses most of what two servers could read differently: bare line ends, folded headers, a
-space before a colon, two lengths, a length beside a coding. It accepts some things that we refuse here. `tests/http/smuggling.py`
-lists both with the expected answers.
+The parser (llhttp, in its strict mode) refuses most requests that two servers could read differently: bare line ends,
+folded headers, a space before a colon, two lengths, a length together with a coding. It accepts some that are refused
+here. `tests/http/smuggling.py` lists both with the expected answers.
 """
 
 from functools import lru_cache
@@ -61,7 +61,7 @@ def length_of(fields: list[tuple[bytes, bytes]], version: str) -> int:
     """Return the length of the body by the notable headers, or `CHUNKED`.
 
     Raises:
-        Refused: the body has a coding that this server does not have, or no clear end.
+        Refused: the body has a coding that this server does not support, or no clear end.
     """
     codings = [value for name, value in fields if name == CODING]
     lengths = [value for name, value in fields if name == LENGTH]
@@ -71,7 +71,7 @@ def length_of(fields: list[tuple[bytes, bytes]], version: str) -> int:
     if version == "1.0":
         raise Refused(400, "Bad request: HTTP/1.0 has no Transfer-Encoding")
     if coding != b"chunked":
-        # Known codings before the last one have a status of their own (RFC 9112, 6.1); anything else is an error.
+        # Known codings before the last one have their own status (RFC 9112, 6.1); anything else is an error.
         parts = [part.strip() for part in coding.split(b",")]
         known = parts[-1] == b"chunked" and b"chunked" not in parts[:-1] and all(map(bytes.isalnum, parts))
         raise Refused(501 if known else 400, "Bad request: Transfer-Encoding must be chunked")

@@ -1,9 +1,10 @@
-"""A client that has closed its side: it may wait for its answer, or have gone.
+"""A client that has closed its side: it may wait for its answer, or have disconnected.
 
-Both send the same. The difference shows when they get bytes: a client that has closed only its side takes them, and the system
-of a client that has disconnected answers with a reset. So some bytes without a meaning are sent at once: a stream gets an empty
-line, a request that is not answered yet "102 Processing". Linux then tells by `TCP_INFO`, and a Unix socket by an error.
-Where neither is possible, the client counts as gone.
+The server receives the same in both cases. The difference shows when they get bytes: a client that has closed only
+its side takes them, and the system of a client that has disconnected answers with a reset. So some bytes without a
+meaning are sent at once: a stream gets an empty line, a request that is not answered yet "102 Processing". Linux then
+reports the reset in `TCP_INFO`, and a Unix socket by an error. Where neither is possible, the client counts as
+disconnected.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ _LOOKS: Final = (0.02, 0.1, 0.5)
 
 
 class HalfClosed:
-    """Finds out whether the client of a connection has gone, and then ends the connection."""
+    """Finds out whether the client of a connection has disconnected, and then ends the connection."""
 
     __slots__ = ("_transport",)
 
@@ -36,7 +37,7 @@ class HalfClosed:
             loop.call_later(seconds, self._look)
 
     def is_gone(self) -> bool:
-        """True if the client has disconnected, or this system cannot say."""
+        """True if the client has disconnected, or this system does not report it."""
         sock = self._transport.get_extra_info("socket")
         reset = is_reset(sock)
         if reset is None:

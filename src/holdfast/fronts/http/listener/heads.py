@@ -1,4 +1,4 @@
-"""The heads of responses, as they are written."""
+"""The heads of responses, as bytes."""
 
 from collections.abc import Iterable
 from http import HTTPStatus
@@ -10,11 +10,11 @@ STATUS_LINES: Final = {
 JSON_LINES: Final = STATUS_LINES[200] + b"content-type: application/json\r\ncontent-length: %d\r\n"
 EVENT_LINES: Final = STATUS_LINES[200] + b"content-type: text/event-stream\r\ncontent-length: %d\r\n"
 _REMEMBERED: Final = 4_096
-"""Heads are remembered for bodies that are shorter."""
+"""Heads are remembered for bodies that are shorter than this."""
 
 
 def lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """Return headers as they are written."""
+    """Return headers as bytes."""
     return b"".join([b"%b: %b\r\n" % header for header in headers])
 
 
@@ -22,7 +22,7 @@ class Heads(dict[int, bytes]):
     """Whole heads of answers that differ only in their length, by the length. They are replaced when the date changes."""
 
     def __init__(self, first: bytes, common: bytes) -> None:
-        """Take the lines with the status and the length, and those that every answer has."""
+        """Take the lines with the status and the length, and the lines of every answer."""
         super().__init__()
         self._first = first
         self._rest = common + b"\r\n"

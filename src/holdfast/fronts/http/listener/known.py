@@ -5,13 +5,16 @@ sends the requests of many clients on each: then the session, the token or the n
 remembers its last heads. A read is served without the parser if:
 
 - its head has the lines of a remembered head, in the same order;
-- only the values of headers in `_VARYING` differ. No rule of the server reads them before the front has the request, and the parser
-  gives them no meaning. `passed` of the request stays true, since no rule of `HeadRules` reads them either;
-- such a value consists of printable ASCII characters and neither begins nor ends with a space. The parser would return it as it is;
+- only the values of headers in `_VARYING` differ. No rule of the server reads them before the front has the request,
+  and the parser gives them no meaning. `passed` of the request stays true, since no rule of `HeadRules` reads them
+  either;
+- such a value consists of printable ASCII characters and neither begins nor ends with a space. The parser would
+return it unchanged;
 - the head is not longer than the limit;
 - exactly as many bytes follow as its length says: a complete request, and nothing behind it.
 
-Everything else goes to the parser. So this module never refuses, and never accepts what the parser would refuse. The memory belongs
+Everything else goes to the parser. So this module never refuses, and never accepts a request that the parser would
+refuse. The memory belongs
 to the connection, since a head may have a token. The principal of a token is kept only while the line with the token is the same.
 """
 
@@ -47,7 +50,7 @@ class _Line(NamedTuple):
 
 
 class KnownHead:
-    """One of the last heads of a connection, and the request that it means."""
+    """One of the last heads of a connection, and its request."""
 
     __slots__ = ("_head", "_length", "_lines", "_longest", "_size", "_text", "parsed", "request")
 
@@ -65,7 +68,7 @@ class KnownHead:
         self.parsed: Parsed = parsed
 
     def match(self, data: bytes) -> int:
-        """Return where the body begins, if a read is this head and a whole body; 0: the parser must look at it."""
+        """Return where the body begins, if a read is this head and a whole body; 0: the parser must read it."""
         if len(data) == self._size and data.startswith(self._head):
             return len(self._head)
         end = data.find(_END, 0, self._longest)

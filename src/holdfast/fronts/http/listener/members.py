@@ -1,6 +1,6 @@
-"""The open connections of a server: how many there may be, the tasks of their requests, and what every answer says.
+"""The open connections of a server: their limit, the tasks of their requests, and the headers of every answer.
 
-A connection over a limit gets 503 and is closed: a client that is refused can do something, one that waits in the kernel's
+A connection over a limit gets 503 and is closed: a refused client can react, a client that waits in the kernel's
 queue cannot.
 """
 
@@ -57,7 +57,7 @@ class Members:
         self._addresses: Counter[str] = Counter()
 
     def context(self) -> Context:
-        """Return the context variables of the server, for work that a request causes on its connection for later requests.
+        """Return the context variables of the server, for work that serves later requests of a connection.
 
         asyncio runs a callback in a copy of the context in which it was registered. A callback that reads the connection or
         serves the next request must not have the context of the present request: an author's code has set variables there.

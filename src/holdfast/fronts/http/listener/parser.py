@@ -1,10 +1,10 @@
 """Bytes in, requests out: the parser of one connection, with the bounds that httptools (llhttp) does not have.
 
 It reports to its connection: the head of a request, the parts of its body, its end. Nothing of a request runs inside these
-reports. A request that is refused raises out of `feed`, before the bytes behind its error are looked at.
+reports. A refused request raises out of `feed`, before the bytes behind its error are parsed.
 
-Bounds: the head and the trailers by `Limits.headers`, and what chunks may cost beside their data. A head may begin in the middle
-of what is fed; how many bytes of it were fed is then known only when it is complete.
+Limits: the head and the trailers by `Limits.headers`, and the overhead of chunks. A head may begin in the middle
+of the fed bytes; how many bytes of it were fed is then known only when it is complete.
 """
 
 from typing import Any, Final, Protocol
@@ -25,7 +25,7 @@ from holdfast.fronts.http.listener.framing import (
 from holdfast.fronts.http.listener.heads import lines
 from holdfast.fronts.http.request import RawRequest
 
-# What is expected next. Plain numbers: they are compared several times a request.
+# The expected part. Plain numbers: they are compared several times a request.
 IDLE: Final = 0
 HEAD: Final = 1
 BODY: Final = 2
@@ -33,12 +33,12 @@ BODY: Final = 2
 _PER_HEADER: Final = 4
 """Bytes around a header: colon, space, line end."""
 _PER_BYTE: Final = 8
-"""Bytes that a byte of a body in chunks may cost, beside those that a head may have. A chunk of one byte takes six."""
+"""Bytes of overhead that are allowed for each byte of a body in chunks, besides those of a head. A chunk of one byte takes six."""
 _INVALID: Final = "Bad request: Invalid HTTP request received."
 
 
 class Sink(Protocol):
-    """What the parser reports to."""
+    """The receiver of the parser's reports."""
 
     client: str | None
 
@@ -72,9 +72,9 @@ class RequestParser:
         self._limit = limit
         self._parser: Any = _new(self)
         self.phase: int = HEAD
-        """What is expected. A new connection owes a head; a later one may be idle."""
+        """The expected part. A new connection must send a head; a later one may be idle."""
         self.began: int = 0
-        """Requests that began in what was fed last."""
+        """Requests that began in the last fed bytes."""
         self.length: int = 0
         """Bytes of the body of the last head, or `CHUNKED`."""
         self._target = b""
@@ -85,9 +85,9 @@ class RequestParser:
         self._fed = 0
         """Bytes of the head that were fed before."""
         self._is_unsure = False
-        """The head began in the middle of what was fed, so `_fed` is too small."""
+        """The head began in the middle of the fed bytes, so `_fed` is too small."""
         self._overhead: int | None = None
-        """Bytes that chunks and trailers have cost, less those that they may cost; None: the body is not in chunks."""
+        """The overhead of chunks and trailers so far, less the allowed overhead; None: the body is not in chunks."""
         self._trailers = 0
 
     @property
@@ -127,10 +127,10 @@ class RequestParser:
                 raise Refused(400, "Bad request: the chunks of the body are too small")
 
     def _decline(self, rest: memoryview) -> None:
-        """Go on in HTTP/1.1 with a client that offers another protocol: this server has no other.
+        """Continue in HTTP/1.1 with a client that offers another protocol: this server has no other.
 
-        httptools takes what follows such a head for the other protocol's, also the request's own body. So the head
-        is read again, without the offer.
+        httptools treats the bytes after such a head as the other protocol, even the request's own body. So the head
+        is parsed again, without the offer.
         """
         while True:
             start = (self._parser.get_method(), self._target, self._parser.get_http_version().encode())
@@ -148,7 +148,7 @@ class RequestParser:
                 raise _refusal(error) from None
             return
 
-    # What httptools calls
+    # Called by httptools
 
     def on_message_begin(self) -> None:
         """Begin a request."""
@@ -224,6 +224,6 @@ def _new(calls: RequestParser) -> httptools.HttpRequestParser:
 
 
 def _refusal(error: httptools.HttpParserError) -> Refused:
-    """Return what one of our checks has raised inside httptools, or 400."""
+    """Return the exception that one of our checks has raised inside httptools, or 400."""
     reason = error.__context__
     return reason if isinstance(reason, Refused) else Refused(400, _INVALID)

@@ -31,9 +31,9 @@ from holdfast.fronts.http.started import StartedCall
 LOGGER: Final = logging.getLogger("holdfast")
 
 _WAITING: Final = 8
-"""Waiting requests of a connection after which no more are read. The end of a connection that is not read is not noticed."""
+"""When so many requests of a connection wait, no more are read. Then the end of the connection is not noticed."""
 _SLICE: Final = 4_096
-"""Bytes that the parser gets at once: they hold few requests."""
+"""Bytes that the parser gets in one call: they hold few requests."""
 _BODY_SLICE: Final = 65_536
 """The same within a body."""
 _FAILED: Final = b"Internal Server Error"
@@ -67,12 +67,12 @@ class HttpProtocol(asyncio.Protocol):
         """The request whose body arrives."""
         self._served: SocketChannel | None = None
         self._started: StartedCall | None = None
-        """The call of this request, until it is looked at."""
+        """The call of this request, until it is checked."""
         self._waiting: list[SocketChannel] = []
         self._unread = b""
         """The rest of a read, behind requests that wait."""
         self._is_paused = False
-        """Nothing is read: too many requests wait, or too much of a body does."""
+        """Nothing is read: too many requests wait, or too many bytes of a body."""
         self._known: tuple[KnownHead, ...] = ()
         """The last heads, the newest first."""
         self._after: Refused | None = None
@@ -81,7 +81,7 @@ class HttpProtocol(asyncio.Protocol):
         """Set when the client has closed its side."""
         # Writing
         self.is_full: bool = False
-        """The client has not taken enough of what was written."""
+        """The client has not taken enough of the written bytes."""
         self._room: asyncio.Event | None = None
         self._taken: int | None = None
         self._taken_at = 0.0
@@ -122,7 +122,7 @@ class HttpProtocol(asyncio.Protocol):
 
     @override
     def eof_received(self) -> bool:
-        """Serve a client that has closed its side only, and not one that has gone, or whose request is incomplete."""
+        """Serve a client that has closed its side only, and not one that has disconnected, or whose request is incomplete."""
         if self._parser.phase != IDLE or self._served is None or not self.transport.can_write_eof():
             return False
         self._is_over = True
@@ -157,7 +157,7 @@ class HttpProtocol(asyncio.Protocol):
             self._feed(data)
 
     def _feed(self, data: bytes) -> None:
-        """Parse, and serve the first request. What comes behind many waiting requests waits too."""
+        """Parse, and serve the first request. Bytes behind many waiting requests wait too."""
         try:
             self._parse(data)
         except Refused as refusal:
@@ -192,7 +192,7 @@ class HttpProtocol(asyncio.Protocol):
         if known is not None:
             self._known = (known, *self._known[: SHAPES - 1])
 
-    # What the parser reports
+    # Called by the parser
 
     def head_began(self) -> None:
         """Begin to wait for a head."""
@@ -208,7 +208,7 @@ class HttpProtocol(asyncio.Protocol):
         self._waiting.append(channel)
 
     def part_came(self, part: bytes) -> None:
-        """Take a part of the body. A request that was answered already does not want it."""
+        """Take a part of the body. If the request was answered already, drop it."""
         channel = self._newest
         if channel is not None and not channel.is_complete and channel.came(part) > HIGH_WATER:
             self._pause()
@@ -233,7 +233,7 @@ class HttpProtocol(asyncio.Protocol):
     # Serving
 
     def _next(self, *, soon: bool = False) -> None:
-        """Serve the next request, and read on; or end the connection if it was the last one.
+        """Serve the next request, and continue to read; or end the connection if it was the last one.
 
         `soon`: other connections have their turn first.
         """
@@ -254,7 +254,7 @@ class HttpProtocol(asyncio.Protocol):
                 self.transport.close()
 
     def _begin(self, channel: SocketChannel) -> None:
-        """Serve a request: a plain call is looked at after one turn of the loop, and has a task only if it takes longer."""
+        """Serve a request: a plain call is checked after one turn of the loop, and gets a task only if it takes longer."""
         try:
             unfinished = self.members.serve(channel.request, channel)
         except Exception as error:  # noqa: BLE001 - one way to fail for all requests
@@ -312,7 +312,7 @@ class HttpProtocol(asyncio.Protocol):
         if channel is not self._served:
             return
         self._served = None
-        # From here on the connection is idle. The sweep ends it in time; it needs no timer of its own.
+        # From here on the connection is idle. The sweep ends it in time; it needs no timer.
         self._since = self._deadlines.now
         if not channel.is_last:
             if self._waiting or self._unread or self._is_paused or self._is_over:
@@ -332,7 +332,7 @@ class HttpProtocol(asyncio.Protocol):
     # Refusing
 
     def refuse(self, refusal: Refused) -> None:
-        """Answer a request that is not served, after those before it, and end. Never into another answer."""
+        """Refuse a request, after the answers of earlier ones, and end. Never write it into another answer."""
         if self._is_over or self.transport.is_closing():
             return
         self._is_over = True
@@ -383,7 +383,7 @@ class HttpProtocol(asyncio.Protocol):
             self._room = None
 
     async def room(self) -> None:
-        """Wait until the client has taken most of what was written."""
+        """Wait until the client has taken most of the written bytes."""
         if self._room is None:
             self._room = asyncio.Event()
         await self._room.wait()
@@ -391,7 +391,7 @@ class HttpProtocol(asyncio.Protocol):
     # Deadlines
 
     def sweep(self) -> None:
-        """End the connection if its client is late with its request, or takes nothing of its answer."""
+        """End the connection if its client is late with its request, or takes no bytes of its answer."""
         deadlines = self._deadlines
         limits = deadlines.limits
         waited = deadlines.now - self._since
@@ -407,7 +407,7 @@ class HttpProtocol(asyncio.Protocol):
             self.transport.close()
 
     def _expects(self, phase: int) -> bool:
-        """True if the client owes this part of a request."""
+        """True if the client must still send this part of a request."""
         return self._parser.phase == phase and not (self._is_over or self._unread)
 
     def _is_slow(self, waited: float) -> bool:

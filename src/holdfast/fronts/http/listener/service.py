@@ -1,6 +1,6 @@
-"""A server's life: it accepts connections, looks after them, and stops in a way that lets running calls finish.
+"""The life of a server: it accepts connections, checks them, and stops in a way that lets running calls finish.
 
-Stopping drains while still listening: a running call may need an answer or a resume, which are requests of their own.
+While it stops it still listens: a running call may need an answer or a resume, and these are new requests.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ _HASTE: Final = 0.5
 """The same after a second Ctrl+C."""
 _POLL: Final = 0.1
 _LINGER: Final = 1.0
-"""Seconds clients with an open connection to one of several workers have to send their last request on it."""
+"""Seconds for clients with an open connection to one of several workers to send their last request on it."""
 _GARBAGE_THRESHOLD: Final = 20_000
 """New objects between two garbage collections; with the default of 700 every tenth request would wait for one."""
 
@@ -144,7 +144,7 @@ class Service:
         await self._acceptor.wait(seconds, lambda: self._forced or reached())
 
     async def _goodbye(self) -> None:
-        """Write the last answers, end the standalone streams, close connections that take nothing."""
+        """Write the last answers, end the standalone streams, close connections that take no bytes."""
         self._acceptor.close_listeners()
         self._engine.end_standalone()
         members = self.members

@@ -15,7 +15,7 @@ SEND_BUFFER: Final = 256 * KIB
 """Bytes that the kernel may hold for one client that does not read; the default grows to megabytes."""
 BACKLOG: Final = 2048
 UNIX: Final = "unix:"
-"""Begins an address that is the path of a Unix socket."""
+"""The beginning of an address that is the path of a Unix socket."""
 HTTP: Final = "--http"
 """The option that names the address of the MCP endpoint."""
 FIRST_INHERITED: Final = 3
@@ -23,7 +23,7 @@ FIRST_INHERITED: Final = 3
 
 
 def address(text: str, option: str = HTTP) -> tuple[str, int]:
-    """Return host and port of `HOST:PORT`, `:PORT` or `PORT`. `option` is the one that a person gave, for errors.
+    """Return host and port of `HOST:PORT`, `:PORT` or `PORT`. `option` is the option with this text, for errors.
 
     Raises:
         ConfigError: it has another form.
@@ -60,7 +60,7 @@ def bind(host: str, port: int, option: str = HTTP) -> socket.socket:
     """Return a listening socket.
 
     Raises:
-        ConfigError: the address is taken, unknown or not ours.
+        ConfigError: the address is in use, unknown or not of this machine.
     """
     name = host.strip("[]")
     try:
