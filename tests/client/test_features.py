@@ -152,6 +152,9 @@ async def test_a_task_can_be_polled_and_cancelled_by_hand(url: str) -> None:
         await again.cancel()
         with pytest.raises(McpError):
             await again.result()
+        quick = await client.start_tool("compute", {"seconds": 0}, type=str)
+        assert isinstance(quick, Task)
+        assert (await quick.result()).data == (await client.task(quick.id).result()).text == "computed"
 
 
 @async_test

@@ -4,6 +4,7 @@ from holdfast.auth.authorizer import Authorizer, Challenge
 from holdfast.client.client import Client
 from holdfast.client.listening import Change
 from holdfast.client.results import InputNeeded, ToolCallResult
+from holdfast.client.tasks import Task, TaskState
 from holdfast.upstream.settings import ClientLimits, ClientTimes
 
 __all__ = [
@@ -14,5 +15,7 @@ __all__ = [
     "ClientLimits",
     "ClientTimes",
     "InputNeeded",
+    "Task",
+    "TaskState",
     "ToolCallResult",
 ]

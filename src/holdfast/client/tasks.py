@@ -6,7 +6,7 @@ from typing import Any, Final, Literal
 from msgspec import Struct
 
 from holdfast.client.base import Requester
-from holdfast.client.results import typed
+from holdfast.client.results import ToolCallResult, tool_call_result, typed
 from holdfast.errors import INTERNAL_ERROR, Cancelled, McpError
 from holdfast.upstream.pending import error_of
 
@@ -38,8 +38,9 @@ class TaskState(Struct, frozen=True, rename="camel", kw_only=True):
 class Task:
     """A call that runs at the server as a task. `Client.task` returns it again by its id."""
 
-    def __init__(self, client: Requester, state: TaskState) -> None:
+    def __init__(self, client: Requester, state: TaskState, shape: type[Any] | None = None) -> None:
         self._client = client
+        self._shape = shape
         self._answered: set[str] = set()
         self.state: TaskState = state
 
@@ -66,18 +67,19 @@ class Task:
         """Ask the server to cancel the task. It may have ended already."""
         await self._client.request("tasks/cancel", {"taskId": self.id})
 
-    async def result(self) -> Any:
-        """Wait for the end and return the result. The client's handlers answer input requests.
+    async def result(self) -> ToolCallResult[Any]:
+        """Wait for the end and return the result of the tool. The client's handlers answer input requests.
 
         Raises:
             McpError: the task failed; Cancelled if it was cancelled.
+            BadAnswer: the result is not a valid result of a tool, or its data do not fit the requested type.
         """
         while not self.state.is_over:
             await self._answer()
             await asyncio.sleep(self._pause())
             await self.poll()
         if self.state.status == "completed":
-            return self.state.result
+            return tool_call_result(self.state.result, self._shape)
         if self.state.status == "cancelled":
             raise Cancelled(self.state.status_message or "")
         raise _failure(self.state)

@@ -106,7 +106,7 @@ class Tools(Requester):
                 meta=meta,
             )
             if isinstance(started, Task):
-                return tool_call_result(await started.result(), type)
+                return await started.result()
             if isinstance(started, InputNeeded):
                 raise BadAnswer(
                     "the server asks for input, and this client has auto_input=False: use start_tool"
@@ -179,7 +179,7 @@ class Tools(Requester):
             idempotent=self._may_repeat(name) if idempotent is None else idempotent,
         )
         if isinstance(result, dict) and result.get("resultType") == "task":
-            return Task(self, typed(result, TaskState, "tools/call"))
+            return Task(self, typed(result, TaskState, "tools/call"), type)
         return input_required(result) or tool_call_result(result, type)
 
     async def _shape(self, name: str, result: ToolCallResult[Any]) -> None:
