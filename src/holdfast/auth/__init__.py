@@ -1,4 +1,4 @@
-"""Who sends a request. A verifier turns a bearer token into a principal; the engine only compares principals' keys."""
+"""The sender of a request. A verifier turns a bearer token into a principal; the engine only compares principals' keys."""
 
 import hashlib
 import inspect
@@ -12,7 +12,7 @@ from holdfast.errors import ConfigError
 
 
 class Principal(Struct, frozen=True, kw_only=True, dict=True):
-    """The identity that a verified token stands for."""
+    """The identity of a verified token."""
 
     subject: str
     """The user. It is required: without it all users of a gateway would be one principal."""
@@ -44,7 +44,7 @@ class Principal(Struct, frozen=True, kw_only=True, dict=True):
 
 
 class AuthRequest(Struct, frozen=True):
-    """The part of a request that a verifier receives beside its token."""
+    """The part of a request that a verifier receives in addition to its token."""
 
     headers: Mapping[str, str]
     """By lower-case name. Clients write them, unless a proxy removes headers that clients must not write."""
@@ -69,7 +69,7 @@ class RequestVerifier(Protocol):
 
 
 KnownPrincipal = Callable[[str], tuple[Principal, float] | None]
-"""Returns the principal of a token that was accepted not long ago, and the date until which that counts. It does not wait.
+"""Returns the principal of a token that was accepted recently, and the date until which that is valid. It does not wait.
 
 A verifier may have such a method, `known`: it is then not called before that date for the same token."""
 Verifier = TokenVerifier | RequestVerifier

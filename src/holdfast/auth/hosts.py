@@ -70,7 +70,7 @@ def _ascii(host: str) -> str | None:
 
 
 def _address(host: str) -> IPv4Address | IPv6Address | None:
-    """Return the address that a host stands for, in any spelling; None for a name."""
+    """Return the address of a host, in any spelling; None for a name."""
     if ":" in host:
         try:
             return ip_address(host)

@@ -1,4 +1,4 @@
-"""Principals of tokens that were checked not long ago, by the token's hash. A token itself is never kept."""
+"""Principals of tokens that were checked recently, by the token's hash. A token itself is never kept."""
 
 from collections import OrderedDict
 from hashlib import sha256

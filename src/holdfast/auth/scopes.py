@@ -1,7 +1,8 @@
-"""Scopes that components need, beside a valid token. Pure.
+"""Scopes that components need, in addition to a valid token. Pure.
 
 A component needs a set of scopes. Some of them may be *hidden* scopes: a principal that lacks one of these does not see
-the component at all. A principal that lacks only others sees it, and is refused with the names of all scopes it needs.
+the component at all. A principal that lacks only other scopes sees it, and is refused with the names of all scopes it
+needs.
 Scopes add up: a component needs its own scopes, those of its server, and those of each server that includes it.
 """
 
@@ -23,7 +24,7 @@ class Needs(Struct, frozen=True):
 
     scopes: frozenset[str] = NO_SCOPES
     hidden: frozenset[str] = NO_SCOPES
-    """Those of them without which the component does not exist for a principal."""
+    """The scopes without which the component does not exist for a principal."""
 
     def plus(self, other: "Needs") -> "Needs":
         """Return the scopes of both."""
@@ -66,7 +67,7 @@ def scope_set(scopes: Iterable[str], where: str) -> frozenset[str]:
 
 
 def implications(implied: Mapping[str, Iterable[str]], where: str) -> dict[str, frozenset[str]]:
-    """Return, by scope, the narrower scopes that it stands for, also through others.
+    """Return, by scope, the narrower scopes that it includes, also through others.
 
     Raises:
         ConfigError: a scope is invalid.
@@ -77,7 +78,7 @@ def implications(implied: Mapping[str, Iterable[str]], where: str) -> dict[str, 
 
 
 def expanded(scopes: Iterable[str], implied: Mapping[str, frozenset[str]]) -> frozenset[str]:
-    """Return scopes together with all that they stand for."""
+    """Return scopes together with all that they include."""
     found: set[str] = set()
     waiting = set(scopes)
     while waiting:

@@ -1,9 +1,9 @@
 """The variables of a child: fixed ones, and ones whose value comes from the client, by a header or a claim.
 
-A value from a client is data that an attacker may choose. So such a variable may not be one that changes which code the
-child runs or with whom it speaks: the dynamic loader, interpreters, shells, package managers, git, trusted certificates and
-proxies all read variables. The list below refuses families of them, by prefix, because each family grows with its
-program. It is an aid, not a proof: name variables that only your server reads, such as `API_KEY`.
+A value from a client is data that an attacker may choose. So such a variable may not change which code the child runs
+or with which hosts it communicates: the dynamic loader, interpreters, shells, package managers, git, trusted
+certificates and proxies all read variables. The list below refuses families of them, by prefix, because each family
+grows with its program. It is an aid, not a proof: name variables that only your server reads, such as `API_KEY`.
 
 A value is text of at most VALUE_BYTES without NUL. The values of a session are those of the request that opened it. Clients
 of 2026-07-28 have no session: the values are part of the key of their child, so two values never meet in one child.
@@ -148,7 +148,7 @@ def _check(name: str, value: Value) -> None:
         )
     if upper in REFUSED or upper.startswith(REFUSED_PREFIXES):
         raise ConfigError(
-            f"{name} cannot come from a client: it can change which program runs or with whom it speaks. "
+            f"{name} cannot come from a client: it can change which program runs or with which hosts it communicates. "
             "Use a variable that only your server reads"
         )
     if not value.name or (isinstance(value, FromHeader) and not _HEADER.fullmatch(value.name)):

@@ -3,7 +3,7 @@
 A child gets a minimal environment (`transports/child.py`), never a variable of ours, and the variables of `environment.py`.
 
 A child that ends soon after its start is started again only after a pause, and the pauses grow: a program that fails
-at once must not keep the machine busy. One that has worked for STEADY_SECONDS is started again at once.
+at once must not keep the machine busy. A child that has worked for STEADY_SECONDS is started again at once.
 """
 
 import asyncio

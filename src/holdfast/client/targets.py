@@ -38,7 +38,7 @@ FORMS: Final = (
 INTERPRETERS: Final = {".py": sys.executable, ".js": "node", ".mjs": "node", ".cjs": "node"}
 _SCHEME: Final = re.compile(r"\s*([A-Za-z][A-Za-z0-9+.-]*)://")
 _OTHERS: Final = ("fastmcp", "mcp")
-"""Packages that have server objects of their own."""
+"""Packages with their own server objects."""
 
 
 class Found(Struct, frozen=True, kw_only=True):
@@ -113,7 +113,7 @@ def _checked_url(text: str) -> str:
 
 
 def _configured(target: Mapping[str, Any]) -> Found:
-    """Return the one server of an `mcpServers` configuration, as other clients have it in their files."""
+    """Return the only server of an `mcpServers` configuration, as other clients have it in their files."""
     servers = target.get("mcpServers")
     if not isinstance(servers, Mapping) or not all(isinstance(one, Mapping) for one in servers.values()):
         raise ConfigError(f'a dict must be {{"mcpServers": {{"name": {{...}}}}}}; {FORMS}')

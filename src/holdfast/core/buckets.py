@@ -1,19 +1,19 @@
 """Token buckets: how many calls each principal, tool and address may still make. Pure.
 
-A rate of N calls in a time T is a bucket that holds N calls. Each call takes one, and N flow back in each T, steadily. So N
-calls may come at once, and in the long run N come in each T.
+A rate of N calls in a time T is a bucket that holds N calls. Each call takes one, and N are added again in each T,
+steadily. So N calls may come at once, and in the long run N come in each T.
 
-**Replicas** count apart and compare once a second (`report`, `learn`). A call that another replica reports is taken from
-the bucket here too, and the bucket may fall below zero: then no replica admits a call until the excess has flowed
-back. So the rate is exact in the long run. For a short time more calls pass: for each further replica at most N, which its
-bucket holds, and two seconds' rate, because a report is up to a second old when it is read, and the next one comes a second
-later.
+**Replicas** count separately and compare once a second (`report`, `learn`). A call that another replica reports is
+taken from the bucket here too, and the bucket may fall below zero: then no replica admits a call until the bucket is
+above zero again. So the rate is exact in the long run. For a short time more calls pass: for each further replica at
+most N, which its bucket holds, and two seconds' rate, because a report is up to a second old when it is read, and the
+next one comes a second later.
 
 A report has the calls of the last intervals, each with its number. A reader takes each interval once, so that a report that
 is read twice counts once, and a lost or late one costs nothing while its intervals are still in the next report.
 
-**Bounds.** Keys are short hashes, never a client's text. The table of buckets is bounded: the one that was used least
-recently is dropped with its count. A report has a bounded number of keys, those with the most calls first;
+**Limits.** Keys are short hashes, never a client's text. The table of buckets is bounded: the least recently used bucket
+is dropped with its count. A report has a bounded number of keys, those with the most calls first;
 the others wait for the next report. As many keys wait as there are buckets; the calls of further keys are not reported.
 """
 
@@ -34,7 +34,7 @@ _INTERVALS: Final = 4
 _REPLICAS: Final = 1_000
 """Other replicas whose last interval is remembered."""
 _ONE: Final = 1 - 1e-9
-"""One call, in numbers that are not exact."""
+"""One call, as a number with rounding errors."""
 
 RateOf = Callable[[bytes], Rate | None]
 """Returns the rate of a key; None: this process has no such limit."""

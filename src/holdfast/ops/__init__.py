@@ -1,1 +1,1 @@
-"""For operators: log lines, and later metrics, traces and the admin surface."""
+"""For operators: log lines, metrics, traces and the admin surface."""

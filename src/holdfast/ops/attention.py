@@ -1,11 +1,12 @@
-"""Warns operators of what needs attention now: a call that hangs, a question without an answer, a full queue, a dead replica.
+"""Warns operators of urgent problems: a call that hangs, a question without an answer, a full queue, a dead replica.
 
-A loop looks at the live objects once a second, so a call pays nothing for it. A call that has not ended after `Times.report_after` seconds gets one
-line, which says what it waits for; one more if it later waits so long for something else. Its `call` is the name of the call on the dashboard.
+A loop checks the live objects once a second, so a call pays nothing for it. A call that has not ended after
+`Times.report_after` seconds gets one line with the reason why it waits; one more if it later waits as long for
+another reason. Its `call` is its name on the dashboard.
 
 A full queue is reported when it becomes full, once until it has room again.
 
-A replica that stops gives its lease back, and one that dies does not: the lease of a dead replica has been seen to run out.
+A replica that stops gives its lease back, and a replica that dies does not: the lease of a dead replica runs out.
 """
 
 import asyncio
@@ -30,7 +31,7 @@ _EVENTS: Final = {"ask": "ask.unanswered", "reader": "reader.slow"}
 
 
 class Attention:
-    """Looks at one engine."""
+    """Checks one engine."""
 
     def __init__(self, engine: Engine, watch: Watch, clock: Clock, observer: Observer) -> None:
         self._engine = engine
@@ -39,11 +40,11 @@ class Attention:
         self._note = observer.note
         self._observer = observer
         self._seen: dict[Exchange, tuple[str, float]] = {}
-        """By call: what it waits for, and since when."""
+        """By call: the reason why it waits, and since when."""
         self._full: set[str] = set()
         """Names of the sessions whose queues are full; empty: that of sessionless calls."""
         self._leases: dict[str, float] = {}
-        """By replica: what was left of its lease at the last look."""
+        """By replica: the remaining time of its lease at the last check."""
         self._looked_at = 0.0
         self._task: asyncio.Task[None] | None = None
 
@@ -51,12 +52,12 @@ class Attention:
         return f"<Attention to {len(self._seen)} calls>"
 
     def start(self) -> None:
-        """Look once a second until stopped, on the running loop."""
+        """Check once a second until stopped, on the running loop."""
         self.stop()
         self._task = supervise("attention", self._run, self._observer)
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop checking."""
         if self._task is not None:
             self._task.cancel()
             self._task = None
@@ -68,7 +69,7 @@ class Attention:
             await self._look_at_replicas()
 
     def look(self) -> None:
-        """Report what needs attention and was not reported yet."""
+        """Report problems that were not reported yet."""
         exchanges = self._engine.live_exchanges()
         self._look_at_calls(exchanges)
         self._look_at_queues(exchanges)
@@ -140,7 +141,8 @@ class Attention:
             self._leases = {}
             return
         for name, left in self._leases.items():
-            # This replica lives. Its own lease may have ended while the process was stopped; `replica.lease_lost` says so.
+            # This replica is alive. Its own lease may have ended while the process was stopped; `replica.lease_lost`
+            # reports that.
             if name not in leases and name != engine.store.replica:
                 self._note("replica.gone" if left < times.lease / 2 else "replica.left", name=name)
         self._leases = dict(leases)

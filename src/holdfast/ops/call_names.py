@@ -6,9 +6,9 @@ from holdfast.engine.exchange import Exchange, SessionExchange
 
 
 def call_name(exchange: Exchange, began: float | None) -> str:
-    """Return a short name that means nothing to clients and other processes.
+    """Return a short name without a meaning for clients and other processes.
 
-    A call without a session gets its key late, so its place in memory and the moment of its start stand for it.
+    A call without a session gets its key late, so its address in memory and the time of its start are used instead.
     """
     own = exchange.key if isinstance(exchange, SessionExchange) else f"{id(exchange)} {began}"
     return sha256(own.encode()).hexdigest()[:12]

@@ -1,11 +1,12 @@
 """The figures of one process: calls with their durations, sessions, and events, as plain numbers. No dependency.
 
-Calls and events are counted when they happen, which must cost little: one look into a dictionary, one bisection, one
-addition. Everything else (how many sessions are open, how many calls run) is read from the live objects when an operator asks.
+Calls and events are counted when they happen, which must cost little: one dictionary lookup, one bisection, one
+addition. Everything else (how many sessions are open, how many calls run) is read from the live objects when an
+operator asks.
 
-Labels are bounded, because clients choose names. A tool or prompt has a row of its own once the server has listed it, or after its first
-success; at most `NAMES` names have one, and all others share the name `other`, as unknown methods do. The names of events and outcomes come from our code. So the size of
-the figures does not depend on clients.
+Labels are bounded, because clients choose names. A tool or prompt gets its own row when the server has listed it, or
+after its first success; at most `NAMES` names have one, and all others share the name `other`, as unknown methods do.
+The names of events and outcomes come from our code. So the size of the figures does not depend on clients.
 """
 
 from bisect import bisect_left
@@ -46,16 +47,16 @@ class Durations:
 
     @property
     def count(self) -> int:
-        """How many there were."""
+        """The number of durations."""
         return sum(self.counts)
 
     def add(self, seconds: float) -> None:
-        """Count one."""
+        """Count one duration."""
         self.counts[bisect_left(BOUNDS, seconds)] += 1
         self.seconds += seconds
 
     def quantile(self, share: float) -> float:
-        """Return about the duration that this share of them does not exceed; 0 if there are none."""
+        """Return about the duration that this share of the calls does not exceed; 0 if there are no calls."""
         wanted, seen, low = share * self.count, 0, 0.0
         for bound, count in zip((*BOUNDS, BOUNDS[-1]), self.counts, strict=True):
             if count and seen + count >= wanted:
@@ -64,7 +65,7 @@ class Durations:
         return 0.0
 
     def since(self, before: "Durations") -> "Durations":
-        """Return those that were added after an earlier copy."""
+        """Return the durations that were added after an earlier copy."""
         added = Durations()
         added.counts = [now - then for now, then in zip(self.counts, before.counts, strict=True)]
         added.seconds = self.seconds - before.seconds
@@ -77,7 +78,7 @@ class Durations:
 
 
 class StoreFigures:
-    """What is counted and timed of one store."""
+    """The counts and durations of one store."""
 
     __slots__ = ("answers", "asks", "bytes", "durations", "errors", "events", "gaps", "resumes", "streams")
 
@@ -103,7 +104,7 @@ CallLabels = tuple[str, str, Era, CallOutcome]
 
 
 class Figures:
-    """Everything that is counted when it happens."""
+    """All counts that are made when something happens."""
 
     __slots__ = ("_calls", "_names", "_sessions", "events", "store", "successes")
 
@@ -134,7 +135,7 @@ class Figures:
         row.add(seconds)
 
     def know(self, name: str) -> None:
-        """Give a tool or prompt a row of its own: the server has listed it, or has answered for it."""
+        """Give a tool or prompt its own row: the server has listed it, or has answered for it."""
         if name and len(self._names) < NAMES:
             self._names.add(name)
 

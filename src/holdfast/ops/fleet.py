@@ -4,16 +4,19 @@
                                    ├──▶ its own live work (`process.py`)
                                    └──▶ a question to each other living replica, through the store (`engine/questions.py`)
 
-A replica has two seconds to answer. One that does not is shown as silent, with what is left of its lease, and gets less time until it
-answers again: a dead replica must not slow down each answer for as long as its lease runs. One whose lease has ended is shown as gone for a
-while. If the store is unavailable, this process still shows its own work.
+A replica has two seconds to answer. A replica that does not is shown as silent, with the remaining time of its lease,
+and gets less time until it answers again: a dead replica must not slow down each answer while its lease runs. A
+replica whose lease has ended is shown as gone for a while. If the store is unavailable, this process still shows its
+own work.
 
 Several operators, and a page that asks each second, share one round of questions (`_gather`).
 
-Events. Each process numbers its own. This process asks each other one for the events after the last number that it knows, and gives
-all of them numbers of its own, in a ring of its own (`_feed`). So one number says what an operator has seen of all processes.
+Events. Each process numbers its own. This process asks each other one for the events after the last number that it
+knows, and gives all of them its own numbers, in its own ring (`_feed`). So one number says which events of all
+processes an operator has seen.
 
-A session is found by the beginning of its key, which is its short name: a listing of the store begins there (`OverviewPart`).
+A session is found by the beginning of its key, which is its short name: a listing of the store begins there
+(`OverviewPart`).
 """
 
 import asyncio
@@ -50,9 +53,9 @@ from holdfast.stores.base import Status, Totals
 
 PAGE_SESSIONS: Final = 50
 PATIENCE: Final = 2.0
-"""Seconds that a replica has to answer."""
+"""Seconds for a replica to answer."""
 LESS_PATIENCE: Final = 0.3
-"""Seconds that a replica has which did not answer the last question."""
+"""The same for a replica that did not answer the last question."""
 FRESH_SECONDS: Final = 0.5
 """Seconds for which the answers of a round are used again."""
 GONE_SECONDS: Final = 300.0
@@ -63,14 +66,14 @@ _LONGEST: Final = 64
 """Characters of a name that an operator may ask for."""
 
 _UNSEEN: Final = Said("")
-"""The answer of a replica without an admin surface: it lives, and says no more."""
+"""The answer of a replica without an admin surface: it is alive, and says no more."""
 
 _AWAY: Final = "the store does not answer"
 _answer: Final = msgspec.json.Decoder(Said)
 
 
 class Round:
-    """What the replicas of all servers have said at one time."""
+    """The answers of the replicas of all servers at one time."""
 
     def __init__(self) -> None:
         self.lives: list[tuple[Part, Live]] = []
@@ -88,7 +91,7 @@ class Fleet:
         self._process = Process(parts, ring, random=random)
         self._silent: set[str] = set()
         self._seen: dict[str, tuple[str, float]] = {}
-        """By the name of a replica that has answered: its server, and when it last did."""
+        """By the name of a replica that has answered: its server, and the time of its last answer."""
         self._process_of: dict[str, str] = {}
         self._known: dict[str, int] = {}
         """By process: the number of the last event that is in the feed."""
@@ -144,7 +147,7 @@ class Fleet:
         )
 
     async def _shared_round(self) -> Round:
-        """Return what the replicas say now. Callers at about the same time share one round."""
+        """Return the present answers of the replicas. Callers at about the same time share one round."""
         loop = asyncio.get_running_loop()
         if self._round is None or (self._round.done() and loop.time() - self._round_at > FRESH_SECONDS):
             self._round = loop.create_task(self._gather())
@@ -207,7 +210,7 @@ class Fleet:
                 return None
             return _UNSEEN if answer == NOTHING else _answer.decode(answer)
         except (StoreError, TimeoutError, msgspec.DecodeError):
-            # A replica of another release may say something that this one cannot read.
+            # A replica of another release may send an answer that this one cannot read.
             return None
 
     def _take_events(self, replica: str, said: Said) -> None:
@@ -222,7 +225,7 @@ class Fleet:
     def _replicas(self, part: Part, lives: list[Live], known: dict[str, float] | None) -> list[ReplicaView]:
         """Return the replicas of a server: those that have answered, those that are silent, and those that are gone.
 
-        `known` are the leases; None: the store is unavailable. Then another replica cannot answer, and may live.
+        `known` are the leases; None: the store is unavailable. Then another replica cannot answer, and may be alive.
         """
         now, leases = asyncio.get_running_loop().time(), known or {}
         said = {live.replica: live for live in lives}
@@ -279,7 +282,7 @@ class Fleet:
         return [], ""
 
     async def _find(self, name: str) -> tuple[Part, Status] | None:
-        """Return the session of a short name, and its server; None: there is none, or more than one."""
+        """Return the session of a short name, and its server; None: no session, or several, have this name."""
         found: list[tuple[Part, Status]] = []
         if len(name) < _SHORTEST or not name.isalnum():
             return None
@@ -313,18 +316,18 @@ class Fleet:
         return await self._events(Asked("correlation", correlation[:_LONGEST]))
 
     async def close_session(self, name: str) -> bool:
-        """Close a session, wherever its calls run; False: there is none of this name."""
+        """Close a session, also if its calls run elsewhere; False: there is no session of this name."""
         found = await self._find(name)
         if found is None:
             return False
         part, status = found
         engine = part.engine
-        # It must go to its end, also if the operator's connection ends first.
+        # It must run to its end, even if the operator's connection ends first.
         closing = engine.begin(engine.sessions.close_key(status.record.key, Input.OPERATOR))
         return await asyncio.shield(closing)
 
     async def cancel_call(self, name: str) -> bool:
-        """Cancel a call of any replica; False: there is none of this name.
+        """Cancel a call of any replica; False: there is no call of this name.
 
         Raises:
             HoldfastError: the store is unavailable, or a replica that may have the call does not answer.
@@ -336,7 +339,7 @@ class Fleet:
         if any(said is not None and said.done for said in answers):
             return True
         if None in answers:
-            raise HoldfastError("a replica does not answer: the call may be there, and may run on")
+            raise HoldfastError("a replica does not answer: the call may be there, and may still run")
         return False
 
     # All other replicas
@@ -352,7 +355,7 @@ class Fleet:
         return events[-MOST_EVENTS:]
 
     async def _others(self, asked: Asked) -> list[Said | None]:
-        """Return the answers of all other living replicas of all servers; None for one that has not answered.
+        """Return the answers of all other living replicas of all servers; None for a replica that has not answered.
 
         Raises:
             StoreError: a store does not answer.
@@ -380,7 +383,7 @@ def _age(call: CallView) -> float:
 
 
 def _is_shown(status: Status) -> bool:
-    """True if a session is one of a client. A retry that one replica forwards to another has a session for itself."""
+    """True if a session belongs to a client. A retry that one replica forwards to another has a session too."""
     return status.record.version != SESSIONLESS.name
 
 
@@ -405,7 +408,7 @@ def _session(part: Part, status: Status, where: Mapping[str, str]) -> SessionVie
 
 
 def _figures(lives: list[Live], processes: Iterable[Live], totals: list[Totals]) -> FiguresView:
-    """Return the sums. The median of all replicas is taken as the mean of their medians, by their rates."""
+    """Return the sums. The median of all replicas is the mean of their medians, weighted by their rates."""
     figures = [live.figures for live in lives]
     rated = [live.figures for live in processes]
     rate = sum(one.calls_per_second for one in rated)

@@ -7,7 +7,7 @@ from holdfast.ops.figures import Durations
 
 KEPT_SECONDS: Final = 300
 WINDOW_SECONDS: Final = 10
-"""A point of the chart is about the calls of so many seconds: one second may have none."""
+"""A point of the chart is about the calls of so many seconds: in one second there may be none."""
 
 Point = tuple[float, float, float]
 """Calls per second, median and 95th percentile of their durations in seconds."""

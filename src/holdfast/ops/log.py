@@ -1,7 +1,7 @@
-"""The operators' log: every event is a line of the standard library's logging, and an entry of the ring where there is one.
+"""The operators' log: every event is a line of the standard library's logging, and an entry of the ring if there is one.
 
 Logger `holdfast`; events of security (`audit.*`) have the logger `holdfast.audit`, so that they can be sent elsewhere.
-No session id, payload or token is ever among the facts; what a client may have worded itself is escaped, so that no
+No session id, payload or token is ever among the facts; text that a client may have chosen is escaped, so that no
 line can look like another and no value like two.
 """
 
@@ -75,7 +75,7 @@ LEVELS: Final = {
 }
 """Events that are not on this list are for debugging."""
 TRACED: Final = frozenset({"handler.failed", "listener.failed", "notification.failed", "route.failed"})
-"""Events whose cause is an author's code: their traceback is worth having."""
+"""Events whose cause is an author's code: the traceback helps."""
 
 
 _SPECIAL: Final = frozenset(' ="\\')
@@ -112,10 +112,10 @@ REPEAT_SECONDS: Final = 10.0
 LINES_PER_SECOND: Final = 100
 """How many lines of level INFO are logged in a second. Clients cause them: a flood of sessions must not fill the disk.
 
-The lines of calls are not among them: they have limits of their own (`watch.py`).
+The lines of calls are not among them: they have their own limits (`watch.py`).
 """
 FAILURES_PER_SECOND: Final = 1_000
-"""How many calls that fail have a line in a second. All of them, unless a client fails on purpose to fill the disk."""
+"""How many calls that fail have a line in a second. Enough, unless a client fails on purpose to fill the disk."""
 _LIMITED_BEFORE: Final = frozenset({"audit.done", "call.ended", "call.failed"})
 """Events that are limited before they come here."""
 
@@ -141,7 +141,7 @@ class LogObserver:
         """By event and loop."""
 
     def note(self, event: str, /, **facts: object) -> None:
-        """Log one line, and the traceback where an author's code failed."""
+        """Log one line, and the traceback if an author's code failed."""
         logger, level = LOGGER, LEVELS.get(event, logging.DEBUG)
         if event.startswith("audit."):
             logger, level = AUDIT, LEVELS.get(event, logging.WARNING)
@@ -180,7 +180,7 @@ class LogObserver:
 
 
 class LineLimit:
-    """So many lines in so many seconds, and the number of those that were left out since the last line."""
+    """A limit of lines in some seconds, and the number of lines that were left out since the last line."""
 
     __slots__ = ("_began", "_lines", "_most", "_seconds", "full_until", "left_out")
 
@@ -221,7 +221,7 @@ def _write(logger: logging.Logger, level: int, event: str, facts: Mapping[str, o
 
 
 class _Line:
-    """The text of an event. It is made only if a formatter asks for it: the one for JSON takes the facts."""
+    """The text of an event. It is made only if a formatter asks for it: the JSON formatter takes the facts."""
 
     __slots__ = ("_event", "_facts")
 
@@ -242,7 +242,7 @@ def _traced(
     cause = (type(error), error, error.__traceback__)
     record = LOGGER.makeRecord(LOGGER.name, level, __file__, 0, text, (), cause, extra=structured)
     lines = "".join(traceback.format_exception(error)).splitlines()
-    # Formatters take the text that is there instead of making their own.
+    # Formatters use this text instead of making their own.
     record.exc_text = "\n".join(f"  | {escaped(line)}" for line in lines)
     return record
 
@@ -255,7 +255,7 @@ def _plain(value: object) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return a text without characters that a terminal or a reader of lines would obey."""
+    """Return a text without characters that control a terminal or end a line."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)

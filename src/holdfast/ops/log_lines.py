@@ -33,14 +33,14 @@ _PLAIN: Final = (int, float, type(None))
 
 
 class HumanFormatter(logging.Formatter):
-    """One line for a person: the time, the level, the event and its facts."""
+    """One line for people: the time, the level, the event and its facts."""
 
     def __init__(self, *, coloured: bool = False) -> None:
         super().__init__()
         self._coloured = coloured
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line, and the traceback below it where there is one."""
+        """Return the line, and the traceback below it if there is one."""
         moment = datetime.fromtimestamp(record.created).astimezone()
         time = f"{moment:%H:%M:%S}.{int(record.msecs):03d}"
         level = f"{record.levelname:<8}"
@@ -105,7 +105,7 @@ def _member(name: str) -> str:
 
 
 def _value(value: object) -> object:
-    """Return a fact as JSON can hold it: numbers and texts as they are, an error by its type and text."""
+    """Return a fact for JSON: numbers and texts unchanged, an error by its type and text."""
     if isinstance(value, BaseException):
         return _text(f"{type(value).__name__}: {value}")
     return value if isinstance(value, _PLAIN) else _text(str(value))

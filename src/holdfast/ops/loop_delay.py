@@ -1,7 +1,8 @@
 """Measures how late the event loop is: a timer runs once a second and compares the time with the time it was set to.
 
-A function that blocks the loop for three seconds delays a timer that was due meanwhile, so the delay is seen as soon as the loop runs again.
-A block shorter than the pause between two timers may fall between them; the share of such blocks that is seen is their length in seconds.
+A function that blocks the loop for three seconds delays a timer that was due meanwhile, so the delay is seen as soon
+as the loop runs again. A shorter block may fall between two timers; the share of such blocks that is seen is their
+length in seconds.
 """
 
 import asyncio
@@ -12,7 +13,7 @@ from holdfast.ops.figures import Durations
 
 SECONDS: Final = 1.0
 KEPT: Final = 60
-"""Delays that `largest` looks at."""
+"""Number of delays for `largest`."""
 
 
 class LoopDelay:
@@ -45,7 +46,7 @@ class LoopDelay:
         self._set(asyncio.get_running_loop())
 
     def stop(self) -> None:
-        """Measure no more."""
+        """Stop measuring."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,4 +1,4 @@
-"""What an operator has of one server: its log, and where they are wanted its figures and the ring of its last events."""
+"""The view of an operator on one server: its log, and optionally its figures and the ring of its last events."""
 
 from typing import Protocol
 
@@ -34,20 +34,20 @@ class Operated:
         return f"<Operated {self.watch!r}>"
 
     def observer(self, given: Observer | None) -> Observer:
-        """Return the observer of the server. An author's own one is in place of the log, not of the ring and the figures."""
+        """Return the observer of the server. An author's own observer replaces the log, not the ring and the figures."""
         if given is None or self.ring is None:
             return given or self.log
         counts = None if self.figures is None else self.figures.events
         return LogObserver(self._clock, self.ring, counts, instead=given)
 
     def watched_store(self, store: Store | None, limits: Limits) -> Store | None:
-        """Return a store that is counted and timed; the store itself if there are no figures. None stands for one in memory."""
+        """Return a store that is counted and timed; the store itself if there are no figures. None means a store in memory."""
         if self.figures is None:
             return store
         return watched_store(store or MemoryStore(limits, self._clock), self.figures.store, self._clock)
 
     def watched(self, back: Back, observer: Observer, store: Store | None) -> Back:
-        """Return a back that answers as the given one does, and is watched."""
+        """Return a back with the same answers, whose calls are watched."""
         self.back = back
         self.watch = Watch(self._clock, observer, store, self.figures)
         return self.watch.over(back)

@@ -1,10 +1,11 @@
 """The live work of this process, for operators: read from the live objects when an operator asks. A running call pays nothing for it.
 
-A process has one or more servers, and each of them may have other replicas. So what is said here is about one server: `live` is
-the part of this process in the state of a fleet (`fleet.py`), and `answer` says it to another replica, as JSON.
+A process has one or more servers, and each of them may have other replicas. So this module reports about one server:
+`live` is the part of this process in the state of a fleet (`fleet.py`), and `answer` sends it to another replica, as
+JSON.
 
-A call is named by a short hash that means nothing to another process. The hash contains the moment of the call's start, so that a call
-which has ended is never mistaken for one that has its place in memory.
+A call is named by a short hash without a meaning for another process. The hash contains the time of the call's start,
+so that a call which has ended is never mistaken for another one at the same address in memory.
 """
 
 import asyncio
@@ -57,7 +58,7 @@ COUNTED: Final = {
     "upstreams ended": "upstream.ended",
     "store failures": "store.unreachable",
 }
-"""What the dashboard counts, and the event of the log that stands for it."""
+"""The counts of the dashboard, each with its event of the log."""
 
 
 class Part(Struct, frozen=True):
@@ -77,14 +78,14 @@ class Part(Struct, frozen=True):
 
 
 class Live(Struct, frozen=True):
-    """What one process says of the live work of one server."""
+    """The report of one process about the live work of one server."""
 
     process: str
     """The same for all servers of a process."""
     replica: str
     is_stopping: bool
     sessions: int
-    """Sessions of which this process has something."""
+    """Local sessions of this process."""
     figures: FiguresView
     """Without those that only the store knows."""
     calls: list[CallView]
@@ -184,7 +185,7 @@ class Process:
         return answer
 
     async def answer(self, part: Part, asked: Asked) -> Said:
-        """Return what this process says of one of its servers."""
+        """Return the report of this process about one of its servers."""
         return await self._answers[asked.about](part, asked)
 
     async def _say_live(self, part: Part, asked: Asked) -> Said:
@@ -265,14 +266,14 @@ class Process:
         """Cancel a call of this process by its short name; False: there is none, or it has ended."""
         for exchange in part.engine.live_exchanges():
             if _is_shown(part, exchange) and self._name_of(part, exchange) == name:
-                # It must go to its end, also if the operator's connection ends first.
+                # It must run to its end, even if the operator's connection ends first.
                 await asyncio.shield(part.engine.begin(part.engine.cancel(exchange, CANCELLED)))
                 return True
         return False
 
 
 def _is_shown(part: Part, exchange: Exchange) -> bool:
-    """True if a call has not ended. One without a session is shown from the first step of its handler: then it has its name."""
+    """True if a call has not ended. A call without a session is shown from the first step of its handler: then it has its name."""
     if exchange.has_ended:
         return False
     watch = part.operated.watch

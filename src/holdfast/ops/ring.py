@@ -1,8 +1,8 @@
-"""The last events of this process, for `holdfast sessions show` and `find` and for the dashboard's feed.
+"""The last events of this process, for `holdfast sessions show` and `find` and for the list of events on the dashboard.
 
-One ring for the whole process, bounded in events and in bytes: the oldest are dropped first. An entry has a number that only grows, so that a
-reader asks for what came after the last number that it has seen. Facts are the texts of the log, without errors' tracebacks; a ring holds
-no session id, token or payload, because the log does not either.
+One ring for the whole process, bounded in events and in bytes: the oldest are dropped first. An entry has a number
+that only grows, so a reader asks for the events after the last number that it has seen. Facts are the texts of the
+log, without tracebacks; a ring holds no session id, token or payload, because the log does not either.
 """
 
 from collections import deque
@@ -18,7 +18,7 @@ MAX_BYTES: Final = 2 * 1024 * 1024
 _MANY: Final = "call.ended"
 _MAX_FACT: Final = 500
 _EVENT_BYTES: Final = 300
-"""About the memory that an entry takes beside its texts."""
+"""About the memory that an entry takes besides its texts."""
 
 
 class Happened(Struct, frozen=True):
@@ -32,10 +32,10 @@ class Happened(Struct, frozen=True):
 
 
 class Ring:
-    """The last events, the oldest first. Calls that succeeded are many, so they have a quarter of the room, and no more.
+    """The last events, the oldest first. Calls that succeeded are many, so they have at most a quarter of the space.
 
-    Events with a correlation id have a quarter too, for themselves: a client that opens sessions in a flood, or whose calls fail, must not
-    push out the event that another client asks its operator about.
+    Events with a correlation id have another quarter: a client that opens many sessions, or whose calls fail, must not
+    remove the event that another client asks its operator about.
     """
 
     __slots__ = ("_calls", "_joined", "_next", "_others")
@@ -51,7 +51,7 @@ class Ring:
         return f"<Ring {others} events, {len(self._calls.events)} calls>"
 
     def add(self, at: float, event: str, facts: Mapping[str, object]) -> None:
-        """Keep an event; drop the oldest ones that have no room."""
+        """Keep an event; drop the oldest events for which there is no space."""
         texts = {name[:_MAX_FACT]: _text(value) for name, value in facts.items()}
         kept = Happened(self._next, at, event[:_MAX_FACT], texts)
         self._next += 1

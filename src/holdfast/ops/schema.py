@@ -70,7 +70,7 @@ class ReplicaView(Struct, frozen=True):
     name: str
     state: str
     """live, stopping, silent (it has a lease and has not answered), or gone (its lease has ended). A live replica without an admin
-    surface says nothing more."""
+    surface has only this state."""
     sessions: int | None = None
     calls: int | None = None
     loop_delay: float | None = None
@@ -106,7 +106,7 @@ class FiguresView(Struct, frozen=True):
 
 
 class FleetState(Struct, frozen=True):
-    """What the dashboard shows."""
+    """The data of the dashboard."""
 
     replica: str
     servers: list[ServerView]
@@ -118,7 +118,7 @@ class FleetState(Struct, frozen=True):
     replicas: list[ReplicaView]
     upstreams: list[UpstreamView]
     counts: dict[str, int]
-    """How often things happened since the start that an operator should know."""
+    """How often notable events happened since the start."""
     history: list[tuple[float, float, float]] = field(default_factory=list)
     """Calls per second, median and 95th percentile of their durations, for each of the last seconds; the oldest first."""
     events: list[Happened] = field(default_factory=list)

@@ -1,11 +1,11 @@
-"""A store whose calls are counted and timed. It is made only if there are figures; a server without them has the store itself.
+"""A store whose calls are counted and timed. It is made only if there are figures; a server without them uses the store itself.
 
     engine ──▶ watched store ──▶ store
                   │ each call of a store outside of this process: its duration, and its error if it fails
                   │ a few calls of every store: streams, events, resumes, gaps, asks
 
-The memory store answers without waiting, so its calls are not timed: a duration would say how busy the loop is, which `LoopDelay` says better.
-The short path of a plain call (`AtOnce`) is the store's own, and pays nothing.
+The memory store answers without waiting, so its calls are not timed: a duration would only show how busy the loop is,
+as `LoopDelay` does. The short path of a plain call (`AtOnce`) is the store's own, and pays nothing.
 
 A call is replaced once, when the store is wrapped, by a function that calls the original. The engine finds it as a member of the object, without
 another look-up.
@@ -46,7 +46,7 @@ PARTS: Final[dict[str, type]] = {
 }
 """The parts of the contract, by the label of their metrics."""
 _CURSOR: Final = 3
-"""Where `attach` has the position that a client resumes at."""
+"""The argument of `attach` with the position at which a client resumes."""
 _ERRORS: Final[tuple[tuple[type[Exception], str], ...]] = (
     (StoreUnavailable, "unavailable"),
     (Fenced, "fenced"),
@@ -55,11 +55,11 @@ _ERRORS: Final[tuple[tuple[type[Exception], str], ...]] = (
     (StateError, ""),
     (Exception, "other"),
 )
-"""The label of an exception. An empty one is an answer of a store that works."""
+"""The label of an exception. Empty: it is an answer of a working store."""
 
 
 def watched_store(store: Store, figures: StoreFigures, clock: Clock) -> Store:
-    """Return a store that does what the given one does, and is counted and timed."""
+    """Return a store with the same calls, which are counted and timed."""
     return cast("Store", _WatchedStore(store, figures, clock))
 
 

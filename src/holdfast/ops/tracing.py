@@ -1,4 +1,4 @@
-"""Spans of a server: request, handler, ask and store. `TracedEngine` is an engine whose parts make them; a plain engine has no trace of it.
+"""Spans of a server: request, handler, ask and store. The parts of a `TracedEngine` make them.
 
     tools/call NAME        SERVER    from the arrival of the request to its end; of 2026-07-28 one for each round
     ├─ store claim         CLIENT    commands of a store that other processes share
@@ -8,14 +8,16 @@
        ├─ store append     CLIENT
        └─ tools/call NAME  CLIENT    a request to the server behind (`tracing/spans.py`)
 
-Where a request's context comes from. `_meta` first, as SEP-414 says. Without it, the span that is current where the request arrives, which is
-that of the web framework that hosts us; then the headers. If `_meta` has a context, the other one becomes a link. A forwarded request has its
-`_meta` and headers with it, so the replica that runs it finds the same context.
+The source of a request's context. First `_meta`, as SEP-414 says. Without it, the span that is current when the
+request arrives, which belongs to the web framework that hosts us; then the headers. If `_meta` has a context, the
+other one becomes a link. A forwarded request includes its `_meta` and headers, so the replica that runs it finds the
+same context.
 
 How later work finds earlier work. The name of a session's stream ends with the context of the request that began it. The stream's name is in
-the claim, in each event id and in the answer to a duplicate, on every replica, so nothing more is written. A resume (GET), a repeated POST and
-a rerun link to that context. It is the context of our own span, which the client may know. The state of an interactive call that starts anew
-(`InputRequired`) has it sealed; a retry of a call that is parked finds the call itself.
+the claim, in each event id and in the answer to a duplicate, on every replica, so nothing more is written. A resume
+(GET), a repeated POST and a rerun link to that context. It is the context of our own span, which the client may know.
+The state of an interactive call that starts again (`InputRequired`) has it sealed; a retry of a call that is parked
+finds the call itself.
 """
 
 import re
@@ -100,7 +102,7 @@ _CALLS: Final[dict[Exchange, list[RequestSpan]]] = {}
 
 
 def _arrived() -> RequestSpan | None:
-    """Return the span of the request that arrives in this context; None if there is none without its exchange."""
+    """Return the span of the request that arrives in this context; None if every span here has its exchange."""
     arriving = _arriving.get()
     return None if arriving is None or arriving.is_bound else arriving
 
@@ -133,7 +135,7 @@ def begin(caller: Caller, request: Request, version: str = "", *, ambient: bool 
 
 
 def bind(exchange: Exchange, request: RequestSpan) -> None:
-    """Make a span that of an exchange's first request."""
+    """Attach a span to an exchange, as that of its first request."""
     _CALLS[exchange] = [request]
     request.is_bound = True
     client = exchange.session
@@ -273,11 +275,11 @@ class _TracedExchanges(Exchanges):
     def submit_now(
         self, key: str, caller: Caller, request: Request, digest: bytes, *, streams: bool
     ) -> SessionExchange | Duplicate | Refusal | None:
-        """Do nothing: all requests go through `submit`, which has one way to begin a span."""
+        """Do nothing: all requests go through `submit`, which begins the span."""
         return None
 
     def around(self, submit: SubmitRequest) -> SubmitRequest:
-        """Return a function that submits a request as the given one does, within the span of the request."""
+        """Return a function that submits a request like the given one, within the span of the request."""
 
         async def submitted(
             key: str, caller: Caller, request: Request, digest: bytes = b"", *, streams: bool = True
@@ -423,7 +425,7 @@ class _TracedSessionlessCalls(SessionlessCalls):
 
 
 class _TracedReaders(Readers):
-    """Readers; one that resumes a request's stream has a span that links to the request."""
+    """Readers; a reader that resumes a request's stream has a span that links to the request."""
 
     @override
     async def attach(

@@ -1,9 +1,9 @@
-"""What a call waits for, read from its task when an operator asks. A running call pays nothing for it.
+"""The reason why a call waits, read from its task when an operator asks. A running call pays nothing for it.
 
-A suspended coroutine shows what it awaits (`cr_await`), which may be another coroutine, and so on to a future. The innermost place of ours
-in this chain says what the call waits for: a module of a store, of a server behind, of the questions to clients, or of the writer, which
-waits for a client that reads slowly. If there is none, the author's function itself waits or computes, or it has started other tasks
-and waits for them. Then an ask of the call that has no answer yet is what it waits for.
+A suspended coroutine shows what it awaits (`cr_await`), which may be another coroutine, and so on to a future. The
+innermost of our own modules in this chain gives the reason: a store, a server behind, a question to the client, or
+the writer, which waits for a client that reads slowly. If there is none, the author's function itself waits or
+computes, or it has started other tasks and waits for them. Then an unanswered ask of the call is the reason.
 """
 
 from collections.abc import Iterator
@@ -42,13 +42,13 @@ _BY_PLACE: Final = {
     "holdfast.backs.proxy.turns": "slot",
     "holdfast.backs.hosted": "handler",
 }
-"""By module or function. A package stands for its modules, and a module for its functions, unless they are named too."""
+"""By module or function. A package includes its modules, and a module its functions, unless they are named too."""
 WAITS: Final = ("slot", "handler", "ask", "reader", "store", "upstream")
 _DEEPEST: Final = 200
 
 
 def waits_for(exchange: Exchange) -> str:
-    """Return what a call waits for: slot, handler, ask, reader, store or upstream."""
+    """Return the reason why a call waits: slot, handler, ask, reader, store or upstream."""
     known = _BY_STATE.get(exchange.state)
     if known is not None or exchange.task is None:
         return known or "slot"

@@ -1,7 +1,8 @@
 """Watches the calls of one server: one log line for each call, the figures, and which calls run now.
 
-A watch stands between the engine and its back, so that a server without one pays nothing. It sees each request whose handler
-runs. A request that is refused before that is an event of the audit log, and a call that waits for its slot is seen by `snapshot.py`.
+A watch is between the engine and its back, so that a server without one pays nothing. It sees each request whose
+handler runs. A request that is refused before that is an event of the audit log, and `process.py` shows a call that
+waits for its slot.
 
 At most 100 lines a second are written for calls that succeed, and as many for calls that do not: an operator sees the failures also while
 the successes are left out. A line says how many were left out before it.
@@ -56,7 +57,8 @@ class Watch:
         self._wall = clock.wall
         self._note = observer.note
         self._store = store
-        # Without figures for an operator the calls are counted all the same: one way through the code, and it costs little.
+        # Without figures for an operator the calls are counted nevertheless: one path through the code, and it costs
+        # little.
         self._figures = Figures() if figures is None else figures
         self._successes = LineLimit(LINES_PER_SECOND, 1.0)
         self._failures = LineLimit(FAILURES_PER_SECOND, 1.0)
@@ -69,7 +71,7 @@ class Watch:
         return f"<Watch {len(self._running)} calls>"
 
     def over(self, back: Back) -> Back:
-        """Return a back that answers as the given one does, and is watched."""
+        """Return a back with the same answers, whose calls are watched."""
         return cast("Back", _WatchedBack(back, self))
 
     def running(self) -> Iterator[tuple[Exchange, float]]:
@@ -84,7 +86,7 @@ class Watch:
     def handler(self, handle: Handle) -> Handle:
         """Return a function that calls a back's `handle` and watches it.
 
-        It runs for each call, so all that it needs is in variables of its own, and a successful call of a known tool whose line
+        It runs for each call, so all its data is in local variables, and a successful call of a known tool whose line
         is left out calls nothing more.
         """
         running, now, ended, successes = self._running, self._now, self.ended, self._successes
@@ -153,7 +155,7 @@ class Watch:
         self._note("call.ended" if outcome == "ok" else "call.failed", **facts)
 
     def _listed(self, page: bytes) -> None:
-        """Learn the names of tools or prompts from a page of a list. Their calls are counted by name from now on."""
+        """Take the names of tools or prompts from a page of a list. Their calls are counted by name from now on."""
         try:
             found = _decode_page(page)
         except msgspec.MsgspecError:

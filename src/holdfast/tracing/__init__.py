@@ -2,7 +2,8 @@
 
 Tracing is on if the application has set a tracer provider (`opentelemetry.trace.set_tracer_provider`). Then servers and clients of this
 process make spans and pass their context on. `holdfast serve` sets a provider itself if the `OTEL_*` variables name an exporter
-(`cli/tracing.py`). `spans.py` has what servers and clients share; it imports OpenTelemetry, and is imported when tracing is on.
+(`cli/tracing.py`). `spans.py` has the code that servers and clients share; it imports OpenTelemetry, and is imported
+when tracing is on.
 """
 
 import sys

@@ -1,11 +1,12 @@
-"""Spans of MCP requests, and the context that goes with a request. Names and attributes follow the MCP conventions of OpenTelemetry.
+"""Spans of MCP requests, and the context of a request. Names and attributes follow the MCP conventions of OpenTelemetry.
 
 The context of a request is in its `_meta`, under the names of W3C (SEP-414): `traceparent`, `tracestate`, `baggage`. Clients choose these
 values, so each is checked before OpenTelemetry reads it: its length is bounded and it has the grammar of its standard. A value that fails the
-check is ignored, and the request starts a trace of its own.
+check is ignored, and the request starts its own trace.
 
-A span has no session id, argument, result or error text: they may be private. The correlation id in it leads to the log, which has the
-traceback. `mcp.session.id` is therefore not set; `holdfast.session` has the short name that the log uses.
+A span has no session id, argument, result or error text: they may be private. The correlation id in it is also in the
+log, which has the traceback. `mcp.session.id` is therefore not set; `holdfast.session` has the short name that the
+log uses.
 """
 
 import re
@@ -59,7 +60,7 @@ _GRAMMAR: Final = {
     "tracestate": _Grammar(512, 32, re.compile(rf"({_KEY})=[ -+\--<>-~]{{0,255}}[!-+\--<>-~]")),
     "baggage": _Grammar(8_192, 64, re.compile(rf"{_NAME}={_VALUE}(;{_NAME}(={_VALUE})?)*")),
 }
-"""By name in `_meta` and in headers: what a client may send. The lengths are those of the standards."""
+"""The grammar of each value, by its name in `_meta` and in headers. The lengths are those of the standards."""
 _NONE: Final = Context()
 _PORTS: Final = {"http": 80, "https": 443}
 
@@ -75,7 +76,7 @@ def _tracer_of(given: trace.TracerProvider) -> Tracer:
 
 
 def received(carrier: Mapping[str, Any]) -> Context | None:
-    """Return the context that `_meta` or the headers of a request carry; None if they carry none that is valid."""
+    """Return the context in `_meta` or the headers of a request; None if they have no valid one."""
     given = {name: carrier[name] for name, grammar in _GRAMMAR.items() if grammar.fits(carrier.get(name))}
     if not given:
         return None
@@ -84,7 +85,7 @@ def received(carrier: Mapping[str, Any]) -> Context | None:
 
 
 def span_context(context: Context | None) -> SpanContext | None:
-    """Return the context of the span in a context; None if there is none that is valid."""
+    """Return the context of the span in a context; None if there is no valid one."""
     if context is None:
         return None
     found = trace.get_current_span(context).get_span_context()
@@ -92,7 +93,7 @@ def span_context(context: Context | None) -> SpanContext | None:
 
 
 def links_to(*contexts: SpanContext | None) -> list[Link]:
-    """Return links to the contexts that are known."""
+    """Return links to the known contexts."""
     return [Link(context) for context in contexts if context is not None]
 
 
@@ -159,7 +160,7 @@ async def sent(
     version: str,
     origin: str,
 ) -> Any:
-    """Send a request to a server within a span of its own; return the result. The context of the span is in `_meta`.
+    """Send a request to a server within its own span; return the result. The context of the span is in `_meta`.
 
     `origin` is the origin of the server's URL; empty: the server is at the end of a pipe.
     """
@@ -183,7 +184,7 @@ def _with_context(meta: object, context: Context) -> dict[str, Any]:
 
 
 def _where(origin: str) -> dict[str, str | int]:
-    """Return the attributes that say where a server is."""
+    """Return the attributes with the address of a server."""
     if not origin:
         return {"network.transport": "pipe"}
     parts = urlsplit(origin)

@@ -1,7 +1,7 @@
 """A child process that reads and writes lines. It and its own children never outlive us.
 
-The process group. The command is often only a starter: `npx` or `uv` starts the real server as a child of its own. A
-signal to the starter would leave the server running. So the child gets a session and a process group of its own
+The process group. The command is often only a starter: `npx` or `uv` starts the real server as its own child. A
+signal to the starter would leave the server running. So the child gets its own session and process group
 (`start_new_session`; the group's number is the child's pid), and every signal goes to the whole group.
 
 Stopping has three stages, each with `close_seconds`:
@@ -11,7 +11,7 @@ Stopping has three stages, each with `close_seconds`:
     3. SIGKILL to the group                    nothing can ignore it
 
 A stage is over when no process of the group is left. The system reports only the exit of the child itself, so we poll
-the group (`killpg` with signal 0). `aclose` runs in a task of its own: cancelling the caller does not stop it halfway.
+the group (`killpg` with signal 0). `aclose` runs in its own task: cancelling the caller does not stop it halfway.
 
 If we are killed ourselves, the guard of our process stops the group (`guard.py`).
 
@@ -154,8 +154,8 @@ class Child:
     async def write(self, message: bytes) -> None:
         """Write a line; wait while the child does not read.
 
-        One line is written at a time, and only when the one before it has left our buffer: a child that does not read
-        costs the memory of one line, however many callers gave up waiting.
+        One line is written at a time, and only when the line before it has left our buffer: a child that does not read
+        costs the memory of one line, even if many callers gave up waiting.
 
         Raises:
             Broken: the child has closed its input.

@@ -1,6 +1,6 @@
 """Opening a TCP connection to a host. Its addresses are tried in turn, each a moment after the one before (RFC 8305).
 
-Without that, a host whose first address leads nowhere (often its IPv6 address) would take the whole time limit.
+Without that, a host whose first address does not answer (often its IPv6 address) would take the whole time limit.
 """
 
 import asyncio

@@ -1,11 +1,11 @@
-"""A shell that ends our children if we are killed. There is one for each process of ours, however many children it has.
+"""A shell that ends our children if we are killed. Each of our processes has one shell for all its children.
 
-If we are killed with SIGKILL, no code of ours can stop a child. So a small shell runs in a session of its own, and reads
+If we are killed with SIGKILL, none of our code can stop a child. So a small shell runs in its own session, and reads
 from a pipe that we hold open:
 
-    + GROUP          a child was started: its process group is in danger
-    - GROUP          the child was stopped: its group is out of danger
-    end of the pipe  we are dead: SIGTERM to the groups in danger, 2 s later SIGKILL
+    + GROUP          a child was started: stop its process group if we die
+    - GROUP          the child was stopped: its group has ended
+    end of the pipe  we are dead: SIGTERM to the groups that are left, 2 s later SIGKILL
 
 The kernel closes the pipe of a dead process, so the shell cannot miss our end. It runs while we have children. No other
 process may hold the pipe open: it is closed on exec, and a process that is forked from us closes its copy.
@@ -130,7 +130,7 @@ class Guard:
         shell, self._shell = self._shell, None
         if shell is not None and shell.stdin is not None:
             shell.stdin.close()
-            # It ends at once, but the event loop must not wait even for that.
+            # It ends at once, but the event loop must not wait even so long.
             threading.Thread(target=shell.wait, name="holdfast-guard", daemon=True).start()
 
     def _kill(self) -> None:

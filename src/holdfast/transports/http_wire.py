@@ -5,7 +5,7 @@
     caller ◀──chunk── HttpAnswer ◀──┘
 
 A connection carries one request at a time. After the last byte of a response it is free for the next request, unless
-the server asks to close it, or has sent more than was asked for.
+the server asks to close it, or has sent bytes that were not requested.
 
 Limits. The head of a response is at most HEAD_BYTES, and so are the bytes between two parts of its body or after the
 last one. The body is buffered up to PAUSE_BYTES; then the connection is not
@@ -43,7 +43,7 @@ class HttpAnswer:
     def __init__(self, wire: "HttpWire", status: int, headers: list[Header]) -> None:
         self.status: int = status
         self._wire: HttpWire | None = wire
-        """None once the connection is not needed any more."""
+        """None when the connection is not needed any more."""
         self._headers = headers
         self._parts: list[bytes] = []
         self._size = 0
@@ -241,7 +241,7 @@ class HttpWire(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Parse the received bytes."""
         if self._waiter is None:
-            # Nothing was asked.
+            # No request was sent.
             self.abort()
             return
         self._head_bytes += len(data)
@@ -285,7 +285,7 @@ class HttpWire(asyncio.Protocol):
     # The parser
 
     def on_message_begin(self) -> None:
-        """Record a second response in the bytes of the first: the server sends more than was asked for."""
+        """Record a second response in the bytes of the first: the server sends bytes that were not requested."""
         if self._is_complete:
             self._is_usable = False
 

@@ -4,11 +4,11 @@
     user  ◀─callbacks─  Connection  ◀──  Receiver  ◀─────────┘
 
 The connection has at most one working link. `link()` returns it. If it has ended, the first task that asks opens and
-negotiates the next one, and every other task waits for the same one: so a lost session is replaced once, however many
+negotiates the next one, and every other task waits for the same one: so a lost session is replaced once, even if many
 requests notice the loss. Requests that were in flight on the old link end there, on their own streams or with an error.
 Ids are never used twice, so a late response cannot reach a newer request.
 
-The users are `Client`, and the backs that stand in front of another server. The connection knows nothing of results:
+The users are `Client`, and the backs in front of another server. The connection does not read results:
 it returns them as plain values, or, with `raw_results`, as JSON text (`msgspec.Raw`) that was checked and not decoded.
 It never answers an `input_required` result (2026-07-28): the caller gets it and sends the request again.
 """
@@ -130,7 +130,7 @@ class Connection:
         may_repeat: bool = False,
         owner: object = None,
     ) -> Any:
-        """Send a request and return its result, over as many attempts and links as that is allowed to take.
+        """Send a request and return its result, with as many attempts and links as are allowed.
 
         Values in `params` may be `msgspec.Raw`. `_meta` goes to the server as it is, plus the members that the era
         requires; with `on_progress` the progress token in it is replaced by the id of the request. `headers` go with

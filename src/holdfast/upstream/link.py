@@ -133,7 +133,7 @@ class Receiver:
         self.end: LinkEnd | None = None
         """None while the link works."""
         self.channel: object | None = object()
-        """Stands for the channel on which the server reports changes outside of calls; None while it is closed. After a
+        """An object for the channel on which the server reports changes outside of calls; None while it is closed. After a
         break it is another object: a change may have been missed."""
         self._on_end: OnEnd | None = None
         self._incoming = incoming

@@ -39,7 +39,7 @@ class ClientTimes(Struct, frozen=True, kw_only=True):
     """Times, in seconds."""
 
     call: float | None = 300.0
-    """How long a call may take if it has no `timeout` of its own; None: no limit."""
+    """How long a call may take if it has no own `timeout`; None: no limit."""
     connect: float = 10.0
     """How long opening a connection may take; for a command, its start and the negotiation."""
     patience: float = 30.0

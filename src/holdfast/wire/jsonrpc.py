@@ -1,8 +1,8 @@
 """JSON-RPC 2.0: one strict decode of each received message, and the encoding of the messages that we send.
 
-A message passes proxies, gateways and clients with other JSON parsers. If two parsers read one text differently, one of
-them can be made to check something else than the other executes. So every text that parsers are known to read
-differently is refused here, once, and all other code works on the decoded values.
+A message passes proxies, gateways and clients with other JSON parsers. If two parsers read one text differently, an
+attacker can make one of them check a different message than the other executes. So every text that parsers are known
+to read differently is refused here, once, and all other code works on the decoded values.
 
 What is checked, and when:
 
@@ -76,7 +76,7 @@ def decode(data: bytes, *, max_depth: int = 64, max_values: int = sys.maxsize) -
     """Decode one message, or the messages of a batch array.
 
     `max_values` bounds the time that a hostile message can take: a value of two bytes costs as much time and memory as
-    one of two hundred. A client sets no bound, because it asked for what it reads.
+    one of two hundred. A client sets no bound, because it has requested the message.
 
     Raises:
         WireError: with the JSON-RPC code and, where it could be read, the request's id.
@@ -132,7 +132,7 @@ def decode_raw(data: bytes, *, max_depth: int = 64) -> Message | list[Message]:
     """Decode as `decode`, but leave the result of a response as JSON text (`msgspec.Raw`) without line breaks.
 
     The text is valid JSON and UTF-8, has no lone surrogates, and is not nested deeper than `max_depth`. Unlike `decode`,
-    this does not look for duplicate members in a result: we read nothing from it, and pass on what the server sent.
+    this does not look for duplicate members in a result: a proxy reads nothing from it, and passes it on unchanged.
 
     Raises:
         WireError: as `decode`.

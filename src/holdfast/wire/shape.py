@@ -10,7 +10,7 @@ Counting characters of the whole text gives upper bounds, since strings may cont
 
 If the members of the value are as many as the colons, both relations are equalities: the decoder has dropped no member. Then the value
 has every level of the text. So the value is measured level by level, and only to the level at which all brackets of the text have been
-found: the items of the innermost level, which are most values of a table, are not looked at. Nearly every text needs no more.
+found: the items of the innermost level, which are most values of a table, are not read. Nearly every text needs no more.
 
 If strings contain colons, a text that equals the encoding of its value has no member twice either. Otherwise the colons are counted
 exactly, without those inside strings (`outside`).
@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple
 from holdfast.errors import INVALID_REQUEST, WireError
 
 VALUE_BYTES: Final = 96
-"""The most memory that one comma or bracket stands for after decoding. An object with one member takes 192 bytes and has
+"""The most memory that one comma or bracket can cost after decoding. An object with one member takes 192 bytes and has
 a bracket and a comma; a number in a list takes 8 to 32."""
 _MANY: Final = 4_096
 _EXACT_BYTES: Final = 1024 * 1024
@@ -98,9 +98,9 @@ def outside(data: bytes) -> bytes:
 
 
 def measure(value: object, shape: Shape) -> tuple[int, int]:
-    """Return how many levels of a decoded value were looked at, and how many members they have.
+    """Return how many levels of a decoded value were read, and how many members they have.
 
-    The value is looked at level by level, until as many objects and arrays have been found as the text has.
+    The value is read level by level, until as many objects and arrays have been found as the text has.
     """
     levels = found = members = 0
     wanted, counts_arrays = shape.objects + shape.arrays, shape.arrays > 0

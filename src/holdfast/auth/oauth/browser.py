@@ -114,7 +114,7 @@ class Loopback:
             await listener.aclose()
 
     async def _listen(self, listener: "_Listener", port: int) -> asyncio.Server:
-        # The name stands for two addresses, which would get two free ports.
+        # The name has two addresses, which would get two free ports.
         host = "127.0.0.1" if self._host == "localhost" else self._host
         try:
             return await asyncio.start_server(listener.serve, host, port, limit=HEAD_BYTES)
@@ -127,7 +127,7 @@ class Loopback:
 
 
 class _Listener:
-    """Waits for the one request that ends the authorization."""
+    """Waits for the request that ends the authorization."""
 
     def __init__(self, path: str, launch: Callable[[str], bool]) -> None:
         self.redirect_uri = ""

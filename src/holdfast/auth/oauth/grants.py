@@ -1,4 +1,4 @@
-"""How the first token is obtained: a user agrees, the client has credentials of its own, or there is a signed assertion."""
+"""How the first token is obtained: a user agrees, the client has its own credentials, or there is a signed assertion."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping

@@ -102,7 +102,7 @@ def _show(url: str) -> bool:
 
 
 class UserOAuth:
-    """OAuth for a server behind ours: each principal signs in with an account of its own.
+    """OAuth for a server behind ours: each principal signs in with its own account.
 
     callback          the public URL of the page to which browsers are redirected. Holdfast serves its path; browsers must
                       reach it with the same authentication as clients, for example through a proxy that signs users in
@@ -155,9 +155,7 @@ class UserOAuth:
             Busy: too many principals have one.
         """
         if not principal:
-            raise AuthorizationFailed(
-                "each user signs in with an account of its own, and this client is anonymous"
-            )
+            raise AuthorizationFailed("each user signs in with its own account, and this client is anonymous")
         account = self._accounts.get(principal)
         if account is None:
             if len(self._accounts) >= MOST_USERS:

@@ -1,7 +1,7 @@
 """Several verifiers: the first one that accepts a request decides.
 
-`AnyOf` takes the request, because one of its verifiers may. So the front remembers no token that it has refused, and `AnyOf`
-does it: the verifiers that take only the token are not asked again for a short time.
+`AnyOf` takes the request, because one of its verifiers may. So the front does not remember its refused tokens, and
+`AnyOf` does: verifiers that take only the token are not asked again for a short time.
 """
 
 from holdfast.auth import (
@@ -19,7 +19,7 @@ from holdfast.ports import Clock, SystemClock
 
 
 class AnyOf:
-    """Asks verifiers in order. One that fails does not stop the next one, but one that waits makes the next one wait.
+    """Asks verifiers in order. A verifier that fails does not stop the next one; a verifier that waits delays it.
 
     Begin with verifiers that need no network.
     """
@@ -52,7 +52,7 @@ class AnyOf:
         return f"<AnyOf {', '.join(repr(verifier) for verifier, _ in self._verifiers)}>"
 
     def known(self, token: str) -> tuple[Principal, float] | None:
-        """Return the principal that a verifier has accepted not long ago. One that must be asked each time ends the search."""
+        """Return the principal that a verifier has accepted recently. A verifier that must be asked each time ends the search."""
         for verifier, _ in self._verifiers:
             known = known_by(verifier)
             if known is None:

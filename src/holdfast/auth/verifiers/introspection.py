@@ -68,7 +68,7 @@ class Introspection:
         return f"<Introspection at {self._url}>"
 
     def known(self, token: str) -> tuple[Principal, float] | None:
-        """Return the principal of a token that was accepted not long ago, and the date until which that counts."""
+        """Return the principal of a token that was accepted recently, and the date until which that is valid."""
         return self._known.accepted(token, self._clock.wall())
 
     async def __call__(self, token: str) -> Principal | None:

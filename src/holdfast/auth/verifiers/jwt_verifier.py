@@ -20,7 +20,7 @@ from holdfast.ports import Clock, SystemClock
 
 ALGORITHMS: Final = ("RS256", "PS256", "ES256", "EdDSA")
 _KNOWN_SECONDS: Final = 60.0
-"""How long a token that was accepted is not checked again: so soon counts a key that its server has removed."""
+"""How long an accepted token is not checked again: after this time the removal of a key takes effect."""
 _MOST_BYTES: Final = 16 * 1024
 
 
@@ -80,7 +80,7 @@ class JwtVerifier:
         return f"<JwtVerifier of {self._rules.issuer}>"
 
     def known(self, token: str) -> tuple[Principal, float] | None:
-        """Return the principal of a token that was accepted not long ago, and the date until which that counts."""
+        """Return the principal of a token that was accepted recently, and the date until which that is valid."""
         return self._known.accepted(token, self._clock.wall())
 
     async def __call__(self, token: str) -> Principal | None:

@@ -72,7 +72,7 @@ class KeySet:
         elif self._is_old() and self._may_fetch():
             self._renewing = asyncio.get_running_loop().create_task(self._renew())
         if not found and self._failure is not None:
-            # The key may be a new one that we could not fetch: the token is not known to be bad.
+            # The key may be a new one that could not be fetched: it is not known whether the token is invalid.
             raise AuthorizationFailed(str(self._failure))
         return found
 
@@ -96,7 +96,7 @@ class KeySet:
         try:
             await self._flight.join("keys", self._fetch)
         except HoldfastError:
-            # `_failure` has it, and the old keys stay in use.
+            # `_failure` has the error, and the old keys stay in use.
             return
 
     async def _fetch(self) -> None:

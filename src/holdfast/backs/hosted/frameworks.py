@@ -69,14 +69,14 @@ def core_of(found: object, *, place: str = "app.py") -> Any:
     if major not in framework.versions:
         raise ConfigError(
             f"{_class(found)} of {framework.package} {major} cannot be hosted (supported are: {SUPPORTED}); "
-            f"let it run as a program of its own: holdfast serve -- python {place}"
+            f"let it run as a separate program: holdfast serve -- python {place}"
         )
     _refuse_http_parts(found, place)
     return getattr(found, framework.core) if framework.core else found
 
 
 def _refuse_http_parts(found: object, place: str) -> None:
-    """Refuse an object that has sign-in or HTTP routes of its own: only its own HTTP server applies them.
+    """Refuse an object that has its own sign-in or HTTP routes: only its own HTTP server applies them.
 
     Raises:
         ConfigError: served by us, the object would be open to every client, or its routes would be missing.

@@ -1,7 +1,7 @@
 """The HTTP request and the user, in the form in which the frameworks give them to a handler.
 
-`get_http_request()`, `ctx.request_context.request` and `get_access_token()` read a Starlette request that travels
-beside the message (`metadata.request_context`), and a context variable of `mcp`. We make both from the headers of the
+`get_http_request()`, `ctx.request_context.request` and `get_access_token()` read a Starlette request that is sent
+with the message (`metadata.request_context`), and a context variable of `mcp`. We make both from the headers of the
 client's request and from the principal that our own front has verified. Without HTTP (stdio) there is no request.
 """
 
@@ -44,7 +44,7 @@ class Identity:
         self._request: Any = import_module("starlette.requests").Request
 
     def user(self, caller: Caller | None) -> Any:
-        """Return the user of a caller; None if our front has not verified any."""
+        """Return the user of a caller; None if our front has verified no user."""
         if caller is None or caller.principal is None:
             return None
         principal, sent = caller.principal, caller.headers.get("authorization", "")

@@ -27,7 +27,7 @@ from holdfast.upstream.pending import OutgoingRequest
 
 BEHIND: Final = 0
 """How many messages may wait for the run: none. `write` waits until the run takes its message, so no message waits here
-whose request is over already (law 9: the engine charges a request for as long as it runs)."""
+whose request has ended already (law 9: the engine charges a request only while it runs)."""
 STOP_SECONDS: Final = 5.0
 """How long a run may take to end after its input has ended. Then it is cancelled."""
 _CALL: Final[contextvars.ContextVar[OutgoingRequest | None]] = contextvars.ContextVar(

@@ -1,4 +1,4 @@
-"""The back that stands in front of another server: a URL, a program, or a Python object of another framework.
+"""The back in front of another server: a URL, a program, or a Python object of another framework.
 
     client ──▶ front ──▶ engine ──▶ ProxyBack ──▶ Upstream ──▶ Connection ──▶ the server behind us
                           ▲                          │

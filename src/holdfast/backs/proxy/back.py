@@ -1,10 +1,10 @@
 """The `Back` contract over upstreams: most requests go to the server behind us, a few are answered here.
 
 The back answers requests that concern only the conversation between one client and us: `ping`, `server/discover`, the log
-level, and subscriptions (each era has other requests for them). Our conversation with the server has separate ones.
+level, and subscriptions (each era has different requests for them). Our conversation with the server has separate ones.
 
 `home="any"`: the server keeps nothing between two calls, so any upstream of a principal can answer any of its calls. A
-session then has no upstream of its own: it uses those of 2026-07-28 clients (`upstreams.py`), in each process others.
+session then has no own upstream: it uses those of 2026-07-28 clients (`upstreams.py`); each process has its own.
 
     concerns                      with `home="any"`
     ──────────────────────────    ──────────────────────────────────────────────────────────────────────────
@@ -83,7 +83,7 @@ class ProxyBack:
         self._together = frozenset(options.shared_between)
         self._server_info: dict[str, Any] = {"name": target.name, "version": ""}
         self.has_home: bool = options.home == "session"
-        """True if something of a session lives in one process: its own upstream, or the one that it shares."""
+        """True if the upstream of a session, its own or a shared one, lives in one process."""
         self.shares_anonymous: bool = True
         """False if clients of other machines may call without a principal: each of their calls has its own upstream."""
         self.access: Access = scopes.access()
@@ -140,7 +140,7 @@ class ProxyBack:
 
     @property
     def server_info(self) -> dict[str, Any]:
-        """Name and version that the server behind us gave last; before that, the name it was configured with."""
+        """Name and version that the server behind us sent last; before that, its configured name."""
         return self._server_info
 
     async def initialize(self, record: SessionRecord, caller: Caller) -> dict[str, Any]:
@@ -163,7 +163,7 @@ class ProxyBack:
         )
 
     def _client(self, record: SessionRecord, caller: Caller) -> UpstreamClient:
-        """Return whom an upstream is for: with a session if that has its own."""
+        """Return the client of an upstream: with a session if the session has its own upstream."""
         # An upstream lives for long: it must not keep the charge of the message that opened it.
         caller = caller if caller.charge is None else replace(caller, charge=None)
         if self._options.shared and not self._is_for_one_call(caller):
@@ -203,7 +203,7 @@ class ProxyBack:
             if wanted.is_shared and record.key and record.key not in upstream.sessions:
                 await upstream.join(record.key, await self._uris(record) if is_stored else [])
             return upstream
-        # An upstream that a request opens, and not the initialization, is not the first one of its session.
+        # If a request opens the upstream, and not the initialization, it is not the first upstream of its session.
         restore = partial(self._restore, record) if is_stored else None
         upstream = await self._upstreams.get(session_key_of(record.key), wanted, restore)
         if is_stored:
@@ -226,7 +226,7 @@ class ProxyBack:
         return next(sharing, None)
 
     def _is_for_one_call(self, caller: Caller, record: SessionRecord | None = None) -> bool:
-        """True if each request of a client without a session has an upstream of its own."""
+        """True if each request of a client without a session has its own upstream."""
         if self.shares_anonymous or caller.key:
             return False
         return record is None or not (record.key and self.has_home)
@@ -239,7 +239,7 @@ class ProxyBack:
     # Requests
 
     def handle(self, exchange: Exchange) -> Coroutine[Any, Any, bytes]:
-        """Answer here, or let the server answer. Plain on purpose: usually there is no other coroutine around a call."""
+        """Answer here, or let the server answer. A plain function: usually no other coroutine is needed around a call."""
         if self._hidden is not None:
             return self._hidden.answer(exchange, self._handle)
         return self._handle(exchange)
@@ -257,7 +257,7 @@ class ProxyBack:
             if own is not None:
                 return await own(exchange)
             if not self._is_for_one_call(caller, record):
-                # The usual case, without the costs of a context manager.
+                # The usual case, without the cost of a context manager.
                 try:
                     return await self._forward(exchange, await self._lasting(record, caller))
                 except TurnTaken:
@@ -330,7 +330,7 @@ class ProxyBack:
             await upstream.subscriptions.remove(uri, upstream.agreed, record.key)
         return _EMPTY
 
-    # Questions of the engine before and beside requests
+    # Questions of the engine besides requests
 
     def mirrored(self, request: Request, meta: RequestMeta, caller: Caller) -> tuple[MirroredParameter, ...]:  # noqa: ARG002
         """Return no parameters: the call checks them when its upstream and so the server's tools are known."""
@@ -386,7 +386,7 @@ class ProxyBack:
         await self._leave(session.record.key)
 
     async def _leave(self, key: str) -> None:
-        """End the upstream of a session, or release the one that it shares."""
+        """End the upstream of a session, or release the shared one."""
         self._upstreams.end(session_key_of(key))
         await self._stop_sharing(key)
 

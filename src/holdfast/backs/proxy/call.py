@@ -188,7 +188,7 @@ class Call:
         return meta.get("progressToken") if type(meta) is dict else None
 
     def _on_progress(self, params: dict[str, Any]) -> None:
-        """Send progress on under the client's own token. Values that do not increase are dropped."""
+        """Forward progress under the client's own token. Values that do not increase are dropped."""
         if self._wait is not None:
             self._wait.restart()
         progress, token = params.get("progress"), self._token()
@@ -279,7 +279,7 @@ def _question(request: Any) -> tuple[str, dict[str, Any]]:
 
 
 def unasked(error: AskError) -> McpError:
-    """Return the server's error for a question without an answer: the client's own error, or why it was not asked."""
+    """Return the server's error for a question without an answer: the client's own error, or the reason why it was not asked."""
     if isinstance(error, AskRefused):
         return McpError(error.code, error.message, error.data)
     return McpError(INVALID_REQUEST, str(error))

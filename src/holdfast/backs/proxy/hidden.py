@@ -1,8 +1,8 @@
 """Components of the server behind us that are hidden from a caller (`scopes.py`).
 
-Lists leave them out. A request for one must be answered as one for an unknown component, and only the server knows its
-words for that. So the request goes to the server under a random name that no component has, and the answer gets the
-name of the request in its place. The time of the answer is that of an unknown component too.
+Lists leave them out. A request for one must be answered like a request for an unknown component, and only the server
+knows its text for that. So the request goes to the server under a random name that no component has, and the answer
+gets the name of the request in its place. So the answer also takes as long as for an unknown component.
 """
 
 from collections.abc import Awaitable, Callable
@@ -78,7 +78,7 @@ class HiddenComponents:
     def stand_in(self, name: str) -> str:
         """Return a name that no component has, in place of a hidden name: a URI in place of a URI.
 
-        It has a scheme of its own: no template of the server fits it.
+        It has a separate scheme: no template of the server fits it.
         """
         token = self._random.token(max(_NAME_BYTES, len(name) // 2))
         return f"x{token[:8]}:{token[8:]}" if ":" in name else f"x{token}"
@@ -99,7 +99,7 @@ class HiddenComponents:
             raise McpError(
                 INTERNAL_ERROR, "the server behind this one failed: its list is not usable"
             ) from None
-        # A list of one user that others share would show them hidden components.
+        # A list of one user that other users share would show them hidden components.
         private = {"cacheScope": "private"} if "cacheScope" in members else {}
         return encode({**members, member: shown, **private})
 

@@ -5,8 +5,8 @@ A client of 2026-07-28 over HTTP sends them to us; we check them against the arg
 send our own.
 
 The schemas come from `tools/list`: from a page that a client requested, or from our own request before the first call.
-A server that does not report changes can change a schema without our knowledge. So a header that does not fit, at us or
-at the server, makes us read the list once more before the call is refused.
+A server that does not report changes can change a schema without our knowledge. So if a header does not fit, here or
+at the server, the list is read once more before the call is refused.
 """
 
 import asyncio

@@ -22,8 +22,8 @@ class ProxyOptions(Struct, frozen=True, kw_only=True):
     strict: bool = False
     """Close the session if the server loses its own, instead of opening another one there."""
     home: Home = "session"
-    """session: each session has an upstream of its own, in one process. any: the server keeps nothing between calls;
-    every process has upstreams of its own, and the sessions of one principal share them."""
+    """session: each session has its own upstream, in one process. any: the server keeps nothing between calls;
+    every process has its own upstreams, and the sessions of one principal share them."""
     shared: bool = False
     """All clients of one principal share an upstream, and the server may not ask them. Anonymous clients of other machines
     do not share: they may be different people."""
@@ -59,5 +59,5 @@ class ProxyOptions(Struct, frozen=True, kw_only=True):
             )
         if self.strict and self.home == "any":
             raise ConfigError(
-                'strict does not fit home="any": no session has a connection of its own that could be lost'
+                'strict does not fit home="any": no session has its own connection that could be lost'
             )

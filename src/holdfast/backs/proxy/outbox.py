@@ -4,7 +4,7 @@ The code that receives from the server must not wait: the next message may be th
 messages ends here. The queue is bounded by their number and by their bytes (law 9); they wait encoded, so their size
 is their cost in memory. When it is full:
 
-    progress              replaces the progress that came just before it: only the newest value matters
+    progress              replaces the progress that came just before it: only the newest value is needed
     a change of a list    has room for as much again, so that log messages do not displace it. At any time it is
     or a resource         dropped if the same one waits already: the client reads the list after it anyway
     any other message     is dropped and noted, and so are the next ones, until all waiting messages are sent. Then the
@@ -36,7 +36,7 @@ _CHANGES: Final = frozenset(topic.method for topic in TOPICS.values())
 
 
 class Space:
-    """The limits of the queues of one process: for each one the number and the bytes, and the bytes of all together."""
+    """The limits of the queues of one process: number and bytes for each queue, and the bytes of all together."""
 
     __slots__ = ("all", "bytes", "messages")
 
@@ -47,7 +47,7 @@ class Space:
 
 
 class Outbox:
-    """A queue of notifications. An empty one takes a message of any size."""
+    """A queue of notifications. An empty queue takes a message of any size."""
 
     __slots__ = (
         "_bytes",
@@ -122,7 +122,7 @@ class Outbox:
         return len(self._waiting) > space.messages // 2 or self._bytes > space.bytes // 2
 
     async def flush(self) -> None:
-        """Wait until everything that was put so far is sent or could not be sent. Never raises."""
+        """Wait until every message so far is sent or could not be sent. Never raises."""
         if self._sending is not None:
             await asyncio.wait({self._sending})
 

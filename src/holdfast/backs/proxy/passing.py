@@ -1,8 +1,8 @@
 """Headers of a client that are passed on to the server behind us: only those that the operator has named.
 
-The values of a request go with that request. Requests outside of calls, such as the standalone stream, have the
+The values of a request are sent with that request. Requests outside of calls, such as the standalone stream, have the
 newest values of the client. Clients whose values differ share no upstream unless they have one session, and a session
-belongs to one principal. So a credential of one principal never goes with a request of another one.
+belongs to one principal. So a credential of one principal is never sent with a request of another one.
 """
 
 import hashlib
@@ -105,6 +105,6 @@ def passing(names: Sequence[str], *, token: bool, configured: Mapping[str, str])
 async def principal_of_token(token: str) -> Principal:
     """Return a principal for each token. The server behind checks the token itself.
 
-    A `Verifier` for servers that pass tokens on and have no verifier of their own: sessions are bound to the token.
+    A `Verifier` for servers that pass tokens on and have no verifier: sessions are bound to the token.
     """
     return Principal(subject=hashlib.sha256(token.encode()).hexdigest(), issuer="holdfast:passed-token")

@@ -1,8 +1,8 @@
 """The next session at the server, also without a call: a client that only listens must receive the changes.
 
-A link that ended with its session is replaced by the next call. Until then the server reports no change to us. So we
-open the next one by ourselves, after a pause: a server that restarts loses all sessions at once, and the pauses are
-random. The pauses grow, and the attempts end after ATTEMPTS, also if each new session is lost at once. A session that
+A link that ended with its session is replaced by the next call. Until then the server reports no change to us. So the
+next link is opened without a call, after a pause: a server that restarts loses all sessions at once, so the pauses are
+random. The pauses grow, and the attempts end after ATTEMPTS, even if each new session is lost at once. A session that
 lasted STEADY_SECONDS makes both start again.
 """
 

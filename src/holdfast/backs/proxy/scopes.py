@@ -4,7 +4,7 @@ A name in the table may have `*` for any characters. All rows that fit a name ad
 
 The server behind may understand a URI in several spellings, and a row must fit all of them. So a URI and a row are
 compared without percent-encoding, in lower case, with single slashes, and a URI also without its query and fragment and
-with its `..` resolved (`uri_spellings`). A spelling that fits only by mistake needs a scope too many, which is the safe side.
+with its `..` resolved (`uri_spellings`). A spelling that fits only by mistake demands one more scope, which is safe.
 """
 
 import posixpath
@@ -51,7 +51,7 @@ class ScopeTable(Struct, frozen=True, kw_only=True):
     hidden: Collection[str] = ()
     """Scopes without which a component that needs them does not exist for a caller."""
     implied: Mapping[str, Collection[str]] = {}
-    """By scope: the narrower scopes that it stands for."""
+    """By scope: the narrower scopes that it includes."""
 
     def __post_init__(self) -> None:
         named = set(scope_set(self.server, "server"))
@@ -121,7 +121,7 @@ class TableRules:
         self.hides: bool = bool(hidden)
         """True if a component may be hidden from a caller."""
         self.passes_tasks: bool = not table.tools
-        """False: a request for a task names no tool, so that its scopes could not be judged."""
+        """False: a request for a task names no tool, so its scopes could not be checked."""
 
     def __repr__(self) -> str:
         return f"<TableRules {sum(len(rows.needs) for rows in self._rows.values())} rows>"
@@ -225,7 +225,7 @@ def _pattern(text: str) -> Fits:
         if at > end or not (name.startswith(first) and name.endswith(last)):
             return False
         for part in middle:
-            # The first place is as good as any other: it leaves the most room for the parts that follow.
+            # The first place is always right: it leaves the most characters for the parts that follow.
             at = name.find(part, at, end) + len(part)
             if at < len(part):
                 return False

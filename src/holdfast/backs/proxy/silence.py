@@ -1,8 +1,8 @@
 """How long the server may be silent during a call: one limit and one timer for all calls of an upstream.
 
-Every call has the same limit, so the call that began first, or had the last sign of life first, is late first. The timer
-is set for the earliest deadline. When it fires, it is set for the earliest one that is left. A call that ends in time
-costs no timer of its own.
+Every call has the same limit, so the call that began first, or whose last sign of life is the oldest, is late first.
+The timer is set for the earliest deadline. When it fires, it is set for the next one. A call that ends in time costs
+no timer.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ class Silence:
         self._waits.discard(wait)
 
     def watch(self, deadline: float) -> None:
-        """Look at this time. A timer that is set is set for an earlier one."""
+        """Check at this time. A timer that is already set has an earlier time."""
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_at(deadline, self._look)
 

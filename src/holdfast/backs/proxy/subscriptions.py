@@ -28,11 +28,11 @@ _AGAIN_SECONDS = 5.0
 
 
 LISTENERS: Final = ""
-"""The holder that stands for the listeners of 2026-07-28."""
+"""The holder for all listeners of 2026-07-28."""
 
 
 class Subscriptions:
-    """The subscriptions of one upstream. `request` sends a request to the server and waits for its result, not forever."""
+    """The subscriptions of one upstream. `request` sends a request to the server and waits for its result, with a time limit."""
 
     def __init__(self, connection: Connection, request: Request, clock: Clock, observer: Observer) -> None:
         self._connection = connection
@@ -97,7 +97,7 @@ class Subscriptions:
                 await self.ready()
 
     async def remove(self, uri: str, agreed: Agreed, holder: str = LISTENERS) -> None:
-        """Let go of a resource; the last holder unsubscribes. An unknown subscription is not an error."""
+        """Release a resource; the last holder unsubscribes. An unknown subscription is not an error."""
         async with self._turn:
             held = self._holders.get(uri, {})
             if held.pop(holder, None) is None or held:
@@ -109,7 +109,7 @@ class Subscriptions:
                 await self._request("resources/unsubscribe", {"uri": uri})
 
     async def leave(self, holder: str, agreed: Agreed) -> None:
-        """Let go of everything that a holder has asked for."""
+        """Release everything that a holder has asked for."""
         for uri in [uri for uri, held in self._holders.items() if holder in held]:
             await self.remove(uri, agreed, holder)
 

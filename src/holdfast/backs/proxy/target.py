@@ -42,7 +42,7 @@ class Target(Protocol):
     names_calls: bool
     """True if every message of the server says to which call it belongs."""
     needs_credentials: bool
-    """True if the server gets something of a client's request that may be a credential: its token, a header or a claim.
+    """True if the server gets data of a client's request that may be a credential: its token, a header or a claim.
     Then the home of a session needs it too."""
     version: str
     """The protocol version to speak: one of `holdfast.upstream.negotiation.VERSIONS`."""
@@ -56,7 +56,7 @@ class Target(Protocol):
         ...
 
     def connector(self, client: UpstreamClient) -> Connector:
-        """Return how to connect for this client.
+        """Return the connector for this client.
 
         Raises:
             McpError: this client cannot be connected, for example because a header is missing.

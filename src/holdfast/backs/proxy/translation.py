@@ -14,7 +14,7 @@ The differences between the eras, and how this module treats them:
     tasks                          absent, or another form        pass if client and server are of 2026-07-28,
                                                                   else refused and not declared
 
-A result is not decoded where it can pass as it is. Members are added in front of the text of the others.
+A result is not decoded if it can pass unchanged. Members are added in front of the text of the others.
 """
 
 from typing import Any, Final

@@ -1,7 +1,7 @@
-"""One call at a time at a server that does not say which call its questions belong to.
+"""One call at a time at a server that does not say to which call its questions belong.
 
-A call whose client is asked may wait for long, or forever if the client has disconnected. Calls that wait for their turn do not
-wait for that: they run on a connection of their own.
+A call whose client is asked may wait for long, or forever if the client has disconnected. Calls that wait for their
+turn do not wait for that: they run on a separate connection.
 """
 
 import asyncio
@@ -69,7 +69,7 @@ class Turns:
 
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """Within this block the call that has the turn waits for its client: no other call waits for it."""
+        """Within this block the call that has the turn waits for its client: no other call waits for this call."""
         self._asks += 1
         waiting, self._waiting = self._waiting, deque()
         for turn in waiting:

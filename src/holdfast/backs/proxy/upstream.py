@@ -1,10 +1,10 @@
 """One conversation with the server behind us, and the clients that it serves.
 
 An upstream belongs to one session, or to the 2026-07-28 clients of one principal that declared the same capabilities, or,
-if the operator has said so (`shared`), to all clients of a principal or of several named ones. A shared server declares no
-client capabilities and may not ask: nothing says which of its clients a question is for.
+if the operator has chosen it (`shared`), to all clients of a principal or of several named ones. A shared server
+declares no client capabilities and may not ask: it is not known for which of its clients a question is.
 
-To which exchange does a message of the server belong? HTTP and hosted servers say it: the message came on the
+To which exchange does a message of the server belong? HTTP and hosted servers name it: the message came on the
 response to a request, or names the request. On pipes and on the standalone stream it is not known. Then:
 
     calls in flight      client has a session                      client of 2026-07-28
@@ -92,7 +92,7 @@ class Upstream:
         self._passing = target.passing
         self.client: UpstreamClient = replace(client, passed=target.passing.of(client.caller.headers))
         self.record: SessionRecord | None = None
-        """The session that it belongs to, once that exists."""
+        """The session of this upstream, after it was stored."""
         self.sessions: set[str] = set()
         """The keys of the sessions that share it."""
         self.principals: set[str] = {client.caller.key}
@@ -361,7 +361,7 @@ class Upstream:
             await self.subscriptions.leave(session, self.agreed)
 
     async def notify(self, method: str, params: dict[str, Any]) -> None:
-        """Send a notification of the client to the server. One that its era does not know is dropped."""
+        """Send a notification of the client to the server. It is dropped if the server's era does not know it."""
         if not self.agreed.is_sessionless:
             with contextlib.suppress(HoldfastError):
                 await self._connection.notify(method, params)
@@ -369,7 +369,7 @@ class Upstream:
     # From the server
 
     def _parent(self, origin: OutgoingRequest | None) -> Call | None:
-        """Return the call that a message of the server belongs to; None if that is not known."""
+        """Return the call of a message of the server; None if it is not known."""
         if origin is not None:
             owner = origin.owner
             return owner if isinstance(owner, Call) and owner in self.calls else None
@@ -468,7 +468,7 @@ class Upstream:
         self._lists_changed(self.agreed)
 
     async def join(self, session: str, uris: list[str]) -> None:
-        """Let a session share this upstream; one from another home brings its subscriptions."""
+        """Let a session share this upstream; a session from another home brings its subscriptions."""
         self.sessions.add(session)
         await self._subscribe(session, uris)
 
@@ -497,7 +497,7 @@ class Upstream:
         return bool(self.client.session or self._outside.listened(self.client.caller.key))
 
     def _lists_changed(self, agreed: Agreed) -> None:
-        """Report a change of every list: we may have missed one."""
+        """Report a change of every list: a change may have been missed."""
         for kind in list_kinds(agreed.capabilities):
             self._changed(kind)
             self._outbox.put(TOPICS[kind].method, {})
@@ -510,6 +510,6 @@ class Upstream:
 
 
 def _needs_turns(target: Target, client: UpstreamClient) -> bool:
-    """True if calls run one at a time, because nothing else says which of them a question belongs to."""
+    """True if calls run one at a time, because otherwise it is not known to which call a question belongs."""
     may_be_asked = bool({"sampling", "elicitation", "roots"} & client.capabilities.keys())
     return not target.names_calls and not client.session and may_be_asked

@@ -11,8 +11,9 @@
                                                        one for several principals only if they are named.
                                                        Anonymous clients of other machines: as above
 
-Values of a client that its upstream is made with (a header that we pass on, a variable of a child) are part of the key
-too. Opening is a single flight: calls that arrive while an upstream opens wait for the same one. A failed opening leaves no entry behind, and the next call tries again.
+Values of a client that its upstream is made with (a header that we pass on, a variable of a child) are part of the
+key too. Opening is a single flight: calls that arrive while an upstream opens wait for the same opening. After a
+failed opening there is no entry, and the next call tries again.
 """
 
 import asyncio
@@ -34,7 +35,7 @@ Restore = Callable[[Upstream], Awaitable[None]]
 Key = tuple[str, bytes]
 """The key of a session and no bytes; or the key of a principal and the capabilities of its client."""
 _SWEEP_SECONDS: Final = 5.0
-"""How often unused upstreams and subscriptions are looked for."""
+"""How often unused upstreams and subscriptions are searched for."""
 _SETTLED_SECONDS: Final = 30.0
 """How long a subscription at the server is kept although no listener of 2026-07-28 is known for it. The back subscribes
 before the engine knows the listener, so a new subscription looks unused for a moment."""
@@ -52,7 +53,7 @@ def session_key_of(session: str) -> Key:
 def shared_key_of(client: UpstreamClient, also: bytes = b"", together: frozenset[str] = frozenset()) -> Key:
     """Return the key of the upstream of all clients of one principal that declared the same capabilities.
 
-    `also` are further values that they have in common. `together` are the subjects of principals that share one upstream.
+    `also` are further values that they share. `together` are the subjects of principals that share one upstream.
     """
     declared = msgspec.json.encode(client.capabilities, order="deterministic")
     principal = client.caller.principal

@@ -1,1 +1,1 @@
-"""The admin surface: a JSON API, figures for Prometheus and the dashboard, on an address of its own."""
+"""The admin surface: a JSON API, figures for Prometheus and the dashboard, on its own address."""

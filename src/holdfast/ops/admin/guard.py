@@ -1,11 +1,12 @@
 """The guard of the admin surface: every request passes it.
 
-The Host must be one of the allowed ones, so that a page of another site cannot reach the surface by a name that it has bound to this address
-(DNS rebinding). A request of a browser has an Origin; it must be the surface itself. The token is compared in constant time. An address
-that has sent too many wrong tokens is refused for a while, also with the right one, because otherwise it could continue to guess.
+The Host must be one of the allowed ones, so that a page of another site cannot reach the surface by a name that it
+has bound to this address (DNS rebinding). A request of a browser has an Origin; it must be the surface itself. The
+token is compared in constant time. An address that has sent too many wrong tokens is refused for a while, even with
+the right token; otherwise it could continue to guess.
 
-Refusals and acts are events of the audit log, in the form of `engine/audit.py`. Each refusal has the limits of lines that refusals of the
-MCP endpoint have, so that an attacker cannot fill the disk.
+Refusals and acts are events of the audit log, in the form of `engine/audit.py`. They have the same limits of lines as
+the refusals of the MCP endpoint, so that an attacker cannot fill the disk.
 """
 
 import hmac
@@ -29,7 +30,7 @@ GUESSES: Final = Rate(30, 60.0)
 
 
 class Refused(Exception):
-    """The request gets this status and sentence."""
+    """The request gets this status and this text."""
 
     def __init__(self, status: int, error: str, headers: RawHeaders | None = None) -> None:
         super().__init__(error)

@@ -1,8 +1,9 @@
-"""Questions of a parent process to its workers. Each worker has a line: one end of a socket pair.
+"""Questions of a parent process to its workers. Each worker has a line to the parent: a socket pair.
 
-A question is the name of a method of `Source` with its arguments; a reply is the value, or the text of an error. Both are frames of
-msgpack behind their length. Several questions may be under way on a line at once; a reply has the number of its question. When a worker ends in
-order, it sends its metrics once more, with the number 0, so that nothing that it has counted is lost.
+A question is the name of a method of `Source` with its arguments; a reply is the value, or the text of an error. Both
+are frames of msgpack behind their length. Several questions may wait for replies on a line; a reply has the number of
+its question. When a worker stops normally, it sends its metrics once more, with the number 0, so that none of its
+counts are lost.
 
 Both ends are processes of one parent and one release, on a socket that has no name: nothing else can write to it.
 """
@@ -58,7 +59,7 @@ class WorkerFailed(HoldfastError):
     """A worker has answered with an error, or its line is closed."""
 
 
-# The end of the worker
+# In the worker
 
 
 @contextlib.asynccontextmanager
@@ -98,16 +99,16 @@ async def _answer(source: Source, question: _Question, writer: asyncio.StreamWri
 async def _reply(source: Source, question: _Question) -> _Reply:
     try:
         value = msgspec.msgpack.encode(await getattr(source, question.method)(*question.arguments))
-    except Exception as error:  # noqa: BLE001 - the parent reports it to the operator who has asked
+    except Exception as error:  # noqa: BLE001 - the parent reports it to the operator
         return _Reply(question.number, _NOTHING, f"{type(error).__name__}: {error}")
     return _Reply(question.number, Raw(value))
 
 
-# The end of the parent
+# In the parent
 
 
 class Line:
-    """The way to one worker."""
+    """The parent's connection to one worker."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
@@ -118,13 +119,13 @@ class Line:
         self.samples: list[Sample] = []
         """The last metrics that the worker has sent."""
         self.ended: asyncio.Task[None] = asyncio.get_running_loop().create_task(self._receive(reader))
-        """Done when the worker's end is closed, and everything from it was read."""
+        """Done when the worker has closed the socket, and everything from it was read."""
 
     def __repr__(self) -> str:
         return f"<Line {len(self._waiting)} questions{'' if self.is_ready else ', not ready'}>"
 
     async def ask(self, method: str, *arguments: str | int) -> Any:
-        """Return the worker's answer. No limit of time: the caller has one.
+        """Return the worker's answer. No time limit: the caller has one.
 
         Raises:
             WorkerFailed: the worker answered with an error, or it has ended.

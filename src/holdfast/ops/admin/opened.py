@@ -1,7 +1,8 @@
 """The address of the admin surface: its listening socket, its token, and the rules under which they are accepted.
 
-A person with the token can read the names of tools and clients, close sessions and cancel calls. So an address that other machines can reach needs a
-token and host names that the operator has chosen, and a new token is made only where a person can read it: on a terminal.
+A person with the token can read the names of tools and clients, close sessions and cancel calls. So an address that
+other machines can reach needs a token and host names that the operator has chosen, and a new token is made only if a
+terminal can show it.
 """
 
 import contextlib
@@ -30,7 +31,7 @@ VARIABLE: Final = "HOLDFAST_ADMIN_TOKEN"
 LIMITS: Final = Limits(connections=64)
 """The limits of connections to the surface. Operators are few."""
 _STALL: Final = 30.0
-"""Seconds after which an operator's connection that takes nothing is dropped."""
+"""Seconds after which an operator's connection that takes no bytes is dropped."""
 _GOODBYE: Final = 1.0
 """Seconds to write the last answers."""
 _TOKEN_BYTES: Final = 24
@@ -54,7 +55,7 @@ class Opened(Struct, frozen=True):
         return url_of(self.listener, "/", tls=self.tls is not None)
 
     def lines(self) -> list[tuple[str, str]]:
-        """Return what a person must know: labels and values."""
+        """Return the lines for the operator: labels and values."""
         return [("admin", self.url), *([("token", self.token)] if self.is_new else [])]
 
     @contextlib.asynccontextmanager

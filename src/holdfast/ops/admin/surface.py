@@ -1,9 +1,11 @@
-"""The admin surface as an HTTP application: a guard that every request passes, and a table of routes.
+"""The admin surface as an HTTP application: a guard for every request, and a table of routes.
 
-All routes but the page's own files need the token. Only POST changes anything, and every change is an event of the audit log.
+All routes except the page's own files need the token. Only POST changes anything, and every change is an event of the
+audit log.
 
-The page has no secret in it: it asks for the token, keeps it in the tab, and sends it as a header, so there is no cookie that another
-site's page could use. Its policy (CSP) lets it load nothing from elsewhere, run no script but its own files, and be in no frame.
+The page contains no secret: it asks for the token, keeps it in the tab, and sends it as a header, so there is no
+cookie that another site's page could use. Its policy (CSP) allows it to load nothing from elsewhere, to run only its
+own scripts, and forbids frames.
 """
 
 import asyncio
@@ -52,7 +54,7 @@ _DIGITS: Final = 18
 
 
 class Source(Protocol):
-    """Where the surface reads the state of the fleet, and what it can do."""
+    """The source of the state of the fleet, and the acts of operators."""
 
     async def state(self, page: str, after: int) -> FleetState:
         """Return the present state, with one page of sessions and the events after a number."""
@@ -67,15 +69,15 @@ class Source(Protocol):
         ...
 
     async def close_session(self, name: str) -> bool:
-        """Close a session; False: there is none of this name."""
+        """Close a session; False: there is no session of this name."""
         ...
 
     async def cancel_call(self, name: str) -> bool:
-        """Cancel a call; False: there is none of this name."""
+        """Cancel a call; False: there is no call of this name."""
         ...
 
     async def metrics(self) -> list[Sample]:
-        """Return the metrics of this process; of a parent, those of its workers together."""
+        """Return the metrics of this process; in a parent, the sum of its workers."""
         ...
 
 
@@ -167,7 +169,7 @@ class Streams:
         self._open.discard(over)
 
     def end(self) -> None:
-        """End all, and those that come later at once."""
+        """End all streams, and later ones at once."""
         self._is_over = True
         for over in self._open:
             over.set()
@@ -183,7 +185,7 @@ async def _state(asked: _Asked) -> None:
 
 
 async def _live(asked: _Asked) -> None:
-    """Send the state once a second, until the client disconnects or the process ends. A second without a state has an event `failed`."""
+    """Send the state once a second, until the client disconnects or the process ends. If there is no state, send `failed`."""
     channel, streams = asked.channel, asked.surface.streams
     page, after = asked.query.get("page", ""), asked.number("events")
     over = streams.begin(channel)
@@ -230,7 +232,7 @@ async def _cancel(asked: _Asked) -> None:
 
 
 async def _change(asked: _Asked, do: Callable[[str], Awaitable[bool]], act: Act, **facts: str) -> None:
-    """Do what an operator wants, report it, and answer. An act that fails may have been done: it is reported too."""
+    """Do the act of an operator, report it, and answer. An act that fails may have been done: it is reported too."""
     try:
         done = await do(asked.name)
     except HoldfastError:
@@ -251,7 +253,7 @@ ROUTES: Final[dict[tuple[str, ...], tuple[str, Route]]] = {
     ("api", "sessions", "*", "close"): ("POST", _close),
     ("api", "calls", "*", "cancel"): ("POST", _cancel),
 }
-"""By path: its method, and the function that answers. All of them need the token. A star stands for a name."""
+"""By path: its method, and the function that answers. All of them need the token. A star is a name."""
 
 
 def _route(method: str, path: str) -> tuple[Route, str]:

@@ -1,10 +1,12 @@
 """The state of several worker processes, for the admin surface of their parent.
 
-Workers are replicas of one store, and each of them can answer for all. So a question about the state goes to one worker, and to the next one too if
-it does not answer soon. The same worker is asked again and again, because the numbers of events are its own.
+Workers are replicas of one store, and each of them can answer for all. So a question about the state goes to one
+worker, and to a second one if the first does not answer soon. The same worker is asked each time, because each worker
+numbers its own events.
 
-Metrics are the sum of all workers. A counter must never go back: Prometheus would take it for a restart and count everything once more. So the
-parent keeps the last counters of each worker that it has shown, and when a worker has ended, adds them to those of all that ended before.
+Metrics are the sum of all workers. A counter must never go back: Prometheus would treat it as a restart and count
+everything again. So the parent keeps the last counters of each worker, and when a worker has ended, adds them to
+those of all that ended before.
 """
 
 import asyncio
@@ -22,14 +24,14 @@ from holdfast.ops.schema import FleetState, SessionView
 HEDGE: Final = 2.0
 """Seconds after which another worker is asked too."""
 LIMIT: Final = 8.0
-"""Seconds until an operator gets an error. A worker may wait for the store and for other replicas by itself, two seconds for each."""
+"""Seconds until an operator gets an error. A worker may itself wait for the store and for other replicas, two seconds for each."""
 PATIENCE: Final = 3.0
-"""Seconds that a worker has to send its metrics."""
+"""Seconds for a worker to send its metrics."""
 _ACTS: Final = frozenset({"close_session", "cancel_call"})
-"""Only one worker is asked for an act, as long as it lives: a second one would find it done, and say that there was nothing to do."""
+"""Only one worker is asked for an act, while it is alive: a second one would find it done, and report that nothing was found."""
 
 MOST_KEPT: Final = 20_000
-"""Samples of workers that have ended. Names of clients and tools are labels, and each worker may have seen other ones."""
+"""Samples of workers that have ended. Names of clients and tools are labels, and each worker may have seen different ones."""
 
 
 class Workers:
@@ -37,7 +39,7 @@ class Workers:
 
     def __init__(self) -> None:
         self._lines: list[Line] = []
-        """The one that answers questions about the state first."""
+        """The worker that answers questions about the state first."""
         self._ended: list[Sample] = []
         """The counters of all workers that have ended."""
         self._scraping = asyncio.Lock()
@@ -46,13 +48,13 @@ class Workers:
         return f"<Workers {len(self._lines)} lines>"
 
     async def add(self, end: socket.socket) -> Line:
-        """Take a new worker by our end of its socket pair. Set `is_ready` on the line when it serves."""
+        """Take a new worker by the parent's socket of its pair. Set `is_ready` on the line when it serves."""
         line = await opened_line(end)
         self._lines.append(line)
         return line
 
     async def remove(self, line: Line) -> None:
-        """Let a worker go that has ended; keep its counters."""
+        """Remove a worker that has ended; keep its counters."""
         await asyncio.wait({line.ended}, timeout=PATIENCE)
         self._lines.remove(line)
         self._ended = merged([self._ended, _counters(line.samples)])[:MOST_KEPT]
@@ -75,11 +77,11 @@ class Workers:
         return events
 
     async def close_session(self, name: str) -> bool:
-        """Close a session; False: there is none of this name."""
+        """Close a session; False: there is no session of this name."""
         return bool(await self._ask("close_session", name))
 
     async def cancel_call(self, name: str) -> bool:
-        """Cancel a call; False: there is none of this name."""
+        """Cancel a call; False: there is no call of this name."""
         return bool(await self._ask("cancel_call", name))
 
     async def _ask(self, method: str, *arguments: str | int) -> Any:
@@ -123,7 +125,7 @@ class Workers:
 
     async def metrics(self) -> list[Sample]:
         """Return the sum of all workers, with those that have ended."""
-        # One after another: of two answers of one worker, the later one is the newer one.
+        # One after another: so the later of two answers of a worker is the newer one.
         async with self._scraping:
             asked = {
                 line: asyncio.ensure_future(self._refresh(line)) for line in self._lines if line.is_ready
@@ -146,5 +148,5 @@ class Workers:
 
 
 def _counters(samples: Sequence[Sample]) -> list[Sample]:
-    """Return the samples that count and never go back. The gauges of a process that does not answer mean nothing."""
+    """Return the samples that never go back. The gauges of a process that does not answer are not valid."""
     return [one for one in samples if (family := FAMILIES.get(one.family)) and family.kind != "gauge"]

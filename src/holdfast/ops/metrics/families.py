@@ -3,9 +3,10 @@
 Names and labels follow the MCP conventions of OpenTelemetry where these have one (`mcp.server.operation.duration` is
 `mcp_server_operation_duration_seconds`); all other names begin with `holdfast_`, or are the usual ones of a process.
 
-Merging. With several worker processes one scrape returns one number for all of them. Counters and histograms are summed. A gauge is
-summed if each process has its own part (calls that run), and the largest one is taken if each process reports the same thing (the size
-of the store that they share) or if the worst one matters (the age of the oldest call).
+Merging. With several worker processes one scrape returns one number for all of them. Counters and histograms are
+summed. A gauge is summed if each process has its own part (calls that run). The largest value is taken if each
+process reports the same thing (the size of the store that they share) or if the worst value is of interest (the age
+of the oldest call).
 """
 
 from typing import Final, Literal

@@ -1,6 +1,7 @@
-"""The samples of this process: read from what was counted and from the live objects, when an operator asks.
+"""The samples of this process: read from the counts and from the live objects, when an operator asks.
 
-Counters of known things are there from the start, with 0: Prometheus does not see the first event of a counter that appears with it.
+Counters of known things exist from the start, with 0: Prometheus does not see the first event of a counter that
+appears with it.
 """
 
 import asyncio
@@ -38,7 +39,7 @@ STATES: Final[Mapping[State, str]] = {
 async def samples_of(
     servers: Iterable[tuple[str, Engine, Operated]], loop_delay: LoopDelay | None = None
 ) -> list[Sample]:
-    """Return the samples of this process. A server is its name, its engine and what an operator has of it."""
+    """Return the samples of this process. A server is its name, its engine and its `Operated`."""
     servers = list(servers)
     found = list(samples_of_process())
     if loop_delay is not None:
@@ -57,7 +58,7 @@ async def samples_of(
 
 
 def _counted(server: str, figures: Figures) -> Iterator[Sample]:
-    """Yield what was counted when it happened."""
+    """Yield the counts."""
     for (method, name, era, outcome), durations in figures.calls():
         tool, prompt = (name if method == one else "" for one in ("tools/call", "prompts/get"))
         error = "" if outcome == "ok" else outcome
@@ -85,7 +86,7 @@ def _counted(server: str, figures: Figures) -> Iterator[Sample]:
 
 
 def _calls(server: str, engine: Engine, operated: Operated) -> Iterator[Sample]:
-    """Yield how many requests are in which state, what they wait for, and how old the oldest ones are."""
+    """Yield how many requests are in which state, why they wait, and how old the oldest ones are."""
     states, waiting, oldest = Counter[str](), Counter[str](), dict[str, float]()
     ages = dict(operated.watch.running()) if operated.watch is not None else {}
     for exchange in engine.live_exchanges():
@@ -101,7 +102,7 @@ def _calls(server: str, engine: Engine, operated: Operated) -> Iterator[Sample]:
 
 
 def _live(server: str, engine: Engine) -> Iterator[Sample]:
-    """Yield what the live objects of an engine say."""
+    """Yield the numbers of the live objects of an engine."""
     sessions = engine.live_sessions()
     yield number(families.LOCAL_SESSIONS, len(sessions), server)
     yield number(families.READERS, sum(map(len, (r for s in sessions for r in s.readers.values()))), server)
@@ -125,7 +126,7 @@ def _live(server: str, engine: Engine) -> Iterator[Sample]:
 
 
 async def _stored(server: str, engine: Engine) -> list[Sample]:
-    """Return what the store says of itself."""
+    """Return the numbers of the store."""
     if not engine.started:
         return []
     store = engine.store

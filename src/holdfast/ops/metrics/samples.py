@@ -1,7 +1,7 @@
 """Samples of metrics as plain data: one process makes them, another can decode and add them.
 
-A label value may be a text that a client chose. `clean` makes it short and printable before samples are added up: two names that are equal
-after that are one sample, because Prometheus refuses a whole answer that has a sample twice.
+A label value may be a text that a client chose. `clean` makes it short and printable before samples are added: two
+names that are equal after that are one sample, because Prometheus refuses a whole answer that has a sample twice.
 """
 
 from collections.abc import Iterable, Sequence

@@ -52,7 +52,7 @@ class LeaseContract(FleetContract):
         await fleet.sail(LEASE * 2, 0, 1, 2)
         await one.open()
         await one.begin(1, "a")
-        # The third one was only shorter away than its own lease; the first one did not renew meanwhile.
+        # The third one could not reach the store for less than its own lease; the first one did not renew meanwhile.
         fleet.clock.advance(LEASE * 0.9)
         await fleet.lease(2)
         fleet.clock.advance(LEASE * 0.2)
@@ -145,7 +145,7 @@ class LeaseContract(FleetContract):
 
 
 async def _only(bench: Bench, orphans: list[Orphan]) -> Orphan:
-    """Return the one orphan there is, found again by another look."""
+    """Return the only orphan, found again by another call."""
     [orphan] = orphans
     assert await bench.store.orphans() == orphans
     return orphan
