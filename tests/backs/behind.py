@@ -10,7 +10,9 @@ from holdfast.backs.proxy.options import ProxyOptions
 from holdfast.backs.proxy.passing import NOTHING
 from holdfast.backs.proxy.target import Ports, UpstreamClient
 from holdfast.client.in_process import InProcessConnector
+from holdfast.engine.caller import Caller
 from holdfast.engine.engine import Engine
+from holdfast.engine.sessions import ANONYMOUS
 from holdfast.ports import SystemRandom
 from holdfast.testing import NotingObserver
 from holdfast.upstream.connectors import Connector
@@ -67,7 +69,7 @@ class Behind:
 
 class _Connector(InProcessConnector):
     def __init__(self, behind: Behind, ports: Ports) -> None:
-        super().__init__(behind.server, TIMES.probe, ports[2])
+        super().__init__(behind.server, Caller(ANONYMOUS), TIMES.probe, ports[2])
         self._behind = behind
 
     async def connect(self, receiver: Receiver) -> UpstreamLink:

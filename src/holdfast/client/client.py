@@ -12,6 +12,7 @@ from typing import Any, Self
 from msgspec.structs import replace
 
 from holdfast import __version__
+from holdfast.auth import Principal
 from holdfast.auth.authorizer import Authorizer, Bearer, Token
 from holdfast.client.base import Options
 from holdfast.client.callback_queue import Callback
@@ -20,6 +21,9 @@ from holdfast.client.in_process import InProcessConnector
 from holdfast.client.resources import Resources
 from holdfast.client.targets import Found, Target, find
 from holdfast.client.tools import Tools
+from holdfast.engine.caller import Caller
+from holdfast.engine.sessions import ANONYMOUS
+from holdfast.errors import ConfigError
 from holdfast.ops.log import LogObserver
 from holdfast.ports import Clock, Observer, Random, SystemClock, SystemRandom
 from holdfast.protocol.listing import Root
@@ -48,6 +52,7 @@ class Client(Tools, Resources):
         on_notification: Callback | None = None,
         auth: Token | Authorizer | None = None,
         headers: Mapping[str, str] | None = None,
+        principal: Principal | None = None,
         env: Mapping[str, str] | None = None,
         cwd: str | Path | None = None,
         version: str = "auto",
@@ -71,6 +76,8 @@ class Client(Tools, Resources):
         sampling, elicitation, roots   answer requests of the server; passing one declares the capability
         on_log, on_notification        receive log messages, and every notification except progress
         auth                           a bearer token, a function that returns one, or an Authorizer
+        headers                        headers of every request over HTTP; for a `Server`, `ctx.headers`
+        principal                      for a `Server`: the user as whom the client calls, as a verifier would return it
         env, cwd                       for a command
         version                        auto, modern, legacy, or one revision and no other
         timeout                        seconds a call may take if it has no `timeout` of its own
@@ -84,7 +91,7 @@ class Client(Tools, Resources):
         ports = ports or (SystemClock(), SystemRandom(), LogObserver())
         authorizer = Bearer(auth) if isinstance(auth, str) or callable(auth) else auth
         found = find(target, cwd).adding(env or {}, cwd, headers or {})
-        connector = _connector(found, authorizer, limits, times, ports)
+        connector = _connector(found, principal, authorizer, limits, times, ports)
         profile = _profile(handlers, capabilities or {}, info or {})
         callbacks = (on_log, on_notification)
         super().__init__(
@@ -130,14 +137,27 @@ class Client(Tools, Resources):
 
 
 def _connector(
-    found: Found, authorizer: Authorizer | None, limits: ClientLimits, times: ClientTimes, ports: Ports
+    found: Found,
+    principal: Principal | None,
+    authorizer: Authorizer | None,
+    limits: ClientLimits,
+    times: ClientTimes,
+    ports: Ports,
 ) -> Connector:
+    if found.server is None and principal is not None:
+        raise ConfigError(
+            "principal= is for a server in this process; over HTTP, auth= carries the user's token"
+        )
     if found.url:
         return HttpConnector(
             found.url, authorizer=authorizer, headers=found.headers, limits=limits, times=times, ports=ports
         )
     if found.server is not None:
-        return InProcessConnector(found.server, times.probe, ports[2])
+        if authorizer is not None:
+            raise ConfigError("a server in this process checks no token: pass principal= instead of auth=")
+        headers = {name.lower(): value for name, value in found.headers.items()}
+        caller = Caller(ANONYMOUS if principal is None else principal.key, principal, headers)
+        return InProcessConnector(found.server, caller, times.probe, ports[2])
     options = ChildOptions(env=found.env, cwd=found.cwd, message_bytes=limits.message)
     return ChildConnector(found.command, options, times=times, observer=ports[2])
 

@@ -6,6 +6,7 @@ from weakref import WeakKeyDictionary
 
 from holdfast.client.targets import HasEngine
 from holdfast.core.lifecycle import Input
+from holdfast.engine.caller import Caller
 from holdfast.engine.engine import Engine
 from holdfast.errors import Broken
 from holdfast.fronts.duplex import Duplex
@@ -23,9 +24,9 @@ start it on another event loop, as tests do."""
 class InProcessPipe:
     """The client's end of a pipe in memory."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, caller: Caller) -> None:
         self._engine = engine
-        self._duplex = Duplex(engine, self._deliver)
+        self._duplex = Duplex(engine, self._deliver, caller)
         self._arrived: asyncio.Queue[bytes] = asyncio.Queue(BEHIND)
         self._closed = False
         self._counts = False
@@ -95,12 +96,13 @@ class InProcessPipe:
 class InProcessConnector:
     """Links to a server in this process."""
 
-    def __init__(self, server: HasEngine, probe_seconds: float, observer: Observer) -> None:
+    def __init__(self, server: HasEngine, caller: Caller, probe_seconds: float, observer: Observer) -> None:
         self.remembered_as = ""
         self.probe_seconds: float | None = probe_seconds
         # The start of the server is the author's own code and may take long.
         self.answer_seconds: float | None = None
         self._server = server
+        self._caller = caller
         self._observer = observer
 
     @property
@@ -110,7 +112,7 @@ class InProcessConnector:
 
     async def connect(self, receiver: Receiver) -> UpstreamLink:
         """Start the server if it is not running, and open a pipe to it."""
-        pipe = InProcessPipe(self._server.engine)
+        pipe = InProcessPipe(self._server.engine, self._caller)
         await pipe.start()
         return PipeLink(pipe, receiver, self._observer)
 

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast import Client, Context, Server
-from holdfast.errors import HoldfastError, McpError, ToolError
+from holdfast import Client, Context, Principal, Server
+from holdfast.errors import ConfigError, HoldfastError, McpError, ToolError
 from holdfast.protocol.types import CreateMessageParams
 from tests.support import async_test, virtual_test
 
@@ -230,3 +230,41 @@ async def test_a_subscription_leaves_out_resources_that_are_hidden_from_the_clie
         assert acknowledged["notifications"] == {"resourceSubscriptions": ["note://5"]}
         await server.engine.aclose()
         assert (await listening)["resultType"] == "complete"
+
+
+@BOTH
+@async_test
+async def test_a_client_calls_as_a_principal_with_its_scopes_and_headers(version: str) -> None:
+    server = Server("users", state="principal")
+
+    @server.tool
+    async def who(ctx: Context) -> str:
+        assert isinstance(ctx.principal, Principal)
+        return f"{ctx.principal.subject} {ctx.headers.get('x-tenant')} {await ctx.state.incr('calls')}"
+
+    @server.tool(scopes={"write"})
+    async def write() -> str:
+        return "written"
+
+    async def call(principal: Principal, tool: str) -> str:
+        headers = {"X-Tenant": "shop"}
+        async with Client(server, version=version, principal=principal, headers=headers) as client:
+            return (await client.call_tool(tool)).text
+
+    async with Client(server):  # keeps the server running
+        ada, alan = Principal(subject="ada"), Principal(subject="alan", scopes=frozenset({"write"}))
+        assert [await call(user, "who") for user in (ada, ada, alan)] == [
+            "ada shop 1",
+            "ada shop 2",
+            "alan shop 1",
+        ]
+        assert await call(alan, "write") == "written"
+        with pytest.raises(HoldfastError):
+            await call(ada, "write")
+
+
+def test_credentials_that_a_target_would_ignore_are_refused() -> None:
+    with pytest.raises(ConfigError, match="pass principal="):
+        Client(make(), auth="token")
+    with pytest.raises(ConfigError, match="in this process"):
+        Client("http://127.0.0.1:8000/mcp", principal=Principal(subject="ada"))

@@ -94,7 +94,7 @@ class Context(ContextBase):
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """The HTTP request's headers by lower-case name; empty on other transports."""
+        """The HTTP request's headers by lower-case name, or those of `Client(server, headers=…)`; empty on stdio."""
         return self._exchange.headers
 
     @property
