@@ -65,7 +65,7 @@ class FakeChannel(AsgiChannel):
 
 
 class Call:
-    """One request and what has come back so far."""
+    """One request and its response so far."""
 
     def __init__(self, app: Application, scope: Json, parts: Iterable[bytes | float]) -> None:
         self.status = 0
@@ -232,7 +232,7 @@ class Call:
         self._flowing.clear()
 
     def read_on(self) -> None:
-        """Take what comes again."""
+        """Continue to take bytes."""
         self._flowing.set()
 
 
@@ -249,7 +249,7 @@ class Peer:
     def headers(
         self, method: str, changed: Mapping[str, str | None] | None = None
     ) -> list[tuple[bytes, bytes]]:
-        """Return what a well-behaved client sends; `changed` replaces headers, None leaves one out."""
+        """Return the headers of a well-behaved client; `changed` replaces headers, None leaves one out."""
         sent: dict[str, str | None] = {"host": "localhost:8000", "accept": BOTH}
         if method == "POST":
             sent["content-type"] = JSON_TYPE

@@ -1,4 +1,4 @@
-"""The command line in this process: what it prints, and its exit status."""
+"""The command line in this process: its output, and its exit status."""
 
 import contextlib
 import io
@@ -11,7 +11,7 @@ from holdfast.cli import main
 
 
 class Done(NamedTuple):
-    """What a command printed, and its exit status."""
+    """The output of a command, and its exit status."""
 
     status: int
     out: str
@@ -19,7 +19,7 @@ class Done(NamedTuple):
 
 
 class Terminal(io.StringIO):
-    """An operator who types an answer."""
+    """An operator that types an answer."""
 
     def isatty(self) -> bool:
         return True

@@ -1,4 +1,4 @@
-"""A client of the example servers on bare ASGI, in the same process; what they send is held against the schema."""
+"""A client of the example servers on bare ASGI, in the same process; their messages are checked by the schema."""
 
 import asyncio
 import importlib.util
@@ -105,7 +105,7 @@ class Client:
         self._spawn(self._read(self._peer.get()))
 
     async def close(self) -> None:
-        """End what still runs."""
+        """End the tasks that still run."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -142,7 +142,7 @@ class Client:
 
 
 class Opened(NamedTuple):
-    """A server, one client's session on it, and what was sent there."""
+    """A server, one client's session on it, and the messages that were sent there."""
 
     server: Server
     client: Client

@@ -48,7 +48,7 @@ def metadata(*, capabilities: Json = None, client: str = "test") -> Json:
 
 
 def modern_headers(method: str, params: Json) -> dict[str, str]:
-    """Return the headers of a request of 2026-07-28: its revision, and what they repeat of its body."""
+    """Return the headers of a request of 2026-07-28: its revision, and the parts of its body that they repeat."""
     headers = {"mcp-protocol-version": MODERN, "mcp-method": method}
     if method in NAMED:
         headers["mcp-name"] = str(params.get(NAMED[method], ""))

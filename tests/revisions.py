@@ -1,6 +1,6 @@
 """Which members came after which revision of the protocol: the part of the schema check that `mcp-types` does not have.
 
-The package checks every revision with sessions against 2025-11-25. This table names what a message of an
+The package checks every revision with sessions against 2025-11-25. This table names the members that a message of an
 earlier revision may not hold yet: `SINCE[revision]` maps a type to the members that the revision added, and to
 `ALL` where the revision added the type itself (a kind of content, for instance). Methods need no row: the package
 knows which revision has which method.

@@ -5,8 +5,8 @@ message it sends together with the request that it answers, and judges them all.
 
 Three judges decide together. `mcp-types`, the official package, knows the methods of each revision and the
 shape of each message; it is asked to be strict about types. It passes over members that it does not know, so
-`_Members` compares what it has read with what was sent and refuses the rest. And it checks every revision with
-sessions against 2025-11-25, so `tests/revisions.py` names what came later.
+`_Members` compares the members that it has read with those that were sent and refuses the others. And it checks every
+revision with sessions against 2025-11-25, so `tests/revisions.py` names later members.
 """
 
 import base64
@@ -114,7 +114,7 @@ def _path(location: tuple[int | str, ...]) -> str:
 
 
 class _Members:
-    """Compares what was sent with what was read from it, and refuses what a revision does not have."""
+    """Compares the sent members with those that were read, and refuses members that a revision does not have."""
 
     def __init__(self, version: str) -> None:
         self._version = version
@@ -202,7 +202,7 @@ def _check_error(value: Json, version: str) -> None:
 
 
 def check_error(error: Json) -> None:
-    """Fail unless this is what a JSON-RPC error holds."""
+    """Fail unless this is a valid JSON-RPC error."""
     assert isinstance(error, dict), f"error: not an object: {error!r}"
     assert error.keys() <= {"code", "message", "data"}, f"error has other members: {sorted(error)}"
     assert type(error.get("code")) is int, f"error.code is no integer: {error!r}"
@@ -242,7 +242,7 @@ class Recorded(NamedTuple):
 
 
 class Recorder:
-    """An ASGI application around another; it changes nothing and keeps what was sent.
+    """An ASGI application around another; it changes nothing and keeps the messages.
 
     A response on a resumed stream is matched by its id, so a test that resumes must not have
     used that id again meanwhile for another method.
@@ -301,7 +301,7 @@ class Recorder:
         return own.get(_key(request_id)) or self._methods.get((tape.session, _key(request_id)))
 
     def asked(self, session: str, call: Json) -> None:
-        """Remember what a request asked for: its answer may come on another connection."""
+        """Remember the method of a request: its answer may come on another connection."""
         self._methods[session, _key(call["id"])] = call["method"]
 
 
@@ -317,7 +317,7 @@ class _Tape:
         self.version = headers.get("mcp-protocol-version", ASSUMED)
 
     def calls(self) -> Iterator[Json]:
-        """Return the requests among what the client sent."""
+        """Return the requests in a message of the client."""
         try:
             body = json.loads(self.request)
         except ValueError:

@@ -41,7 +41,7 @@ class Delay(NamedTuple):
 
 
 class ScriptedStore(MemoryStore):
-    """A memory store on the loop's clock, whose commands do what a test says."""
+    """A memory store on the loop's clock, whose commands a test controls."""
 
     def __init__(
         self, limits: Limits = Limits(), clock: Clock | None = None, *, is_shared: bool = False
@@ -67,7 +67,7 @@ class ScriptedStore(MemoryStore):
         self._failing |= dict.fromkeys(commands, (failure, times))
 
     def lose_replies(self, *commands: str) -> None:
-        """Carry these commands out and fail all the same."""
+        """Execute these commands, and fail nevertheless."""
         self._lossy.update(commands)
 
     def delay(

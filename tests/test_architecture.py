@@ -68,7 +68,7 @@ LAZY_HOMES: Final = {
 """Modules of ours that exist to import a lazy one at their top."""
 
 LAZY_USERS: Final = {"cli"}
-"""Layers that may import any module of ours inside a function: a command imports what it needs."""
+"""Layers that may import any of our modules inside a function: a command imports only the modules that it uses."""
 
 HIDES: Final = {"engine", "exchange", "exchanges", "front", "reader", "readers", "server", "session", "sessions",
                 "sessionless", "store", "tasks", "writer"}  # fmt: skip
@@ -310,7 +310,7 @@ def _module(name: str, modules: set[str]) -> str:
 
 
 def run_time_cycles(sources: list[Source]) -> Iterator[str]:
-    """Modules that import each other when they are loaded: then the order of imports decides what works."""
+    """Modules that import each other when they are loaded: then the order of imports decides whether they work."""
     found = graph(sources, lambda item: not (item.is_local or item.is_typing))
     try:
         TopologicalSorter(found).prepare()
@@ -325,7 +325,7 @@ def cycles_across_packages(sources: list[Source]) -> Iterator[str]:
     for module, imported in found.items():
         for other in sorted(imported):
             if packages[module] != packages[other] and module in _reached(other, found):
-                yield f"`{module}` imports `{other}`, which needs it too: pass what is needed, or a protocol of it"
+                yield f"`{module}` imports `{other}`, which needs it too: pass the value, or a protocol of it"
 
 
 def _reached(module: str, found: Graph) -> set[str]:

@@ -125,7 +125,7 @@ def test_the_page_is_the_one_of_the_stored_results(tmp_path: Path) -> None:
         assert f"](speed/{chart.name})" in before
 
 
-def test_a_page_keeps_what_is_written_by_hand(tmp_path: Path) -> None:
+def test_a_page_keeps_its_hand_written_part(tmp_path: Path) -> None:
     page = tmp_path / "speed.md"
     page.write_text(
         "by hand\n<!-- bench: goals -->\nold\n<!-- /bench -->\nalso by hand\n<!-- bench: url -->\nno result\n<!-- /bench -->\n",

@@ -1,4 +1,4 @@
-"""The repository stands alone: no file reads or names what is outside of it, and `make test` skips no test."""
+"""The repository stands alone: no file reads or names a place outside of it, and `make test` skips no test."""
 
 import os
 import re
@@ -45,7 +45,7 @@ def leaves(folder: Path, relative: str) -> bool:
 
 
 def strays(path: Path, text: str) -> Iterator[str]:
-    """Yield what a file says of places outside."""
+    """Yield the places outside that a file names."""
     for match in PARENTS.finditer(text):
         if int(match[1]) > len(path.parts) - 1:
             yield f"{match[0]} is above the repository"

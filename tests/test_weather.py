@@ -1,4 +1,4 @@
-"""The README's example does what it says, in every revision."""
+"""The README's example works as described, in every revision."""
 
 import json
 

@@ -110,7 +110,7 @@ ROWS: Final[dict[str, tuple[str, str]]] = {
     ),
     "invent the own address in X-Forwarded-For": (
         "tests/unit/fronts/http/test_audit.py",
-        "test_a_clients_address_is_what_trusted_proxies_report",
+        "test_a_clients_address_is_the_one_that_trusted_proxies_report",
     ),
     "call from a page of another origin, or by another host name, with a valid token": (
         HERE,
@@ -393,7 +393,7 @@ async def test_a_valid_token_does_not_help_a_foreign_origin_or_host(
         assert await audited(h, reason) == 2
 
 
-# What a principal keeps
+# Kept data of a principal
 
 
 @async_test

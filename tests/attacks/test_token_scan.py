@@ -97,7 +97,7 @@ class Attempts:
         return call
 
     async def run(self, tool: str, arguments: dict[str, Any]) -> None:
-        """Go through what a server can be made to do: with a session, without one, and with wrong tokens."""
+        """Use all features of a server: with a session, without one, and with wrong tokens."""
         params = {"name": tool, "arguments": arguments}
         ann, bob = self.peer(ANN), self.peer(BOB)
         opened = await self.keep(ann.post(request("i", "initialize", initialize(LATEST))))

@@ -1,4 +1,4 @@
-"""Sessions over stdio children that are opened and dropped without DELETE: what they leave behind.
+"""Sessions over stdio children that are opened and dropped without DELETE: the resources that they leave behind.
 
 `python -m tests.backs.dropped_sessions 500` opens so many sessions and prints the processes, descriptors and memory of the
 server before and after. `test_interop.py` runs a short version.
@@ -25,7 +25,7 @@ CHILDREN: Final = 40
 
 
 class Left(Struct, frozen=True):
-    """What a server has at one moment."""
+    """The resources of a server at one moment."""
 
     processes: int
     descriptors: int
@@ -52,7 +52,7 @@ def descendants(root: int) -> set[int]:
 
 
 def left(server: int) -> Left:
-    """Return what a server has now."""
+    """Return the present resources of a server."""
     status = Path(f"/proc/{server}/status").read_text(encoding="utf-8")
     [resident] = [line.split()[1] for line in status.splitlines() if line.startswith("VmRSS:")]
     return Left(len(descendants(server)), len(os.listdir(f"/proc/{server}/fd")), int(resident))  # noqa: PTH208
@@ -71,7 +71,7 @@ async def drop(port: int, sessions: int) -> None:
 
 
 async def measured(sessions: int, warm_up: int) -> tuple[Left, Left]:
-    """Return what a server has after a first round, and after the sessions."""
+    """Return the resources of a server after a first round, and after the sessions."""
     port = free_port()
     options = ["--http", f"127.0.0.1:{port}", "--grace", "0.2", "--children", str(CHILDREN)]
     command = [sys.executable, "-m", "holdfast", "serve", *options, "--", *LITTLE]

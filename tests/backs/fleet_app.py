@@ -1,4 +1,4 @@
-"""What the replicas of test_replicas.py serve: one of the three backs, named by the environment. Its lease is short."""
+"""The application of the replicas of test_replicas.py: one of the three backs, named by the environment. Its lease is short."""
 
 import importlib.util
 import os

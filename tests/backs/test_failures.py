@@ -1,4 +1,4 @@
-"""What a client sees when the server behind ends, is silent, floods or is too busy; and that nothing is left over."""
+"""The client's view when the server behind ends, is silent, floods or is too busy; and nothing is left over."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""A session whose home changes: what the upstream of the new home is given, and what becomes of the old one."""
+"""A session whose home changes: the settings of the new upstream, and the end of the old one."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -125,7 +125,7 @@ async def test_a_program_that_does_not_read_its_input_costs_one_error_for_each_c
 
 
 async def _flood(server: Process | Remote, number: int) -> list[Any]:
-    """Return what a client that reads late receives of a flood."""
+    """Return the messages of a flood that a client receives if it reads late."""
     await server.engine.ensure_started()
     client = DuplexClient(server.engine, Caller(""))
     await client.open()
@@ -189,7 +189,7 @@ async def test_a_question_on_the_standalone_stream_is_refused_for_a_client_witho
 
 
 @async_test
-async def test_a_stream_that_is_cut_before_the_answer_and_cannot_be_resumed_is_one_honest_error() -> None:
+async def test_a_stream_that_is_cut_before_the_answer_and_cannot_be_resumed_is_one_error() -> None:
     for era in ERAS:
         async with odd("url") as server, Client(server, version=era) as client:
             with pytest.raises(McpError) as failed:

@@ -1,4 +1,4 @@
-"""What of a client reaches the server behind a URL: nothing, or the token and the headers that the operator named."""
+"""The headers of a client that reach the server behind a URL: none, or the token and the headers that the operator named."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -69,7 +69,7 @@ def test_results_pass_whole_and_only_as_utf_8(kind: str, form: str) -> None:
 
 
 @pytest.mark.parametrize("kind", UPSTREAMS)
-def test_results_are_not_written_anew(kind: str) -> None:
+def test_results_are_passed_on_unchanged(kind: str) -> None:
     @async_test_within(60)
     async def run() -> None:
         async with served(kind, "json") as peer:

@@ -44,7 +44,7 @@ async def served(fake: Fake, **options: Any) -> AsyncIterator[Remote]:
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let what is tried again be tried soon."""
+    """Make the pauses before another attempt short."""
     monkeypatch.setattr(reconnection, "PAUSES", (0.02, 0.1))
     monkeypatch.setattr(subscriptions, "_AGAIN_SECONDS", 0.05)
 
@@ -104,7 +104,9 @@ RESTORED: Final[dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("restarts", [False, True], ids=["404", "restart"])
-def test_a_lost_session_is_replaced_without_a_call_and_gets_what_the_old_one_had(restarts: bool) -> None:
+def test_a_lost_session_is_replaced_without_a_call_and_gets_the_settings_of_the_old_one(
+    restarts: bool,
+) -> None:
     @async_test
     async def run() -> None:
         fake = Fake(capabilities=RESTORED)

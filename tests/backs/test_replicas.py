@@ -45,7 +45,7 @@ class Trio:
         self.replicas: list[Fleet] = []
 
     def complete(self, count: int) -> "Trio":
-        """Start what is missing, and put it last. One that has been killed may have left children, which end soon."""
+        """Start the missing replicas, and put them last. A killed replica may have left children, which end soon."""
         self.replicas = [replica for replica in self.replicas if replica.popen.poll() is None]
         with ThreadPoolExecutor() as pool:
             missing = [fleet(env=self._env, target=APP) for _ in range(count - len(self.replicas))]
@@ -212,7 +212,7 @@ async def test_the_end_of_a_receiving_replica_loses_nothing(trio: Trio) -> None:
     progress = [message["params"]["progress"] for message in seen[:-1]]
     assert progress == list(range(1, 21))
     assert value(seen[-1]) == 20
-    assert await clients[2].call("bump") == 2, "what the home keeps is untouched"
+    assert await clients[2].call("bump") == 2, "the data of the home is unchanged"
 
 
 @http_test_within(40)
@@ -237,7 +237,7 @@ async def test_a_home_that_stops_finishes_its_calls_and_the_next_request_gets_an
 
 
 @http_test_within(40)
-async def test_a_killed_home_costs_one_error_for_what_was_in_flight_and_the_next_request_gets_another(
+async def test_a_killed_home_costs_one_error_for_the_calls_in_flight_and_the_next_request_gets_another(
     trio: Trio,
 ) -> None:
     clients = await opened(trio)

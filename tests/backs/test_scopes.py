@@ -86,7 +86,7 @@ async def test_a_missing_scope_is_refused_before_the_server_behind_hears_of_it(
 @both
 @eras_behind
 @async_test
-async def test_a_hidden_component_answers_in_the_words_that_the_server_behind_has_for_unknown_ones(
+async def test_a_hidden_component_answers_like_an_unknown_one_of_the_server_behind(
     era: type[Sessions], behind: str
 ) -> None:
     async with post_office(behind) as (app, server):
@@ -102,7 +102,7 @@ async def test_a_hidden_component_answers_in_the_words_that_the_server_behind_ha
 @both
 @eras_behind
 @async_test
-async def test_lists_leave_out_what_is_hidden_from_this_caller_and_no_other(
+async def test_lists_leave_out_components_hidden_from_this_caller_and_no_other(
     era: type[Sessions], behind: str
 ) -> None:
     async with post_office(behind) as (app, _):

@@ -1,4 +1,4 @@
-"""`Remote`, `Process` and their command lines: what they pass on, what they keep, and what they refuse."""
+"""`Remote`, `Process` and their command lines: which values they pass on, keep and refuse."""
 
 import json
 import subprocess
@@ -113,7 +113,7 @@ async def test_a_url_that_no_server_answers_is_busy_and_leaves_no_session() -> N
 
 
 @async_test
-async def test_a_program_that_cannot_start_is_an_error_with_its_last_words() -> None:
+async def test_a_program_that_cannot_start_is_an_error_with_its_stderr() -> None:
     broken = [sys.executable, "-c", "import sys; sys.exit('no licence')"]
     notes = NotingObserver()
     with pytest.raises(McpError, match="no licence"):
@@ -276,7 +276,7 @@ def test_what_is_shown_of_a_target_holds_no_secret() -> None:
 
 
 def holdfast(*arguments: str) -> str:
-    """Return what a command that cannot start says."""
+    """Return the error of a command that cannot start."""
     ran = subprocess.run(
         [sys.executable, "-m", "holdfast", "serve", *arguments],
         capture_output=True,

@@ -149,7 +149,7 @@ async def test_two_sessions_that_subscribe_to_one_uri_need_one_subscription_and_
 
 
 @virtual_test_within(5_000)
-async def test_a_shared_upstream_lives_as_long_as_a_session_of_it_and_a_closed_session_lets_go() -> None:
+async def test_a_shared_upstream_lives_as_long_as_a_session_of_it_and_a_closed_session_releases_it() -> None:
     counting = Counting()
     behind = Behind(counting.server, "legacy")
     async with in_front(behind, ProxyOptions(shared=True, idle_seconds=100)) as front:

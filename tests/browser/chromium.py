@@ -161,7 +161,7 @@ class Tab:
         await self.send("Emulation.setEmulatedMedia", features=[feature])
 
     def happened(self, method: str, params: Any) -> None:
-        """Keep what the page complains about."""
+        """Keep the errors of the page."""
         if method == "Runtime.exceptionThrown":
             self.complaints.append(str(params["exceptionDetails"]))
         elif method == "Log.entryAdded" and params["entry"]["source"] != "network":

@@ -11,7 +11,7 @@ server = Server("shop", version="1.4.0")
 
 
 class Trip(BaseModel):
-    """What the user must say."""
+    """The user's answer."""
 
     city: str
 

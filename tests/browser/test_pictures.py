@@ -1,4 +1,4 @@
-"""The pictures of the documents: they exist, and the script that makes them still finds what it shows."""
+"""The pictures of the documents: they exist, and the script that makes them still works."""
 
 from pathlib import Path
 

@@ -146,7 +146,7 @@ def principal_unchecked() -> Patches:
 
 
 def replay_then_register() -> Patches:
-    """First everything that was written, then everything that is; what comes between the two is lost."""
+    """First the old events, then the new ones; events that come between the two are lost."""
     take = Reader.take
     live: set[Reader] = set()
 
@@ -337,7 +337,7 @@ def serial_receive_loop() -> Patches:
     locks: dict[tuple[int, str], asyncio.Lock] = {}
 
     async def one_by_one(self: HttpFront, message: Any, body: bytes, head: RawRequest, *rest: Any) -> Any:
-        # One for all replicas: what a balancer with sticky sessions would give.
+        # One for all replicas: as with a balancer that has sticky sessions.
         session = (id(asyncio.get_running_loop()), head.session_id)
         async with locks.setdefault(session, asyncio.Lock()):
             found = in_session(self, message, body, head, *rest)
@@ -378,7 +378,7 @@ def stale_detach() -> Patches:
 
 
 def grace_by_timer() -> Patches:
-    """The end of a grace is not checked again: a session whose client came back in time is closed all the same."""
+    """The end of a grace is not checked again: a session whose client came back in time is closed nevertheless."""
     schedule = MemoryStore._schedule
 
     def due(self: MemorySession) -> tuple[float, Input]:
@@ -407,7 +407,7 @@ def reaped_after_an_outage() -> Patches:
 
 
 def lease_never_revived() -> Patches:
-    """A replica whose lease has ended begins anew, and its calls are given up by itself."""
+    """A replica whose lease has ended takes a new incarnation, and ends its own calls."""
     renew = Cluster.renew
 
     async def anew(self: Cluster, seconds: float) -> Any:

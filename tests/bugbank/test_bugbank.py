@@ -35,7 +35,7 @@ def _broken_sentences() -> list[str]:
 
 
 def _violations(bug: Bug) -> list[str]:
-    """Return what the first seed finds that violates the bug's invariant."""
+    """Return the violations of the bug's invariant that the first seed finds."""
     for seed in range(TRIED):
         violated = [
             v for v in play(bug.scenario, seed).ledger.violations if v.startswith(f"{bug.invariant}:")

@@ -13,7 +13,7 @@ from tests.chaos.trial import FULL, SMALL, show, trial
 
 
 def main() -> int:
-    """Run what the command line asks for."""
+    """Run the trial of the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos")
     parser.add_argument(
         "--full", action="store_true", help="the whole plan instead of the one inside the tests"

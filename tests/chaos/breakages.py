@@ -84,7 +84,7 @@ def no_reaper() -> None:
 
 
 def from_now_on() -> None:
-    """A resume begins with what is written from now on: what was missed stays missed."""
+    """A resume begins with the next new event: missed events stay missed."""
     attach = RedisStore.attach
 
     async def newest(

@@ -266,7 +266,7 @@ listen balancer
         return sorted(entries, key=lambda entry: entry.at)
 
     def logs(self) -> dict[str, str]:
-        """Return what every process has logged."""
+        """Return the logs of all processes."""
         return {path.stem: path.read_text(errors="replace") for path in sorted(self.home.glob("*.log"))}
 
     def end(self) -> None:

@@ -72,11 +72,12 @@ async def _delete(client: Client) -> Response:
 
 
 async def nothing_moves(fleet: Fleet, players: list[Player], notes: Notes, seed: int) -> None:
-    """Intrude on sessions at rest, and compare what the store has of them before and after."""
+    """Intrude on sessions at rest, and compare their records in the store before and after."""
     intruder = Intruder(players, notes, seed)
     for player in players:
         changed: list[str] = []
-        # The sweeper looks at sessions too, and notes when to look again: what it changed, a second try does not.
+        # The sweeper examines sessions too, and sets the time of its next check: a second attempt does not see that
+        # change.
         for _ in range(ATTEMPTS):
             before = _dump(fleet, player)
             for _ in range(6):

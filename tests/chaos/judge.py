@@ -1,4 +1,4 @@
-"""The verdict: invariants I1 to I12 over what clients noted, replicas wrote down and Redis still has."""
+"""The verdict: invariants I1 to I12 over the notes of clients, the notes of replicas and the data in Redis."""
 
 import math
 import re
@@ -49,7 +49,7 @@ class Judge:
         self._logs()
         self._availability()
 
-    # I1: one end each, and an honest one
+    # I1: one end each, and a correct one
 
     def _ends(self, starts: dict[str, list[Entry]]) -> None:
         for call in self._notes.calls:
@@ -117,7 +117,7 @@ class Judge:
                 when = [f"{entry.replica} {entry.at:.3f}" for entry in entries]
                 self._notes.violate("I4", f"{nonce} ran {len(entries)} times for {call.posts} posts: {when}")
 
-    # I5 and I7: what is counted is right
+    # I5 and I7: counts are right
 
     def _counters(self, starts: dict[str, list[Entry]]) -> None:
         bumps = {call.nonce: call.session for call in self._notes.calls if call.tool == "bump"}

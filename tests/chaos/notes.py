@@ -53,7 +53,7 @@ class Plan(Struct, frozen=True, kw_only=True):
         return self.grace + 3
 
     def settings(self) -> Settings:
-        """Return what the replicas run with."""
+        """Return the settings of the replicas."""
         times = Times(
             grace=self.grace,
             idle=self.idle,

@@ -29,7 +29,7 @@ class Lost(Exception):
 
 
 def key_of(session_id: str) -> str:
-    """Return what payloads call a session."""
+    """Return the name of a session in payloads."""
     return sha256(session_id.encode()).hexdigest()[:16]
 
 
@@ -57,7 +57,7 @@ class Player:
     # A session's life
 
     async def open(self) -> None:
-        """Initialize, however often it takes."""
+        """Initialize, and try again until it succeeds."""
         while not self.session:
             with contextlib.suppress(Cut, OSError, AssertionError):
                 opened = await Client.opened(self.client.port, token=self.client.token)
@@ -167,7 +167,7 @@ class Player:
 
     async def _connection(self, call: Call) -> bool:
         """Use one connection for a call; True if it is wise to wait before the next."""
-        # A plain answer that was written has been given: only streams are cut, or what would become one.
+        # A plain answer that was written counts as received: only streams are cut, or answers that would become streams.
         cut = self.cuts.popleft() if self.cuts and call.tool in {"ticks", "fanout"} else None
         fired = False
         connection: Connection | None = None

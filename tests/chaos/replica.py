@@ -111,7 +111,7 @@ def build(config: ReplicaConfig, journal: Journal) -> Server:
 
 
 def add_tools(server: Server, journal: Journal) -> None:
-    """Add what clients call."""
+    """Add the tools."""
 
     @server.tool
     async def ticks(nonce: str, n: int, interval: float, ctx: Context) -> str:
@@ -196,7 +196,7 @@ class NotedBack(NativeBack):
 
 
 def add_listeners(server: Server, journal: Journal) -> None:
-    """Write down what is begun, and what becomes of sessions."""
+    """Write down each start, and each event of a session."""
     vars(server)["back"] = NotedBack(server, journal)
 
     def told(what: str) -> Callable[[SessionView], Awaitable[None]]:

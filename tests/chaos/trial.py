@@ -177,7 +177,7 @@ async def until_closed(plan: Plan, running: Fleet, notes: Notes) -> None:
 
 
 def versions() -> dict[str, str]:
-    """Return what was on trial, and on what."""
+    """Return the subject of the trial and its surroundings."""
     redis = subprocess.run(["redis-server", "--version"], capture_output=True, text=True, check=False).stdout
     balancer = subprocess.run(
         [program("haproxy"), "-v"], capture_output=True, text=True, check=False

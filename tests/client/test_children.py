@@ -1,4 +1,4 @@
-"""Children that are missing, die or say nothing: one clear error, in time, with what the child itself said."""
+"""Children that are missing, die or say nothing: one clear error, in time, with the child's own stderr."""
 
 import sys
 import time

@@ -301,7 +301,7 @@ LEGACY_ANSWERS: Final = {
 
 
 @pytest.mark.parametrize("answer", LEGACY_ANSWERS)
-def test_every_answer_that_is_not_from_a_2026_server_leads_to_initialize(answer: str) -> None:
+def test_every_answer_that_is_not_from_a_2026_server_makes_the_client_send_initialize(answer: str) -> None:
     @async_test
     async def run() -> None:
         server = Torture(1, is_modern=False, mischief=0.0)
@@ -327,7 +327,7 @@ def test_every_answer_that_is_not_from_a_2026_server_leads_to_initialize(answer:
         (error(-32021, b'{"requiredCapabilities":{}}'), McpError),
     ],
 )
-def test_a_modern_servers_refusal_is_not_taken_for_an_old_server(body: bytes, kind: type[Exception]) -> None:
+def test_a_modern_servers_refusal_is_not_treated_as_an_old_server(body: bytes, kind: type[Exception]) -> None:
     @async_test
     async def run() -> None:
         server = Torture(1, is_modern=False, mischief=0.0)
@@ -389,7 +389,7 @@ def test_a_subscription_continues_after_the_server_was_killed_and_started_again(
 
 
 @async_test
-async def test_a_child_that_died_is_started_again_and_its_calls_end_with_its_last_words() -> None:
+async def test_a_child_that_died_is_started_again_and_its_calls_end_with_its_stderr() -> None:
     async with Client([*SERVE, "--stdio"], times=TIMES, version="legacy") as client:
         assert (await client.call_tool("echo", {"text": "one"})).text == "one"
         waiting = asyncio.create_task(client.call_tool("wait", {"name": "x", "seconds": 60}))

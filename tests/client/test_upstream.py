@@ -28,7 +28,7 @@ PORTS: Final = (SystemClock(), SystemRandom(), SilentObserver())
 
 
 class Proxy:
-    """The user of a connection; it writes down what it receives, with the owner of the origin."""
+    """The user of a connection; it records its messages, with the owner of the origin."""
 
     def __init__(self) -> None:
         self.received: list[tuple[str, object]] = []
@@ -129,7 +129,7 @@ async def test_the_origin_survives_the_resumption_of_a_stream() -> None:
 
 
 @async_test
-async def test_a_session_that_is_gone_is_reported_once_however_many_requests_notice_it() -> None:
+async def test_a_session_that_is_gone_is_reported_once_even_if_many_requests_notice_it() -> None:
     async with proxied() as (server, proxy, connection):
         await call(connection, "first")
         server.sessions.clear()

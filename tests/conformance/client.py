@@ -36,7 +36,7 @@ REDIRECT_URI: Final = "http://localhost:3000/callback"
 
 
 def context() -> dict[str, Any]:
-    """Return what the scenario tells its client."""
+    """Return the scenario's configuration for its client."""
     told: dict[str, Any] = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
     return told
 
@@ -97,13 +97,13 @@ def simplest(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 async def open_browser(url: str) -> str:
-    """Act as a user who agrees at once: follow the redirect of the page."""
+    """Act as a user that agrees at once: follow the redirect of the page."""
     async with aiohttp.ClientSession() as browser, browser.get(url, allow_redirects=False) as page:
         return page.headers["location"]
 
 
 async def issuer_of(url: str) -> str:
-    """Act as the operator who registered the client: a scenario gives a secret without its issuer."""
+    """Act as the operator that registered the client: a scenario gives a secret without its issuer."""
     async with open_web(url, Bounds()) as web:
         found = await find_resource(web, url, "")
         named = found.authorization_servers if found else None
@@ -111,7 +111,7 @@ async def issuer_of(url: str) -> str:
 
 
 async def authorizer(name: str, url: str) -> OAuth:
-    """Return what the scenario lets the client know."""
+    """Return the scenario's data for the client."""
     told = context()
     is_secret = "client_secret" in told or "valid_jwt" in told
     issuer = await issuer_of(url) if is_secret else ""

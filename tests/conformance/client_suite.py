@@ -96,7 +96,7 @@ _DIRECTORY: Final = re.compile(r"(?P<scenario>.+)-\d{4}-\d\d-\d\dT[\d-]+Z")
 
 
 class Played(NamedTuple):
-    """How a scenario went: its verdicts by status, and what the client said on stderr."""
+    """The result of a scenario: its verdicts by status, and the client's stderr."""
 
     verdicts: Counter[str]
     said: str

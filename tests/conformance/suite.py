@@ -68,7 +68,7 @@ class Suite(NamedTuple):
 
 
 def read_checks(output: Path) -> list[Check]:
-    """Return what the scenarios found, transcripts left out."""
+    """Return the findings of the scenarios, without transcripts."""
     checks = []
     for file in sorted(output.glob("*/checks.json")):
         named = _DIRECTORY.fullmatch(file.parent.name)

@@ -1,4 +1,4 @@
-"""The official conformance suite in client mode, sessions: what 2025-11-25 requires, and what came before."""
+"""The official conformance suite in client mode, sessions: the rules of 2025-11-25, and of the revisions before."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The official conformance suite in client mode: what 2026-07-28 requires."""
+"""The official conformance suite in client mode: the rules of 2026-07-28."""
 
 from pathlib import Path
 

@@ -37,7 +37,7 @@ BRIDGED: Final[Explained] = {
         for check in ("reject-invalid-param-chars", "reject-param-mismatch", "validate-param-match")
     },
 }
-"""What 2026-07-28 requires and a server of 2025 behind Holdfast cannot give. The page in-front.md has the same list."""
+"""Rules of 2026-07-28 that a server of 2025 behind Holdfast cannot keep. The page in-front.md has the same list."""
 
 
 class Run(NamedTuple):

@@ -100,7 +100,7 @@ def test_the_official_suite_passes_with_every_check_accounted_for(
     assert served.complaints() == []
 
 
-def test_a_warning_or_a_skipped_check_is_not_taken_for_success(tmp_path: Path) -> None:
+def test_a_warning_or_a_skipped_check_is_not_treated_as_success(tmp_path: Path) -> None:
     directory = tmp_path / "server-ping-2026-01-01T00-00-00-000Z"
     directory.mkdir()
     statuses = ("SUCCESS", "WARNING", "SKIPPED", "FAILURE")

@@ -19,6 +19,6 @@ class TestMemoryStore(StoreContract):
         await store.aclose()
 
 
-def test_a_contract_without_a_store_says_what_is_missing() -> None:
+def test_a_contract_without_a_store_names_the_missing_method() -> None:
     with pytest.raises(NotImplementedError, match="make_store"):
         StoreContract().test_work_counts_as_life()

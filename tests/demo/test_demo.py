@@ -70,7 +70,7 @@ def verdicts(side: dict[str, Any]) -> dict[str, str]:
     return {result["act"]: result["verdict"] for result in side["results"]}
 
 
-def test_all_four_hold_and_beside_them_stands_what_the_sdk_did(tmp_path: Path) -> None:
+def test_all_four_hold_and_the_table_shows_the_results_of_the_sdk_too(tmp_path: Path) -> None:
     status, out = ended(tmp_path, "--json", python=peer("mcp2"))
     report = json.loads(out)
     ours, theirs = report["sides"]

@@ -1,4 +1,4 @@
-"""What docs/authorization.md says is what the code has."""
+"""docs/authorization.md agrees with the code."""
 
 import re
 from pathlib import Path

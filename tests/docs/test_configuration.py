@@ -1,4 +1,4 @@
-"""What docs/configuration.md says of options is what the table of options has, and its file can be read."""
+"""The options in docs/configuration.md are those of the table of options, and its file can be read."""
 
 import re
 from pathlib import Path

@@ -36,7 +36,7 @@ CONSOLE: Final = ("console", "console fails", "console running")
 
 
 class Block(NamedTuple):
-    """A fenced block: what its fence says, its text, and the line it starts on."""
+    """A fenced block: the line of its fence, its text, and the line it starts on."""
 
     info: str
     text: str
@@ -131,7 +131,7 @@ def test_every_command_line_has_only_options_that_exist(page: Path) -> None:
         known = {
             name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)
         }
-        # What follows `--` is the command of another program.
+        # The words after `--` are the command of another program.
         own = words[: words.index("--")] if "--" in words else words
         asked = {word.partition("=")[0] for word in own if word.startswith("--")}
         assert asked <= known, f"holdfast {words[0]} has no option {', '.join(sorted(asked - known))}"

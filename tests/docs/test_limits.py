@@ -1,4 +1,4 @@
-"""What docs/limits.md says is what `holdfast.config` has: every setting, its default, nothing else."""
+"""docs/limits.md has every setting of `holdfast.config` with its default, and nothing else."""
 
 import re
 from pathlib import Path

@@ -64,7 +64,7 @@ def family_of(name: str) -> Family | None:
 
 
 def faults_of(expression: str) -> list[str]:
-    """Return what is wrong with the names, labels and values of an expression."""
+    """Return the faults in the names, labels and values of an expression."""
     found: list[str] = []
     labels = set(GIVEN_BY_PROMETHEUS)
     for name, selector in re.findall(r"\b((?:holdfast|mcp_server|process)_\w+|up)\b(\{[^}]*\})?", expression):
@@ -106,7 +106,7 @@ def test_a_wrong_name_label_or_value_would_be_found(expression: str, fault: str)
     assert faults_of(expression) == [fault]
 
 
-def test_every_alert_says_what_is_wrong_and_what_to_do() -> None:
+def test_every_alert_names_the_fault_and_the_remedy() -> None:
     names = [rule["alert"] for rule in rules()]
     assert len(names) == len(set(names))
     for rule in rules():

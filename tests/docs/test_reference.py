@@ -1,4 +1,4 @@
-"""docs/reference is what `make docs` makes of the source, and describes every public name."""
+"""docs/reference is the output of `make docs`, and describes every public name."""
 
 from pathlib import Path
 from typing import Final

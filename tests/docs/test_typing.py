@@ -1,4 +1,4 @@
-"""What a type checker says of documented calls: `make types` checks the pages, here are the mistakes that it finds."""
+"""A type checker reads documented calls: `make types` checks the pages, here are the mistakes that it finds."""
 
 import inspect
 import json

@@ -30,7 +30,7 @@ Walks = dict[str, list[tuple[str, str]]]
 
 @cache
 def walks() -> Walks:
-    """Return what really runs, as pairs of file and function."""
+    """Return the calls that really run, as pairs of file and function."""
     done = subprocess.run(
         [sys.executable, str(ROOT / "tools" / "walks.py"), "--json"],
         cwd=ROOT,

@@ -1,4 +1,4 @@
-"""A raw HTTP/1.1 and SSE client that can do what good clients do not: cut at any byte, stop reading, send nonsense.
+"""A raw HTTP/1.1 and SSE client for everything that good clients do not do: cut at any byte, stop reading, send nonsense.
 
 One connection carries one request at a time; nothing is pooled or retried unless a test does it.
 """
@@ -153,7 +153,7 @@ class Connection(asyncio.Protocol):
         return size > 0
 
     async def until(self, mark: bytes) -> bytes:
-        """Return what comes before `mark`."""
+        """Return the bytes before `mark`."""
         while (at := self._buffer.find(mark)) < 0:
             if not await self.more():
                 raise Cut(f"ended after {self.received} bytes")
@@ -166,7 +166,7 @@ class Connection(asyncio.Protocol):
         return self._taken(size)
 
     async def at_most(self, size: int) -> bytes:
-        """Return what is there, as soon as there is something."""
+        """Return the bytes that have arrived, as soon as there are some."""
         if not self._buffer and not await self.more():
             raise Cut(f"ended after {self.received} bytes")
         return self._taken(min(size, len(self._buffer)))
@@ -215,7 +215,7 @@ class Response:
         self.status = status
         self.headers = headers
         self.last_id = ""
-        """The id of the newest event seen: what a resume names."""
+        """The id of the newest event: a resume names it."""
         self._left = 0
         self._complete = False
         self._text = b""

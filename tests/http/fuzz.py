@@ -1,7 +1,7 @@
 """`python -m tests.http.fuzz`: random bytes against the server of `holdfast serve`, without sockets.
 
 Each round takes requests of the corpus, changes them a little, joins them, and gives them to a connection in random parts.
-What must hold for every input:
+Rules for every input:
 
 - the connection never raises, and no task fails;
 - the parts do not matter: the same bytes in one part and in single bytes lead to the same answers, and to the same requests of
@@ -55,7 +55,7 @@ VALUES: Final = (
 
 
 class Outcome(NamedTuple):
-    """What a connection did with some bytes."""
+    """The reaction of a connection to some bytes."""
 
     statuses: list[int]
     served: list[tuple[str, str, bytes]]
@@ -76,7 +76,7 @@ async def _whole_body(channel: Channel) -> bytes:
 
 
 async def outcome(parts: Sequence[bytes]) -> Outcome:
-    """Give the parts to a connection, and return what it did. Raises if a task or the connection failed."""
+    """Give the parts to a connection, and return its reaction. Raises if a task or the connection failed."""
     served: list[tuple[str, str, bytes]] = []
     heads: list[tuple[RawHeaders, dict[str, str], str, str]] = []
     failed: list[BaseException] = []
@@ -173,7 +173,7 @@ async def check(data: bytes, chance: random.Random) -> None:
 
 
 def _known(found: Outcome) -> tuple[object, ...]:
-    """Return what must not depend on the parts. A request may be wrong in two ways, and which is found first depends on them."""
+    """Return the part of a reaction that is the same for all parts. Of two faults, the parts decide which is found first."""
     return [min(status, 400) for status in found.statuses], found.served, found.heads
 
 

@@ -147,7 +147,7 @@ CORPUS: Final = {
     "a length as a trailer": Case(chunked(b"0\r\nContent-Length: 5\r\n\r\n"), BAD),
     "a coding as a trailer": Case(chunked(b"0\r\nTransfer-Encoding: chunked\r\n\r\n"), BAD),
     "a bare LF in trailers": Case(chunked(b"0\r\nX: a\n\r\n"), BAD),
-    # What is behind a request
+    # Bytes behind a request
     "an error behind a request": Case(SECOND + b"\x16\x03\x01", [200, 400], (b"",)),
     "a request behind the last one": Case(
         SECOND.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n") + SECOND, [200], (b"",)

@@ -506,7 +506,7 @@ async def test_answers_are_taken_once_from_their_own_session_and_in_time() -> No
             )
 
 
-# What is written down
+# The log
 
 
 @http_test

@@ -164,7 +164,9 @@ async def test_the_shipped_balancer_sends_a_request_again_only_if_it_was_never_s
         assert good.asked == 6
         with haproxy(shipped(*ports)) as balancer:
             assert sorted(await statuses(balancer, 6)) == [200, 200, 200, 502, 502, 502]
-        assert (good.asked, dying.asked) == (9, 3), "what was sent may have run, and is not sent again"
+        assert (good.asked, dying.asked) == (9, 3), (
+            "a request that was sent may have run, and is not sent again"
+        )
 
 
 async def statuses(port: int, count: int) -> list[int]:

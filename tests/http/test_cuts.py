@@ -1,4 +1,4 @@
-"""A cut costs a stream, never the session; what was missed is replayed exactly."""
+"""A cut costs a stream, never the session; missed events are replayed exactly."""
 
 import random
 

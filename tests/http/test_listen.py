@@ -44,7 +44,7 @@ class Ear:
         return message
 
     async def rest(self) -> list[Any]:
-        """Return what still comes until the stream's proper end."""
+        """Return the remaining messages until the stream's proper end."""
         return [message async for message in self._messages]
 
 

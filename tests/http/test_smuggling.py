@@ -39,7 +39,7 @@ async def statuses(port: int, sent: bytes) -> list[int]:
 @async_test_within(60)
 async def test_the_corpus_over_sockets_reaches_no_application_that_it_should_not(trial: Process) -> None:
     found = {name: await statuses(trial.port, case.sent) for name, case in CORPUS.items()}
-    # The paths of the corpus do not exist here: what is accepted gets 404.
+    # The paths of the corpus do not exist here: accepted requests get 404.
     expected = {
         name: [404 if status == 200 else status for status in case.statuses] for name, case in CORPUS.items()
     }

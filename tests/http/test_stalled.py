@@ -55,7 +55,7 @@ async def test_trap_26_stopped_readers_do_not_delay_other_calls(trial: Process) 
     # The machine is shared: other processes cause the worst moments, so the quietest round counts.
     assert min(map(p99, rounds)) < max(5 * p99(alone), 0.02)
     at_rest = await client.call("stats", key="flood 0")
-    await asyncio.sleep(0.5)  # real time is the subject: what waiting costs
+    await asyncio.sleep(0.5)  # real time is the subject: the processor time of waiting
     second = await client.call("stats", key="flood 0")
     assert second["cpu"] - at_rest["cpu"] < 0.1, "waiting costs nothing"
     assert at_rest["written"] == second["written"], "the producer waits"
@@ -113,7 +113,7 @@ async def test_a_stalled_reader_is_detached_and_resumes_with_the_retained_events
         data = [event.message for event in events if event.data]
         assert text(data[-1]) == "20000 sent"
         steps = [message["params"]["progress"] for message in data[:-1]]
-        assert steps == list(range(steps[0], 20_000)), "what is retained is whole"
+        assert steps == list(range(steps[0], 20_000)), "the retained events have no hole"
         assert 100 <= len(steps) <= 200
         assert (await client.call("told")) in (["opened"], ["opened", "detached", "reattached"])
 

@@ -1,4 +1,4 @@
-"""Ctrl+C and SIGTERM while calls run: the process prints what it waits for, and ends in time."""
+"""Ctrl+C and SIGTERM while calls run: the process prints the calls that it waits for, and ends in time."""
 
 import asyncio
 import signal

@@ -133,7 +133,7 @@ class ModernConversation(EitherEra):
         assert run.steps["asking resource"]["text"] == "answer of a poem"
         assert run.counts["toast"] == run.counts["poem"] == 1
 
-    def test_a_listener_hears_of_what_it_wanted_to_hear(self, run: Run) -> None:
+    def test_a_listener_receives_the_changes_of_its_filter(self, run: Run) -> None:
         if run.peer.listens:
             assert run.steps["honoured"] == {"tools": True, "uris": [NOTE]}
             assert run.steps["heard"]["events"] == [NOTE, "tools"]

@@ -1,4 +1,4 @@
-"""The foreign clients, each in a process of its own, and what came of one conversation with the server."""
+"""The foreign clients, each in its own process, and the result of one conversation with the server."""
 
 import contextlib
 import json
@@ -82,7 +82,7 @@ def _node(name: str, mode: Mode) -> Peer:
 
 
 PEERS: Final = (
-    # Its session handles what the server sends in one loop, so it can only answer one question after another.
+    # Its session handles messages of the server in one loop, so it can only answer one question after another.
     _python("mcp1", "legacy", 1),
     _python("mcp2", "legacy"),
     _python("mcp2", "fallback"),
@@ -192,7 +192,7 @@ def _port(process: "subprocess.Popen[bytes]", log: Path) -> int:
 
 
 def counted(directory: Path) -> Counter[str]:
-    """Add up what each server process wrote down when it stopped."""
+    """Add up the numbers that each server process wrote when it stopped."""
     counts: Counter[str] = Counter()
     files = list(directory.glob("*.json"))
     assert files, "no server process stopped in order"

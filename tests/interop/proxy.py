@@ -28,7 +28,7 @@ class Cut(Struct):
 
 
 class Request(Struct):
-    """One request, and what came back for it."""
+    """One request, and its response."""
 
     method: str
     headers: dict[str, str]
@@ -99,7 +99,7 @@ class Proxy:
                 way.cancel()
             to_server.transport.abort()
             to_client.close()
-            # Both end in an error of their own when a connection breaks: that is what they are for.
+            # Both end with an exception when a connection breaks: that is expected.
             await asyncio.gather(*ways, return_exceptions=True)
 
     async def _upward(

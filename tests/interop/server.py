@@ -250,7 +250,7 @@ async def note() -> str:
 
 @server.resource(POEM)
 async def poem(ctx: Context) -> str:
-    """What the client's model writes when it is read."""
+    """Writes the text of the client's model when it is read."""
     counts["poem"] += 1
     return (await ctx.sample("question of a poem", max_tokens=10)).text
 

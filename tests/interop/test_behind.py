@@ -219,7 +219,7 @@ INTERVIEWED: Final = tuple(
 def test_two_questions_and_five_samplings_work_in_both_eras_and_the_body_runs_once(
     fronts: Fronts, row: Row
 ) -> None:
-    """The client is `mcp` 2 with `auto` and `legacy`. It counts what it was asked."""
+    """The client is `mcp` 2 with `auto` and `legacy`. It counts the questions that it gets."""
     words = [*COMMANDS["mcp2"], url(fronts.ports[row]), *VERSIONS]
     done = subprocess.run(words, capture_output=True, text=True, timeout=40, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -326,7 +326,7 @@ async def test_a_program_that_is_killed_gives_one_error_for_each_call_in_flight(
 
 
 @async_test
-async def test_a_child_that_dies_in_a_call_gives_its_last_words_in_the_error() -> None:
+async def test_a_child_that_dies_in_a_call_gives_its_stderr_in_the_error() -> None:
     async with Client(Process(command("mcp1"), times=QUICK), version="legacy") as client:
         with pytest.raises(McpError, match="the disk is full") as failed:
             await client.call_tool("die")

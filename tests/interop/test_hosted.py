@@ -1,4 +1,4 @@
-"""Unmodified objects of `mcp` 1, `mcp` 2 and fastmcp 4 in our process: what only concerns them. The rest is in test_behind.py."""
+"""Unmodified objects of `mcp` 1, `mcp` 2 and fastmcp 4 in our process: tests for them only. The others are in test_behind.py."""
 
 import os
 import re
@@ -36,7 +36,7 @@ async def test_we_speak_2026_07_28_with_the_object_if_that_is_wanted(era: str) -
 
 @every_framework
 def test_handlers_see_the_user_and_the_http_request_of_their_own_call(framework: str, tmp_path: Path) -> None:
-    """The package fastmcp also offers the tool that needs the scope `admin` only to a user who has it."""
+    """The package fastmcp also offers the tool that needs the scope `admin` only to a user that has it."""
     sent = ["cyd.0"]
 
     @async_test

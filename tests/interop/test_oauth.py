@@ -18,7 +18,7 @@ pytestmark = pytest.mark.timeout(120)
 
 
 class Run(Struct):
-    """What each client received, by the stage of the run, and what the authorization server did."""
+    """The results of each client, by the stage of the run, and the requests at the authorization server."""
 
     answers: dict[str, dict[str, dict[str, Any]]]
     """By stage, then by client and era: the result of a tool, or the error."""

@@ -24,7 +24,7 @@ def test_another_process_continues_the_call_of_a_killed_process(tmp_path: Path) 
 
 
 def _asked_and_killed(peer: Peer, asked: dict[str, Any]) -> dict[str, Any]:
-    """Return what a client was asked before it was killed."""
+    """Return the questions that a client got before it was killed."""
     with started(peer, asked) as process:
         assert process.stdout is not None
         printed = [json.loads(process.stdout.readline()) for _ in range(2)]

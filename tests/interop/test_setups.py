@@ -68,7 +68,7 @@ class Setup(Struct):
         return done.stdout.splitlines()
 
     def happened(self) -> list[str]:
-        """Return what happened at the authorization server since the last time."""
+        """Return the requests at the authorization server since the last call."""
         return [event["event"] for event in self.at.rest()]
 
 
@@ -123,7 +123,7 @@ def second(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setup]:
         yield setup
 
 
-def test_a_client_without_a_token_sees_what_the_page_shows(first: Setup) -> None:
+def test_a_client_without_a_token_sees_the_values_of_the_page(first: Setup) -> None:
     headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
     posted = urllib.request.Request(first.here("https://tools.example.com/mcp"), b"{}", headers)
     with pytest.raises(urllib.error.HTTPError) as refused:
@@ -166,7 +166,7 @@ def test_a_service_without_a_user_is_a_principal_of_its_own(second: Setup) -> No
     assert second.happened() == ["granted"]
 
 
-def test_a_client_that_was_not_registered_by_hand_learns_what_to_do(second: Setup) -> None:
+def test_a_client_that_was_not_registered_by_hand_gets_instructions(second: Setup) -> None:
     with pytest.raises(AssertionError, match="has no dynamic registration: register a client there"):
         second.printed("client.py")
 

@@ -159,7 +159,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_behind_holdfast_a_client_sees_what_it_sees_at_fastmcp(name: str, servers: Servers) -> None:
+def test_behind_holdfast_a_client_sees_the_same_as_at_fastmcp(name: str, servers: Servers) -> None:
     @async_test
     async def attempt() -> None:
         bare = await interviewed(name, servers.bare(name), "legacy")

@@ -26,7 +26,7 @@ fault_test = http_test_within(60)
 
 
 class Operators:
-    """What operators see of a process."""
+    """The view of operators on a process."""
 
     def __init__(self, process: Fleet) -> None:
         self.process = process

@@ -1,4 +1,4 @@
-"""The memory store's counters against what they count, under any order of operations and every re-send."""
+"""The memory store's counters are right, under any order of operations and every repeated command."""
 
 from collections.abc import Coroutine
 from typing import Any, Final, TypeVar
@@ -31,7 +31,7 @@ SIZES: Final = st.integers(0, 250)
 
 
 def done(step: Coroutine[Any, Any, T]) -> T:
-    """Run a step of the memory store, which never waits: that is what makes it atomic."""
+    """Run a step of the memory store, which never waits, so it is atomic."""
     try:
         step.send(None)
     except StopIteration as stopped:

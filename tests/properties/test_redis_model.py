@@ -64,7 +64,7 @@ class Twins(RuleBasedStateMachine):
         redis._on_wake = lambda what, key, name: self.wakeups[1].append((what, key, name))
 
     def both(self, operation: Operation, *, exactly: bool = True) -> Any:
-        """Do it to both; what they return, raise and ring is the same. A command sent again may ring again."""
+        """Send a command to both stores; results, exceptions and wake-ups are the same. A repeat may send a wake-up again."""
         # No two things happen at the same moment: which of two is older is then not a matter of luck.
         self.clock.advance(0.125)
         outcomes = [self.runner.run(self.outcome(operation, store)) for store in self.stores]
@@ -274,7 +274,7 @@ class Twins(RuleBasedStateMachine):
 
 
 def _plain(result: Any) -> Any:
-    """Return what may be compared: event ids are each store's own."""
+    """Return the part of a result that can be compared: each store makes its own event ids."""
     if isinstance(result, Closed):
         return result.record, result.reason
     return [_plain(item) for item in result] if isinstance(result, list) else result

@@ -42,7 +42,7 @@ LIMITS: Final = Limits(
     task_bytes=20,
     tasks_bytes=30,
 )
-# Mostly one session and its own principal: only what is let in says much.
+# Mostly one session and its own principal: only accepted commands test much.
 KEYS = st.sampled_from(["k0"] * 4 + ["k1", "k2"])
 PRINCIPALS = st.sampled_from(["p"] * 4 + ["", "q"])
 IDS = st.sampled_from([1, 2, "1"])
@@ -57,7 +57,7 @@ REASONS = st.sampled_from([Input.DELETED, Input.SHUTDOWN])
 
 
 def plain(value: object) -> object:
-    """Return an answer without what each store names by itself."""
+    """Return an answer without the names that each store makes by itself."""
     match value:
         case Closed():
             return value.record, value.reason
@@ -168,7 +168,7 @@ class StoreMachine(RuleBasedStateMachine):
             self.readers[key, stream] = 0, Position(1, 7)
 
     def claim_both(self, key: str, principal: str, claim: Claim) -> Any:
-        """Claim in both stores. What ran before a restart belongs to another incarnation, which the memory store never is."""
+        """Claim in both stores. Calls from before a restart belong to another incarnation, which the memory store does not have."""
         expected = self.answer(self.model.claim(key, principal, claim))
         found = self.answer(self.store.claim(key, principal, claim))
         if isinstance(expected, Claimed) and isinstance(found, Duplicate):

@@ -1,4 +1,4 @@
-"""Codecs: what is written is read back, however the bytes are cut."""
+"""Codecs: decoding returns the encoded value, for every cut of the bytes."""
 
 import contextlib
 import json

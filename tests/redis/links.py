@@ -31,7 +31,7 @@ class Lossy:
         return reply
 
     def _lose(self, part: float, arguments: tuple[Argument, ...]) -> None:
-        # Not what is sent again: the store gives up after the third time, and that is another test's subject.
+        # Not for a repeated command: the store gives up after the third time, and another test covers that.
         if arguments[3] == "0" and self._random.random() < part:
             self.lost += 1
             raise Lost(f"lost on purpose (seed {self._seed})")

@@ -1,4 +1,4 @@
-"""What a call costs on Redis, counted by Redis itself."""
+"""The cost of a call on Redis, counted by Redis itself."""
 
 import re
 from collections.abc import Awaitable, Callable

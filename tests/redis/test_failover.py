@@ -25,7 +25,7 @@ class Failover:
         self.store = RedisStore(self.link, namespace="failover")
 
     def cut(self) -> None:
-        """Replicate what is there, and nothing more."""
+        """Replicate the present data, and nothing later."""
         replicate(self._primary, self._replica)
         self._replica.tell("REPLICAOF", "NO", "ONE")
 
@@ -202,7 +202,7 @@ async def test_an_exchange_that_a_failover_brought_back_is_an_orphan_of_a_living
         assert await store.orphans() == [], "not at once: its own claims may be on the way"
         store._clock = Ahead()
         [orphan] = await store.orphans()
-        assert orphan.runs == 0, "what had ended is not run again"
+        assert orphan.runs == 0, "a call that had ended is not run again"
         assert await store.reap(orphan, b"lost", tag=5)
         try:
             await store.append(KEY, "a", fence, [(6, b"late")])

@@ -66,7 +66,7 @@ async def test_a_redis_that_returns_is_used_again() -> None:
 
 
 @async_test_within(40)
-async def test_a_redis_that_hangs_is_given_up_and_used_again_when_it_wakes(
+async def test_a_redis_that_hangs_is_abandoned_and_used_again_when_it_wakes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(core, "PATIENCE", 0.3)

@@ -1,4 +1,4 @@
-"""What is written to Redis of a request that another replica runs, or may run again."""
+"""The data in Redis of a request that another replica runs, or may run again."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""What is in Redis: under a namespace, with an end, without a client's words, and gone with the sessions."""
+"""The keys in Redis: under a namespace, with an expiry, without a client's text, and deleted with the sessions."""
 
 import asyncio
 
@@ -111,7 +111,7 @@ async def test_nothing_remains_after_all_sessions_ended(server: RedisServer) -> 
         assert closed is not None
         await store.closing_reported(closed)
     await store.release()
-    # What is being read may be read to its end.
+    # A stream that has a reader can be read to its end.
     left = [key for key in keys(server) if not 0 < int(server.tell("PTTL", key)) <= LINGER_SECONDS * 1_000]
     assert sorted(left) == ["hf:0:default:{*}:format", "hf:4:default:{*}:incarnations"]
     await store.aclose()
@@ -200,7 +200,7 @@ async def test_a_later_format_leaves_its_mark(server: RedisServer) -> None:
 
 
 @async_test
-async def test_fields_that_this_release_does_not_know_are_kept_in_what_it_writes(server: RedisServer) -> None:
+async def test_fields_that_this_release_does_not_know_are_kept_when_it_writes(server: RedisServer) -> None:
     store = RedisStore(server.url, namespace="mine")
     await store.renew(10)
     await store.open(record(), evict=False)

@@ -1,4 +1,4 @@
-"""Two servers on one Redis: what one has given to a client is worth nothing at the other."""
+"""Two servers on one Redis: ids and handles of one server are not valid at the other."""
 
 import asyncio
 from collections.abc import AsyncIterator

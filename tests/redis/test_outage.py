@@ -70,7 +70,7 @@ SHORT: Final = Times(lease=0.9, lease_renewal=0.3, sweep=0.1)
 
 
 @async_test
-async def test_a_redis_that_is_away_for_longer_than_the_lease_costs_no_call() -> None:
+async def test_a_redis_that_is_unavailable_for_longer_than_the_lease_costs_no_call() -> None:
     started, may_end = asyncio.Event(), asyncio.Event()
 
     async def work(exchange: Exchange) -> object:

@@ -1,4 +1,4 @@
-"""What Redis refuses for a while: failovers, foreign scripts. Calls wait_until, nothing is lost, no words of Redis get out."""
+"""Temporary refusals of Redis: failovers, foreign scripts. Calls wait, nothing is lost, and clients see no text of Redis."""
 
 import asyncio
 import contextlib
@@ -155,7 +155,7 @@ async def test_a_command_waits_for_the_end_of_a_foreign_script(server: RedisServ
 
 
 @async_test
-async def test_a_call_that_ends_while_a_foreign_script_runs_is_written_late_and_not_taken_for_fenced(
+async def test_a_call_that_ends_while_a_foreign_script_runs_is_written_late_and_not_treated_as_fenced(
     server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(core, "PATIENCE", 0.2)

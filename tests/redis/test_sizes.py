@@ -32,7 +32,7 @@ async def test_a_session_with_thousands_of_streams_is_written_and_closed(server:
     assert isinstance(claimed, Claimed)
     start = await store.open_stream(KEY, "a", claimed.fence, 1)
     server.tell("EVAL", FILL, "1", MAIN)
-    # Over its budget the session looks at all its streams, and saves what it has looked at.
+    # Over its budget the session reads all its streams, and saves those that it has read.
     await store.append(KEY, "a", claimed.fence, [(2, b"long enough")])
     page = await store.read(KEY, "a", Position(start.seq, 1), 10, 1_000)
     assert page is not None

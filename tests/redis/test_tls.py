@@ -93,7 +93,7 @@ def _text(certificate: x509.Certificate) -> bytes:
 
 
 class Guarded(NamedTuple):
-    """A Redis that wants to see certificates, and what it takes to reach it."""
+    """A Redis that demands certificates, and the options to reach it."""
 
     address: str
     ca: str

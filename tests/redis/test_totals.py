@@ -1,4 +1,4 @@
-"""One principal cannot fill Redis for the others: what it keeps has a total, counted in the shared slot (lua/kept.lua)."""
+"""One principal cannot fill Redis for the others: its kept data has a total, counted in the shared slot (lua/kept.lua)."""
 
 import asyncio
 import contextlib
@@ -36,7 +36,7 @@ for index = 1, #main, 2 do
 end
 return cjson.encode({al = K.al or 0, av = K.av or 0, bytes = bytes, subs = (K.bsub or 0) + 256 * (K.nsub or 0)})
 """
-"""What a session or handle keeps, counted from what is really stored, and what it may keep."""
+"""The kept data of a session or handle, counted from the stored keys, and its allowance."""
 
 
 def kept(server: RedisServer, key: str) -> dict[str, int]:
@@ -74,7 +74,7 @@ async def attack(
                     await store.unsubscribe(key, f"test://{dice.randrange(30)}/{'x' * (size // 10)}")
                 case 5:
                     claimed = await store.claim(key, "hostile", Claim(name, name, b"", payload=b"x" * size))
-                    assert isinstance(claimed, Claimed), "over the total a call runs all the same"
+                    assert isinstance(claimed, Claimed), "over the total a call runs nevertheless"
                     calls.append((key, name, claimed.fence))
                 case _:
                     for key, stream, fence in calls[-1:]:

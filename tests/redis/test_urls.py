@@ -1,4 +1,4 @@
-"""Every kind of URL that names a Redis, and what is said to those that name none."""
+"""Every kind of URL for Redis, and the errors for other URLs."""
 
 import asyncio
 import subprocess

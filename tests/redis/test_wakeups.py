@@ -1,4 +1,4 @@
-"""Bells that were lost: everything is noticed all the same."""
+"""Lost wake-ups: every change is noticed nevertheless."""
 
 import asyncio
 from collections.abc import AsyncIterator

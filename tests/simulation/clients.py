@@ -201,7 +201,7 @@ class Client:
         await self.status(self.post(notice))
 
     async def follow(self, seconds: float) -> list[Json]:
-        """Read what belongs to no request for a while, cut again and again; returns it.
+        """Read messages that belong to no request for a while, cut again and again; returns them.
 
         A connection that is cut before its first event gives the client no position: nothing is promised for what was
         on its way then.

@@ -287,7 +287,7 @@ class Cluster(MemoryStore):
         self._closings[closed.event] = self.now(), closed
         return closed
 
-    # Leases and what the dead leave behind
+    # Leases, and the work of dead replicas
 
     @override
     async def renew(self, seconds: float) -> Lease:

@@ -28,7 +28,7 @@ _LOOKS: Final = frozenset(
 
 
 class Faults(Struct, kw_only=True):
-    """How often what goes wrong."""
+    """How often each fault happens."""
 
     latency: float = 0.02
     """A call and a reply take up to so many seconds each."""
@@ -90,7 +90,7 @@ class FaultyStore:
             self._faults.fired["lost reply of several events"] += 1
         self._operations += 1
         operation = (self.replica, self._operations)
-        # A refusal changed nothing and is made anew.
+        # A refused command changed nothing and is sent again.
         with contextlib.suppress(HoldfastError):
             await self._connection.call(name, args, kwargs, operation)
         await self._loop.pause(RESEND_AFTER)

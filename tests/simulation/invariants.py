@@ -42,7 +42,7 @@ def _streams_end_once(world: World) -> None:
 
 
 def _reads_its_own_stream(ledger: Ledger, request: Request) -> None:
-    """I1, I2: what a client got of a stream is what was written to it, from its start, in order, once."""
+    """I1, I2: a client receives the messages of a stream from its start, in order, once."""
     if not request.last_id:
         return
     stream = request.last_id.partition(".")[0]

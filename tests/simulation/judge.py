@@ -1,4 +1,4 @@
-"""Runs many seeds of a scenario and, where one fails, shows what happened so that it can be run again alone."""
+"""Runs many seeds of a scenario and, if one fails, shows its events so that it can be run again alone."""
 
 import os
 from collections import Counter
@@ -35,7 +35,7 @@ def play_seed(name: str, seed: int) -> Run:
 
 
 def describe(name: str, run: Run) -> str:
-    """Return what a reader needs: the seed, what was violated, and the last things that happened."""
+    """Return a report: the seed, the violated law, and the last events."""
     trace = [f"  {at:8.3f}  {text}" for at, text in run.ledger.trace[-_SHOWN:]]
     lines = [f"{name} with seed {run.seed}, faults {dict(run.fired)}:", *run.ledger.violations, *trace]
     return "\n".join(lines)

@@ -76,7 +76,7 @@ class Ledger:
         self.first: dict[str, bytes] = {}
         """By ask: the answer that counted."""
         self.resolved: defaultdict[str, list[Any]] = defaultdict(list)
-        """By nonce and number of an ask: what its handler got."""
+        """By nonce and number of an ask: the answer that its handler got."""
         self.asked: dict[str, str] = {}
         """By ask: nonce and number."""
         self.most_asks = 0

@@ -65,7 +65,7 @@ class _Task(asyncio.Task[Any]):
 
 
 class _Handle:
-    """A callback that waits. It has what asyncio uses of its own handles, and costs half as much."""
+    """A callback that waits. It has the members of handles that asyncio uses, and costs half as much."""
 
     __slots__ = ("args", "callback", "context", "is_cancelled", "moment")
 
@@ -80,7 +80,7 @@ class _Handle:
 
     def cancel(self) -> None:
         self.is_cancelled = True
-        # What it would have called is released, as asyncio does.
+        # The function is released, as asyncio does.
         self.callback, self.args = _nothing, ()
 
     def cancelled(self) -> bool:
@@ -214,7 +214,7 @@ class SimLoop(asyncio.BaseEventLoop):
         return task
 
     def clean_up(self) -> None:
-        """Cancel what is left. The dead are woken for it: nothing of theirs may be left for the collector."""
+        """Cancel the tasks that are left. Dead actors are woken for it: none of their objects may be left for the collector."""
         for actor in self._held:
             actor.is_alive, actor.is_stopped = True, False
             self._release(actor)
@@ -268,7 +268,7 @@ class SimLoop(asyncio.BaseEventLoop):
 
 
 def simulate(seed: int, world: Callable[[SimLoop], Coroutine[Any, Any, T]]) -> T:
-    """Run a world to its end in virtual time and return what it returns.
+    """Run a world to its end in virtual time and return its result.
 
     Tasks that still run afterwards, those of killed actors included, are cancelled and released.
     """

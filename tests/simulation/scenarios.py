@@ -19,9 +19,9 @@ _SHORT: Final[Steps] = [
     *(("turn", turns) for turns in range(4)),
     *(("wait", ticks * TICK) for ticks in (1, 2, 7)),
 ]
-"""What a handler does in the scenario of one process: in turns and ticks, so that its end meets cuts and repeats."""
+"""The steps of a handler in the scenario of one process: in turns and ticks, so that its end meets cuts and repeats."""
 SWEEPS: Final = 2.5
-"""After the lease or the grace is over, what is due has been swept after so many seconds."""
+"""Seconds after the end of a lease or a grace period until everything that is due was swept."""
 
 
 async def claim(world: World) -> None:
@@ -145,7 +145,7 @@ async def _work(world: World, client: Client, first: int) -> None:
 
 
 async def takeover(world: World) -> None:
-    """Crashes, zombies and partitions; what they ran ends once, with a result or, where it may not run again, an honest error."""
+    """Crashes, zombies and partitions; each call ends once, with a result or, if it may not run again, with outcome unknown."""
     client = Client(world)
     await client.open()
     random = world.random
@@ -222,7 +222,7 @@ async def _replaced(replica: Replica) -> None:
 async def outage(world: World) -> None:
     """The store is unavailable for every replica, for longer than the lease, while calls run: no call is lost.
 
-    One replica may really die meanwhile: of its calls each ends once, with an honest error.
+    One replica may really die meanwhile: each of its calls ends once, with outcome unknown.
     """
     client = Client(world)
     await client.open()
@@ -314,7 +314,7 @@ async def _quiet(world: World, *clients: Client) -> None:
 
 
 class Scenario(Struct, frozen=True):
-    """A script and what goes wrong meanwhile."""
+    """A script and its faults."""
 
     script: Callable[[World], Awaitable[None]]
     faults: Faults

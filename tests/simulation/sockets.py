@@ -26,7 +26,7 @@ TICK: Final = 1 / 128
 """Seconds. A power of two: sums of it are exact, so two ways to one moment meet."""
 _TURNS: Final = 9
 _TOGETHER: Final = 0.5
-"""How much of what arrives at one moment arrives in the same turn."""
+"""The share of the bytes of one moment that arrives in the same turn."""
 
 
 class SocketNode(Node):
@@ -88,7 +88,7 @@ class SocketCall(Call):
 
 
 class _Transport(asyncio.Transport):
-    """The server's side of a connection. It parses what is written, as a client would."""
+    """The server's side of a connection. It parses the written bytes, as a client would."""
 
     def __init__(self, call: SocketCall) -> None:
         super().__init__({"peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 8000)})
@@ -132,7 +132,7 @@ class _Transport(asyncio.Transport):
     def get_write_buffer_size(self) -> int:
         return 0
 
-    # What the parser reports
+    # Called by the parser
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._headers.append((name.lower(), value))
@@ -154,7 +154,7 @@ class _Transport(asyncio.Transport):
 
 
 class TickNetwork(Network):
-    """A network whose times are multiples of a tick. What arrives waits for a few turns of the loop."""
+    """A network whose times are multiples of a tick. Arriving bytes wait for a few turns of the loop."""
 
     def __init__(self, loop: SimLoop) -> None:
         super().__init__(loop)

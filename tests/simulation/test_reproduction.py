@@ -35,7 +35,7 @@ def test_a_seed_is_the_same_run_in_every_process() -> None:
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_a_report_names_the_seed_and_what_happened(name: str) -> None:
+def test_a_report_names_the_seed_and_the_events(name: str) -> None:
     run = play(name, 7)
     run.ledger.violate("I0", "made up")
     report = describe(name, run)

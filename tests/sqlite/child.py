@@ -54,7 +54,7 @@ async def race(path: Path, name: str, adds: int, ids: int, appends: int) -> dict
 
 
 async def toil(path: Path) -> None:
-    """Append and count forever, saying what is certain after each step."""
+    """Append and count forever, and print after each step which steps are certain."""
     store = SqliteStore(path, ROOMY)
     number = 0
     while True:

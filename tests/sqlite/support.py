@@ -1,4 +1,4 @@
-"""Where the files of these tests live, and what a test looks at inside them."""
+"""The place of the files of these tests, and functions that read them."""
 
 import sqlite3
 from collections.abc import Iterator

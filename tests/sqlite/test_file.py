@@ -1,4 +1,4 @@
-"""The file: whose it is, which format it has, what survives a restart and what does not remain."""
+"""The file: its owner, its format, and which data survives a restart."""
 
 import asyncio
 import sqlite3

@@ -105,7 +105,7 @@ def test_no_credential_no_key_and_no_session_id_is_written_to_the_file(key: str 
     async def run() -> None:
         with store_path() as path:
             session, headers = await carry_secrets(SqliteStore(path), _Scanned(path), asyncio.Event(), key)
-            assert {name: headers.get(name) for name in KEPT} == KEPT, "what is no credential travels"
+            assert {name: headers.get(name) for name in KEPT} == KEPT, "headers without a credential travel"
             arrived = {name: headers[name] for name in SECRETS.keys() & headers.keys()}
             assert arrived == ({} if key is None else SECRETS)
             written = _Scanned.written
@@ -181,7 +181,7 @@ def called(peer: Peer, *, talks: bool, headers: dict[str, str] | None = None, **
 
 
 def retry_of(asked: Call) -> dict[str, Any]:
-    """Return what a retry adds to the request: the state, and an answer to each question."""
+    """Return the members that a retry adds to the request: the state, and an answer to each question."""
     parked = asked.json["result"]
     answers = {key: {"roots": [{"uri": "file:///x"}]} for key in parked["inputRequests"]}
     return {"requestState": parked["requestState"], "inputResponses": answers}

@@ -1,4 +1,4 @@
-"""Two stores on one file, as two processes have them: wake-ups, leases, and what a dead replica leaves."""
+"""Two stores on one file, as two processes have them: wake-ups, leases, and the work of a dead replica."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -105,7 +105,7 @@ async def test_a_reader_that_came_back_is_not_sent_away() -> None:
     with store_path() as path:
         here, there = SqliteStore(path, replica="here"), SqliteStore(path, replica="there")
         await here.open(record(), evict=False)
-        # Here listens only from now on: what it hears is what a slow listener hears.
+        # This store listens only from now on, like a slow listener.
         for store in (here, there, here):
             assert isinstance(await store.attach(KEY, PRINCIPAL, None, None), Attached)
         heard: asyncio.Queue[AddressedWakeUp] = asyncio.Queue()

@@ -17,7 +17,7 @@ from tests.support import until
 
 @http_test
 async def test_trap_2_a_request_refused_or_failed_before_it_begins_leaves_its_id_free() -> None:
-    """A slot is reserved in one step and released when what follows fails: here, a full queue."""
+    """A slot is reserved in one step and released when a later step fails: here, a full queue."""
     config = msgspec.structs.replace(Settings().limits, running=1, queued=1)
     async with in_loop(Config(settings=Settings(limits=config))) as served:
         client = await Client.opened(served.port)

@@ -83,7 +83,7 @@ async def test_trap_14_the_end_of_a_reader_that_was_taken_over_is_not_its_succes
 
 
 @http_test
-async def test_trap_15_every_kind_of_connection_is_let_go_when_its_client_is_gone() -> None:
+async def test_trap_15_every_kind_of_connection_is_released_when_its_client_is_gone() -> None:
     """GET, replay, streamed POST and a POST that waits: no reader and no task stays behind."""
     async with in_loop() as served:
         client = await Client.opened(served.port)

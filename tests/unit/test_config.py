@@ -1,4 +1,4 @@
-"""Settings that cannot work are refused where they are written, in words that say what would."""
+"""Invalid settings are refused when they are made, with a text that names a valid value."""
 
 from math import inf, nan
 from typing import Any, Final

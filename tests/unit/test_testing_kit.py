@@ -1,4 +1,4 @@
-"""`holdfast.testing` holds what its page describes, and nothing else."""
+"""`holdfast.testing` has the members that its page describes, and no others."""
 
 import pkgutil
 import re

@@ -1,4 +1,4 @@
-"""Two releases on one SQLite file: the newer continues what the older wrote, beside it too, and the other way round."""
+"""Two releases on one SQLite file, also side by side: each continues the work of the other."""
 
 import asyncio
 import contextlib

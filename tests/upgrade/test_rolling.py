@@ -89,7 +89,7 @@ async def side_by_side(running: Fleet) -> None:
 
 
 async def goes_on(parked: Slot, retried: Slot) -> None:
-    """Park a call at one replica; its retry lands at another, which cannot know what the first one's release keeps."""
+    """Park a call at one replica; its retry arrives at another, which cannot know the data of the first one's release."""
     params: dict[str, Any] = {"name": "name_of_user", "arguments": {}}
     first = await modern(parked.port, "tools/call", params, token=f"{TOKEN}ann", capabilities=ASKING)
     wanted = (await first.answer())["result"]

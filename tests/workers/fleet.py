@@ -55,7 +55,7 @@ class Fleet:
         self.popen.send_signal(number)
 
     def press_ctrl_c(self) -> None:
-        """Send what a terminal sends: to the parent and its workers at once."""
+        """Send the signal of a terminal: to the parent and its workers at once."""
         os.killpg(self.pid, signal.SIGINT)
 
     def end(self, seconds: float = PATIENCE) -> int:
@@ -154,7 +154,7 @@ class Journey:
         self.resumed = 0
 
     async def run(self) -> Json:
-        """Return what the tool returned; an error answer as it is."""
+        """Return the value of the tool; an error answer unchanged."""
         while not (self.messages and "id" in self.messages[-1]):
             self._client.turn()
             with contextlib.suppress(Cut, OSError):

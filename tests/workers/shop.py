@@ -113,7 +113,7 @@ async def die() -> str:
 
 @server.tool
 async def mark(file: str, text: str) -> str:
-    """Write a line into a file, so that a test sees what has run."""
+    """Write a line into a file, so that a test sees that this has run."""
     with Path(file).open("a", encoding="utf-8") as marks:
         marks.write(f"{text}\n")
     return text

@@ -1,4 +1,4 @@
-"""A process that was stopped and continues: it does not run what was sent to it meanwhile by a client that has left."""
+"""A process that was stopped and continues: it does not run the calls of clients that have disconnected meanwhile."""
 
 import asyncio
 import json

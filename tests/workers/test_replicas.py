@@ -115,7 +115,7 @@ async def test_restarting_one_process_after_another_loses_no_running_call(redis:
             await until(lambda journeys=journeys: all(journey.messages for journey in journeys))
             replica.tell(signal.SIGTERM)
             answers = await asyncio.gather(*tasks)
-            assert answers.count(replica.pid) == 3, "it finished what it had begun"
+            assert answers.count(replica.pid) == 3, "it finished its running calls"
             assert all(journey.progress == list(range(1, 13)) for journey in journeys)
             assert sum(bool(journey.resumed) for journey in journeys) == 3, "its streams were handed over"
             await until(lambda replica=replica: replica.popen.poll() is not None)

@@ -78,7 +78,7 @@ def test_the_banner_is_shown_once(three: Fleet) -> None:
 
 
 @http_test_within(40)
-async def test_a_killed_workers_calls_end_with_one_honest_error_and_no_other_is_touched() -> None:
+async def test_a_killed_workers_calls_end_with_one_error_and_no_other_is_touched() -> None:
     with fleet("--workers", "3") as running:
         client = await at_every((running.port,))
         journeys: list[Journey] = []
@@ -142,7 +142,7 @@ async def test_replacing_every_worker_loses_no_running_call(pair: Fleet, tmp_pat
 
 
 def _replace(running: Fleet) -> Callable[[], bool]:
-    """Have every worker replaced; returns what tells whether they were."""
+    """Have every worker replaced; returns a function that tells whether they were."""
     done = "every worker was replaced"
     before = running.output().count(done)
     running.tell(signal.SIGHUP)
@@ -237,7 +237,7 @@ async def test_ctrl_c_in_a_terminal_drains_and_a_second_one_stops_waiting() -> N
         running.press_ctrl_c()
         told = len(journey.messages)
         await until(lambda: len(journey.messages) > told + 20)
-        assert running.popen.poll() is None, "it waits for what runs"
+        assert running.popen.poll() is None, "it waits for the running calls"
         began = time.monotonic()
         running.press_ctrl_c()
         await until(lambda: running.popen.poll() is not None)
@@ -247,7 +247,7 @@ async def test_ctrl_c_in_a_terminal_drains_and_a_second_one_stops_waiting() -> N
 
 
 @http_test_within(40)
-async def test_a_session_in_a_file_outlives_a_killed_process_and_its_calls_end_honestly(
+async def test_a_session_in_a_file_outlives_a_killed_process_and_its_calls_end_with_one_error(
     tmp_path: Path,
 ) -> None:
     options = ("--store", f"sqlite:///{tmp_path}/store.db")

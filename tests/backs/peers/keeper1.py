@@ -16,7 +16,7 @@ _kept: WeakKeyDictionary[Any, dict[str, int]] = WeakKeyDictionary()
 
 
 def kept(ctx: Context) -> dict[str, int]:
-    """Return what is kept for the session of a call."""
+    """Return the data of the session of a call."""
     return _kept.setdefault(ctx.session, defaultdict(int))
 
 

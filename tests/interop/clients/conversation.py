@@ -19,7 +19,7 @@ Cancel = Callable[[], Awaitable[None]]
 
 
 def config() -> dict[str, Any]:
-    """Return what the test asked for."""
+    """Return the parameters of the test."""
     asked: dict[str, Any] = json.loads(sys.argv[1])
     return asked
 

@@ -14,7 +14,7 @@ from tests.interop.clients.modern import converse_modern
 
 
 class Unwrapped:
-    """fastmcp's client returns what a result contains; this returns the result."""
+    """fastmcp's client returns the contents of a result; this returns the result."""
 
     def __init__(self, client: Any) -> None:
         self._client = client

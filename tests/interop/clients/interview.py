@@ -1,6 +1,6 @@
 # mypy: disable-error-code="import-not-found"
 # The clients live in .peers, never in our environment.
-"""Calls `interview` of the everything server with a client of `mcp` 2.x or of fastmcp, and prints what came of it.
+"""Calls `interview` of the everything server with a client of `mcp` 2.x or of fastmcp, and prints the result.
 
 python interview.py mcp2|fastmcp URL MODE...
 """

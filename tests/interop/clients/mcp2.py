@@ -37,7 +37,7 @@ async def main() -> None:
 
 
 async def talk(client: Any, heard: Heard, asked: dict[str, Any]) -> None:
-    """Do what the test asked for."""
+    """Run the part that the test asked for."""
     match asked["talk"]:
         case "converse":
             await converse(client, types, heard, give_up)

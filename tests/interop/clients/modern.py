@@ -38,7 +38,7 @@ async def converse_modern(client: Any, types: Any, heard: Heard) -> None:
 
 
 async def give_up() -> None:
-    """Do nothing: giving the call up is what cancels it."""
+    """Do nothing: the client cancels the call by giving it up."""
 
 
 async def logs(client: Any, heard: Heard) -> None:

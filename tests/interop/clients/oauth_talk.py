@@ -1,4 +1,4 @@
-"""What the Python clients do with a protected server: one connection for each era, and on each the calls that the test names.
+"""The calls of the Python clients to a protected server: one connection for each era, and on each the calls that the test names.
 
 Each line of stdin is the name of a tool. The answer is one line of JSON: by era, the result or the error.
 """

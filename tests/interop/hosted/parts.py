@@ -1,5 +1,5 @@
 # mypy: disable-error-code="import-not-found,valid-type,untyped-decorator"
-"""What the hosted objects of all frameworks share: they write the same tools in the same way."""
+"""The common parts of the hosted objects of all frameworks: they write the same tools in the same way."""
 
 import asyncio
 import os
@@ -137,7 +137,7 @@ def define_asking_tools(mcp: Any, Context: Any, types: Any) -> None:  # noqa: N8
 
     @mcp.tool()
     async def outcome() -> str:
-        """Let the task of `linger` ask, and return what came of it."""
+        """Let the task of `linger` ask, and return the result."""
         released, task = late.pop()
         released.set()
         return await task

@@ -43,7 +43,7 @@ async def send(ctx: Context) -> dict[str, Any]:
 
 
 async def _caller(ctx: Context) -> dict[str, Any]:
-    """Return who calls, and how many calls of its session there were."""
+    """Return the caller, and the number of calls of its session."""
     assert ctx.principal is not None
     try:
         calls = await ctx.state.incr("calls")

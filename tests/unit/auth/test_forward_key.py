@@ -1,4 +1,4 @@
-"""The operator's key, and what is sealed with it: opened for the message and the replica it was made for, or not at all."""
+"""The operator's key, and sealed texts: they can be opened only for the message and the replica that they were made for."""
 
 import base64
 from itertools import pairwise

@@ -80,7 +80,7 @@ def test_a_package_that_is_installed_under_another_name_says_its_version_itself(
     assert core_of(fake("fastmcp.server.server.FastMCP", _mcp_server=CORE)) is CORE
 
 
-def test_an_object_of_no_framework_is_refused_with_what_is_supported() -> None:
+def test_an_object_of_no_framework_is_refused_with_the_supported_ones() -> None:
     assert framework_of(object()) is None
     with pytest.raises(ConfigError, match=r"builtins\.object cannot be hosted; supported are: FastMCP"):
         core_of(object())

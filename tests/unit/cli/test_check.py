@@ -35,7 +35,7 @@ def checked(faulty: Faulty, conversation: Callable[[Callable[..., Result]], None
     attempt()
 
 
-def test_a_table_shows_what_happened_and_for_failures_the_rule_and_the_remedy() -> None:
+def test_a_table_shows_the_results_and_for_failures_the_rule_and_the_remedy() -> None:
     def conversation(command: Callable[..., Result]) -> None:
         done = command("--only", "version-header", "--only", "parallel", "--only", "origin")
         assert done.exit_code == 1, done.output

@@ -1,4 +1,4 @@
-"""The table of options: what the command line and the environment make of it."""
+"""The table of options, on the command line and in the environment."""
 
 from typing import Any
 

@@ -35,7 +35,7 @@ TYPER: Final[Any] = typer.main.get_command(whole.app)
 
 
 def by_typer(words: list[str]) -> Asked | None:
-    """Return what typer reads from the words; None if it refuses them."""
+    """Return the command as typer reads it; None if typer refuses the words."""
     asked: list[Asked] = []
 
     def run(found: Asked) -> int:

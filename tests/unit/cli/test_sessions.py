@@ -74,7 +74,7 @@ def test_sessions_are_listed_as_a_table_and_as_json() -> None:
             "p-77aa",
             "r1",
         ]
-        # What a terminal would obey is escaped.
+        # Control characters of a terminal are escaped.
         assert "\\x1b[31m\\u202eevil\\n" in second
         assert "1 min 35 s" in second
         assert "2.9 MiB" in second
@@ -104,7 +104,7 @@ def test_a_list_has_the_oldest_calls_also_those_without_a_session() -> None:
     operate(fleet, conversation)
 
 
-def test_a_store_that_is_away_is_not_taken_for_a_server_without_sessions() -> None:
+def test_a_store_that_is_unavailable_is_not_treated_as_a_server_without_sessions() -> None:
     def conversation(command: Operate) -> None:
         for words in (["ls"], ["ls", "--json"]):
             away = command(*words)
@@ -190,7 +190,7 @@ def test_a_session_is_closed_after_a_confirmation() -> None:
     operate(fleet, conversation)
 
 
-def test_errors_say_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_errors_name_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def conversation(command: Operate) -> None:
         file = tmp_path / "token"
         file.write_text("another-token\n")

@@ -1,4 +1,4 @@
-"""`holdfast.toml`: what it may say, and errors that name the file, the table and the key."""
+"""`holdfast.toml`: its valid contents, and errors that name the file, the table and the key."""
 
 from pathlib import Path
 from typing import Any
@@ -233,7 +233,7 @@ SERVER = '[servers.a]\nurl = "http://h"\n'
         ("[servers.a]\ncommand = 'npx x'", "[servers.a] command must be a list of texts, not a text"),
     ],
 )
-def test_a_mistake_is_named_with_its_place_and_what_is_allowed(text: str, said: str) -> None:
+def test_a_mistake_is_named_with_its_place_and_the_allowed_values(text: str, said: str) -> None:
     assert said in refusal(text)
 
 

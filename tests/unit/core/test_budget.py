@@ -1,4 +1,4 @@
-"""Bytes in use, in all and by holder: what fits, what does not, and when it is free again."""
+"""Bytes in use, in total and by holder: which sizes fit, and when bytes are free again."""
 
 import gc
 from threading import Thread

@@ -1,4 +1,4 @@
-"""The life of a task: what may follow what, and that an end is final."""
+"""The life of a task: the order of its states, and that an end is final."""
 
 import json
 from collections.abc import Callable

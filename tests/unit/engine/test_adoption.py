@@ -1,4 +1,4 @@
-"""Engines that share a store: what a dead one ran is run again by another, or ends with the honest error."""
+"""Engines that share a store: the calls of a dead one are run again by another, or end with outcome unknown."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -24,7 +24,7 @@ from tests.unit.engine.harness import CALL, PRINCIPAL, EngineHarness, Json, echo
 
 LEASE: Final = 3.0
 NOTICED: Final = LEASE + 2.0
-"""Seconds after which what the dead ran has been looked after."""
+"""Seconds after which the calls of a dead replica were handled."""
 SETTINGS: Final = Settings(reruns=2, times=Times(lease=LEASE, lease_renewal=1.0))
 AGAIN: Final = {"name": "again"}
 LOST: Final = -31002
@@ -95,7 +95,9 @@ async def test_an_idempotent_call_of_a_dead_replica_is_run_again_and_any_other_i
         die(one)
         await asyncio.sleep(NOTICED)
         repeat = await two.submit(1, params={**AGAIN, "x": 5})
-        assert isinstance(repeat, Repeat), "who was cut and sends it again gets the answer, and no third run"
+        assert isinstance(repeat, Repeat), (
+            "a client that was cut and repeats gets the answer, and there is no third run"
+        )
         assert await end_of(two, again) == {"jsonrpc": "2.0", "id": 1, "result": {"id": 1, **AGAIN, "x": 5}}
         assert await lost(two, once)
         assert [exchange.request.id for exchange in two.back.handled] == [1]
@@ -103,7 +105,7 @@ async def test_an_idempotent_call_of_a_dead_replica_is_run_again_and_any_other_i
         assert len(two.noted.named("exchange.reaped")) == 1
         going_on.set()
         await asyncio.sleep(1)
-        assert len(one.noted.named("exchange.fenced")) == 2, "who wakes up writes nothing"
+        assert len(one.noted.named("exchange.fenced")) == 2, "a replica that wakes up writes nothing"
 
 
 @engine_test
@@ -138,7 +140,7 @@ class _Nowhere:
 
 
 @engine_test
-async def test_a_call_is_given_up_where_the_authors_code_fails_to_say_whether_it_may_run() -> None:
+async def test_a_call_is_abandoned_where_the_authors_code_fails_when_asked_whether_it_may_run() -> None:
     stuck, _ = gate()
     async with fleet(stuck, echo) as (one, two):
         post = await one.post(1, params=AGAIN)
@@ -164,7 +166,7 @@ async def test_a_call_that_the_replica_does_not_declare_idempotent_is_not_run_ag
 
 
 @engine_test
-async def test_a_call_that_kills_its_replicas_is_given_up_after_a_number_of_runs() -> None:
+async def test_a_call_that_kills_its_replicas_is_abandoned_after_a_number_of_runs() -> None:
     stuck, _ = gate()
     async with fleet(stuck, stuck, stuck, stuck) as harnesses:
         post = await harnesses[0].post(1, params=AGAIN)
@@ -233,7 +235,7 @@ async def test_messages_of_the_first_run_stay_and_those_of_the_second_follow() -
 
 
 @engine_test
-async def test_the_second_run_asks_anew_and_an_answer_to_the_first_is_refused() -> None:
+async def test_the_second_run_asks_again_and_an_answer_to_the_first_is_refused() -> None:
     async def asks(exchange: Exchange) -> object:
         return await exchange.ask("elicitation/create", {})
 
@@ -272,7 +274,7 @@ async def test_a_json_only_call_sends_only_its_result_in_the_second_run_too() ->
 
 
 @engine_test
-async def test_a_second_run_waits_for_its_slot_and_is_given_up_without_one() -> None:
+async def test_a_second_run_waits_for_its_slot_and_is_abandoned_without_one() -> None:
     stuck, _ = gate()
     limits = Limits(running=1, queued=1, queue_seconds=20.0)
     settings = Settings(reruns=2, limits=limits, times=SETTINGS.times)
@@ -289,7 +291,7 @@ async def test_a_second_run_waits_for_its_slot_and_is_given_up_without_one() -> 
 
 
 @engine_test
-async def test_a_second_run_without_a_place_in_the_queue_is_given_up() -> None:
+async def test_a_second_run_without_a_place_in_the_queue_is_abandoned() -> None:
     stuck, _ = gate()
     settings = Settings(reruns=2, limits=Limits(running=1, queued=0), times=SETTINGS.times)
     async with fleet(stuck, stuck, settings=settings) as (one, two):
@@ -319,7 +321,7 @@ async def test_a_call_that_still_runs_here_is_not_run_again_after_the_lease_ende
 
 
 @engine_test
-async def test_a_payload_that_cannot_be_read_ends_with_the_honest_error() -> None:
+async def test_a_payload_that_cannot_be_read_ends_as_outcome_unknown() -> None:
     stuck, _ = gate()
     async with fleet(stuck, echo) as (one, two):
         with patch(

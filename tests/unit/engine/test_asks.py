@@ -39,7 +39,7 @@ def asks_of(post: Post) -> list[Json]:
 
 
 async def ask_many(exchange: Exchange) -> object:
-    """Ask so many times at once and return the results in order; what was raised by its name."""
+    """Ask so many times at once and return the results in order; exceptions by their names."""
     timeout = exchange.request.params.get("timeout")
     asks = [exchange.ask(ASK, {"n": n}, timeout=timeout) for n in range(exchange.request.params["count"])]
     results = await asyncio.gather(*asks, return_exceptions=True)

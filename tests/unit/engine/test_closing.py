@@ -1,4 +1,4 @@
-"""A session is closed twice, or its closing is answered late: what runs for it ends at every replica all the same."""
+"""A session is closed twice, or its closing is answered late: its calls end at every replica nevertheless."""
 
 import asyncio
 from collections.abc import AsyncIterator

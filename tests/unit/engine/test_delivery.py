@@ -36,7 +36,7 @@ class Queue:
         return self.over
 
     async def take(self) -> Batch | None:
-        # A source may suspend: what is added meanwhile must not be lost.
+        # A source may suspend: messages that are added meanwhile must not be lost.
         finished, waiting = self.ended, list(self.waiting)
         await asyncio.sleep(0)
         return Batch(waiting, finished) if waiting else None
@@ -51,7 +51,7 @@ class Queue:
 
 
 class Paper:
-    """A sink that notes what is written, and when it was silent."""
+    """A sink that records the written messages, and when it was silent."""
 
     def __init__(self, patience: float | None = None) -> None:
         self.patience = patience
@@ -103,7 +103,7 @@ async def test_a_source_that_ends_by_the_clock_gets_no_silence_at_its_end() -> N
 
 
 @virtual_test
-async def test_each_silence_is_reported_and_a_message_begins_the_time_anew() -> None:
+async def test_each_silence_is_reported_and_a_message_begins_the_time_again() -> None:
     source, sink = Queue(), Paper(patience=10)
     loop = asyncio.ensure_future(deliver(source, sink))
     await asyncio.sleep(25)

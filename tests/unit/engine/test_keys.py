@@ -1,4 +1,4 @@
-"""The keys that seal what clients carry: replaced in time, the same at every replica, and opening what they sealed."""
+"""The keys that seal the state of clients: replaced in time, the same at every replica, and able to open older states."""
 
 import asyncio
 
@@ -84,7 +84,7 @@ async def test_the_store_is_asked_once_a_period_and_old_keys_do_not_pile_up() ->
 
 
 @async_test
-async def test_a_store_that_is_away_at_key_rotation_stops_no_call() -> None:
+async def test_a_store_that_is_unavailable_at_key_rotation_stops_no_call() -> None:
     world = World()
     one, other = await world.replica(), await world.replica()
     first = one.sealer._keys[0]

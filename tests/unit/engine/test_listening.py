@@ -38,7 +38,7 @@ async def listen(
 
 
 def told(listener: Listener) -> list[Any]:
-    """Take what there is: methods of notifications, results as they are."""
+    """Take the messages: methods of notifications, results unchanged."""
     messages = [json.loads(message) for message in listener.messages()]
     return [message.get("method") or message["result"] for message in messages]
 
@@ -86,7 +86,7 @@ async def test_unsent_changes_of_one_name_are_merged_and_the_newest_detail_is_se
 
 
 @virtual_test
-async def test_a_listener_too_far_behind_is_dropped_without_a_word_and_its_place_is_free_at_once() -> None:
+async def test_a_listener_too_far_behind_is_dropped_without_a_message_and_its_place_is_free_at_once() -> None:
     engine = make(listeners=1, listener_changes=2)
     uris = ["a://1", "a://2", "a://3"]
     slow = await listen(engine, resourceSubscriptions=uris)

@@ -13,7 +13,7 @@ PROGRESS = "notifications/progress"
 
 
 def leave(store: ScriptedStore, *, loses_replies: bool = False) -> None:
-    """Let the store's commands fail; with `loses_replies` they are carried out all the same."""
+    """Let the store's commands fail; with `loses_replies` they are executed nevertheless."""
     (store.lose_replies if loses_replies else store.fail)(*OF_EXCHANGES)
 
 
@@ -28,7 +28,7 @@ def numbers(messages: list[Json]) -> list[int]:
 
 
 @engine_test
-async def test_a_handler_that_sends_progress_waits_for_a_store_that_is_away() -> None:
+async def test_a_handler_that_sends_progress_waits_for_a_store_that_is_unavailable() -> None:
     for loses_replies in (False, True):
         store = ScriptedStore()
 
@@ -55,7 +55,7 @@ async def test_a_handler_that_sends_progress_waits_for_a_store_that_is_away() ->
 
 
 @engine_test
-async def test_a_store_that_stays_away_fails_the_handler_after_the_limit() -> None:
+async def test_a_store_that_stays_unavailable_fails_the_handler_after_the_limit() -> None:
     store = ScriptedStore(Limits(store_seconds=20))
     async with engine_harness(
         ScriptedBack({CALL: count_to_three}), limits=Limits(store_seconds=20), store=store
@@ -109,7 +109,7 @@ async def test_a_message_of_a_call_that_has_ended_is_waited_for_no_longer() -> N
 
 
 @engine_test
-async def test_an_ask_waits_for_a_store_that_is_away_at_every_step() -> None:
+async def test_an_ask_waits_for_a_store_that_is_unavailable_at_every_step() -> None:
     async def ask(exchange: Exchange) -> object:
         return await exchange.ask("roots/list", {})
 
@@ -129,7 +129,7 @@ async def test_an_ask_waits_for_a_store_that_is_away_at_every_step() -> None:
 
 
 @engine_test
-async def test_a_store_that_is_away_does_not_hide_why_an_ask_has_ended() -> None:
+async def test_a_store_that_is_unavailable_does_not_hide_why_an_ask_has_ended() -> None:
     async def ask(exchange: Exchange) -> object:
         return await exchange.ask("roots/list", {}, timeout=20)
 

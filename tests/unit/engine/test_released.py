@@ -1,4 +1,4 @@
-"""A replica releases a session without local work: a task that begins to wait for its wake-ups receives them all the same."""
+"""A replica releases a session without local work: a task that begins to wait for its wake-ups still receives them."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

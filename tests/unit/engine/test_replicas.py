@@ -1,4 +1,4 @@
-"""Two engines over one store: a client's connections at both, and what becomes of them."""
+"""Two engines over one store: a client has connections at both."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -176,7 +176,7 @@ def flaky(store: Store, name: str, *, failures: int = 1) -> None:
 
 
 @engine_test
-async def test_news_whose_wake_up_found_the_store_away_are_read_later() -> None:
+async def test_news_whose_wake_up_found_the_store_unavailable_are_read_later() -> None:
     async with pair() as (one, two):
         told = tell_of(two)
         flaky(two.engine.runtime.store, "announced")
@@ -207,7 +207,7 @@ async def test_news_whose_wake_up_came_during_a_read_are_read() -> None:
 
 
 @engine_test
-async def test_a_request_whose_bell_found_the_store_away_is_taken_later() -> None:
+async def test_a_request_whose_wake_up_found_the_store_unavailable_is_taken_later() -> None:
     async with pair() as (one, two):
         flaky(two.engine.runtime.store, "inbox")
         assert await one.engine.runtime.store.forward("two", "name", b"of a later release", seconds=60)

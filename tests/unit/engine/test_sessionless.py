@@ -389,7 +389,7 @@ async def test_calls_that_wait_have_a_limit_in_bytes() -> None:
 
 
 async def answered(home: House, answer: object, **more: Any) -> Json:
-    """Make a call that asks, and answer it; return what asked."""
+    """Make a call that asks, and answer it; return the question."""
     first = await home.call(**more).answer()
     await home.retry(first, {"q": answer}, **more).answer()
     return first

@@ -1,4 +1,4 @@
-"""The engine moves an exchange through the states of its table, and carries out what each step says."""
+"""The engine moves an exchange through the states of its table, and carries out the actions of each step."""
 
 import asyncio
 
@@ -166,7 +166,7 @@ async def test_a_call_that_another_replica_has_ended_is_fenced() -> None:
 
 
 @engine_test
-async def test_closing_a_session_settles_its_calls_without_another_word_to_the_store() -> None:
+async def test_closing_a_session_settles_its_calls_without_another_command_to_the_store() -> None:
     store = ScriptedStore()
     async with engine_harness(ScriptedBack({CALL: stubborn}), store=store) as d:
         post = await d.post(1)

@@ -20,7 +20,7 @@ COUNT = 5
 
 
 class Counter:
-    """A handler that sends so many messages without a wait, and notes what was sent and what was raised."""
+    """A handler that sends so many messages without a wait, and records the sent messages and the exceptions."""
 
     def __init__(self, count: int = COUNT, padding: int = 0) -> None:
         self._count = count
@@ -192,7 +192,7 @@ async def test_what_a_cancelled_handler_has_sent_comes_before_the_end() -> None:
 
 
 @engine_test
-async def test_a_store_that_stays_away_fails_the_next_message_and_loses_none_that_was_taken() -> None:
+async def test_a_store_that_stays_unavailable_fails_the_next_message_and_loses_none_that_was_taken() -> None:
     handler = Counter()
 
     async def later(exchange: Exchange) -> object:
@@ -212,7 +212,7 @@ async def test_a_store_that_stays_away_fails_the_next_message_and_loses_none_tha
         assert isinstance(error, StoreUnavailable)
         assert handler.sent == [0, 1, 2, 4, 5]
         assert numbers(messages) == handler.sent
-        assert batches(store)[0] == 3, "what failed is sent again as it was"
+        assert batches(store)[0] == 3, "a failed batch is sent again unchanged"
 
 
 @engine_test

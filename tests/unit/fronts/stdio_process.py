@@ -83,7 +83,7 @@ class StdioClient:
         self.process.stdin.close()
 
     async def rest(self) -> tuple[list[Any], str, int]:
-        """Wait for the process to end; return what else was on stdout, all of stderr, and the exit status."""
+        """Wait for the process to end; return the rest of stdout, all of stderr, and the exit status."""
         assert self.process.stdout is not None
         assert self.process.stderr is not None
         out, err = await asyncio.gather(self.process.stdout.read(), self.process.stderr.read())

@@ -67,7 +67,7 @@ class Held(ScriptedBack):
             return {"answer": "none came"}
 
     async def call(self, exchange: Exchange) -> object:
-        """Say something, ask for two answers at once and then for a third, and say what they were."""
+        """Send a message, ask two questions at once and then a third, and send the answers."""
         await exchange.notify("notifications/progress", {"progressToken": 1, "progress": 1})
         first = await asyncio.gather(*(exchange.ask("roots/list", {"n": n}) for n in (1, 2)))
         return {"answers": [*first, await exchange.ask("roots/list", {"n": 3})]}

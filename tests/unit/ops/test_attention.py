@@ -1,4 +1,4 @@
-"""Attention: what an operator is warned of, once."""
+"""Attention: an operator gets each warning once."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -47,7 +47,7 @@ def warned(ring: Ring, *events: str) -> list[dict[str, str]]:
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 @virtual_test
-async def test_a_call_that_hangs_gets_one_line_that_says_what_it_waits_for(era: str) -> None:
+async def test_a_call_that_hangs_gets_one_line_with_the_reason_of_its_wait(era: str) -> None:
     ring = Ring()
     async with observed(era, ring) as client:
         hanging = asyncio.create_task(client.call_tool("hang", timeout=1_000))

@@ -163,7 +163,7 @@ async def test_a_rate_that_is_reached(era: str) -> None:
 
 
 @async_test
-async def test_a_store_that_is_away() -> None:
+async def test_a_store_that_is_unavailable() -> None:
     store = ScriptedStore(is_shared=True)
     server = a_server(store=store)
     ring = operated(server)

@@ -193,7 +193,7 @@ async def test_events_have_numbers_of_the_process_that_is_asked() -> None:
 
 
 @async_test
-async def test_a_process_whose_store_is_away_still_shows_its_own_work() -> None:
+async def test_a_process_whose_store_is_unavailable_still_shows_its_own_work() -> None:
     store = ScriptedStore()
     shop = Operation(store)
     async with Client(shop.server, version="legacy") as client:
@@ -402,7 +402,7 @@ async def test_a_replica_without_an_admin_surface_lives_and_says_no_more(tmp_pat
 
 
 @async_test
-async def test_while_the_store_is_away_another_replica_is_not_taken_for_dead_nor_its_call_for_ended(
+async def test_while_the_store_is_unavailable_another_replica_is_not_taken_for_dead_nor_its_call_for_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with two_replicas(tmp_path) as (here, there, client):

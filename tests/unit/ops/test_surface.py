@@ -180,7 +180,7 @@ async def test_the_live_stream_sends_the_state_each_second_until_the_client_goes
 
 
 @virtual_test
-async def test_a_live_stream_reports_a_store_that_is_away_and_goes_on() -> None:
+async def test_a_live_stream_reports_a_store_that_is_unavailable_and_goes_on() -> None:
     operator = Operator()
     call = operator.begin("GET", "/api/live")
     await call.until(1)
@@ -269,7 +269,7 @@ async def test_a_name_that_does_not_exist_is_404_and_no_act() -> None:
 
 
 @virtual_test
-async def test_a_store_that_is_away_is_503_with_the_reason() -> None:
+async def test_a_store_that_is_unavailable_is_503_with_the_reason() -> None:
     operator = Operator()
     operator.fleet.away = True
     answer = await operator.send("GET", "/api/state")

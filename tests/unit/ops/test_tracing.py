@@ -164,7 +164,7 @@ async def test_a_question_has_a_span_below_the_handler_and_a_retry_links_to_the_
 
 
 @async_test
-async def test_a_retry_that_starts_anew_links_to_the_request_that_got_the_state(spans: Spans) -> None:
+async def test_a_retry_that_starts_again_links_to_the_request_that_got_the_state(spans: Spans) -> None:
     async with Client(a_server(), version="modern", elicitation=answers) as client:
         assert (await client.call_tool("by_hand")).text == "again"
     first, retry = sorted(spans.named("tools/call by_hand", "SERVER"), key=lambda span: span.start_time or 0)

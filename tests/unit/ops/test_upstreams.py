@@ -1,4 +1,4 @@
-"""What an operator sees of a server behind: whether it can be used, and how often it was started again."""
+"""The view of an operator on a server behind: whether it can be used, and how often it was started again."""
 
 import asyncio
 import sys

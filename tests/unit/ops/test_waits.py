@@ -1,4 +1,4 @@
-"""What a call waits for: each kind is caused on purpose, with and without a session."""
+"""The reasons why a call waits: each is caused on purpose, with and without a session."""
 
 import asyncio
 import sqlite3

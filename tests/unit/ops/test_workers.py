@@ -19,7 +19,7 @@ from tests.support import async_test
 
 
 class Fake:
-    """What one worker knows."""
+    """The data of one worker."""
 
     def __init__(self, name: str) -> None:
         self.name = name

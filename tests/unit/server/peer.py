@@ -116,7 +116,7 @@ def error_of(answer: dict[str, Any]) -> McpError:
 
 
 async def settle() -> None:
-    """Let everything that is ready run: what was not sent by then is not going to be."""
+    """Let all ready tasks run: a message that was not sent by then will not be sent."""
     for _ in range(20):
         await asyncio.sleep(0)
 

@@ -99,7 +99,7 @@ class SessionlessClient(ToolCalls):
         raise AssertionError("it asks on and on")
 
     def retry(self, result: Json) -> Json:
-        """Return what a retry carries to continue after a result that wants input."""
+        """Return the members of a retry after a result that asks for input."""
         requests = result.get("inputRequests", {})
         self.asked += requests.values()
         responses = {key: self.answers[ask["method"]](ask["params"]) for key, ask in requests.items()}

@@ -53,7 +53,7 @@ _BRINGS: Final[dict[str, tuple[str, Callable[[Json], None]] | None]] = {
 
 
 def check_task(task: Json, kind: str = "complete") -> None:
-    """Fail unless this is a task as the extension has it: with what its status brings along, and nothing else."""
+    """Fail unless this is a task as the extension defines it: with the members of its status, and no others."""
     brings = _BRINGS[task["status"]] if kind == "complete" else None
     member = {brings[0]: {"type": "object"}} if brings else {}
     properties = {**_TASK, **member, "status": {"enum": list(_BRINGS)}, "resultType": {"const": kind}}
@@ -64,7 +64,7 @@ def check_task(task: Json, kind: str = "complete") -> None:
 
 
 class TaskClient(SessionlessClient):
-    """Calls tools and looks after what becomes of them."""
+    """Calls tools and follows their tasks."""
 
     async def create(self, tool: str, /, **arguments: object) -> str:
         """Call a tool that must become a task; return the task's id."""
@@ -104,7 +104,7 @@ class TaskClient(SessionlessClient):
         return text
 
     async def update(self, task_id: str, **answers: object) -> None:
-        """Answer what a task asks for."""
+        """Answer the questions of a task."""
         await self._acknowledged("tasks/update", {"taskId": task_id, "inputResponses": answers})
 
     async def cancel(self, task_id: str) -> None:

@@ -50,7 +50,7 @@ async def untidy() -> AsyncIterator[str]:
 
 
 def failing(**options: Any) -> tuple[Server, NotingObserver]:
-    """Make a server whose functions raise what `RAISED` has under their argument."""
+    """Make a server whose functions raise the exception of `RAISED` that their argument names."""
     noted = NotingObserver()
     server = Server("s", **{"observer": noted, **options})
 

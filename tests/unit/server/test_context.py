@@ -392,7 +392,7 @@ async def test_a_cancelled_plain_function_sees_its_cancellation() -> None:
 
 
 @async_test
-async def test_a_plain_function_that_waits_for_the_client_is_let_go_when_its_call_is_cancelled() -> None:
+async def test_a_plain_function_that_waits_for_the_client_is_released_when_its_call_is_cancelled() -> None:
     server = Server("s")
     asked, ended = threading.Event(), threading.Event()
 

@@ -1,4 +1,4 @@
-"""Docstrings: what is a description, what is a parameter's."""
+"""Docstrings: the description of a function, and of its parameters."""
 
 import pytest
 

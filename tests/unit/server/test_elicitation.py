@@ -1,4 +1,4 @@
-"""Forms: what fits into one, and how anything else is refused."""
+"""Forms: the valid types, and the refusal of all others."""
 
 from dataclasses import dataclass
 from enum import Enum

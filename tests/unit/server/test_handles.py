@@ -102,4 +102,4 @@ async def test_handles_and_their_state_are_limited() -> None:
         assert len({await bob.text("begin"), await bob.text("begin")}) == 2
         assert "too many handles" in await eve.text("begin")
         clock.advance(100)
-        assert await eve.text("bump", handle=await eve.text("begin")) == "1", "what has expired makes room"
+        assert await eve.text("bump", handle=await eve.text("begin")) == "1", "an expired handle makes room"

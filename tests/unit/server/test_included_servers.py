@@ -24,7 +24,7 @@ from tests.unit.server.sessionless_client import SessionlessClient
 
 Json = dict[str, Any]
 SEEN = list[tuple[str, str, object]]
-"""Which server's middleware saw which method, and for what."""
+"""Which server's middleware saw which method, and for which component."""
 
 
 def noting(server: Server, seen: SEEN) -> Server:

@@ -1,4 +1,4 @@
-"""Callables as tools: their schemas, how arguments are bound, how they are called, what their results mean."""
+"""Callables as tools: their schemas, the binding of arguments, the call, and the conversion of results."""
 
 import asyncio
 import contextvars
@@ -549,7 +549,7 @@ def test_a_callable_without_a_signature_is_refused() -> None:
         RegisteredFunction(dict)
 
 
-def test_a_closure_over_a_name_that_is_not_bound_yet_is_registered_all_the_same() -> None:
+def test_a_closure_over_a_name_that_is_not_bound_yet_is_registered() -> None:
     def fn(a: "Place") -> object:
         return later
 

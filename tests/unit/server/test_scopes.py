@@ -101,7 +101,7 @@ async def test_a_component_whose_scope_is_missing_is_listed_and_a_hidden_one_is_
     await server.engine.aclose()
 
 
-# More about what a refusal names
+# More about the scopes that a refusal names
 
 
 @both

@@ -233,7 +233,7 @@ async def test_discovery_names_the_versions_this_client_may_use(
 
 @pytest.mark.parametrize(("eras", "by_client"), [("sessions", {}), ("both", {"guest": "sessions"})])
 @async_test
-async def test_a_client_that_is_served_with_sessions_only_gets_the_error_that_leads_to_initialize(
+async def test_a_client_that_is_served_with_sessions_only_gets_the_error_that_makes_it_send_initialize(
     eras: Json, by_client: Json
 ) -> None:
     async with visited(small(eras=eras, eras_by_client=by_client)) as guest:

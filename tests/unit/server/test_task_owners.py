@@ -79,7 +79,7 @@ def leave(store: ScriptedStore) -> None:
 
 
 @virtual_test
-async def test_a_result_that_comes_while_the_store_is_away_is_there_when_it_is_back() -> None:
+async def test_a_result_that_comes_while_the_store_is_unavailable_is_there_when_it_is_back() -> None:
     store = ScriptedStore()
     async with tasks_of(make(), store=store) as client:
         task_id = await client.create("work", seconds=10)
@@ -90,7 +90,7 @@ async def test_a_result_that_comes_while_the_store_is_away_is_there_when_it_is_b
 
 
 @virtual_test
-async def test_a_task_asks_and_takes_its_answer_although_the_store_is_away_at_every_step() -> None:
+async def test_a_task_asks_and_takes_its_answer_although_the_store_is_unavailable_at_every_step() -> None:
     store = ScriptedStore()
     async with tasks_of(make(), store=store) as client:
         task_id = await client.create("ask")
@@ -121,12 +121,12 @@ async def test_a_task_whose_opening_has_no_reply_is_cancelled() -> None:
 
 
 @virtual_test
-async def test_a_server_that_stops_while_the_store_is_away_writes_the_ends_when_it_is_back() -> None:
+async def test_a_server_that_stops_while_the_store_is_unavailable_writes_the_ends_when_it_is_back() -> None:
     store = ScriptedStore()
     async with tasks_of(make(), store=store) as client:
         await client.create("work", seconds=1_000)
         leave(store)
-        # The handler has the drain time to return; what is left to write then has the same time once more.
+        # The handler has the drain time to return; its last writes then have the same time once more.
         drain = client.server.engine.settings.times.drain
         asyncio.get_running_loop().call_later(drain * 1.5, store.recover)
         before = len(store.done["set_task"])
@@ -138,7 +138,7 @@ async def test_a_server_that_stops_while_the_store_is_away_writes_the_ends_when_
 
 
 @virtual_test
-async def test_a_dead_owners_task_ends_with_one_honest_error_and_its_late_result_loses() -> None:
+async def test_a_dead_owners_task_ends_with_one_error_and_its_late_result_loses() -> None:
     async with pair() as both:
         task_id = await both.one.create("work", seconds=SWEEP * 5)
         await asyncio.sleep(SWEEP * 2)
@@ -182,7 +182,7 @@ async def test_a_result_that_is_written_before_the_reaper_runs_is_kept() -> None
 
 
 def slow_look(client: TaskClient, may_go: asyncio.Event) -> None:
-    """Let what a replica finds of the dead be old before it acts on it."""
+    """Let the tasks that a replica finds of dead ones be old before it acts on them."""
     store = client.server.engine.runtime.store
     look = store.orphan_tasks
 

@@ -1,4 +1,4 @@
-"""Tools as tasks: from the handle to the result, what they ask, how they end, and whose they are."""
+"""Tools as tasks: from the handle to the result, their questions, their ends, and their owners."""
 
 import asyncio
 import json
@@ -249,7 +249,7 @@ async def test_only_a_tool_that_declares_tasks_can_start_one() -> None:
 
 
 @virtual_test
-async def test_an_answer_whose_bell_is_lost_arrives_later_and_not_never() -> None:
+async def test_an_answer_whose_wake_up_is_lost_arrives_later_and_not_never() -> None:
     async with tasks_of(make()) as client:
         task_id = await client.create("ask")
         keys = (await client.until(task_id, "input_required"))["inputRequests"]
@@ -339,7 +339,7 @@ async def test_a_task_expires_when_nothing_changed_for_its_time_and_its_handler_
 
 
 @virtual_test
-async def test_a_change_gives_a_task_its_time_anew() -> None:
+async def test_a_change_gives_a_task_its_time_again() -> None:
     async with tasks_of(make(), times=Times(task=60, task_poll=POLL)) as client:
         task_id = await client.create("work", seconds=50)
         await asyncio.sleep(100)

@@ -1,4 +1,4 @@
-"""URI templates: what they match, what they refuse, and that no URI makes them slow."""
+"""URI templates: the URIs that they match and refuse, and that no URI makes them slow."""
 
 import re
 import time

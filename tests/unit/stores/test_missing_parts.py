@@ -46,7 +46,7 @@ async def test_a_server_that_needs_neither_starts() -> None:
 
 
 @async_test
-async def test_a_client_reads_which_store_lacks_what_a_tool_uses() -> None:
+async def test_a_client_reads_which_store_lacks_a_part_that_a_tool_uses() -> None:
     server = Server("app", store=Stateless())
 
     @server.tool

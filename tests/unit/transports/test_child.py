@@ -57,7 +57,7 @@ async def test_a_line_over_the_limit_is_reported_and_the_next_one_read() -> None
 
 
 @async_test
-async def test_a_child_that_does_not_read_costs_the_memory_of_one_line_however_many_writers_gave_up() -> None:
+async def test_a_child_that_does_not_read_costs_the_memory_of_one_line_even_if_many_writers_gave_up() -> None:
     child = Child(python("import time; time.sleep(1000)"), QUICK)
     await child.start()
     line = b"x" * 300_000

@@ -1,4 +1,4 @@
-"""HTTP as the client's transport: bytes moved, sizes bounded, and certainty about what never left."""
+"""HTTP as the client's transport: bytes moved, sizes bounded, and certainty about requests that were never sent."""
 
 import asyncio
 import ssl
@@ -400,7 +400,7 @@ async def test_a_cancelled_request_does_not_close_the_connection_of_the_next_one
 
 
 @given(st.data(), st.sampled_from([CHUNKED, b"HTTP/1.1 100 Continue\r\n\r\n" + reply(b"abcde", "x-a: b")]))
-def test_a_response_is_the_same_however_its_bytes_arrive(data: st.DataObject, response: bytes) -> None:
+def test_a_response_is_the_same_for_every_cut_of_its_bytes(data: st.DataObject, response: bytes) -> None:
     cuts = sorted(data.draw(st.sets(st.integers(1, len(response) - 1))))
     parts = [response[a:b] for a, b in pairwise([0, *cuts, len(response)])]
 

@@ -35,7 +35,7 @@ async def read_all(source: int, size: int) -> bytes:
 
 
 @async_test
-async def test_chunks_come_in_order_and_the_end_is_empty_however_often_asked(pipe: tuple[int, int]) -> None:
+async def test_chunks_come_in_order_and_the_end_stays_empty(pipe: tuple[int, int]) -> None:
     source, sink = pipe
     reader = PipeReader(source)
     os.write(sink, b"one")

@@ -156,7 +156,7 @@ def test_a_message_has_at_most_so_many_values(unit: str, each: int) -> None:
     with pytest.raises(WireError, match="at most 1000 values") as refused:
         decode(list_of(unit, most + 1), max_values=1_000)
     assert refused.value.code == INVALID_REQUEST
-    assert isinstance(decode(list_of(unit, most + 1)), Request), "a client reads what it asked for"
+    assert isinstance(decode(list_of(unit, most + 1)), Request), "a client reads the answer that it asked for"
 
 
 @pytest.mark.parametrize("text", [",[{" * 2_000, '\\",' * 2_000, "\\\\," * 2_000, '\\\\\\",' * 2_000])

@@ -174,7 +174,7 @@ INVALID = ("127%2e0.0.1", "auth.example.com\\.evil", "[::1", "")
 
 
 @pytest.mark.parametrize("host", [*HERE, *LINK, *PRIVATE, *INVALID])
-def test_a_public_server_sends_no_client_inside_however_the_host_is_spelled(host: str) -> None:
+def test_a_public_server_sends_no_client_to_a_private_host_in_any_spelling(host: str) -> None:
     for scheme in ("https", "http"):
         with pytest.raises(AuthorizationFailed, match="is not used for authorization"):
             check_trusted(f"{scheme}://{host}/token", near=FAR)

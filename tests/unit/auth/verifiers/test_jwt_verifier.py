@@ -202,7 +202,7 @@ async def test_tokens_that_come_while_the_keys_are_fetched_wait_for_them() -> No
 
 
 @async_test
-async def test_a_fetch_that_was_given_up_is_no_refusal() -> None:
+async def test_a_fetch_that_was_abandoned_is_no_refusal() -> None:
     async with issuer() as at:
         at.keys, at.gate = [jwk(KEY, kid="1")], asyncio.Event()
         clock = VirtualClock(time.time())

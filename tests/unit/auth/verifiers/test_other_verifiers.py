@@ -195,7 +195,7 @@ def test_known_tokens_are_bounded_forgotten_in_time_and_not_kept_as_text() -> No
     assert known.get("soon", 3.0) is None
 
 
-# What verifiers remember
+# The memory of verifiers
 
 
 @async_test

@@ -210,7 +210,7 @@ def request(client: str | None, forwarded: str = "") -> RawRequest:
         (None, "", "local"),
     ],
 )
-def test_a_clients_address_is_what_trusted_proxies_report(
+def test_a_clients_address_is_the_one_that_trusted_proxies_report(
     client: str | None, forwarded: str, found: str
 ) -> None:
     assert Addresses(["10.0.0.0/8"]).of(request(client, forwarded)) == found

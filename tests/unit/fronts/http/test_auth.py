@@ -44,7 +44,7 @@ async def opened(b: Bench, who: str = "ann", version: str = LATEST) -> Peer:
 
 
 def said(call: Call) -> tuple[int, Any]:
-    """Return what a client could tell apart."""
+    """Return the parts of an answer that a client could compare."""
     return call.status, call.raw_headers, call.json["error"]  # type: ignore[return-value]
 
 

@@ -97,7 +97,7 @@ async def test_a_claim_whose_reply_was_lost_is_given_back() -> None:
 
 
 @front_test
-async def test_a_resume_that_finds_the_store_away_after_it_has_its_place_waits_for_the_store() -> None:
+async def test_a_resume_that_finds_the_store_unavailable_after_it_has_its_place_waits_for_the_store() -> None:
     async with opened() as (b, peer, store):
         b.release.set()
         call = await peer.call(1, "ticks").done()

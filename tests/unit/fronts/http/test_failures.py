@@ -84,8 +84,8 @@ async def test_the_last_reader_that_stalls_begins_the_grace() -> None:
 
 
 @front_test
-async def test_a_reader_that_stalls_at_the_very_end_is_let_go_too() -> None:
-    """Servers wait for what was written when they are given more: here, the end."""
+async def test_a_reader_that_stalls_at_the_very_end_is_dropped_too() -> None:
+    """Servers wait for earlier bytes when they get more: here, the end."""
     async with bench() as b:
         p = await opened(b)
         call = await p.call(1, "ticks").until(2)
@@ -100,7 +100,7 @@ async def test_a_reader_that_stalls_at_the_very_end_is_let_go_too() -> None:
 
 
 @front_test
-async def test_a_reader_that_never_takes_the_first_byte_is_let_go_too() -> None:
+async def test_a_reader_that_never_takes_the_first_byte_is_dropped_too() -> None:
     async with bench() as b:
         p = await opened(b)
         call = p.call(1, "ticks")

@@ -1,4 +1,4 @@
-"""Probes, a store that cannot work, and what a draining replica still takes."""
+"""Probes, a store that cannot work, and the requests that a draining replica still accepts."""
 
 import asyncio
 

@@ -177,7 +177,7 @@ async def test_stopping_ends_a_hundred_listeners_with_the_completion_result_with
 
 @front_test
 async def test_a_listener_and_a_running_call_do_not_wait_for_each_other_when_the_server_stops() -> None:
-    """Trap 37: what waits for the end is ended before anything waits for handlers."""
+    """Trap 37: listeners are ended before anything waits for handlers."""
     async with bench(Settings(times=Times(drain=20))) as b:
         listener = await listen(b, TOOLS).until(1)
         headers = {"mcp-protocol-version": MODERN, "mcp-method": "tools/call", "mcp-name": "held"}

@@ -118,7 +118,7 @@ async def test_a_process_has_a_budget_for_all() -> None:
 
 
 @front_test
-async def test_a_message_of_many_values_is_charged_what_it_decodes_to() -> None:
+async def test_a_message_of_many_values_is_charged_by_its_decoded_size() -> None:
     async with bench(SMALL) as b:
         p = await opened(b)
         values = p.post(request(1, "tools/call", {"name": "held", "arguments": {"a": [0] * 9_000}}))
@@ -298,7 +298,7 @@ async def test_a_call_that_continues_after_its_retry_is_charged_for_its_first_re
             asking = modern(p, number, "twice", **retry)
             if number == 4:
                 await asking.done()
-                assert load.reserve.used == 0, "what passed through the reserve leaves it when it waits again"
+                assert load.reserve.used == 0, "a retry leaves the reserve when its call waits again"
         await asyncio.sleep(0.001)
         assert load.work.used > 3 * BIG
         await ended(b, asking, *others)

@@ -1,4 +1,4 @@
-"""Rates over HTTP, on stdio and between replicas: which requests count, and what the client receives."""
+"""Rates over HTTP, on stdio and between replicas: which requests count, and the client's answer."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -460,7 +460,7 @@ async def test_replicas_exceed_a_rate_by_a_burst_and_two_seconds_each_and_pay_it
             highest = max(highest, passed - (rate + rate * tick / 10))
             clock.advance(0.1)
         assert rate < highest <= (len(engines) - 1) * (rate + 2 * rate)
-        # In the long run it is the rate, with what one more interval may add.
+        # In the long run it is the rate, plus the calls of one more interval.
         assert passed <= rate + rate * seconds + (len(engines) - 1) * 3 * rate
         assert passed >= rate * seconds * 0.9
 

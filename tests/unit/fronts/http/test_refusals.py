@@ -31,7 +31,7 @@ async def opened(b: Bench, version: str = "2025-11-25") -> Peer:
 
 
 @front_test
-async def test_a_store_that_is_away_before_the_claim() -> None:
+async def test_a_store_that_is_unavailable_before_the_claim() -> None:
     store = ScriptedStore(is_shared=True)
     async with bench(store=store) as b:
         peer = await opened(b)

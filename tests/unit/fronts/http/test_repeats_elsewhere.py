@@ -184,7 +184,7 @@ def test_a_repeat_is_held_while_the_first_reader_acknowledges_nothing_and_then_t
     async def run() -> None:
         async with replicas() as (one, two):
             p, call = await begun(one, "ticks")
-            # Half open: what is written is taken by the kernel, and arrives nowhere.
+            # Half open: the kernel takes the written bytes, and they do not arrive.
             call.transport.is_all_taken = False
             repeat = at(one if where == "same" else two, p).call(1, "ticks")
             await asyncio.sleep(KEEP_ALIVE - 5)
@@ -199,7 +199,7 @@ def test_a_repeat_is_held_while_the_first_reader_acknowledges_nothing_and_then_t
 
 
 @pytest.mark.parametrize("where", ["same", "other"])
-def test_a_repeat_is_refused_as_soon_as_the_first_reader_has_taken_what_was_written_to_it(where: str) -> None:
+def test_a_repeat_is_refused_as_soon_as_the_first_reader_has_taken_the_written_bytes(where: str) -> None:
     @front_test
     async def run() -> None:
         async with replicas() as (one, two):

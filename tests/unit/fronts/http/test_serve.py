@@ -118,7 +118,7 @@ async def test_a_head_that_never_ends_is_cut_at_its_deadline() -> None:
 
 
 @async_test
-async def test_a_head_that_drips_is_cut_all_the_same() -> None:
+async def test_a_head_that_drips_is_cut() -> None:
     async with serving(small()) as port, connected(port) as raw:
 
         async def drip() -> None:

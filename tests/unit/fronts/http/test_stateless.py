@@ -21,7 +21,7 @@ async def opened(b: Bench, version: str = LATEST) -> Peer:
 
 
 async def left(b: Bench) -> int:
-    """Return what is left: sessions in the store, sessions alive here."""
+    """Return the numbers of sessions: in the store, and local ones."""
     return len(await b.store.sessions()) + len(b.engine.runtime.sessions)
 
 

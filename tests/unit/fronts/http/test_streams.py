@@ -27,7 +27,7 @@ async def push(b: Bench, p: Peer, *numbers: int) -> None:
 
 
 def numbers(call: Call) -> list[Any]:
-    """Return what `push` sent, as it came."""
+    """Return the messages of `push`, in the order of arrival."""
     return [message["params"]["number"] for message in call.messages if "method" in message]
 
 

@@ -28,7 +28,7 @@ META: Final = {
 
 
 class House:
-    """A server whose tool waits, and what happened to it."""
+    """A server whose tool waits, and its events."""
 
     def __init__(self) -> None:
         self.server = Server("house", settings=Settings(limits=Limits(connections=4)))

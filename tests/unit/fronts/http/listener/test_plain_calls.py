@@ -174,7 +174,7 @@ async def test_a_duplicate_that_arrives_in_the_turn_of_the_first_request_is_refu
     other, paper = connected_beside(line)
     call = line.call(1, modern=False)
     line.protocol.data_received(call)
-    # The first call ends before the refusal is written. Its id is free then, and the duplicate is refused all the same.
+    # The first call ends before the refusal is written. Its id is free then, and the duplicate is refused nevertheless.
     other.data_received(call)
     await settled()
     await asyncio.sleep(1)

@@ -122,7 +122,7 @@ async def test_a_request_receives_the_disconnect_also_while_others_wait_behind_i
     protocol, paper = connected_to(holding(release, told))
     protocol.data_received(post(b"/route") * 3)
     await settled()
-    assert not paper.paused, "who is not read from goes unnoticed"
+    assert not paper.paused, "the end of a connection that is not read is not noticed"
     protocol.connection_lost(None)
     await settled()
     assert told == ["gone"]
