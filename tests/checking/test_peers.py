@@ -51,7 +51,7 @@ def test_the_lost_answers_of_duplicate_ids_are_found_and_holdfast_in_front_preve
         assert [row.verdict for row in report.rows] == ["pass", "pass", "fail", "pass"], str(report)
         row = report.row("duplicate-ids")
         assert "with the same id failed" in row.happened
-        assert "no answer within 2.0 s" in row.happened
+        assert "no answer within" in row.happened
         assert "holdfast serve URL" in row.remedy
         assert report.tool == "look"
 

@@ -42,6 +42,10 @@ class Request(Struct):
     def id(self) -> Any:
         return self.message.get("id")
 
+    @property
+    def is_modern(self) -> bool:
+        return self.headers.get("mcp-protocol-version") == "2026-07-28"
+
     def count(self, key: str) -> int:
         self.seen[key] += 1
         return self.seen[key]
@@ -66,9 +70,10 @@ Fault = Callable[[Request], Wrong | None]
 
 
 def stalled(request: Request) -> Wrong | None:
+    """The first call is that of the survey."""
     if request.called == "tools/call":
         request.count("calls")
-    return Wrong(200, hangs=True) if request.called == "ping" and request.seen["calls"] else None
+    return Wrong(200, hangs=True) if request.called == "ping" and request.seen["calls"] > 1 else None
 
 
 def cut(request: Request) -> Wrong | None:
@@ -78,13 +83,16 @@ def cut(request: Request) -> Wrong | None:
 
 
 HANGS: Final = Wrong(200, hangs=True)
+LATE: Final = b'data: {"jsonrpc":"2.0","id":4711,"result":{}}\n\n'
+"""The answer to a call that was cut."""
 FAULTS: Final[dict[str, Fault]] = {
     "reachable": lambda _: Wrong(404),
     "handshake": lambda r: result(r, {"protocolVersion": "2025-11-25"}) if r.called == "initialize" else None,
+    "authorization": lambda r: Wrong(401) if "authorization" not in r.headers else None,
     "negotiation": lambda r: Wrong(500) if r.called == "server/discover" else None,
     "parallel": lambda r: result(r) if r.id == 1001 else None,
     "duplicate-ids": lambda r: Wrong(200, kind=STREAM) if r.id == 2001 and r.count("2001") > 1 else None,
-    "reused-id": lambda r: Wrong(400) if r.called == "ping" and r.id == 1 and r.count("1") > 1 else None,
+    "reused-id": lambda r: Wrong(500) if r.called == "ping" and r.id == 1 and r.count("1") > 1 else None,
     "id-types": lambda r: result(r, id=7) if r.id == "7" else None,
     "bad-ids": lambda r: result(r) if r.id is True else None,
     "resume": lambda r: Wrong(200, kind=STREAM) if "last-event-id" in r.headers else None,
@@ -97,7 +105,7 @@ FAULTS: Final[dict[str, Fault]] = {
     "unknown-method": lambda r: result(r) if r.called == "holdfast-check/no-such-method" else None,
     "unknown-tool": lambda r: result(r, {"content": []}) if b"no-such-tool" in r.body else None,
     "notification": lambda r: Wrong(200, b"{}") if r.called == "notifications/initialized" else None,
-    "session-header": lambda r: Wrong(400) if "no-such" in r.headers.get("mcp-session-id", "") else None,
+    "session-header": lambda r: Wrong(400) if r.id == 5 and "mcp-session-id" in r.headers else None,
     "version-header": lambda r: result(r) if r.headers.get("mcp-protocol-version") == "1999-01-01" else None,
     "origin": lambda r: result(r) if "origin" in r.headers else None,
     "content-type": lambda r: result(r) if r.headers.get("content-type") == "text/plain" else None,
@@ -109,6 +117,11 @@ FAULTS: Final[dict[str, Fault]] = {
     "sessionless-version": lambda r: (
         Wrong(400) if r.headers.get("mcp-protocol-version") == "2999-01-01" else None
     ),
+    "sessionless-shared-ids": lambda r: (
+        Wrong(200, kind=STREAM) if r.id == 3001 and r.count("3001") > 1 else None
+    ),
+    "sessionless-cuts": lambda r: Wrong(500) if r.id == 4712 else None,
+    "sessionless-cancel": lambda r: Wrong(200, LATE, STREAM) if r.method == "GET" and r.is_modern else None,
     "buffering": lambda r: HANGS if r.method == "GET" else None,
     "replicas": lambda r: (
         Wrong(404) if r.headers.get("connection") == "close" and r.count("close") % 2 else None
@@ -163,6 +176,9 @@ def _message(body: bytes) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+TOKEN: Final = {"authorization": "Bearer right"}
+
+
 def test_every_probe_has_a_fault() -> None:
     assert list(FAULTS) == [probe.name for probe in PROBES]
 
@@ -173,7 +189,7 @@ def test_a_probe_finds_its_fault(probe: str) -> None:
     async def attempt() -> None:
         app = Faulty(FAULTS[probe])
         async with under_uvicorn(app) as port:
-            report = await check(f"http://127.0.0.1:{port}/mcp", only=[probe], timeout=1)
+            report = await check(f"http://127.0.0.1:{port}/mcp", only=[probe], headers=TOKEN, timeout=1)
             await app.aclose()
         row = report.row(probe)
         assert row.verdict == "fail", row
@@ -193,7 +209,8 @@ async def test_without_a_read_only_tool_no_tool_is_called() -> None:
         report = await check(url)
         assert report.passed, str(report)
         skipped = {row.probe for row in report.rows if row.verdict == "not applicable"}
-        assert skipped == {"resume", "foreign-event", "cancel"}
+        needing = {"resume", "foreign-event", "stalled", "cancel", "sessionless-cancel"}
+        assert skipped == {"authorization", *needing}
         assert "--tool" in report.row("cancel").happened
         named = await check(url, tool="cook", only=["cancel"])
         assert named.row("cancel").verdict == "pass"
@@ -296,8 +313,8 @@ async def test_a_server_that_hangs_is_checked_within_the_time_limit(monkeypatch:
         await app.aclose()
     assert report.seconds < 5
     assert report.row("handshake").verdict == "fail"
-    assert report.rows[-1].verdict == "not applicable"
-    assert "the check ended after 2 s" in report.rows[-1].happened
+    assert report.row("stalled").verdict == "not applicable"
+    assert "the check ended after 2 s" in report.row("stalled").happened
 
 
 @async_test

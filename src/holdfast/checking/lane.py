@@ -1,12 +1,14 @@
 """How messages travel to the server: in a session that `initialize` opened, or without one (2026-07-28)."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from itertools import count
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from holdfast.checking.peer import GET_HEADERS, POST_HEADERS, Outcome, Peer, Until
+from holdfast.checking.outcome import Outcome, Until
+from holdfast.checking.peer import GET_HEADERS, POST_HEADERS, Busy, Peer
 from holdfast.protocol.mirrored_headers import encode_value
 from holdfast.protocol.sessionless import CAPABILITIES_KEY, CLIENT_KEY, NAMED, VERSION, VERSION_KEY
 from holdfast.transports.http import HttpAnswer
@@ -17,6 +19,10 @@ VERSION_HEADER: Final = "mcp-protocol-version"
 CLIENT: Final = {"name": "holdfast check", "version": "1"}
 LISTS: Final = ("tools", "prompts", "resources")
 """Capabilities that have a list. The list of X is asked with `X/list`, and its result has the member X."""
+_UNFINISHED: Final = ("inputRequests", "requestState", "task")
+"""Members of the result of a call that asks the client for input, or continues as a task."""
+HEADER_SINCE: Final = "2025-06-18"
+"""The first revision with the header MCP-Protocol-Version."""
 
 Id = Any
 
@@ -28,31 +34,47 @@ class Question(NamedTuple):
     params: dict[str, Any]
     member: str
     """Empty: a result without members, as that of `ping`."""
+    mirrored: tuple[tuple[str, str], ...] = ()
+    """Headers of 2026-07-28 that repeat arguments of the tool."""
 
     def fits(self, result: Any) -> bool:
         """Return whether a result can be the answer to this request."""
         if not isinstance(result, dict):
             return False
-        if self.member:
-            return self.member in result
-        return not any(name in result for name in (*LISTS, "content"))
+        if not self.member:
+            return not any(name in result for name in (*LISTS, "content"))
+        return self.member in result or (self.is_call and any(name in result for name in _UNFINISHED))
+
+    @property
+    def is_call(self) -> bool:
+        """True for a tool call. It may fail without a fault of the protocol."""
+        return self.method == "tools/call"
+
+    def with_token(self, token: str) -> "Question":
+        """Return the same request with a progress token."""
+        return self._replace(params={**self.params, "_meta": {"progressToken": token}})
 
 
 class Lane:
     """Sends requests in one session, or in none."""
 
-    def __init__(self, peer: Peer, *, version: str, session: str, capabilities: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        peer: Peer,
+        *,
+        capabilities: Mapping[str, Any],
+        version: str = VERSION,
+        session: str = "",
+        is_sessionless: bool = False,
+    ) -> None:
         self.peer: Peer = peer
         self.version: str = version
         self.session: str = session
         """Empty if the server gave no session id."""
         self.capabilities: Mapping[str, Any] = capabilities
-        self._ids = count(100)
-
-    @property
-    def is_sessionless(self) -> bool:
+        self.is_sessionless: bool = is_sessionless
         """True for 2026-07-28."""
-        return self.version == VERSION
+        self._ids = count(100)
 
     def questions(self) -> list[Question]:
         """Return the requests that every server answers without a side effect."""
@@ -67,8 +89,13 @@ class Lane:
         """Return an id that was not used before on this lane."""
         return next(self._ids)
 
+    def headers_of(self, question: Question) -> dict[str, str]:
+        """Return the headers of a POST with this request."""
+        made = self.headers(question.method, question.params)
+        return {**made, **dict(question.mirrored)} if self.is_sessionless else made
+
     def headers(self, method: str, params: Mapping[str, Any]) -> dict[str, str]:
-        """Return the headers of a POST."""
+        """Return the headers of a POST with this method."""
         made = {**POST_HEADERS, **self.session_headers()}
         if self.is_sessionless:
             made["mcp-method"] = method
@@ -79,12 +106,15 @@ class Lane:
 
     def session_headers(self) -> dict[str, str]:
         """Return the headers of every request."""
-        made = {VERSION_HEADER: self.version}
+        made = {VERSION_HEADER: self.version} if self.version >= HEADER_SINCE else {}
         return {**made, SESSION_HEADER: self.session} if self.session else made
 
     def body(self, id: Id, method: str, params: Mapping[str, Any]) -> bytes:  # noqa: A002 - JSON-RPC's name
         """Return a request as JSON."""
         made = dict(params)
+        if method == "tools/call":
+            # A progress token must be unique among the requests in work.
+            made["_meta"] = made.get("_meta") or {"progressToken": self.peer.next_token()}
         if self.is_sessionless:
             described = {VERSION_KEY: VERSION, CLIENT_KEY: CLIENT, CAPABILITIES_KEY: {}}
             made["_meta"] = {**described, **(made.get("_meta") or {})}
@@ -100,14 +130,14 @@ class Lane:
     ) -> Outcome:
         """Send a request and read its response."""
         used = self.next_id() if id is None else id
-        headers = self.headers(question.method, question.params)
+        headers = self.headers_of(question)
         body = self.body(used, question.method, question.params)
         return await self.peer.send("POST", headers, body, until=until, seconds=seconds)
 
     async def open(self, question: Question, *, id: Id = None) -> HttpAnswer:  # noqa: A002 - JSON-RPC's name
         """Send a request and leave its response unread."""
         used = self.next_id() if id is None else id
-        headers = self.headers(question.method, question.params)
+        headers = self.headers_of(question)
         return await self.peer.open("POST", headers, self.body(used, question.method, question.params))
 
     async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> Outcome:
@@ -140,19 +170,19 @@ async def initialize(peer: Peer, version: str = SESSION_VERSION) -> tuple[Outcom
         session=outcome.headers.get(SESSION_HEADER, ("",))[0],
         capabilities=able if isinstance(able, dict) else {},
     )
-    await lane.notify("notifications/initialized")
+    # If the server is busy, the session exists all the same, and must be deleted.
+    with suppress(Busy):
+        await lane.notify("notifications/initialized")
     return outcome, lane
 
 
 async def discover(peer: Peer) -> tuple[Outcome, Lane | None]:
     """Ask a server of 2026-07-28 for itself; None if it does not speak this revision."""
-    lane = Lane(peer, version=VERSION, session="", capabilities={})
+    lane = Lane(peer, capabilities={}, is_sessionless=True)
     outcome = await lane.ask(Question("server/discover", {}, "supportedVersions"), id=1)
     found = outcome.result
     versions = found.get("supportedVersions") if isinstance(found, dict) else None
     if not isinstance(versions, list) or VERSION not in versions:
         return outcome, None
     able = found.get("capabilities")
-    return outcome, Lane(
-        peer, version=VERSION, session="", capabilities=able if isinstance(able, dict) else {}
-    )
+    return outcome, Lane(peer, capabilities=able if isinstance(able, dict) else {}, is_sessionless=True)

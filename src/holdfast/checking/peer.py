@@ -2,119 +2,84 @@
 
 An `Outcome` says everything that a probe judges: the status, the messages, their event ids, and how the response ended. A
 response that does not come, or does not end, within the time limit is an outcome too.
+
+Probes run at the same time. Each has a branch of the peer with its own open responses; the connections, the headers and
+the limit of memory are shared. A response is read up to `BODY_BYTES`, and all responses together up to `TOGETHER_BYTES`.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from itertools import count
 from typing import Any, Final
 
 import msgspec
-from msgspec import Struct
 
-from holdfast.errors import Broken, WireError
+from holdfast.checking.outcome import EVENT_STREAM, Event, Outcome, Until
+from holdfast.errors import Broken, HoldfastError, WireError
 from holdfast.transports.http import HttpAnswer, HttpOptions, HttpTransport
 from holdfast.wire.sse import EventParser
 
-EVENT_STREAM: Final = "text/event-stream"
 POST_HEADERS: Final = {"accept": f"application/json, {EVENT_STREAM}", "content-type": "application/json"}
 GET_HEADERS: Final = {"accept": EVENT_STREAM}
-NO_ANSWER: Final = 0
-"""The status of a request without a response."""
-_BODY_BYTES: Final = 16 * 1024 * 1024
+BODY_BYTES: Final = 8 * 1024 * 1024
+TOGETHER_BYTES: Final = 32 * 1024 * 1024
+EVENTS: Final = 10_000
+"""The most events of one response."""
 _AFTERWARDS: Final = 0.3
 """How long a stream is read after its answer. A second answer would come within this time."""
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What JSON of a server can raise."""
-_SHOWN: Final = 120
-_OK: Final = range(200, 300)
-_REFUSALS: Final = range(400, 500)
+_TOO_MANY: Final = 429
 
 
-class Event(Struct, frozen=True):
-    """One event of a stream, or the JSON body of a response."""
-
-    message: Any
-    """None: an event without a message."""
-    id: str | None = None
+class Busy(HoldfastError):
+    """The server limits the number of requests. This says nothing about a rule of the specification."""
 
 
-class Outcome(Struct, kw_only=True):
-    """A response, as far as it was read."""
-
-    status: int = NO_ANSWER
-    kind: str = ""
-    """The media type."""
-    headers: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
-    events: list[Event] = msgspec.field(default_factory=list)
-    text: str = ""
-    """A body that is not JSON, or the reason of a missing response."""
-    ended: str = "late"
-    """`end`; `late`: not within the time limit; `broken`: by the connection; `left`: by us."""
-    first_byte: float = 0.0
-    """Seconds until the first byte of the body."""
-    seconds: float = 0.0
-
-    @property
-    def answers(self) -> list[dict[str, Any]]:
-        """The JSON-RPC responses."""
-        messages = [event.message for event in self.events]
-        return [one for one in messages if isinstance(one, dict) and ("result" in one or "error" in one)]
-
-    @property
-    def result(self) -> Any:
-        """The result of the only answer; None if there is another number of answers, or an error."""
-        answers = self.answers
-        return answers[0].get("result") if len(answers) == 1 else None
-
-    @property
-    def code(self) -> int | None:
-        """The code of the first error; None if there is no error."""
-        for answer in self.answers:
-            error = answer.get("error")
-            if isinstance(error, dict) and isinstance(error.get("code"), int):
-                return int(error["code"])
-        return None
-
-    @property
-    def is_ok(self) -> bool:
-        """True for a status of 200 to 299."""
-        return self.status in _OK
-
-    @property
-    def is_refusal(self) -> bool:
-        """True for a status of 400 to 499, or a JSON-RPC error with another status than 500 to 599."""
-        return self.status in _REFUSALS or (self.is_ok and self.code is not None)
-
-    def __str__(self) -> str:
-        """Describe it in a few words."""
-        if self.status == NO_ANSWER:
-            return f"no response within {self.seconds:.1f} s" if self.ended == "late" else self.text[:_SHOWN]
-        said = f"status {self.status}"
-        if self.code is not None:
-            said += f" with the error {self.code}"
-        elif self.answers:
-            said += " with a result"
-        elif self.text:
-            said += f" ({self.text[:_SHOWN].strip()})"
-        elif self.is_ok:
-            said += " and no answer" + (f" within {self.seconds:.1f} s" if self.ended == "late" else "")
-        return said
+class _TooLarge(HoldfastError):
+    """A response is over the limit of bytes."""
 
 
-Until = Callable[[Outcome], bool]
-"""Says after each event whether enough was read. Then the connection is cut."""
+class _Shared:
+    """The part of a peer that all its branches use."""
+
+    def __init__(self, patience: float) -> None:
+        self.http = HttpTransport(HttpOptions(connect_seconds=min(patience, 5.0)))
+        self.bytes = 0
+        """Of the responses that are being read."""
+        self.tokens = count(1)
 
 
 class Peer:
     """Sends requests to one URL."""
 
-    def __init__(self, url: str, headers: Mapping[str, str], patience: float) -> None:
+    def __init__(
+        self, url: str, headers: Mapping[str, str], patience: float, shared: _Shared | None = None
+    ) -> None:
         self.url: str = url
         self.patience: float = patience
         """How long an answer may take, in seconds."""
         self._headers = {name.lower(): value for name, value in headers.items()}
-        self._http = HttpTransport(HttpOptions(connect_seconds=min(patience, 5.0)))
+        self._shared = shared or _Shared(patience)
         self._open: set[HttpAnswer] = set()
+
+    def branch(self, headers: Mapping[str, str] | None = None) -> "Peer":
+        """Return a peer with its own open responses; `headers` replace the headers of every request."""
+        return Peer(self.url, self._headers if headers is None else headers, self.patience, self._shared)
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers of every request."""
+        return self._headers
+
+    @property
+    def http(self) -> HttpTransport:
+        """The connections, for requests without the headers."""
+        return self._shared.http
+
+    def next_token(self) -> str:
+        """Return a progress token that no other request of this check has."""
+        return f"holdfast-check-{next(self._shared.tokens)}"
 
     async def send(
         self,
@@ -129,6 +94,7 @@ class Peer:
 
         Raises:
             NotSent: no connection could be opened.
+            Busy: the server limits the number of requests (429).
         """
         loop = asyncio.get_running_loop()
         begun, outcome = loop.time(), Outcome()
@@ -138,9 +104,12 @@ class Peer:
                 answer = await self.open(method, headers, body)
                 outcome.status, outcome.headers = answer.status, answer.headers()
                 outcome.kind = answer.header("content-type").partition(";")[0].strip().lower()
-                await _read(answer, outcome, until, begun)
+                outcome.head = loop.time() - begun
+                await _Reading(answer, outcome, self._shared, begun).run(until)
         except TimeoutError:
             outcome.ended = "late"
+        except _TooLarge as error:
+            outcome.ended, outcome.text = "large", str(error)
         except (Broken, WireError) as error:
             outcome.ended, outcome.text = "broken", str(error)
         finally:
@@ -148,7 +117,17 @@ class Peer:
                 answer.close()
                 self._open.discard(answer)
         outcome.seconds = loop.time() - begun
+        if outcome.status == _TOO_MANY:
+            raise Busy("the server limits the number of requests (429): allow the check more of them")
         return outcome
+
+    async def send_alone(self, method: str, headers: Mapping[str, str], body: bytes) -> Outcome:
+        """Send a request as `send` does, on a new connection, which is closed afterwards."""
+        other = Peer(self.url, self._headers, self.patience)
+        try:
+            return await other.send(method, headers, body)
+        finally:
+            await other.aclose()
 
     async def open(self, method: str, headers: Mapping[str, str], body: bytes | None = None) -> HttpAnswer:
         """Send a request and return its response unread. It is closed at the end of the probe at the latest.
@@ -158,9 +137,9 @@ class Peer:
         """
         sent = {**self._headers, **headers}
         try:
-            answer = await self._http.open(method, self.url, sent, body)
+            answer = await self._shared.http.open(method, self.url, sent, body)
         except Broken:
-            answer = await self._http.open(method, self.url, sent, body)
+            answer = await self._shared.http.open(method, self.url, sent, body)
         self._open.add(answer)
         return answer
 
@@ -171,52 +150,88 @@ class Peer:
         self._open.clear()
 
     async def aclose(self) -> None:
-        """Close every connection."""
-        await self._http.aclose()
+        """Close every connection, also those of the branches."""
+        await self._shared.http.aclose()
 
 
-async def _read(answer: HttpAnswer, outcome: Outcome, until: Until | None, begun: float) -> None:
-    loop = asyncio.get_running_loop()
-    if outcome.kind != EVENT_STREAM:
-        body = await answer.body(_BODY_BYTES)
-        outcome.first_byte = loop.time() - begun
+class _Reading:
+    """Reads one response into its outcome, within the limits of bytes."""
+
+    def __init__(self, answer: HttpAnswer, outcome: Outcome, shared: _Shared, begun: float) -> None:
+        self._answer = answer
+        self._outcome = outcome
+        self._shared = shared
+        self._begun = begun
+        self._bytes = 0
+
+    async def run(self, until: Until | None) -> None:
+        try:
+            if self._outcome.kind == EVENT_STREAM:
+                await self._events(until)
+            else:
+                await self._body()
+        finally:
+            self._shared.bytes -= self._bytes
+
+    async def _body(self) -> None:
+        outcome = self._outcome
+        parts: list[bytes] = []
+        while part := await self._chunk():
+            parts.append(part)
+        body = b"".join(parts)
         try:
             found = msgspec.json.decode(body) if body else []
         except _UNREADABLE:
             outcome.text = body[:1_000].decode(errors="replace")
         else:
-            outcome.events += [Event(one) for one in (found if isinstance(found, list) else [found])]
+            outcome.events += [
+                Event(one, at=self._passed()) for one in (found if isinstance(found, list) else [found])
+            ]
         outcome.ended = "end"
-        return
-    parser = EventParser(_BODY_BYTES)
-    deadline: float | None = None
-    while True:
-        chunk = await _next(answer, deadline)
-        if chunk is None:
-            # The answer is there; the stream stays open.
-            outcome.ended = "left"
-            return
-        if not chunk:
-            outcome.ended = "end"
-            return
-        outcome.first_byte = outcome.first_byte or loop.time() - begun
-        for received in parser.feed(chunk):
-            outcome.events.append(Event(_message(received.data), received.id))
-            if until is not None and until(outcome):
-                outcome.ended = "left"
+
+    async def _events(self, until: Until | None) -> None:
+        outcome, parser = self._outcome, EventParser(BODY_BYTES)
+        deadline: float | None = None
+        while True:
+            chunk = await self._next(deadline)
+            if not chunk:
+                # None: the answer is there, and the stream stays open.
+                outcome.ended = "left" if chunk is None else "end"
                 return
-        if outcome.answers and deadline is None:
-            deadline = loop.time() + _AFTERWARDS
+            for received in parser.feed(chunk):
+                event = Event(_message(received.data), received.id, received.retry, self._passed())
+                outcome.events.append(event)
+                if len(outcome.events) > EVENTS:
+                    raise _TooLarge(f"more than {EVENTS} events, the most that the check reads")
+                if until is not None and until(outcome):
+                    outcome.ended = "left"
+                    return
+                if event.is_answer and deadline is None:
+                    deadline = asyncio.get_running_loop().time() + _AFTERWARDS
 
+    async def _next(self, deadline: float | None) -> bytes | None:
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await self._chunk()
+        except TimeoutError:
+            if deadline is None:
+                raise
+            return None
 
-async def _next(answer: HttpAnswer, deadline: float | None) -> bytes | None:
-    try:
-        async with asyncio.timeout_at(deadline):
-            return await answer.chunk()
-    except TimeoutError:
-        if deadline is None:
-            raise
-        return None
+    async def _chunk(self) -> bytes:
+        chunk = await self._answer.chunk()
+        self._bytes += len(chunk)
+        self._shared.bytes += len(chunk)
+        if self._bytes > BODY_BYTES:
+            raise _TooLarge(f"more than {BODY_BYTES >> 20} MiB, the most that the check reads")
+        if self._shared.bytes > TOGETHER_BYTES:
+            raise _TooLarge(f"more than {TOGETHER_BYTES >> 20} MiB together with other responses")
+        if chunk and not self._outcome.first_byte:
+            self._outcome.first_byte = self._passed()
+        return chunk
+
+    def _passed(self) -> float:
+        return asyncio.get_running_loop().time() - self._begun
 
 
 def _message(data: bytes) -> Any:

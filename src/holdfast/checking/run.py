@@ -1,14 +1,21 @@
-"""Runs the probes one after another against one server, within a time limit, and makes the report."""
+"""Runs the probes against one server, within a time limit, and makes the report.
+
+Most probes run at the same time, at most `TOGETHER` of them. Those that measure time or load the server run afterwards, one
+after another. The rows of the report are in the order of the table.
+"""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
+from urllib.parse import parse_qsl, urlsplit
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.checking.ground import Ground, NotApplicable
-from holdfast.checking.peer import Peer
+from holdfast.checking.peer import Busy, Peer
 from holdfast.checking.report import Report, Row, Verdict
+from holdfast.checking.survey import UNAUTHORIZED, Facts, Survey
 from holdfast.checking.table import PROBES, REACHABLE, Probe
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.transports.http import place_of, shown
@@ -16,6 +23,11 @@ from holdfast.transports.http import place_of, shown
 LONGEST: Final = 55.0
 """The time limit of all probes that are not slow, in seconds."""
 PATIENCE: Final = 4.0
+TOGETHER: Final = 4
+"""How many probes run at the same time."""
+_SECRET_LEAST: Final = 6
+"""Shorter values of headers are not secrets; replacing them would make the report unreadable."""
+_HIDDEN: Final = "[hidden]"
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
@@ -34,7 +46,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
 
 
 Progress = Callable[[int, int, str], None]
-"""Receives the number of finished probes, the number of all, and the title of the next one."""
+"""Receives the number of finished probes, the number of all, and the title of a probe that runs."""
 
 
 async def check(url: str, wanted: Wanted = Wanted(), progress: Progress | None = None) -> Report:  # noqa: B008 - frozen
@@ -48,27 +60,20 @@ async def check(url: str, wanted: Wanted = Wanted(), progress: Progress | None =
     loop = asyncio.get_running_loop()
     begun = loop.time()
     peer = Peer(url, wanted.headers, wanted.patience)
-    ground = Ground(peer)
-    rows: list[Row] = []
     try:
-        await _survey(ground, wanted)
-        for at, probe in enumerate(probes):
-            if progress is not None:
-                progress(at, len(probes), probe.title)
-            if ground.unreachable and probe is not REACHABLE:
-                rows.append(_row(probe, "not applicable", "the server does not answer", 0.0))
-            else:
-                left = None if probe.is_slow else begun + LONGEST - loop.time()
-                rows.append(await _judged(probe, ground, left))
+        facts = await _surveyed(peer, wanted)
+        running = _Running(peer, facts, begun + LONGEST, progress)
+        rows = await running.rows(probes)
     finally:
         await peer.aclose()
+    hide = _hiding(url, wanted.headers)
     return Report(
         url=shown(url),
-        server=ground.server,
-        versions=tuple(ground.versions),
-        tool=ground.tool_name,
+        server=hide(facts.server),
+        versions=tuple(map(hide, facts.versions)),
+        tool=facts.tool_name,
         seconds=round(loop.time() - begun, 3),
-        rows=tuple(rows),
+        rows=tuple(_without_secrets(row, hide) for row in rows),
     )
 
 
@@ -84,40 +89,89 @@ def _chosen(wanted: Wanted) -> Sequence[Probe]:
     return [probe for probe in PROBES if wanted.slow or not probe.is_slow]
 
 
-async def _survey(ground: Ground, wanted: Wanted) -> None:
+async def _surveyed(peer: Peer, wanted: Wanted) -> Facts:
+    survey = Survey(peer.branch())
     try:
-        async with asyncio.timeout(LONGEST):
-            await ground.survey(wanted.tool, wanted.arguments)
+        async with asyncio.timeout(LONGEST / 2):
+            await survey.run(wanted.tool, wanted.arguments)
     except TimeoutError:
-        ground.unreachable = f"the server did not answer within {LONGEST:g} s"
-    finally:
-        await _release(ground)
-
-
-async def _judged(probe: Probe, ground: Ground, left: float | None) -> Row:
-    loop = asyncio.get_running_loop()
-    begun = loop.time()
-    verdict: Verdict = "pass"
-    try:
-        async with asyncio.timeout(left):
-            happened = await probe.run(ground)
-    except NotApplicable as error:
-        verdict, happened = "not applicable", str(error)
-    except TimeoutError:
-        verdict, happened = "not applicable", f"the check ended after {LONGEST:g} s, before this probe did"
+        survey.facts.unreachable = f"the server did not answer the first requests within {LONGEST / 2:g} s"
+    except Busy as error:
+        survey.facts.unreachable = str(error)
+    except ConfigError:
+        raise
     except HoldfastError as error:
-        verdict, happened = "fail", str(error)
+        survey.facts.unreachable = str(error)
     finally:
-        await _release(ground)
-    return _row(probe, verdict, happened, loop.time() - begun)
-
-
-async def _release(ground: Ground) -> None:
-    try:
+        ground = Ground(peer.branch(), survey.facts)
+        for lane in survey.lanes:
+            ground.keep(lane)
         await ground.release()
-    except HoldfastError:
-        # The server is gone; the next probe reports it.
-        return
+    return survey.facts
+
+
+class _Running:
+    """The probes of one check."""
+
+    def __init__(self, peer: Peer, facts: Facts, deadline: float, progress: Progress | None) -> None:
+        self._peer = peer
+        self._facts = facts
+        self._deadline = deadline
+        self._progress = progress or (lambda *_: None)
+        self._done = 0
+        self._total = 0
+
+    async def rows(self, probes: Sequence[Probe]) -> list[Row]:
+        """Run the probes; return their rows in the same order."""
+        self._total = len(probes)
+        together = [probe for probe in probes if not probe.is_alone]
+        places = asyncio.Semaphore(TOGETHER)
+
+        async def placed(probe: Probe) -> Row:
+            async with places:
+                return await self._run(probe)
+
+        async with asyncio.TaskGroup() as group:
+            tasks = {probe.name: group.create_task(placed(probe)) for probe in together}
+        found = {name: task.result() for name, task in tasks.items()}
+        for probe in probes:
+            if probe.is_alone:
+                found[probe.name] = await self._run(probe)
+        return [found[probe.name] for probe in probes]
+
+    async def _run(self, probe: Probe) -> Row:
+        self._progress(self._done, self._total, probe.title)
+        if self._facts.unreachable and probe is not REACHABLE:
+            refused = self._facts.handshake.status in UNAUTHORIZED
+            happened = "the server refuses access" if refused else "the server does not answer"
+            row = _row(probe, "not applicable", happened, 0.0)
+        else:
+            row = await self._judged(probe)
+        self._done += 1
+        self._progress(self._done, self._total, probe.title)
+        return row
+
+    async def _judged(self, probe: Probe) -> Row:
+        begun = asyncio.get_running_loop().time()
+        ground = Ground(self._peer.branch(), self._facts)
+        verdict: Verdict = "pass"
+        try:
+            async with asyncio.timeout_at(None if probe.is_slow else self._deadline):
+                happened = await probe.run(ground)
+        except (NotApplicable, Busy) as error:
+            verdict, happened = "not applicable", str(error)
+        except TimeoutError:
+            verdict, happened = (
+                "not applicable",
+                f"the check ended after {LONGEST:g} s, before this probe did",
+            )
+        except HoldfastError as error:
+            verdict, happened = "fail", str(error)
+        except Exception as error:  # noqa: BLE001 - an answer that the probe cannot read must not end the check
+            verdict, happened = "not applicable", f"an error of the check: {type(error).__name__}: {error}"
+        finally:
+            await ground.release()
+        return _row(probe, verdict, happened, asyncio.get_running_loop().time() - begun)
 
 
 def _row(probe: Probe, verdict: Verdict, happened: str, seconds: float) -> Row:
@@ -131,3 +185,28 @@ def _row(probe: Probe, verdict: Verdict, happened: str, seconds: float) -> Row:
         remedy=probe.remedy,
         seconds=round(seconds, 3),
     )
+
+
+def _hiding(url: str, headers: Mapping[str, str]) -> Callable[[str], str]:
+    """Return a function that removes the secrets of the check from a text: a server may repeat them in its answers."""
+    secrets = sorted(set(_secrets(url, headers)), key=len, reverse=True)
+
+    def hide(text: str) -> str:
+        for secret in secrets:
+            text = text.replace(secret, _HIDDEN)
+        return text
+
+    return hide
+
+
+def _secrets(url: str, headers: Mapping[str, str]) -> Iterable[str]:
+    parts = urlsplit(url)
+    made = place_of(url).headers.get("authorization", "")
+    query = [value for _, value in parse_qsl(parts.query)]
+    for value in (*headers.values(), *query, parts.password or "", made):
+        # `Bearer TOKEN`: the server may repeat the token alone.
+        yield from (part for part in (value, value.partition(" ")[2]) if len(part) >= _SECRET_LEAST)
+
+
+def _without_secrets(row: Row, hide: Callable[[str], str]) -> Row:
+    return replace(row, happened=hide(row.happened))

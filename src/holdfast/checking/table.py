@@ -6,7 +6,8 @@ from typing import Final
 from msgspec import Struct
 
 from holdfast.checking.ground import Ground
-from holdfast.checking.probes import eras, inputs, path, requests, streams
+from holdfast.checking.probes import eras, inputs, path, requests, sessionless, streams
+from holdfast.checking.probes.stalled import stalled
 
 OLD: Final = "2025-11-25"
 NEW: Final = "2026-07-28"
@@ -24,6 +25,8 @@ class Probe(Struct, frozen=True):
     remedy: str
     is_slow: bool = False
     """Runs only if the user asks for slow probes."""
+    is_alone: bool = False
+    """Runs while no other probe runs: it measures time, or loads the server."""
 
 
 REACHABLE: Final = Probe(
@@ -46,6 +49,14 @@ PROBES: Final[tuple[Probe, ...]] = (
         "Return protocolVersion, capabilities and serverInfo, and make the session id of letters, digits and '-'.",
     ),
     Probe(
+        "authorization",
+        "a wrong token is refused",
+        eras.authorization,
+        f"{OLD}, Authorization, Token Handling: the server must validate tokens; an invalid one must get 401. Authorization Server "
+        "Location: the resource metadata must name an authorization server.",
+        "Verify each token, answer 401 with WWW-Authenticate, and serve the document that it names.",
+    ),
+    Probe(
         "negotiation",
         "clients of both eras find their version",
         eras.negotiation,
@@ -60,6 +71,7 @@ PROBES: Final[tuple[Probe, ...]] = (
         f"{OLD}, Transports, Sending Messages to the Server: each POST gets a response to its own request.",
         "Do not keep the state of a session in one record that each request reads and writes as a whole. "
         "`holdfast serve URL --concurrency 1` in front sends such a server one request at a time.",
+        is_alone=True,
     ),
     Probe(
         "duplicate-ids",
@@ -69,13 +81,14 @@ PROBES: Final[tuple[Probe, ...]] = (
         "said. JSON-RPC 2.0: a response belongs to its request.",
         "Find the connection of an answer by the POST, not by the id, or refuse an id in flight with 400 and -32600. "
         "`holdfast serve URL` in front of the server does it.",
+        is_alone=True,
     ),
     Probe(
         "reused-id",
         "an id may be used again after its answer",
         requests.reused_id,
-        f"{OLD}, Base Protocol, Requests: clients must not do it, and some do. {NEW}, Base Protocol, Requests: an id "
-        "must differ only from those without an answer yet.",
+        f"{OLD}, Base Protocol, Requests: clients must not do it, so a server may refuse it, but must answer. {NEW}, Base "
+        "Protocol, Requests: an id must differ only from those without an answer yet.",
         "Forget an id when its request is answered.",
     ),
     Probe(
@@ -90,7 +103,8 @@ PROBES: Final[tuple[Probe, ...]] = (
         "bad-ids",
         "invalid ids get no result",
         requests.bad_ids,
-        f"{OLD}, Base Protocol, Requests: an id is a text or an integer, and must not be null.",
+        f"{OLD}, Base Protocol, Requests: an id is a text or an integer, and must not be null. JSON-RPC 2.0, Error object: "
+        "-32600 is the error for an invalid request.",
         "Refuse other ids with 400 and the error -32600.",
     ),
     Probe(
@@ -98,7 +112,7 @@ PROBES: Final[tuple[Probe, ...]] = (
         "a cut stream is resumed without loss",
         streams.resume,
         f"{OLD}, Transports, Resumability and Redelivery: the server may replay the messages after the event of "
-        "Last-Event-ID, on the stream that was cut.",
+        "Last-Event-ID, on the stream that was cut. An event id invites the client to connect again.",
         "Store each event before it is sent, and deliver stored and new events by one cursor.",
     ),
     Probe(
@@ -120,15 +134,17 @@ PROBES: Final[tuple[Probe, ...]] = (
     Probe(
         "stalled",
         "a client that does not read delays only itself",
-        streams.stalled,
+        stalled,
         f"{OLD}, Transports, Multiple Connections: a client may have several streams open at the same time.",
         "Give each response a buffer of its own with a limit; no common loop may wait for one reader.",
+        is_alone=True,
     ),
     Probe(
         "second-stream",
         "a GET stream can be opened again",
         streams.second_stream,
-        f"{OLD}, Transports, Multiple Connections: a client may have several streams open at the same time.",
+        f"{OLD}, Transports, Multiple Connections: a client may have several streams open at the same time. Listening for "
+        "Messages from the Server: a GET must get an event stream, or 405.",
         "Accept the new GET stream and send further messages on it. A cut is often noticed only by the client.",
     ),
     Probe(
@@ -137,22 +153,23 @@ PROBES: Final[tuple[Probe, ...]] = (
         requests.cancel,
         f"{OLD}, Cancellation, Behavior Requirements: the receiver should stop and send no response; it may ignore "
         "unknown ids.",
-        "Accept every notifications/cancelled with 202, end the stream of the call, and release its id.",
+        "Accept notifications/cancelled with 202, ignore unknown ids, and end the stream of the call.",
     ),
     Probe(
         "bad-bodies",
         "invalid messages are refused",
         inputs.bodies,
         f"{OLD}, Transports, Sending Messages to the Server: input that the server cannot accept gets an error "
-        "status. JSON-RPC 2.0: the errors -32700 and -32600.",
+        "status. JSON-RPC 2.0, Error object: -32700 and -32600. RFC 9110, 15.6: a status of 500 says that the server erred.",
         "Catch errors of decoding before the message is handled, and answer 400.",
     ),
     Probe(
         "unknown-method",
         "an unknown method gets an error",
         inputs.unknown_method,
-        "JSON-RPC 2.0, Error object: -32601 is the error for a method that does not exist.",
-        "Answer unknown requests with the error -32601.",
+        "JSON-RPC 2.0, Error object: -32601 is the error for a method that does not exist. "
+        f"{NEW}, Transports, Protocol Version Header: the status must be 404.",
+        f"Answer unknown requests with the error -32601, in {NEW} with the status 404.",
     ),
     Probe(
         "unknown-tool",
@@ -172,8 +189,8 @@ PROBES: Final[tuple[Probe, ...]] = (
         "session-header",
         "an unknown session id gets 404",
         inputs.session_header,
-        f"{OLD}, Transports, Session Management: a session that has ended must get 404; a request without an id "
-        "should get 400.",
+        f"{OLD}, Transports, Session Management: a session that has ended must get 404, also one that ended with a restart "
+        "of the server; a request without an id should get 400.",
         "Answer 404 for session ids that you do not know. Other statuses do not make a client open a new session.",
     ),
     Probe(
@@ -192,11 +209,11 @@ PROBES: Final[tuple[Probe, ...]] = (
     ),
     Probe(
         "content-type",
-        "only JSON is accepted",
+        "pages of other sites cannot send messages as text",
         inputs.content_type,
-        f"{OLD}, Transports, Sending Messages to the Server: the body is a JSON-RPC message. A browser sends text/plain "
-        "to another site without asking it.",
-        "Refuse a Content-Type other than application/json with 415.",
+        f"{OLD}, Transports, Security Warning: the server must validate Origin. A browser sends text/plain to another site "
+        "without asking it first.",
+        "Compare Origin with a list, or refuse a Content-Type other than application/json with 415.",
     ),
     Probe(
         "deleted",
@@ -209,30 +226,57 @@ PROBES: Final[tuple[Probe, ...]] = (
     Probe(
         "sessionless",
         "2026-07-28 works without a session",
-        eras.modern_requests,
-        f"{NEW}, Base Protocol, General fields: each request carries its version and its client in _meta, and needs no session.",
-        "Serve each request on its own.",
+        sessionless.requests,
+        f"{NEW}, Base Protocol, General fields: each request carries its version and its client in _meta, and needs no session. Result Responses: a result must have a resultType.",
+        "Serve each request on its own, and give each result its resultType.",
     ),
     Probe(
         "sessionless-headers",
         "headers of 2026-07-28 agree with the body",
-        eras.modern_headers,
+        sessionless.headers,
         f"{NEW}, Transports, Server Validation: a missing or different header must get 400 and the error -32020.",
         "Compare Mcp-Method, Mcp-Name and MCP-Protocol-Version with the body before the request is handled.",
     ),
     Probe(
         "sessionless-version",
         "an unknown version of a request is named",
-        eras.modern_version,
+        sessionless.version,
         f"{NEW}, Transports, Protocol Version Header: an unsupported version must get 400 and the error -32022 with the supported ones.",
         "Answer with the error -32022 and data.supported.",
+    ),
+    Probe(
+        "sessionless-shared-ids",
+        "an id of another client disturbs no request",
+        requests.shared_ids,
+        f"{NEW}, Base Protocol, Statelessness: each request is processed independently. Requests: an id must differ only "
+        "from those of the same sender.",
+        "Find the connection of an answer by the POST, not by the id: without sessions, ids of different clients are equal.",
+        is_alone=True,
+    ),
+    Probe(
+        "sessionless-cuts",
+        "a cut response disturbs no other request",
+        sessionless.cuts,
+        f"{NEW}, Transports, Cancellation: closing a response stream cancels that request.",
+        "Cancel only the request whose response was closed.",
+        is_alone=True,
+    ),
+    Probe(
+        "sessionless-cancel",
+        "a closed response ends its request",
+        sessionless.cancel,
+        f"{NEW}, Transports, Cancellation: closing the response stream is the cancellation; the server must not send any "
+        "further messages for the request. Receiving Messages: streams cannot be resumed.",
+        "Cancel the request when its response is closed, and do not keep its messages.",
     ),
     Probe(
         "buffering",
         "events arrive at once",
         path.buffering,
-        f"{OLD}, Transports, Listening for Messages from the Server: messages travel on an open stream.",
+        f"{OLD}, Transports, Listening for Messages from the Server: messages travel on an open stream. {NEW}, Transports, "
+        "Receiving Messages: the server should send X-Accel-Buffering: no, so that proxies pass events on at once.",
         "Turn buffering and compression of text/event-stream off in the proxy (nginx: proxy_buffering off).",
+        is_alone=True,
     ),
     Probe(
         "replicas",
@@ -246,7 +290,7 @@ PROBES: Final[tuple[Probe, ...]] = (
         "an idle stream stays open",
         path.idle,
         f"{OLD}, Transports, Listening for Messages from the Server: the server may end a stream at any time; the "
-        "client then connects again.",
+        f"client then connects again. {NEW}, Transports, Receiving Messages: servers are encouraged to send comments.",
         "Send a comment every 15 s, and give the proxy a longer time limit for silent connections.",
         is_slow=True,
     ),

@@ -81,6 +81,8 @@ class HttpAnswer:
                 raise self._error
             if self._ended:
                 return b""
+            if self._wire is not None:
+                self._wire.resume()
             self._waiter = asyncio.get_running_loop().create_future()
             try:
                 await self._waiter
@@ -109,6 +111,11 @@ class HttpAnswer:
                 raise WireError(INVALID_REQUEST, f"the response is over {limit} bytes")
             parts.append(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def stall(self) -> None:
+        """Do not read the connection until the next `chunk`, so that the server cannot send more than the buffers hold."""
+        if self._wire is not None:
+            self._wire.pause()
 
     def close(self) -> None:
         """Stop reading. The connection is closed unless the body has arrived to its end."""

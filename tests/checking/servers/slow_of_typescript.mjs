@@ -6,7 +6,7 @@ import { setTimeout } from 'node:timers/promises';
 
 const load = createRequire(`${process.env.PACKAGES}/`);
 const { McpServer } = load('@modelcontextprotocol/server');
-const { NodeStreamableHTTPServerTransport } = load('@modelcontextprotocol/node');
+const { NodeStreamableHTTPServerTransport, localhostHostValidation, localhostOriginValidation } = load('@modelcontextprotocol/node');
 const z = load('zod');
 
 function build() {
@@ -20,8 +20,16 @@ function build() {
 }
 
 const transports = new Map();
+const validHost = localhostHostValidation();
+const validOrigin = localhostOriginValidation();
 createServer(async (request, response) => {
-  let transport = transports.get(request.headers['mcp-session-id']);
+  if (!validHost(request, response) || !validOrigin(request, response)) return;
+  const id = request.headers['mcp-session-id'];
+  let transport = transports.get(id);
+  if (!transport && id) {
+    response.writeHead(404).end();
+    return;
+  }
   if (!transport) {
     transport = new NodeStreamableHTTPServerTransport({
       sessionIdGenerator: () => randomUUID(),

@@ -1,33 +1,104 @@
-"""Probes of the handshake and of 2026-07-28."""
+"""Probes of the handshake, of the versions and of access."""
 
 from typing import Any, Final
 
+from holdfast.auth.oauth.challenges import NOTHING, OAuthChallenge, oauth_challenge
+from holdfast.auth.oauth.discovery import find_resource
+from holdfast.auth.oauth.web import Bounds, Web
 from holdfast.checking.ground import Failed, Ground, NotApplicable
-from holdfast.checking.lane import SESSION_VERSION, VERSION_HEADER, initialize
-from holdfast.checking.peer import NO_ANSWER, Outcome
-from holdfast.checking.probes.requests import answers_still
-from holdfast.errors import HEADER_MISMATCH, UNSUPPORTED_VERSION
+from holdfast.checking.lane import SESSION_VERSION, discover, initialize
+from holdfast.checking.outcome import NO_ANSWER, Outcome
+from holdfast.checking.probes.answers import answers_still
+from holdfast.checking.survey import UNAUTHORIZED
+from holdfast.errors import METHOD_NOT_FOUND, AuthorizationFailed, NotSent
 from holdfast.protocol.sessionless import VERSION
+from holdfast.transports.http import shown
 
 _SERVER_ERRORS: Final = range(500, 600)
 _VISIBLE: Final = frozenset(map(chr, range(0x21, 0x7F)))
+_METADATA_SECONDS: Final = 3.0
+_WRONG_TOKEN: Final = "holdfast-check-invalid-token"  # noqa: S105 - a token that no server knows
 
 
 async def reachable(ground: Ground) -> str:
     """Send server/discover and initialize. One of them must be answered."""
-    if ground.unreachable:
-        raise Failed(ground.unreachable)
-    return f"{ground.server} speaks {' and '.join(ground.versions)}"
+    facts = ground.facts
+    if facts.unreachable and facts.handshake.status in UNAUTHORIZED:
+        use = f"holdfast check {shown(ground.peer.url)} --token-env TOKEN"
+        raise Failed(f"{facts.unreachable}. {await _where_to_get_a_token(ground)} Then run: {use}")
+    if facts.unreachable:
+        raise Failed(facts.unreachable)
+    return f"{facts.server} speaks {' and '.join(facts.versions)}"
+
+
+async def authorization(ground: Ground) -> str:
+    """Send a request without the token, and one with a wrong token."""
+    if "authorization" not in ground.peer.headers:
+        raise NotApplicable("no token was given, and the server answers")
+    rest = {name: value for name, value in ground.peer.headers.items() if name != "authorization"}
+    bare = await _knock(ground, rest)
+    if bare.status not in UNAUTHORIZED:
+        raise NotApplicable(f"the server answers also without the token ({bare})")
+    wrong = await _knock(ground, {**rest, "authorization": f"Bearer {_WRONG_TOKEN}"})
+    if wrong.is_crash or wrong.result is not None:
+        raise Failed(f"a wrong token got {wrong} instead of 401")
+    said = await _metadata(ground, oauth_challenge(bare.headers))
+    return f"without the token the server answers {bare.status}, and {wrong.status} to a wrong one. {said}".rstrip()
+
+
+async def _knock(ground: Ground, headers: dict[str, str]) -> Outcome:
+    """Send the first request of a client with other headers."""
+    peer = ground.peer.branch(headers)
+    if not ground.facts.has_sessions:
+        return (await discover(peer))[0]
+    outcome, lane = await initialize(peer)
+    if lane is not None:
+        ground.keep(lane)
+    return outcome
+
+
+async def _where_to_get_a_token(ground: Ground) -> str:
+    try:
+        said = await _metadata(ground, oauth_challenge(ground.facts.handshake.headers))
+    except Failed as error:
+        said = str(error)
+    return said or "Put its token into a variable (TOKEN) or a file (--token-file)."
+
+
+async def _metadata(ground: Ground, demand: OAuthChallenge) -> str:
+    """Return what the server says about its tokens; empty if it says nothing, as with keys of its own.
+
+    Raises:
+        Failed: the server announces a document that does not exist or names no authorization server.
+    """
+    announced = demand.resource_metadata
+    if demand == NOTHING:
+        return ""
+    web = Web(ground.peer.http, ground.peer.url, Bounds(seconds=_METADATA_SECONDS))
+    try:
+        found = await find_resource(web, ground.peer.url, announced)
+    except (AuthorizationFailed, NotSent) as error:
+        return f"Its resource metadata cannot be read: {error}."
+    if found is None and announced:
+        raise Failed(f"there is no valid resource metadata at {announced}, where WWW-Authenticate says it is")
+    if found is None:
+        return ""
+    if not found.authorization_servers:
+        raise Failed("the resource metadata of the server name no authorization server")
+    scopes = ", ".join(demand.scopes or found.scopes_supported or ())
+    needed = f" with the scopes {scopes}" if scopes else ""
+    return f"Its resource metadata says: get a token{needed} from {found.authorization_servers[0]}."
 
 
 async def negotiation(ground: Ground) -> str:
     """Ask for 2026-07-28 and for sessions, as a client does that speaks both; then for a version that does not exist."""
-    discovery = ground.discovery
+    facts = ground.facts
+    discovery = facts.discovery
     if discovery.status == NO_ANSWER or discovery.status in _SERVER_ERRORS:
         raise Failed(f"server/discover got {discovery}: a client that speaks both eras waits or gives up")
-    if not ground.has_sessions:
-        if not ground.handshake.is_refusal:
-            raise Failed(f"initialize got {ground.handshake} instead of a refusal")
+    if not facts.has_sessions:
+        if not facts.handshake.is_refusal:
+            raise Failed(f"initialize got {facts.handshake} instead of a refusal")
         return "the server speaks 2026-07-28 and refuses initialize"
     outcome, lane = await initialize(ground.peer, "1999-01-01")
     if lane is not None:
@@ -36,69 +107,32 @@ async def negotiation(ground: Ground) -> str:
             raise Failed("the server accepted the protocol version 1999-01-01, which does not exist")
     elif not outcome.is_refusal:
         raise Failed(f"initialize with the protocol version 1999-01-01 got {outcome}")
-    first = "answered" if ground.is_sessionless else f"refused with {discovery}"
+    first = "answered" if facts.is_sessionless else f"refused with {discovery}"
     second = f"got {lane.version}" if lane is not None else "was refused"
     return f"server/discover was {first}, initialize was answered; an unknown version {second}"
 
 
 async def handshake(ground: Ground) -> str:
-    """Open a session."""
-    if not ground.has_sessions:
+    """Open a session, and ask for each list that the server declares."""
+    facts = ground.facts
+    if not facts.has_sessions:
         raise NotApplicable("the server speaks only 2026-07-28, which has no handshake")
-    outcome = ground.handshake
-    agreed: dict[str, Any] = outcome.result
+    agreed: dict[str, Any] = facts.handshake.result
     if not isinstance(agreed.get("serverInfo"), dict) or not isinstance(agreed.get("capabilities"), dict):
         raise Failed("the result of initialize has no serverInfo or no capabilities")
     lane = await ground.lane()
+    if lane.version >= VERSION:
+        raise Failed(f"the server agreed to {lane.version}, which has no initialize")
     if not set(lane.session) <= _VISIBLE:
         raise Failed("the session id has characters that are not visible ASCII")
+    await answers_still(lane)
+    for method, got in facts.unanswered.items():
+        if str(METHOD_NOT_FOUND) in got:
+            raise Failed(
+                f"the server declares the capability {method.partition('/')[0]}, but {method} got {got}"
+            )
     note = "" if lane.version == SESSION_VERSION else f" ({SESSION_VERSION} was offered)"
-    await answers_still(lane)
-    return f"the server agreed to {lane.version}{note} and gave {'a' if lane.session else 'no'} session id"
-
-
-async def modern_headers(ground: Ground) -> str:
-    """Send headers of 2026-07-28 that are missing, or differ from the body."""
-    lane = await ground.without_session()
-    question = lane.questions()[-1]
-    right = lane.headers(question.method, {})
-    wrong: dict[str, dict[str, str]] = {
-        "another Mcp-Method": {**right, "mcp-method": "holdfast-check/other"},
-        "no Mcp-Method": {name: value for name, value in right.items() if name != "mcp-method"},
-    }
-    for name, headers in wrong.items():
-        outcome = await lane.peer.send("POST", headers, lane.body(5, question.method, {}))
-        _expect(outcome, HEADER_MISMATCH, name)
-    older = await lane.peer.send(
-        "POST", {**right, VERSION_HEADER: SESSION_VERSION}, lane.body(5, question.method, {})
+    also = "".join(f"; {method} got {got}" for method, got in facts.unanswered.items())
+    return (
+        f"the server agreed to {lane.version}{note} and gave {'a' if lane.session else 'no'} session id{also}"
     )
-    if not older.is_refusal:
-        raise Failed(f"an MCP-Protocol-Version that differs from the body got {older} instead of 400")
-    await answers_still(lane)
-    return f"headers that do not agree with the body were refused, with the error {HEADER_MISMATCH}"
-
-
-async def modern_version(ground: Ground) -> str:
-    """Send a version after 2026-07-28 that does not exist."""
-    lane = await ground.without_session()
-    question = lane.questions()[0]
-    later = "2999-01-01"
-    body = lane.body(5, question.method, {}).replace(VERSION.encode(), later.encode())
-    outcome = await lane.peer.send("POST", {**lane.headers(question.method, {}), VERSION_HEADER: later}, body)
-    _expect(outcome, UNSUPPORTED_VERSION, f"the version {later}")
-    return f"an unknown version got 400 with the error {UNSUPPORTED_VERSION}"
-
-
-async def modern_requests(ground: Ground) -> str:
-    """Send each kind of request without a session."""
-    lane = await ground.without_session()
-    for question in ground.questions(lane):
-        outcome = await lane.ask(question)
-        if not question.fits(outcome.result) and not (question.method == "tools/call" and outcome.is_refusal):
-            raise Failed(f"{question.method} got {outcome}")
-    return f"{len(ground.questions(lane))} kinds of requests were answered without a session"
-
-
-def _expect(outcome: Outcome, code: int, name: str) -> None:
-    if outcome.status != 400 or outcome.code != code:  # noqa: PLR2004 - Bad Request
-        raise Failed(f"{name} got {outcome} instead of 400 with the error {code}")

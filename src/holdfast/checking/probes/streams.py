@@ -1,19 +1,22 @@
-"""Probes of streams: a cut costs a connection, never the session or an event."""
+"""Probes of streams in a session: a cut costs a connection, never the session or an event."""
 
 import asyncio
 from typing import Any, Final
 
 from holdfast.checking.ground import Failed, Ground, NotApplicable
 from holdfast.checking.lane import Lane, Question
-from holdfast.checking.peer import EVENT_STREAM, Outcome
-from holdfast.checking.probes.requests import answers_still
+from holdfast.checking.outcome import EVENT_STREAM, Event, Outcome
+from holdfast.checking.probes.answers import answers_still
 from holdfast.transports.http import HttpAnswer
 
 CUTS: Final = 5
-STALLED: Final = 6
-_MOMENT: Final = 0.05
+_CALL: Final = 4711
+"""The id of the call that is cut. No other request has it."""
 _CUTS_MOST: Final = 50
-_NOT_ALLOWED: Final = 405
+_RETRY_MOST: Final = 1.0
+_PAUSE: Final = 0.05
+NOT_OFFERED: Final = (405, 501)
+"""Statuses of a method that the server does not offer."""
 _NOT_FOUND: Final = 404
 _NO_EVENTS: Final = (
     "the call was answered without an event id, so there is nothing to resume: "
@@ -23,89 +26,162 @@ _NO_EVENTS: Final = (
 
 async def resume(ground: Ground) -> str:
     """Cut the stream of a call after each event, and resume it until the answer."""
-    call = ground.call()
+    call = ground.answered_call()
     lane = await ground.session()
+    token = ground.peer.next_token()
+    call = call.with_token(token)
     seen = await _first_event(lane, call)
-    messages: list[Any] = [one.message for one in seen.events if one.message is not None]
-    last = str(seen.events[-1].id)
-    cuts = 1
-    while cuts < _CUTS_MOST:
-        outcome = await lane.peer.send("GET", lane.get_headers(last), until=_has_message)
-        if not outcome.is_ok or outcome.kind != EVENT_STREAM:
-            raise Failed(f"after a cut, the GET with Last-Event-ID got {outcome}")
-        if not any(one.message is not None for one in outcome.events):
+    journey = _Journey(token, seen.events)
+    deadline = asyncio.get_running_loop().time() + ground.seconds_for(2)
+    while not journey.is_answered and journey.cuts < _CUTS_MOST:
+        await _continue(lane, journey, deadline)
+    journey.check()
+    await _check_loss(lane, call, journey)
+    return f"{len(journey.messages)} messages through {journey.cuts} cuts: none lost, none twice"
+
+
+class _Journey:
+    """The events of one call through several connections."""
+
+    def __init__(self, token: str, events: list[Event]) -> None:
+        self.token = token
+        self.cuts = 1
+        self.events: list[Event] = []
+        self.last = ""
+        """The id of the last event."""
+        self.pause = 0.0
+        self.add(events)
+
+    def add(self, events: list[Event]) -> None:
+        self.events += events
+        for event in events:
+            self.last = event.id or self.last
+            self.pause = min((event.retry or 0) / 1000, _RETRY_MOST)
+
+    @property
+    def messages(self) -> list[Any]:
+        return [one.message for one in self.events if one.message is not None]
+
+    @property
+    def is_answered(self) -> bool:
+        return any(one.is_answer for one in self.events)
+
+    @property
+    def steps(self) -> list[Any]:
+        return steps(self.events, self.token)
+
+    def check(self) -> None:
+        """Complain about an answer or an event that is missing or repeated."""
+        answers = sum(one.is_answer for one in self.events)
+        if answers != 1:
+            raise Failed(f"{answers} answers arrived through {self.cuts} cuts")
+        ids = [one.id for one in self.events if one.id and one.message is not None]
+        repeated = len(ids) - len(set(ids))
+        # The progress of one call must increase, so that a value that comes twice is a repeated message.
+        repeated = repeated or len(self.steps) - len(set(map(str, self.steps)))
+        if repeated:
             raise Failed(
-                f"the resumed stream {_end(outcome)} without a further message, and the answer was lost"
+                f"{repeated} of {len(self.messages)} messages arrived twice through {self.cuts} cuts"
             )
-        messages += [one.message for one in outcome.events if one.message is not None]
-        last = next((one.id for one in reversed(outcome.events) if one.id), last)
-        if outcome.answers:
-            break
-        cuts += 1
-    answers = [one for one in messages if isinstance(one, dict) and "method" not in one]
-    if len(answers) != 1:
-        raise Failed(f"{len(answers)} answers arrived through {cuts} cuts")
-    repeated = len(messages) - len({str(one) for one in messages})
-    if repeated:
-        raise Failed(f"{repeated} of {len(messages)} messages arrived twice through {cuts} cuts")
-    return f"{len(messages)} messages through {cuts} cuts: none lost, none twice"
+
+
+def steps(events: list[Event], token: str) -> list[Any]:
+    """Return the progress values of a call."""
+    found = []
+    for event in events:
+        params = event.message.get("params") if isinstance(event.message, dict) else None
+        if isinstance(params, dict) and params.get("progressToken") == token:
+            found.append(params.get("progress"))
+    return found
+
+
+async def _continue(lane: Lane, journey: _Journey, deadline: float) -> None:
+    """Resume after the last event, read one message, and cut."""
+    loop = asyncio.get_running_loop()
+    left = deadline - loop.time()
+    if left <= 0:
+        raise Failed(f"the answer did not arrive after {journey.cuts} cuts")
+    outcome = await lane.peer.send(
+        "GET", lane.get_headers(journey.last), until=_has_message, seconds=min(left, lane.peer.patience)
+    )
+    if outcome.status in NOT_OFFERED:
+        raise NotApplicable(f"the server gives event ids, but does not resume streams ({outcome})")
+    if not outcome.is_ok or outcome.kind != EVENT_STREAM:
+        raise Failed(f"after a cut, the GET with Last-Event-ID got {outcome}")
+    journey.add(outcome.events)
+    journey.cuts += 1
+    has_message = any(one.message is not None for one in outcome.events)
+    if not has_message and outcome.ended == "late":
+        raise Failed(
+            f"the resumed stream stayed open for {outcome.seconds:.1f} s without a further message, and the answer was lost"
+        )
+    if not has_message:
+        # The server may close the connection at any time; the client then connects again.
+        await asyncio.sleep(max(journey.pause, _PAUSE))
+
+
+async def _check_loss(lane: Lane, call: Question, journey: _Journey) -> None:
+    """Compare the progress with that of two calls that are not cut, if those agree."""
+    wanted: list[list[Any]] = []
+    for _ in range(2):
+        token = lane.peer.next_token()
+        outcome = await lane.ask(call.with_token(token))
+        wanted.append(steps(outcome.events, token))
+        if wanted[0] == journey.steps:
+            return
+    if wanted[0] == wanted[1]:
+        raise Failed(
+            f"{len(journey.steps)} progress messages arrived through {journey.cuts} cuts, and {len(wanted[0])} without a cut"
+        )
 
 
 async def foreign_event(ground: Ground) -> str:
     """Resume with an event id of another session, and with an id that was never given."""
-    call = ground.call()
+    call = ground.answered_call()
     lane, other = await ground.session(), await ground.session()
-    seen = await _first_event(lane, call)
+    token = ground.peer.next_token()
+    seen = await _first_event(lane, call.with_token(token))
     for name, given in (
         ("of another session", str(seen.events[-1].id)),
         ("that was never given", "no-such-event-1"),
     ):
-        outcome = await other.peer.send("GET", other.get_headers(given), until=_has_message, seconds=1.5)
-        if outcome.is_ok and any(one.message is not None for one in outcome.events):
-            raise Failed(f"an event id {name} delivered messages")
+        outcome = await other.peer.send(
+            "GET", other.get_headers(given), until=lambda one: belongs(one, token), seconds=1.5
+        )
+        if outcome.events and belongs(outcome, token):
+            raise Failed(f"an event id {name} delivered messages of the other session")
         if outcome.status == _NOT_FOUND:
             raise Failed(f"an event id {name} got 404, by which a client gives its session up")
-        if outcome.status >= 500:  # noqa: PLR2004 - server errors
+        if outcome.status and outcome.is_crash:
             raise Failed(f"an event id {name} got {outcome}")
     await answers_still(other)
     return "event ids of another session, and unknown ones, deliver nothing"
 
 
+def belongs(outcome: Outcome, token: str) -> bool:
+    """Return whether the last event belongs to the call with this progress token, or answers it."""
+    last = outcome.events[-1]
+    is_answer = last.is_answer and last.message.get("id") == _CALL
+    return is_answer or bool(steps([last], token))
+
+
 async def cuts(ground: Ground) -> str:
     """Cut streams of the session, and calls in work. The session must answer afterwards."""
     lane = await ground.session()
-    question = ground.tool or lane.questions()[-1]
+    question = ground.largest(lane)
     for _ in range(CUTS):
         await _cut(lane, question)
     await answers_still(lane)
     return f"{CUTS} GET streams and {CUTS} calls were cut; the session continued"
 
 
-async def stalled(ground: Ground) -> str:
-    """Leave several responses unread. Other requests of the session must be answered."""
-    lane = await ground.lane()
-    question = ground.tool or lane.questions()[-1]
-    unread = [asyncio.create_task(lane.open(question)) for _ in range(STALLED)]
-    if not lane.is_sessionless:
-        unread.append(asyncio.create_task(lane.peer.open("GET", lane.get_headers())))
-    await asyncio.sleep(_MOMENT)
-    try:
-        for _ in range(3):
-            await answers_still(lane)
-    finally:
-        for task in unread:
-            task.cancel()
-        await asyncio.gather(*unread, return_exceptions=True)
-    return f"{len(unread)} responses were not read; the other requests were answered"
-
-
 async def second_stream(ground: Ground) -> str:
     """Open the session's GET stream while an old one is still open, as after a cut that the server did not notice."""
     lane = await ground.session()
     first = await _stream(lane)
+    if first.status in NOT_OFFERED:
+        raise NotApplicable(f"the server offers no GET stream ({first.status})")
     second = await _stream(lane)
-    if first.status == _NOT_ALLOWED:
-        raise NotApplicable("the server offers no GET stream (405)")
     if second.status != first.status:
         raise Failed(
             f"the second GET got status {second.status}: a client whose stream was cut without the server's notice cannot return"
@@ -123,7 +199,7 @@ async def _stream(lane: Lane) -> HttpAnswer:
 
 
 async def _first_event(lane: Lane, call: Question) -> Outcome:
-    seen = await lane.ask(call, until=_has_id)
+    seen = await lane.ask(call, id=_CALL, until=_has_id)
     if not seen.is_ok:
         raise Failed(f"the call got {seen}")
     if not seen.events or seen.events[-1].id is None or seen.answers:
@@ -150,7 +226,3 @@ def _has_id(outcome: Outcome) -> bool:
 
 def _has_message(outcome: Outcome) -> bool:
     return outcome.events[-1].message is not None
-
-
-def _end(outcome: Outcome) -> str:
-    return f"stayed open for {outcome.seconds:.1f} s" if outcome.ended == "late" else "ended"

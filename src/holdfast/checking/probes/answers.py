@@ -1,0 +1,74 @@
+"""What is right and wrong about the answer to a request, for all probes."""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from holdfast.checking.ground import Failed, Ground
+from holdfast.checking.lane import Lane, Question
+from holdfast.checking.outcome import Outcome
+from holdfast.errors import INVALID_REQUEST
+
+
+def fault(outcome: Outcome, used: Any, question: Question) -> str:
+    """Return what is wrong with the response to a request; empty if it is right."""
+    answers = outcome.answers
+    if len(answers) > 1:
+        return f"{question.method} got {len(answers)} answers"
+    is_failed_call = question.is_call and outcome.is_refusal and outcome.code != INVALID_REQUEST
+    if not answers or not (outcome.is_ok or is_failed_call):
+        return f"{question.method} got {outcome}"
+    [answer] = answers
+    if answer.get("id") != used or type(answer.get("id")) is not type(used):
+        return f"{question.method} got an answer with the id {answer.get('id')!r} instead of {used!r}"
+    if "error" in answer:
+        return "" if is_failed_call else f"{question.method} got {outcome}"
+    return "" if question.fits(answer["result"]) else f"{question.method} got the answer of another request"
+
+
+def raise_first(faults: Sequence[str], total: int, note: str = "") -> None:
+    """Raise the most frequent faults, if there are any.
+
+    Raises:
+        Failed: one of the texts is not empty.
+    """
+    found = [one for one in faults if one]
+    if found:
+        counted = "; ".join(f"{many} × {one}" for one, many in Counter(found).most_common(3))
+        raise Failed(f"{len(found)} of {total} requests {note}".rstrip() + f" failed: {counted}")
+
+
+async def answers_still(lane: Lane) -> float:
+    """Send one plain request; return the seconds until its answer.
+
+    Raises:
+        Failed: it is not answered.
+    """
+    question = lane.questions()[0]
+    used = lane.next_id()
+    outcome = await lane.ask(question, id=used)
+    if found := fault(outcome, used, question):
+        raise Failed(f"afterwards, {question.method} on {place(lane)} failed: {found}")
+    return outcome.seconds
+
+
+async def in_each_era(ground: Ground, one: Callable[[Ground, Lane], Awaitable[str]]) -> str:
+    """Run a probe in each era that the server speaks; return the text of the first.
+
+    Raises:
+        Failed: it fails in one era; the text names the era.
+    """
+    said = ""
+    lanes = await ground.lanes()
+    for lane in lanes:
+        try:
+            text = await one(ground, lane)
+        except Failed as error:
+            raise Failed(f"{lane.version}: {error}" if len(lanes) > 1 else str(error)) from None
+        said = f"{said}; the same in {lane.version}" if said else text
+    return said
+
+
+def place(lane: Lane) -> str:
+    """Return where the requests of a lane go."""
+    return "one session" if lane.session else "one address"
