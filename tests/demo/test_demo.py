@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from holdfast.checking.ground import Failed
-from holdfast.checking.peer import Event, Outcome
+from holdfast.checking.outcome import Event, Outcome
 from holdfast.cli.demo.acts import (
     ACTS,
     STEPS,

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from holdfast.checking.ground import Failed
 from holdfast.checking.lane import Question
-from holdfast.checking.peer import EVENT_STREAM, Outcome
+from holdfast.checking.outcome import EVENT_STREAM, Outcome
 from holdfast.cli.demo.stage import Stage
 from holdfast.errors import OUTCOME_UNKNOWN, HoldfastError
 
