@@ -16,7 +16,7 @@ SIDE_BY_SIDE := tools/side_by_side.sh '$(MAKE) -s lint types' '$(MAKE) -s simula
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help serve test check lint types simulation simulation-full others unit test-pythons format docs bench bench-quick bench-pythons conformance chaos fuzz campaigns wheel wheel-test clean venv runtime system node peers
+.PHONY: help serve test check lint types simulation simulation-full others unit test-pythons format docs record bench bench-quick bench-pythons conformance chaos fuzz campaigns wheel wheel-test clean venv runtime system node peers
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,6 +66,9 @@ format: venv  ## Format, and fix what lint can fix
 docs: venv  ## Write the API reference from the docstrings, and the table of options
 	$(BIN)/python tools/reference.py
 	$(BIN)/python -m tools.options
+
+record: venv peers  ## Record `make serve` and `holdfast demo` for the README (a minute; port 8000 must be free)
+	$(BIN)/python -m tools.record
 
 bench: system venv node peers  ## Measure beside the peers, every answer verified; write docs/speed.md (25 minutes)
 	$(BIN)/python -m bench
