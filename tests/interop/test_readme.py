@@ -1,11 +1,18 @@
-"""The README's first server works with the official clients of both eras, as it stands on the page."""
+"""The README's first server works with the official clients of both eras, and its checks are those of real runs."""
 
+import os
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from holdfast.testing import check
+from tests.http.serving import wait_until_connected
+from tests.interop.behind import environment, holdfast, peer
 from tests.interop.peers import ROOT, Peer, converse, serving
+from tests.ports import free_port
+from tests.support import async_test_within
 
 PEERS = {
     "2025-11-25": Peer("mcp1", "legacy", ".peers/mcp1/bin/python", "readme.py", "peers", 1, rewinds=True),
@@ -27,3 +34,44 @@ def test_the_first_server_of_the_readme_works_with_a_client_of_each_era(version:
         assert not steps[step].get("isError"), steps[step]
         assert steps[step]["structuredContent"] == {"city": "Oslo", "days": ["sunny", "sunny"]}
     assert steps["read"]["contents"][0]["text"] == "Sunny in Oslo."
+
+
+VERDICTS = {"pass": "pass", "FAIL": "fail", "n/a": "not applicable"}
+SHOP = ROOT / "tests" / "interop" / "hosted" / "shop.py"
+
+
+def printed_checks() -> list[tuple[dict[str, str], int]]:
+    """Return the runs of `holdfast check` in the README: the verdicts by title, and the number of failures."""
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    [block] = [text for text in re.findall(r"```text\n(.*?)```", page, re.DOTALL) if "holdfast check" in text]
+    runs = block.split("$ holdfast check")[1:]
+    return [
+        (
+            {title: VERDICTS[word] for word, title in re.findall(r"^│ (\S+) +│ (.*?) +│", run, re.MULTILINE)},
+            int(re.findall(r"^(\d+) fail$", run, re.MULTILINE)[0]),
+        )
+        for run in runs
+    ]
+
+
+@async_test_within(60)
+async def checked(url: str, printed: dict[str, str], failures: int) -> None:
+    report = await check(url, timeout=3)
+    verdicts = {row.title: row.verdict for row in report.rows}
+    assert {title: verdicts[title] for title in printed} == printed, str(report)
+    assert len(report.failures) == failures, str(report)
+
+
+def test_the_checks_in_the_readme_are_those_of_a_real_run(tmp_path: Path) -> None:
+    before, after = printed_checks()
+    assert list(before[0]) == list(after[0])
+    port = free_port()
+    with subprocess.Popen([peer("mcp2"), SHOP], env={**os.environ, "PORT": str(port)}) as process:
+        try:
+            wait_until_connected(port, process)
+            checked(f"http://127.0.0.1:{port}/mcp", *before)
+        finally:
+            process.kill()
+    words = holdfast("mcp2", "serve")
+    with serving(tmp_path, environment(), f"{SHOP}:mcp", command=words) as port:
+        checked(f"http://127.0.0.1:{port}/mcp", *after)
