@@ -1,4 +1,4 @@
-"""Redis away, hanging, full, read-only: the store says so at once and comes back by itself."""
+"""Redis is unavailable, hangs, is full or read-only: the store says so at once and recovers by itself."""
 
 import asyncio
 import os
@@ -131,7 +131,7 @@ async def test_a_refused_claim_on_a_full_redis_changes_nothing() -> None:
 
 
 @async_test
-async def test_a_primary_that_became_a_replica_is_unavailable_until_it_is_one_again(
+async def test_a_primary_that_became_a_replica_is_unavailable_and_not_ready_until_it_is_one_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(core, "PATIENCE", 0.3)
@@ -140,6 +140,8 @@ async def test_a_primary_that_became_a_replica_is_unavailable_until_it_is_one_ag
         await store.open(record(), evict=False)
         primary.tell("REPLICAOF", "127.0.0.1", str(replica.port))
         assert await unavailable(store)
+        with pytest.raises(StoreUnavailable, match="the store cannot be reached"):
+            await store.prove()
         primary.tell("REPLICAOF", "NO", "ONE")
         await store.open(record(), evict=False)
         assert await store.find(*ROUND) is not None

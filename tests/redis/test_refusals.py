@@ -110,21 +110,6 @@ async def test_after_a_failover_behind_one_name_calls_continue_at_the_new_primar
         await address.close()
 
 
-@async_test
-async def test_a_node_that_stays_read_only_is_unavailable_and_not_ready(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(core, "PATIENCE", 0.5)
-    with redis_pair() as (primary, replica):
-        store = RedisStore(primary.url)
-        await store.open(record(), evict=False)
-        primary.tell("REPLICAOF", "127.0.0.1", str(replica.port))
-        for attempt in (store.find(KEY, PRINCIPAL), store.prove()):
-            with pytest.raises(StoreUnavailable, match="the store cannot be reached"):
-                await attempt
-        await store.aclose()
-
-
 # A foreign script
 
 

@@ -203,10 +203,8 @@ def test_the_calls_of_a_batch_whose_repeat_breaks_at_any_turn_run_once(store: st
         _try_all("after a wait", mode, store, "2025-03-26", batch=2, breaks=2)
 
 
-@virtual_test
-async def test_a_post_whose_end_is_not_stored_gives_its_place_back_when_its_answer_cannot_be_written() -> (
-    None
-):
+async def _with_held_call() -> tuple[Line, ScriptedBack, ScriptedStore, asyncio.Event]:
+    """Return a server with a session whose calls end when the event is set."""
     store, end = ScriptedStore(), asyncio.Event()
 
     async def plain(_exchange: Exchange) -> object:
@@ -214,7 +212,14 @@ async def test_a_post_whose_end_is_not_stored_gives_its_place_back_when_its_answ
         return {"content": []}
 
     back = ScriptedBack({"tools/call": plain})
-    line = await Line(back, store=store).open(modern=False)
+    return await Line(back, store=store).open(modern=False), back, store, end
+
+
+@virtual_test
+async def test_a_post_whose_end_is_not_stored_gives_its_place_back_when_its_answer_cannot_be_written() -> (
+    None
+):
+    line, back, store, end = await _with_held_call()
     sent = line.call(1, modern=False)
     line.protocol.data_received(sent)
     await settled()
@@ -240,14 +245,7 @@ async def test_a_post_whose_end_is_not_stored_gives_its_place_back_when_its_answ
 
 async def _slow_to_keep() -> tuple[Line, ScriptedBack]:
     """Return a server where a call has ended and its answer could not be written. Its store takes a second to keep it."""
-    store, end = ScriptedStore(), asyncio.Event()
-
-    async def plain(_exchange: Exchange) -> object:
-        await end.wait()
-        return {"content": []}
-
-    back = ScriptedBack({"tools/call": plain})
-    line = await Line(back, store=store).open(modern=False)
+    line, back, store, end = await _with_held_call()
     store.delay("keep", "detach", before=1.0)
     line.protocol.data_received(line.call(1, modern=False))
     await settled()
