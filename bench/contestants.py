@@ -167,7 +167,7 @@ BEFORE_URL: Final[dict[str, Entry]] = {
     "remote": lambda s: in_front("remote", s.upstream(), python=s.python),
     "remote 2026": lambda s: in_front("remote 2026", s.upstream(), python=s.python)._replace(modern=True),
     "remote to 2025": lambda s: in_front(
-        "remote to 2025", s.upstream(), options=("--upstream-version", "legacy"), python=s.python
+        "remote to 2025", s.upstream(), options=("--upstream-version", "sessions"), python=s.python
     ),
     "fastmcp's proxy": lambda s: peer(
         "fastmcp's proxy", "fastmcp", "python", "proxy_of_fastmcp.py", env={"UPSTREAM": s.upstream()}

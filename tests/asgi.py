@@ -286,7 +286,7 @@ class Peer:
         """Begin a POST of one message."""
         return self.send("POST", json.dumps(message, separators=(",", ":")).encode(), **options)
 
-    def modern(
+    def sessionless(
         self,
         method: str,
         params: Json,

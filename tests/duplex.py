@@ -55,7 +55,7 @@ class DuplexClient:
             await self.arrived.wait_for(lambda: len(found()) >= count)
         return found()[count - 1]
 
-    async def modern(self, method: str, request_id: int | str, **params: Any) -> None:
+    async def sessionless(self, method: str, request_id: int | str, **params: Any) -> None:
         """Say a request of 2026-07-28."""
         await self.say(method, request_id, _meta=META, **params)
 

@@ -9,7 +9,7 @@ from holdfast import McpError
 from tests.example_client import ANSWERS, CAPABILITIES, load, session
 from tests.schema import VERSIONS, Json
 from tests.support import async_test
-from tests.unit.server.sessionless_client import visited
+from tests.unit.server.sessionless_client import sessionless
 
 ARGUMENTS: Final[dict[str, Json]] = {
     "echo": {"text": "hello"},
@@ -164,39 +164,39 @@ async def test_refusals_follow_the_schema(version: str) -> None:
 async def test_without_a_session_every_tool_prompt_and_resource_answers_by_the_schema() -> None:
     failing = {"bump", "test_error_handling"}
     refused = {"protocol_error_job": -32603, "failing_job": -32021, "test_tool_with_task": -32021}
-    async with visited(load("everything")) as guest:
-        guest.answers = dict(ANSWERS)
-        tools = (await guest.request("tools/list"))["tools"]
+    async with sessionless(load("everything")) as client:
+        client.answers = dict(ANSWERS)
+        tools = (await client.request("tools/list"))["tools"]
         for tool in tools:
             name, arguments = tool["name"], ARGUMENTS.get(tool["name"], {})
             call = {"name": name, "arguments": arguments}
             if name == "test_x_mcp_header":
-                result = (await guest.send("tools/call", call, headers={"mcp-param-region": "eu"})).result
+                result = (await client.send("tools/call", call, headers={"mcp-param-region": "eu"})).result
             elif name in refused:
                 with pytest.raises(McpError) as error:
-                    await guest.request("tools/call", call)
+                    await client.request("tools/call", call)
                 assert error.value.code == refused[name], name
                 continue
             else:
-                result = await guest.request("tools/call", call)
+                result = await client.request("tools/call", call)
             assert result.get("isError", False) is (name in failing), (name, result)
             if name in TEXTS and name not in failing:
                 assert result["content"] == [{"type": "text", "text": TEXTS[name]}]
             if "outputSchema" in tool and not result.get("isError"):
                 Draft202012Validator(tool["outputSchema"]).validate(result["structuredContent"])
         for name, arguments in PROMPTS.items():
-            assert (await guest.request("prompts/get", {"name": name, "arguments": arguments}))["messages"]
+            assert (await client.request("prompts/get", {"name": name, "arguments": arguments}))["messages"]
         for uri in ("test://static-text", "test://static-binary", "test://template/1/data"):
-            assert (await guest.request("resources/read", {"uri": uri}))["contents"]
+            assert (await client.request("resources/read", {"uri": uri}))["contents"]
 
 
 @async_test
 async def test_the_interview_asks_in_three_rounds_and_its_body_runs_once_in_either_era() -> None:
-    async with visited(load("everything")) as guest:
-        guest.answers = dict(ANSWERS)
-        found = (await guest.call("interview"))["structuredContent"]
+    async with sessionless(load("everything")) as client:
+        client.answers = dict(ANSWERS)
+        found = (await client.call("interview"))["structuredContent"]
         assert found == {"name": "Ada", "color": "green", "lines": ["yes"] * 5, "runs": 1}
-        assert guest.rounds == 3
+        assert client.rounds == 3
     async with session("everything", "2025-11-25") as (_, client, _recorder):
         result = await client.result("tools/call", {"name": "interview", "arguments": {}})
         assert result["structuredContent"] == found

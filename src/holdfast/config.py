@@ -275,7 +275,7 @@ class Times(Struct, frozen=True, kw_only=True):
         return self.idle if self.grace is None else self.grace
 
 
-Eras = Literal["both", "sessions", "modern"]
+Eras = Literal["both", "sessions", "sessionless"]
 """The protocols with sessions (2025-03-26 to 2025-11-25), the one without (2026-07-28), or both at one address."""
 Duplicates = Literal["reject", "isolate"]
 StateOf = Literal["session", "principal"]

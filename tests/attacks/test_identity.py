@@ -317,7 +317,12 @@ async def test_a_token_that_is_not_valid_for_this_server_is_401_with_a_challenge
         }
         for name, token in wrong.items():
             ann.token = token
-            for call in (ann.call(1, "echo"), ann.get(), ann.send("DELETE"), ann.modern("tools/list", {})):
+            for call in (
+                ann.call(1, "echo"),
+                ann.get(),
+                ann.send("DELETE"),
+                ann.sessionless("tools/list", {}),
+            ):
                 assert (await call.done()).status == 401, name
                 challenge = call.headers["www-authenticate"]
                 assert challenge.startswith("Bearer ")
@@ -400,7 +405,7 @@ async def test_a_valid_token_does_not_help_a_foreign_origin_or_host(
 async def test_a_request_state_of_another_user_call_or_time_gets_one_error() -> None:
     async with house(settings=Settings(times=Times(parked=0.3))) as h, house() as elsewhere:
         ann, bob = h.peer(ANN), h.peer(BOB)
-        parked = (await ann.modern("tools/call", {"name": "ask"}, meta=META).done()).json["result"]
+        parked = (await ann.sessionless("tools/call", {"name": "ask"}, meta=META).done()).json["result"]
         state, [key] = parked["requestState"], parked["inputRequests"]
         responses = {key: {"action": "accept", "content": {"name": "x"}}}
         retry = {"name": "ask", "requestState": state, "inputResponses": responses}
@@ -414,15 +419,15 @@ async def test_a_request_state_of_another_user_call_or_time_gets_one_error() -> 
         ]
         answers = set()
         for peer, params in wrong:
-            refused = await peer.modern("tools/call", params, meta=META).done()
+            refused = await peer.sessionless("tools/call", params, meta=META).done()
             answers.add((refused.status, refused.json["error"]["code"], refused.json["error"]["message"]))
-        first = await ann.modern("tools/call", retry, meta=META).done()
+        first = await ann.sessionless("tools/call", retry, meta=META).done()
         assert "'x'" in str(first.json["result"])
         changed = {**retry, "inputResponses": {key: {"action": "decline"}}}
-        refused = await ann.modern("tools/call", changed, meta=META).done()
+        refused = await ann.sessionless("tools/call", changed, meta=META).done()
         answers.add((refused.status, refused.json["error"]["code"], refused.json["error"]["message"]))
         await asyncio.sleep(0.4)  # The state's own time is the subject.
-        refused = await ann.modern("tools/call", retry, meta=META).done()
+        refused = await ann.sessionless("tools/call", retry, meta=META).done()
         answers.add((refused.status, refused.json["error"]["code"], refused.json["error"]["message"]))
         [(status, code, _)] = answers
         assert (status, code) == (400, -31003)
@@ -435,12 +440,12 @@ async def test_a_state_handle_of_another_user_is_unknown(store: str) -> None:
     with kept(store) as where:
         async with house(where.url) as h:
             ann, bob = h.peer(ANN), h.peer(BOB)
-            begun = await ann.modern("tools/call", {"name": "begin"}).done()
+            begun = await ann.sessionless("tools/call", {"name": "begin"}).done()
             handle = begun.json["result"]["content"][0]["text"]
 
             async def look(peer: Peer, name: str) -> Any:
                 params = {"name": "look", "arguments": {"handle": name}}
-                return (await peer.modern("tools/call", params).done()).json["result"]
+                return (await peer.sessionless("tools/call", params).done()).json["result"]
 
             assert (await look(ann, handle))["content"][0]["text"] == "ann"
             foreign = await look(bob, handle)
@@ -454,7 +459,7 @@ async def test_the_task_of_another_user_is_unknown(store: str) -> None:
     with kept(store) as where:
         async with house(where.url) as h:
             ann, bob = h.peer(ANN), h.peer(BOB)
-            begun = (await ann.modern("tools/call", {"name": "later"}, meta=META).done()).json["result"]
+            begun = (await ann.sessionless("tools/call", {"name": "later"}, meta=META).done()).json["result"]
             task = begun["taskId"]
             rest: dict[str, Any] = {
                 "tasks/get": {},
@@ -462,11 +467,11 @@ async def test_the_task_of_another_user_is_unknown(store: str) -> None:
                 "tasks/cancel": {},
             }
             for method, more in rest.items():
-                foreign = await bob.modern(method, {"taskId": task, **more}, meta=META).done()
-                absent = await bob.modern(method, {"taskId": "0" * len(task), **more}, meta=META).done()
+                foreign = await bob.sessionless(method, {"taskId": task, **more}, meta=META).done()
+                absent = await bob.sessionless(method, {"taskId": "0" * len(task), **more}, meta=META).done()
                 assert "error" in foreign.json
                 assert told(foreign) == told(absent)
-            mine = (await ann.modern("tasks/get", {"taskId": task}, meta=META).done()).json["result"]
+            mine = (await ann.sessionless("tasks/get", {"taskId": task}, meta=META).done()).json["result"]
             assert mine["status"] == "working"
 
 

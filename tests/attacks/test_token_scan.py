@@ -108,8 +108,8 @@ class Attempts:
         await self.keep(ann.post(request(2, "tools/call", params)))
         await self.keep(ann.post(request(3, "tools/call", {"name": "unknown"})))
         await self.keep(ann.post(request(4, "unknown/method", {})))
-        await self.keep(ann.modern("tools/call", params, meta=META))
-        await self.keep(ann.modern("tools/call", {**params, "requestState": "forged"}, meta=META))
+        await self.keep(ann.sessionless("tools/call", params, meta=META))
+        await self.keep(ann.sessionless("tools/call", {**params, "requestState": "forged"}, meta=META))
         await self.keep(ann.send("POST", b"{broken"))
         await self.keep(ann.send("POST", b"{}", raw=[(b"authorization", f"Bearer {BOB}".encode())]))
         await self.keep(ann.post(request(5, "ping", {}), headers={"host": "evil.example"}))
@@ -125,7 +125,7 @@ class Attempts:
             await self.keep(bad.post(request(1, "initialize", initialize(LATEST))))
             for method in ("GET", "DELETE"):
                 await self.keep(bad.send(method, headers={"mcp-session-id": "0" * 64}))
-            await self.keep(bad.modern("tools/call", params, meta=META))
+            await self.keep(bad.sessionless("tools/call", params, meta=META))
             await self.keep(bad.send("POST", b"{broken", path=f"/mcp?access_token={token}"))
         await self.keep(ann.send("DELETE"))
 
@@ -153,12 +153,12 @@ async def test_no_token_is_in_a_log_a_store_or_a_response(store: str) -> None:
             await attempts.run("echo", {"text": "hello"})
             ann = attempts.peer(ANN)
             for tool in ("boom", "begin", "later"):
-                await attempts.keep(ann.modern("tools/call", {"name": tool}, meta=META))
+                await attempts.keep(ann.sessionless("tools/call", {"name": tool}, meta=META))
                 await asyncio.sleep(0.2)  # The rate of the principal recovers.
-            stream = ann.modern("tools/call", {"name": "stream"}, meta={**META, "progressToken": 1})
+            stream = ann.sessionless("tools/call", {"name": "stream"}, meta={**META, "progressToken": 1})
             await attempts.keep(stream, cut=True)
             await asyncio.sleep(0.2)  # As above.
-            parked = await attempts.keep(ann.modern("tools/call", {"name": "ask"}, meta=META))
+            parked = await attempts.keep(ann.sessionless("tools/call", {"name": "ask"}, meta=META))
             attempts.secrets.add(parked.json["result"]["requestState"])
             await h.engine.rates.reconcile()
             await asyncio.sleep(0.5)  # As above.
@@ -217,7 +217,7 @@ async def test_the_scan_finds_a_token_that_a_tool_writes_down() -> None:
         async with house(where.url) as h:
             attempts = Attempts(h.front)
             ann = attempts.peer(ANN)
-            await attempts.keep(ann.modern("tools/call", {"name": "leak"}, meta=META))
+            await attempts.keep(ann.sessionless("tools/call", {"name": "leak"}, meta=META))
             with pytest.raises(AssertionError, match="log: a token"):
                 check(attempts, log.getvalue(), Kept("memory:"))
             with pytest.raises(AssertionError, match="store: a token"):

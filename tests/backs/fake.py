@@ -28,7 +28,7 @@ class Fake:
     def __init__(
         self,
         *,
-        era: Literal["legacy", "modern"] = "legacy",
+        era: Literal["sessions", "sessionless"] = "sessions",
         form: Literal["json", "sse"] = "json",
         get: bool = True,
         stateless: bool = False,
@@ -162,13 +162,13 @@ class Fake:
 
     def _result(self, method: str, params: dict[str, Any]) -> dict[str, Any] | bytes:
         described = {"capabilities": self.capabilities, "serverInfo": {"name": "fake", "version": "1"}}
-        if method == "initialize" and self.era == "legacy":
+        if method == "initialize" and self.era == "sessions":
             return {"protocolVersion": "2025-11-25", **described}
-        if method == "server/discover" and self.era == "modern":
+        if method == "server/discover" and self.era == "sessionless":
             meta = {SERVER_KEY: described.pop("serverInfo")}
             return self._modern({"supportedVersions": [MODERN], **described, "_meta": meta})
         result = self.answers[method](params)
-        is_plain = isinstance(result, bytes) or self.era == "legacy"
+        is_plain = isinstance(result, bytes) or self.era == "sessions"
         return result if is_plain else self._modern(result, is_list=method.endswith("list"))
 
     def _modern(self, result: Any, *, is_list: bool = False) -> dict[str, Any]:

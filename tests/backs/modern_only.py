@@ -5,7 +5,7 @@ from typing import Any
 
 from holdfast import Context, Server
 
-server = Server("asker", eras="modern")
+server = Server("asker", eras="sessionless")
 FORM: dict[str, Any] = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 
 

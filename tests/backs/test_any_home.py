@@ -19,18 +19,18 @@ from tests.duplex import DuplexClient
 from tests.support import async_test, until
 
 ANY = ProxyOptions(home="any")
-ERAS = ["legacy", "modern"]
+ERAS = ["sessions", "sessionless"]
 
 
 @async_test
 async def test_sessions_of_one_principal_share_an_upstream_that_outlives_them() -> None:
     behind = Behind(a_server())
     async with in_front(behind, ANY) as front:
-        async with front.client("legacy") as one, front.client("legacy") as two:
+        async with front.client("sessions") as one, front.client("sessions") as two:
             for number, client in enumerate((one, two)):
                 assert (await client.call_tool("add", {"a": number, "b": 1})).data == number + 1
             assert [client.session for client in behind.clients] == [""]
-            async with front.client("legacy", elicitation=lambda _: {}):
+            async with front.client("sessions", elicitation=lambda _: {}):
                 assert len(behind.clients) == 2, "other capabilities, another upstream"
         assert behind.living == 2
 
@@ -67,21 +67,21 @@ def test_questions_reach_the_session_whose_call_asks(server_era: str) -> None:
                 def answer(_question: Any) -> dict[str, Any]:
                     return {"text": name}
 
-                async with front.client("legacy", elicitation=answer) as client:
+                async with front.client("sessions", elicitation=answer) as client:
                     return (await client.call_tool("two_questions")).text
 
             said = await asyncio.gather(*(interview(name) for name in "abc"))
             assert said == [f"{{'text': '{name}'}} {{'text': '{name}'}}" for name in "abc"]
             # While a client of a 2025 server is asked, the other calls run on connections of their own.
-            assert len(behind.clients) == (3 if server_era == "legacy" else 1)
+            assert len(behind.clients) == (3 if server_era == "sessions" else 1)
 
     run()
 
 
 @async_test
 async def test_a_question_outside_of_any_call_is_refused_at_once() -> None:
-    behind = Behind(a_server(), "legacy")
-    async with in_front(behind, ANY) as front, front.client("legacy", elicitation=lambda _: {}) as client:
+    behind = Behind(a_server(), "sessions")
+    async with in_front(behind, ANY) as front, front.client("sessions", elicitation=lambda _: {}) as client:
         await client.call_tool("add", {"a": 1, "b": 1})
         # The one session of the server behind is our upstream.
         [session] = behind.server.engine.runtime.sessions.values()
@@ -91,8 +91,8 @@ async def test_a_question_outside_of_any_call_is_refused_at_once() -> None:
 
 @async_test
 async def test_subscriptions_are_not_declared_and_refused() -> None:
-    behind = Behind(a_server(), "legacy")
-    async with in_front(behind, ANY) as front, front.client("legacy") as client:
+    behind = Behind(a_server(), "sessions")
+    async with in_front(behind, ANY) as front, front.client("sessions") as client:
         assert "resources" in client.agreed.capabilities
         assert "subscribe" not in client.agreed.capabilities["resources"]
         with pytest.raises(McpError, match="declared stateless") as refused:
@@ -103,14 +103,14 @@ async def test_subscriptions_are_not_declared_and_refused() -> None:
 
 @async_test
 async def test_each_session_has_its_own_log_level_and_receives_changes_of_lists() -> None:
-    behind = Behind(a_server(), "legacy")
+    behind = Behind(a_server(), "sessions")
     logs: dict[str, list[str]] = {"debug": [], "warning": []}
     changes: list[str] = []
     async with (
         in_front(behind, ANY) as front,
-        front.client("legacy", on_log=lambda message: logs["debug"].append(message["data"])) as one,
+        front.client("sessions", on_log=lambda message: logs["debug"].append(message["data"])) as one,
         front.client(
-            "legacy",
+            "sessions",
             on_log=lambda message: logs["warning"].append(message["data"]),
             on_notification=lambda method, _params: changes.append(method),
         ) as two,
@@ -126,11 +126,11 @@ async def test_each_session_has_its_own_log_level_and_receives_changes_of_lists(
 
 @async_test
 async def test_an_upstream_that_is_opened_later_gets_the_log_level_of_the_session_that_calls() -> None:
-    behind = Behind(a_server(), "legacy")
+    behind = Behind(a_server(), "sessions")
     logs: list[str] = []
     async with (
         in_front(behind, ANY) as front,
-        front.client("legacy", on_log=lambda message: logs.append(message["data"])) as client,
+        front.client("sessions", on_log=lambda message: logs.append(message["data"])) as client,
     ):
         await client.set_log_level("debug")
         # As at another replica: there no upstream knows the level.
@@ -142,14 +142,14 @@ async def test_an_upstream_that_is_opened_later_gets_the_log_level_of_the_sessio
 
 @async_test
 async def test_a_changed_resource_of_one_principal_is_reported_to_no_session_of_another() -> None:
-    behind = Behind(a_server(), "legacy")
+    behind = Behind(a_server(), "sessions")
     async with in_front(behind) as front:
         ada, bob = await opened(front, "ada"), DuplexClient(front.engine, Caller("bob"))
         await ada.say("resources/subscribe", 1, uri="memo://one")
         await ada.answer(1)
-        await bob.modern("subscriptions/listen", 1, notifications={"resources": ["memo://one"]})
+        await bob.sessionless("subscriptions/listen", 1, notifications={"resources": ["memo://one"]})
         await until(lambda: len(behind.clients) == 2)
-        await bob.modern("tools/list", 2)
+        await bob.sessionless("tools/list", 2)
         await bob.answer(2)
         [upstream] = [
             found

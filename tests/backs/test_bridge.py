@@ -9,7 +9,7 @@ from holdfast import Context, McpError, Server
 from tests.backs.behind import Behind, in_front
 from tests.support import async_test, until
 
-ERAS = ["legacy", "modern"]
+ERAS = ["sessions", "sessionless"]
 CELLS = [(client, server) for client in ERAS for server in ERAS]
 cells = pytest.mark.parametrize(("client_era", "server_era"), CELLS)
 
@@ -179,7 +179,7 @@ def test_a_question_that_the_client_refuses_is_an_error_at_the_server(server_era
             raise McpError(-32042, "not now")
 
         behind = Behind(a_server(), server_era)
-        async with in_front(behind) as front, front.client("legacy", elicitation=refuse) as client:
+        async with in_front(behind) as front, front.client("sessions", elicitation=refuse) as client:
             try:
                 result = await client.call_tool("two_questions", raise_on_error=False)
                 text = result.text
@@ -251,7 +251,9 @@ def test_changes_of_lists_and_of_subscribed_resources_reach_the_client(
     run()
 
 
-@pytest.mark.parametrize(("client_era", "server_era"), [("legacy", "modern"), ("modern", "legacy")])
+@pytest.mark.parametrize(
+    ("client_era", "server_era"), [("sessions", "sessionless"), ("sessionless", "sessions")]
+)
 def test_tasks_between_eras_are_not_offered_and_refused(client_era: str, server_era: str) -> None:
     @async_test
     async def run() -> None:
@@ -260,7 +262,7 @@ def test_tasks_between_eras_are_not_offered_and_refused(client_era: str, server_
             assert "tasks" not in str(client.agreed.capabilities)
             with pytest.raises(McpError, match="Method not found: tasks/get") as refused:
                 await client.request("tasks/get", {"taskId": "t"})
-            assert ("2025-11-25" in refused.value.message) == (client_era == "modern")
+            assert ("2025-11-25" in refused.value.message) == (client_era == "sessionless")
 
     run()
 
@@ -276,7 +278,7 @@ async def test_a_2025_client_gets_the_result_itself_and_the_servers_error_for_a_
         """Run as a task."""
         return "long"
 
-    async with in_front(Behind(server, "modern")) as front, front.client("legacy") as client:
+    async with in_front(Behind(server, "sessionless")) as front, front.client("sessions") as client:
         as_task = {"name": "add", "arguments": {"a": 1, "b": 2}, "task": {"ttl": 60_000}}
         assert (await client.request("tools/call", as_task))["structuredContent"] == {"result": 3}
         with pytest.raises(McpError) as refused:
@@ -293,5 +295,5 @@ async def test_a_2026_client_follows_a_task_of_a_2026_server() -> None:
         """Run as a task."""
         return "long"
 
-    async with in_front(Behind(server, "modern")) as front, front.client("modern") as client:
+    async with in_front(Behind(server, "sessionless")) as front, front.client("sessionless") as client:
         assert (await client.call_tool("long")).text == "long"

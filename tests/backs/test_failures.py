@@ -20,7 +20,7 @@ from tests.backs.behind import Behind, in_front
 from tests.duplex import DuplexClient
 from tests.support import async_test, until, virtual_test_within
 
-ERAS = ["legacy", "modern"]
+ERAS = ["sessions", "sessionless"]
 
 
 class Slow:
@@ -75,7 +75,7 @@ def test_after_the_end_of_the_server_one_error_then_a_new_conversation_with_all_
         async with (
             in_front(behind) as front,
             front.client(
-                "legacy",
+                "sessions",
                 on_log=lambda message: logs.append(message["data"]),
                 on_notification=lambda method, _params: changes.append(method),
             ) as client,
@@ -100,7 +100,7 @@ def test_after_the_end_of_the_server_one_error_then_a_new_conversation_with_all_
 
 @async_test
 async def test_a_strict_proxy_closes_the_session_when_the_server_ends() -> None:
-    behind = Behind(Slow().server, "legacy")
+    behind = Behind(Slow().server, "sessions")
     async with in_front(behind, ProxyOptions(strict=True)) as front:
         client = DuplexClient(front.engine, Caller(""))
         await client.open()
@@ -118,8 +118,8 @@ async def test_a_strict_proxy_closes_the_session_when_the_server_ends() -> None:
 
 @async_test
 async def test_a_strict_proxy_opens_another_conversation_for_the_next_client_without_a_session() -> None:
-    behind = Behind(Slow().server, "legacy")
-    async with in_front(behind, ProxyOptions(strict=True)) as front, front.client("modern") as client:
+    behind = Behind(Slow().server, "sessions")
+    async with in_front(behind, ProxyOptions(strict=True)) as front, front.client("sessionless") as client:
         assert (await client.call_tool("say")).text == "said"
         await behind.break_links()
         await until(lambda: behind.living == 0)
@@ -151,7 +151,10 @@ def test_the_limit_of_calls_at_once_holds_and_the_queue_is_bounded(client_era: s
 async def test_control_traffic_passes_although_the_limit_of_calls_is_reached() -> None:
     slow = Slow()
     options = ProxyOptions(concurrency=1, queued=1)
-    async with in_front(Behind(slow.server, "legacy"), options) as front, front.client("legacy") as client:
+    async with (
+        in_front(Behind(slow.server, "sessions"), options) as front,
+        front.client("sessions") as client,
+    ):
         calls = [asyncio.ensure_future(client.call_tool("work")) for _ in range(2)]
         await until(lambda: slow.running == 1)
         async with asyncio.timeout(5):
@@ -164,7 +167,7 @@ async def test_control_traffic_passes_although_the_limit_of_calls_is_reached() -
         assert (await calls[1]).text == "worked"
 
 
-@pytest.mark.parametrize(("server_era", "at_once"), [("legacy", 1), ("modern", 2)])
+@pytest.mark.parametrize(("server_era", "at_once"), [("sessions", 1), ("sessionless", 2)])
 def test_calls_of_a_2026_client_that_can_be_asked_run_one_at_a_time_only_if_a_question_could_be_unclear(
     server_era: str, at_once: int
 ) -> None:
@@ -173,7 +176,7 @@ def test_calls_of_a_2026_client_that_can_be_asked_run_one_at_a_time_only_if_a_qu
         slow = Slow()
         async with (
             in_front(Behind(slow.server, server_era)) as front,
-            front.client("modern", elicitation=lambda _question: {}) as client,
+            front.client("sessionless", elicitation=lambda _question: {}) as client,
         ):
             calls = [asyncio.ensure_future(client.call_tool("work")) for _ in range(2)]
             await until(lambda: slow.running == at_once)
@@ -201,8 +204,8 @@ def test_a_call_whose_client_never_answers_does_not_stop_the_other_calls(waits_a
             is_asked.set()
             await asyncio.Event().wait()
 
-        behind = Behind(slow.server, "legacy")
-        async with in_front(behind) as front, front.client("modern", elicitation=never) as client:
+        behind = Behind(slow.server, "sessions")
+        async with in_front(behind) as front, front.client("sessionless", elicitation=never) as client:
             abandoned = asyncio.ensure_future(client.call_tool("ask"))
             await until(lambda: slow.running == 1)
             slow.go.set()
@@ -250,7 +253,7 @@ async def test_an_upstream_without_a_session_ends_when_it_is_idle_and_not_before
     behind = Behind(Slow().server)
     async with in_front(behind, ProxyOptions(idle_seconds=100)) as front:
         client = DuplexClient(front.engine, Caller(""))
-        await client.modern("tools/call", 1, name="say", arguments={})
+        await client.sessionless("tools/call", 1, name="say", arguments={})
         await client.answer(1)
         await asyncio.sleep(90)
         assert behind.living == 1
@@ -262,7 +265,7 @@ async def test_an_upstream_without_a_session_ends_when_it_is_idle_and_not_before
 async def test_a_session_has_its_own_upstream_which_ends_with_it() -> None:
     behind = Behind(Slow().server)
     async with in_front(behind) as front:
-        async with front.client("legacy") as one, front.client("legacy") as two:
+        async with front.client("sessions") as one, front.client("sessions") as two:
             await one.call_tool("say")
             await two.call_tool("say")
             assert behind.living == 2
@@ -278,7 +281,7 @@ async def test_anonymous_clients_share_an_upstream_unless_they_may_be_different_
             front.back.shares_anonymous = not others
             client = DuplexClient(front.engine, Caller(""))
             for request in range(3):
-                await client.modern("tools/call", request, name="say", arguments={})
+                await client.sessionless("tools/call", request, name="say", arguments={})
                 assert "result" in await client.answer(request)
             assert len(behind.clients) == (4 if others else 1), number
         await until(lambda: behind.living == 1)
@@ -290,7 +293,7 @@ async def test_principals_never_share_an_upstream() -> None:
     async with in_front(behind) as front:
         for key in ("ada", "bob", "ada"):
             client = DuplexClient(front.engine, Caller(key))
-            await client.modern("tools/call", 1, name="say", arguments={})
+            await client.sessionless("tools/call", 1, name="say", arguments={})
             await client.answer(1)
         assert [client.caller.key for client in behind.clients] == ["ada", "bob"]
 
@@ -299,13 +302,13 @@ async def test_principals_never_share_an_upstream() -> None:
 async def test_too_many_upstreams_are_refused_as_busy_and_a_free_place_is_used_again() -> None:
     behind = Behind(Slow().server)
     async with in_front(behind, ProxyOptions(upstreams=2)) as front:
-        async with front.client("legacy"), front.client("legacy"):
+        async with front.client("sessions"), front.client("sessions"):
             with pytest.raises(McpError) as refused:
-                async with front.client("legacy"):
+                async with front.client("sessions"):
                     raise AssertionError("the third client was served")
             assert refused.value.code == BUSY
         await until(lambda: behind.living == 0)
-        async with front.client("legacy") as client:
+        async with front.client("sessions") as client:
             await client.call_tool("say")
 
 
@@ -315,9 +318,9 @@ async def test_upstreams_of_one_call_count_against_the_limit() -> None:
     async with in_front(Behind(slow.server), ProxyOptions(upstreams=1)) as front:
         front.back.shares_anonymous = False
         client = DuplexClient(front.engine, Caller(""))
-        await client.modern("tools/call", 1, name="work", arguments={})
+        await client.sessionless("tools/call", 1, name="work", arguments={})
         await until(lambda: slow.running == 1)
-        await client.modern("tools/call", 2, name="work", arguments={})
+        await client.sessionless("tools/call", 2, name="work", arguments={})
         assert (await client.answer(2))["error"]["code"] == BUSY
         slow.go.set()
         assert "result" in await client.answer(1)

@@ -83,7 +83,7 @@ async def replicas(options: ProxyOptions | None = None) -> AsyncIterator[tuple[R
     cluster = Cluster(Limits(), LoopClock())
     async with AsyncExitStack() as stack:
         made = [
-            Replica(cluster, name, Behind(a_server(), "legacy"), options or ProxyOptions())
+            Replica(cluster, name, Behind(a_server(), "sessions"), options or ProxyOptions())
             for name in ("home", "other")
         ]
         for one in made:

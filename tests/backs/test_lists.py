@@ -179,9 +179,9 @@ class Verified:
         return Principal(subject=token)
 
 
-@pytest.mark.parametrize("era", ["legacy", "modern"])
+@pytest.mark.parametrize("era", ["sessions", "sessionless"])
 def test_a_client_gets_a_list_from_memory_until_list_changed_and_only_its_own(
-    era: Literal["legacy", "modern"],
+    era: Literal["sessions", "sessionless"],
 ) -> None:
     @async_test
     async def run() -> None:
@@ -192,7 +192,7 @@ def test_a_client_gets_a_list_from_memory_until_list_changed_and_only_its_own(
             app = remote.asgi()
 
             async def numbers(peer: Peer) -> list[int]:
-                asked = [await peer.modern("tools/list", {}, id=n).done() for n in (1, 2)]
+                asked = [await peer.sessionless("tools/list", {}, id=n).done() for n in (1, 2)]
                 return [answer.json["result"]["number"] for answer in asked]
 
             one, other = Peer(app, token="one"), Peer(app, token="other")

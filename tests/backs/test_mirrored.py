@@ -27,7 +27,7 @@ class Searching(Fake):
     """A 2026-07-28 server with one tool, which requires the header of its parameter."""
 
     def __init__(self, **capabilities: Any) -> None:
-        super().__init__(era="modern", capabilities={"tools": capabilities})
+        super().__init__(era="sessionless", capabilities={"tools": capabilities})
         self.tool = tool()
         self.answers["tools/list"] = lambda _params: {"tools": [self.tool]}
         self.answers["tools/call"] = self._call
@@ -101,11 +101,13 @@ async def test_the_headers_of_a_2026_client_are_checked_before_the_server_is_cal
     fake = Searching()
     async with served(fake) as peer:
         for headers in ({}, {REGION: "south"}):
-            refused = await peer.modern("tools/call", call(), headers=headers).done()
+            refused = await peer.sessionless("tools/call", call(), headers=headers).done()
             assert refused.status == 400
             assert refused.json["error"]["code"] == HEADER_MISMATCH
         assert not fake.asked["tools/call"]
-        answer = await peer.modern("tools/call", call("süd"), headers={REGION: "=?base64?c8O8ZA==?="}).done()
+        answer = await peer.sessionless(
+            "tools/call", call("süd"), headers={REGION: "=?base64?c8O8ZA==?="}
+        ).done()
         assert answer.json["error"]["code"] == HEADER_MISMATCH  # this server compares without decoding
         assert fake.sent_with("tools/call")[-1][REGION] == "=?base64?c8O8ZA==?="
 
@@ -114,9 +116,9 @@ async def test_the_headers_of_a_2026_client_are_checked_before_the_server_is_cal
 async def test_a_2026_client_that_knows_a_newer_schema_than_we_is_not_refused() -> None:
     fake = Searching()
     async with served(fake) as peer:
-        await peer.modern("tools/list", {}).done()
+        await peer.sessionless("tools/list", {}).done()
         fake.tool = tool("Area")
-        answer = await peer.modern("tools/call", call(), headers={OTHER: "north"}).done()
+        answer = await peer.sessionless("tools/call", call(), headers={OTHER: "north"}).done()
         assert answer.json["result"]["content"] == []
         assert fake.asked["tools/call"] == 1
 
@@ -127,14 +129,14 @@ async def test_a_call_of_an_anonymous_client_of_another_machine_passes_its_heade
 ):
     fake = Searching()
     async with served(fake, HttpSettings(allow_anonymous=True)) as peer:
-        answer = await peer.modern("tools/call", call(), headers={REGION: "north"}).done()
+        answer = await peer.sessionless("tools/call", call(), headers={REGION: "north"}).done()
         assert answer.json["result"]["content"] == []
         assert not fake.asked["tools/list"]
 
 
 @async_test
 async def test_a_tool_with_an_invalid_annotation_or_a_failing_list_does_not_stop_calls() -> None:
-    fake = Fake(era="modern")
+    fake = Fake(era="sessionless")
     async with served(fake) as peer:
         await peer.initialize()
         del fake.answers["tools/list"]
@@ -156,7 +158,7 @@ async def test_all_pages_of_the_tools_are_read() -> None:
         None: {"tools": [tool(name="one")], "nextCursor": "p2"},
         "p2": {"tools": [tool()]},
     }
-    fake = Fake(era="modern")
+    fake = Fake(era="sessionless")
     fake.answers["tools/list"] = lambda params: pages[params.get("cursor")]
     async with served(fake) as peer:
         await peer.initialize()

@@ -41,7 +41,7 @@ def tokens(fake: Fake, *methods: str) -> list[str]:
     return [headers.get("authorization", "").removeprefix("Bearer ") for headers in wanted]
 
 
-@pytest.mark.parametrize("era", ["legacy", "modern"])
+@pytest.mark.parametrize("era", ["sessions", "sessionless"])
 def test_each_clients_token_goes_with_all_its_requests_and_with_no_others(era: Any) -> None:
     @async_test
     async def run() -> None:
@@ -50,17 +50,17 @@ def test_each_clients_token_goes_with_all_its_requests_and_with_no_others(era: A
         async with served(fake, pass_token=True, observer=notes) as app:
             for token in ("one", "two", "one"):
                 peer = Peer(app, token=token)
-                await peer.modern("tools/call", {"name": "a", "arguments": {}}).done()
+                await peer.sessionless("tools/call", {"name": "a", "arguments": {}}).done()
                 await peer.initialize()
                 await peer.post(request(1, "tools/call", {"name": "a", "arguments": {}})).done()
                 await peer.delete()
                 assert tokens(fake, "tools/call")[-2:] == [token, token]
-            await until(lambda: era == "modern" or fake.asked["DELETE"] == 3)
+            await until(lambda: era == "sessionless" or fake.asked["DELETE"] == 3)
             sessions = {headers.get("mcp-session-id") for _, headers in fake.headers} - {None}
             for session in sessions:
                 sent = {h["authorization"] for _, h in fake.headers if h.get("mcp-session-id") == session}
                 assert len(sent) == 1, "one session, one token"
-            opened = tokens(fake, "server/discover" if era == "modern" else "initialize")
+            opened = tokens(fake, "server/discover" if era == "sessionless" else "initialize")
             # Three sessions; and for each token one connection without a session, which is found again.
             assert sorted(opened) == ["one", "one", "one", "two", "two"]
         assert "Bearer" not in str(notes.notes)
@@ -92,11 +92,11 @@ async def test_a_renewed_token_of_the_same_user_replaces_the_old_one_in_a_sessio
 
 @async_test
 async def test_tokens_of_one_user_share_no_connection_without_a_session() -> None:
-    fake = Fake(era="modern")
+    fake = Fake(era="sessionless")
     fake.ttl = 60_000
     async with served(fake, pass_token=True, verifier=User()) as app:
         for token in ("ann-1", "ann-2", "ann-1"):
-            await Peer(app, token=token).modern("tools/list", {}).done()
+            await Peer(app, token=token).sessionless("tools/list", {}).done()
         assert tokens(fake, "server/discover") == ["ann-1", "ann-2"]
         assert tokens(fake, "tools/list") == ["ann-1", "ann-2"]
 
@@ -132,7 +132,7 @@ async def test_a_client_without_headers_cannot_pass_its_token() -> None:
                 await client.list_tools()
 
 
-@pytest.mark.parametrize("era", ["legacy", "modern"])
+@pytest.mark.parametrize("era", ["sessions", "sessionless"])
 def test_only_the_named_headers_pass_with_the_values_of_each_request(era: Any) -> None:
     @async_test
     async def run() -> None:
@@ -146,14 +146,17 @@ def test_only_the_named_headers_pass_with_the_values_of_each_request(era: Any) -
             await peer.post(call, headers={"x-tenant": "blue"}).done()
             await peer.post(call).done()
             await peer.delete()
-            await until(lambda: era == "modern" or fake.asked["DELETE"] == 1)
+            await until(lambda: era == "sessionless" or fake.asked["DELETE"] == 1)
         calls = fake.sent_with("tools/call")
         assert [headers.get("x-tenant") for headers in calls] == ["red", "blue", None]
         assert [headers.get("cookie") for headers in calls] == ["a=b", None, None]
         for _, headers in fake.headers:
             assert headers["authorization"] == "Bearer ours"
             assert "x-secret" not in headers
-        assert fake.sent_with("server/discover" if era == "modern" else "initialize")[0]["x-tenant"] == "red"
+        assert (
+            fake.sent_with("server/discover" if era == "sessionless" else "initialize")[0]["x-tenant"]
+            == "red"
+        )
 
     run()
 
@@ -165,7 +168,7 @@ async def test_clients_with_other_values_share_no_connection_without_a_session()
         peer = Peer(app)
         for tenant in ("red", "blue", "red", None):
             headers = {"x-tenant": tenant} if tenant is not None else {}
-            await peer.modern("tools/list", {}, headers=headers).done()
+            await peer.sessionless("tools/list", {}, headers=headers).done()
         opened = fake.sent_with("initialize")
         assert [headers.get("x-tenant") for headers in opened] == ["red", "blue", None]
 

@@ -26,8 +26,8 @@ SHAPES: Final[dict[str, dict[str, Any]]] = {
     "GET answers 405": {"get": False},
     "stateless": {"stateless": True, "get": False},
     "stateless with events": {"stateless": True, "get": False, "form": "sse"},
-    "2026-07-28": {"era": "modern"},
-    "2026-07-28 with events": {"era": "modern", "form": "sse"},
+    "2026-07-28": {"era": "sessionless"},
+    "2026-07-28 with events": {"era": "sessionless", "form": "sse"},
 }
 CHANGED: Final = "notifications/tools/list_changed"
 
@@ -50,7 +50,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("client_era", ["legacy", "modern"])
+@pytest.mark.parametrize("client_era", ["sessions", "sessionless"])
 def test_every_shape_of_server_is_served_and_may_restart(shape: str, client_era: str) -> None:
     @async_test
     async def run() -> None:
@@ -79,7 +79,7 @@ def test_every_shape_of_server_is_served_and_may_restart(shape: str, client_era:
     run()
 
 
-@pytest.mark.parametrize("client_era", ["legacy", "modern"])
+@pytest.mark.parametrize("client_era", ["sessions", "sessionless"])
 def test_a_stream_that_the_server_cuts_is_resumed_and_the_call_is_sent_once(client_era: str) -> None:
     def cut(_params: dict[str, Any]) -> dict[str, Any]:
         raise Cut
@@ -141,7 +141,7 @@ def test_a_lost_session_is_replaced_without_a_call_and_gets_the_settings_of_the_
 
 @async_test
 async def test_after_a_break_of_the_listen_stream_of_a_2026_server_its_lists_may_have_changed() -> None:
-    fake = Fake(era="modern", capabilities=RESTORED)
+    fake = Fake(era="sessionless", capabilities=RESTORED)
     async with served(fake) as remote:
         peer = Peer(remote.asgi())
         await peer.initialize()

@@ -20,7 +20,7 @@ from holdfast.auth.forward_key import new_key
 from holdfast.errors import OUTCOME_UNKNOWN, REQUEST_CANCELLED
 from holdfast.ports import SystemRandom
 from tests.client.servers import listening
-from tests.http.client import Client, Keeper, Response, call, http_test_within, modern, value
+from tests.http.client import Client, Keeper, Response, call, http_test_within, sessionless, value
 from tests.messages import Json
 from tests.ports import free_port
 from tests.redis_server import RedisServer, needs_redis, redis_server
@@ -146,12 +146,12 @@ async def test_a_question_is_asked_where_the_call_arrived_and_answered_anywhere(
 @http_test_within(30)
 async def test_a_2026_client_is_asked_at_one_replica_and_answers_at_another(trio: Trio) -> None:
     params: dict[str, Json] = {"name": "ask", "arguments": {}}
-    first = await (await modern(trio.ports[0], "tools/call", params, capabilities=ELICITATION)).answer()
+    first = await (await sessionless(trio.ports[0], "tools/call", params, capabilities=ELICITATION)).answer()
     asked = first["result"]
     assert asked["resultType"] == "input_required"
     answers = {key: {"action": "accept", "content": {"text": "me"}} for key in asked["inputRequests"]}
     retry = {**params, "requestState": asked["requestState"], "inputResponses": answers}
-    final = await (await modern(trio.ports[1], "tools/call", retry, capabilities=ELICITATION)).answer()
+    final = await (await sessionless(trio.ports[1], "tools/call", retry, capabilities=ELICITATION)).answer()
     assert value(final) == "me"
 
 

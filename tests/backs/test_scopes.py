@@ -47,7 +47,7 @@ TABLE = ScopeTable(
     prompts={"draft": ["mail.send"], "plot": ["admin"]},
     hidden=["admin"],
 )
-eras_behind = pytest.mark.parametrize("behind", ["legacy", "modern"])
+eras_behind = pytest.mark.parametrize("behind", ["sessions", "sessionless"])
 
 
 @asynccontextmanager
@@ -122,7 +122,7 @@ async def test_lists_leave_out_components_hidden_from_this_caller_and_no_other(
 @async_test
 async def test_the_scopes_of_the_whole_server_are_for_every_component_and_for_the_sign_in() -> None:
     table = ScopeTable(server=["post"], tools={"send": ["mail.send"]}, implied={"all": ["post", "mail.send"]})
-    async with post_office("modern", table) as (app, _):
+    async with post_office("sessionless", table) as (app, _):
         client = Sessionless(app)
         assert 'scope="post"' in (await Peer(app).initialize()).headers["www-authenticate"]
         refused = await client.ask("none", "tools/call", {"name": "count"})
@@ -137,11 +137,11 @@ async def test_the_scopes_of_the_whole_server_are_for_every_component_and_for_th
 
 @async_test
 async def test_a_listener_needs_the_scopes_of_its_resources() -> None:
-    async with post_office("modern") as (app, server):
+    async with post_office("sessionless") as (app, server):
 
         def listen(token: str) -> Call:
             uris = {"resourceSubscriptions": ["mail://inbox", "vault://key"]}
-            return Peer(app, token=token).modern("subscriptions/listen", {"notifications": uris})
+            return Peer(app, token=token).sessionless("subscriptions/listen", {"notifications": uris})
 
         refused = await listen("none").done()
         assert (refused.status, 'scope="mail.read"' in refused.headers["www-authenticate"]) == (403, True)
@@ -155,11 +155,11 @@ async def test_a_listener_needs_the_scopes_of_its_resources() -> None:
 @pytest.mark.parametrize(("table", "status"), [(TABLE, 404), (ScopeTable(server=["post"]), 200)])
 @async_test
 async def test_tasks_do_not_pass_where_tools_need_scopes(table: ScopeTable, status: int) -> None:
-    async with post_office("modern", table) as (app, _):
+    async with post_office("sessionless", table) as (app, _):
         meta = metadata(capabilities={"extensions": {TASKS: {}}})
 
         async def ask(method: str, **params: Any) -> Call:
-            return await Peer(app, token="mail.send+post").modern(method, params, meta=meta).done()
+            return await Peer(app, token="mail.send+post").sessionless(method, params, meta=meta).done()
 
         found = (await ask("server/discover")).json["result"]["capabilities"]
         assert ("extensions" in found) is (status == 200)
@@ -167,7 +167,9 @@ async def test_tasks_do_not_pass_where_tools_need_scopes(table: ScopeTable, stat
         assert ("taskId" in result) is (status == 200)
         assert (await ask("tasks/get", taskId=result.get("taskId", "x"))).status == status
         if status == 200:
-            refused = await Peer(app, token="none").modern("tasks/get", {"taskId": "x"}, meta=meta).done()
+            refused = (
+                await Peer(app, token="none").sessionless("tasks/get", {"taskId": "x"}, meta=meta).done()
+            )
             assert refused.status == 403, "the scopes of the server are for its tasks too"
 
 

@@ -21,7 +21,7 @@ HERE: Final = Path(__file__).parent
 ROOT: Final = HERE.parents[1]
 NAMED: Final = str(HERE / "named.py")
 ALL: Final = ("one", "two", "behind", "native", "guarded")
-ERAS: Final = ("legacy", "modern")
+ERAS: Final = ("sessions", "sessionless")
 
 
 def text_of_file(upstream: int) -> str:
@@ -109,9 +109,9 @@ def test_a_program_that_cannot_start_is_an_error_for_its_own_clients_only(served
     @async_test
     async def call() -> None:
         with pytest.raises(HoldfastError, match="no-such-program"):
-            async with Client(url_of(served, "broken"), version="legacy"):
+            async with Client(url_of(served, "broken"), version="sessions"):
                 pass
-        async with Client(url_of(served, "one"), version="legacy") as client:
+        async with Client(url_of(served, "one"), version="sessions") as client:
             assert (await client.call_tool("who")).text == "one"
 
     call()

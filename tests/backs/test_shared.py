@@ -74,21 +74,21 @@ def updates(client: DuplexClient) -> int:
 
 @async_test
 async def test_sessions_of_one_principal_share_an_upstream_and_other_principals_have_their_own() -> None:
-    behind = Behind(Counting().server, "legacy")
+    behind = Behind(Counting().server, "sessions")
     async with in_front(behind, SHARED) as front:
         clients = [await opened(front, principal(name)) for name in ("ada", "ada", "bob")]
         for client in clients:
             assert await called(client, 1) == "said"
         assert len(behind.clients) == 2
-        modern = DuplexClient(front.engine, principal("ada"))
-        await modern.modern("tools/call", 1, name="say", arguments={})
-        assert "result" in await modern.answer(1)
+        sessionless = DuplexClient(front.engine, principal("ada"))
+        await sessionless.sessionless("tools/call", 1, name="say", arguments={})
+        assert "result" in await sessionless.answer(1)
         assert len(behind.clients) == 2
 
 
 @async_test
 async def test_only_named_principals_of_one_issuer_share_with_each_other() -> None:
-    behind = Behind(Counting().server, "legacy")
+    behind = Behind(Counting().server, "sessions")
     options = ProxyOptions(shared=True, shared_between=("ada", "bob"))
     async with in_front(behind, options) as front:
         for name, issuer, upstreams in (
@@ -103,7 +103,7 @@ async def test_only_named_principals_of_one_issuer_share_with_each_other() -> No
 
 @async_test
 async def test_anonymous_clients_of_other_machines_share_nothing() -> None:
-    behind = Behind(Counting().server, "legacy")
+    behind = Behind(Counting().server, "sessions")
     async with in_front(behind, SHARED) as front:
         front.back.shares_anonymous = False
         for number in (1, 2):
@@ -113,8 +113,11 @@ async def test_anonymous_clients_of_other_machines_share_nothing() -> None:
 
 @async_test
 async def test_a_shared_server_may_not_ask_and_no_capability_of_a_client_is_declared_to_it() -> None:
-    behind = Behind(Counting().server, "legacy")
-    async with in_front(behind, SHARED) as front, front.client("legacy", elicitation=lambda _: {}) as client:
+    behind = Behind(Counting().server, "sessions")
+    async with (
+        in_front(behind, SHARED) as front,
+        front.client("sessions", elicitation=lambda _: {}) as client,
+    ):
         assert "elicitation" in (await client.call_tool("ask")).text
         [upstream] = front.back._upstreams.opened()
         assert upstream.client.capabilities == {}
@@ -127,7 +130,7 @@ async def test_two_sessions_that_subscribe_to_one_uri_need_one_subscription_and_
     None
 ):
     counting = Counting()
-    behind = Behind(counting.server, "legacy")
+    behind = Behind(counting.server, "sessions")
     async with in_front(behind, SHARED) as front:
         one, two = await opened(front, principal("ada")), await opened(front, principal("ada"))
         for client in (one, two):
@@ -151,7 +154,7 @@ async def test_two_sessions_that_subscribe_to_one_uri_need_one_subscription_and_
 @virtual_test_within(5_000)
 async def test_a_shared_upstream_lives_as_long_as_a_session_of_it_and_a_closed_session_releases_it() -> None:
     counting = Counting()
-    behind = Behind(counting.server, "legacy")
+    behind = Behind(counting.server, "sessions")
     async with in_front(behind, ProxyOptions(shared=True, idle_seconds=100)) as front:
         one, two = await opened(front, principal("ada")), await opened(front, principal("ada"))
         await one.say("resources/subscribe", 1, uri=URI)
@@ -169,7 +172,7 @@ async def test_a_shared_upstream_lives_as_long_as_a_session_of_it_and_a_closed_s
 
 @async_test
 async def test_a_strict_shared_upstream_that_ends_closes_every_session_of_it() -> None:
-    behind = Behind(Counting().server, "legacy")
+    behind = Behind(Counting().server, "sessions")
     async with in_front(behind, ProxyOptions(shared=True, strict=True)) as front:
         for _ in range(2):
             await called(await opened(front, principal("ada")), 1)
@@ -185,24 +188,30 @@ async def test_a_strict_shared_upstream_that_ends_closes_every_session_of_it() -
 
 @async_test
 async def test_clients_whose_values_differ_share_no_upstream() -> None:
-    behind = Behind(Counting().server, "legacy")
+    behind = Behind(Counting().server, "sessions")
     async with in_front(behind, SHARED) as front:
         for number, (era, value) in enumerate(
-            (("legacy", "a"), ("modern", "a"), ("legacy", "b"), ("modern", "b"), ("modern", "c"))
+            (
+                ("sessions", "a"),
+                ("sessionless", "a"),
+                ("sessions", "b"),
+                ("sessionless", "b"),
+                ("sessionless", "c"),
+            )
         ):
             client = DuplexClient(front.engine, principal("ada", x_key=value))
-            if era == "legacy":
+            if era == "sessions":
                 await client.open()
                 await client.say("tools/call", 1, name="say", arguments={})
             else:
-                await client.modern("tools/call", 1, name="say", arguments={})
+                await client.sessionless("tools/call", 1, name="say", arguments={})
             assert "result" in await client.answer(1)
             assert len(behind.clients) == (1, 1, 2, 2, 3)[number]
 
 
 @async_test
 async def test_a_session_keeps_the_upstream_that_the_values_of_its_first_request_chose() -> None:
-    behind = Behind(Counting().server, "legacy")
+    behind = Behind(Counting().server, "sessions")
     behind.needs_credentials = True
     async with in_front(behind, SHARED) as front:
         client = await opened(front, principal("ada", x_key="a"))

@@ -79,7 +79,7 @@ async def verified(token: str) -> Principal | None:
 @asynccontextmanager
 async def served(at: Behind, **options: Any) -> AsyncIterator[Any]:
     oauth = UserOAuth(CALLBACK, **options)
-    remote = Remote(at.url, oauth=oauth, verifier=verified, protocol_version="legacy")
+    remote = Remote(at.url, oauth=oauth, verifier=verified, protocol_version="sessions")
     try:
         yield remote.asgi()
     finally:
@@ -166,10 +166,10 @@ async def test_while_a_sign_in_waits_every_request_gets_the_same_page() -> None:
         pages = {page_of(answer) for answer in [await peer.initialize() for _ in range(3)]}
         assert len(pages) == 1
         assert at.seen["/register"] == 1
-        answer = await peer.modern("tools/list", {}).done()
+        answer = await peer.sessionless("tools/list", {}).done()
         assert answer.json["error"]["code"] == INVALID_REQUEST
         assert pages == {answer.json["error"]["data"]["elicitations"][0]["url"]}
-        discovered = await peer.modern("server/discover", {}).done()
+        discovered = await peer.sessionless("server/discover", {}).done()
         assert discovered.json["error"]["code"] == INVALID_REQUEST
         assert (await peer.initialize()).json["error"]["code"] == URL_ELICITATION_REQUIRED
 
@@ -232,7 +232,7 @@ async def test_the_user_of_this_machine_signs_in_once_in_the_browser(
     pages: list[str] = []
     monkeypatch.setattr("webbrowser.open", pages.append)
     async with behind() as at:
-        remote = Remote(at.url, oauth=True, protocol_version="legacy")
+        remote = Remote(at.url, oauth=True, protocol_version="sessions")
         peer = Peer(remote.asgi())
         waiting = asyncio.ensure_future(peer.initialize())
         await until(lambda: bool(pages))
@@ -362,7 +362,7 @@ def test_a_client_registered_by_hand_signs_in_without_registration(
                 oauth_secret_file=str(tmp_path / "secret") if place == "file" else None,
                 oauth_issuer=at.base if place else None,
                 oauth_redirect="http://localhost/back",
-                upstream_version="legacy",
+                upstream_version="sessions",
             )
             remote = Source(url=at.url).server(options)
             waiting = asyncio.ensure_future(Peer(remote.front(HttpSettings())).initialize())

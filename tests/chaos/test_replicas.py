@@ -24,7 +24,7 @@ from tests.http.client import (
     call,
     http_test,
     http_test_within,
-    modern,
+    sessionless,
     text,
 )
 from tests.http.test_listen import CHANGED
@@ -174,7 +174,7 @@ async def test_a_session_deleted_at_one_replica_ends_at_all(three: Fleet) -> Non
 async def test_a_change_at_one_replica_reaches_sessions_and_subscriptions_at_others(three: Fleet) -> None:
     one, two, three_ = await opened(three)
     standing = (await one.get()).messages()
-    listening = await modern(
+    listening = await sessionless(
         three.slots[2].port,
         "subscriptions/listen",
         {"notifications": {"toolsListChanged": True, "resourceSubscriptions": ["data://clock"]}},
@@ -195,12 +195,12 @@ async def test_a_change_at_one_replica_reaches_sessions_and_subscriptions_at_oth
 async def test_a_parked_call_continues_at_its_replica_when_the_retry_arrives_at_another(three: Fleet) -> None:
     params = {"name": "name_of_user", "arguments": {}}
     pids = [slot.pid for slot in three.slots]
-    first = await modern(three.slots[0].port, "tools/call", params, capabilities=ASKING)
+    first = await sessionless(three.slots[0].port, "tools/call", params, capabilities=ASKING)
     wanted = (await first.answer())["result"]
     assert wanted["resultType"] == "input_required"
     responses = {key: {"action": "accept", "content": {"name": "Ada"}} for key in wanted["inputRequests"]}
     retry = {**params, "requestState": wanted["requestState"], "inputResponses": responses}
-    second = await modern(three.slots[1].port, "tools/call", retry, capabilities=ASKING)
+    second = await sessionless(three.slots[1].port, "tools/call", retry, capabilities=ASKING)
     result = (await second.answer())["result"]
     assert result["structuredContent"]["result"] == f"Ada told {pids[0]}"
 

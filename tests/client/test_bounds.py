@@ -9,7 +9,7 @@ from holdfast.errors import TooManyRounds
 from holdfast.upstream.settings import ClientLimits
 from tests.support import async_test
 
-ERAS = ("legacy", "modern")
+ERAS = ("sessions", "sessionless")
 
 
 def many(count: int) -> Server:
@@ -58,7 +58,7 @@ async def test_a_server_that_asks_forever_is_left_after_the_clients_bound() -> N
         return {"action": "accept", "content": {}}
 
     limits = ClientLimits(rounds=4)
-    async with Client(server, version="modern", elicitation=on_elicit, limits=limits) as client:
+    async with Client(server, version="sessionless", elicitation=on_elicit, limits=limits) as client:
         with pytest.raises(TooManyRounds, match="more than 4 times"):
             await client.call_tool("curious")
     assert asked == 5

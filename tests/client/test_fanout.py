@@ -56,10 +56,10 @@ def at(place: str) -> Iterator[Target]:
 
 
 PLACES: Final = [
-    *(("holdfast inside", era) for era in ("legacy", "modern")),
-    *(("holdfast stdio", era) for era in ("legacy", "modern")),
-    *(("holdfast http", era) for era in ("legacy", "modern")),
-    *((f"{peer} {way}", "legacy") for peer in ("mcp1", "mcp2") for way in ("stdio", "http")),
+    *(("holdfast inside", era) for era in ("sessions", "sessionless")),
+    *(("holdfast stdio", era) for era in ("sessions", "sessionless")),
+    *(("holdfast http", era) for era in ("sessions", "sessionless")),
+    *((f"{peer} {way}", "sessions") for peer in ("mcp1", "mcp2") for way in ("stdio", "http")),
 ]
 
 
@@ -95,7 +95,7 @@ HUNDREDS: Final = 500
 @async_test_within(55)
 async def test_two_thousand_asks_stay_within_the_limit_are_all_answered_and_leave_memory_flat() -> None:
     model = Model(0.001)
-    async with Client(server, sampling=model, version="legacy") as client:
+    async with Client(server, sampling=model, version="sessions") as client:
         await client.call_tool("interrogate", {"n": TWO_THOUSAND, "at_once": 250})
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         result = await client.call_tool("interrogate", {"n": TWO_THOUSAND, "at_once": 250})
@@ -111,7 +111,7 @@ def test_hundreds_of_questions_at_once_from_an_official_server_are_all_answered(
     @async_test_within(55)
     async def ask() -> None:
         model = Model(0.001)
-        async with Client(peer_command(peer), sampling=model, version="legacy", timeout=50) as client:
+        async with Client(peer_command(peer), sampling=model, version="sessions", timeout=50) as client:
             result = await client.call_tool("fanout", {"n": HUNDREDS})
         assert result.text == ",".join(["yes"] * HUNDREDS)
         # How many meet depends on how fast that server asks; more than the bound never do.
@@ -125,6 +125,6 @@ async def test_a_handler_that_calls_the_server_back_gets_its_answer_though_every
     async def ask_back(params: CreateMessageParams) -> str:
         return (await client.call_tool("echo", {"text": "back"})).text
 
-    async with Client(server, sampling=ask_back, max_incoming=2, version="legacy", timeout=10) as client:
+    async with Client(server, sampling=ask_back, max_incoming=2, version="sessions", timeout=10) as client:
         result = await client.call_tool("fanout", {"n": 8})
     assert result.text == ",".join(["back"] * 8)

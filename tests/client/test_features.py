@@ -18,7 +18,7 @@ from tests.client.small import Weather, server
 from tests.support import async_test, until
 
 WAYS: Final = ("inside", "stdio", "http")
-ERAS: Final = ("legacy", "modern")
+ERAS: Final = ("sessions", "sessionless")
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +144,7 @@ async def test_a_call_that_becomes_a_task_is_waited_for(place: Place) -> None:
 
 @async_test
 async def test_a_task_can_be_polled_and_cancelled_by_hand(url: str) -> None:
-    async with connected((url, "modern")) as client:
+    async with connected((url, "sessionless")) as client:
         task = await client.start_tool("compute", {"seconds": 60})
         assert isinstance(task, Task)
         again = client.task(task.id)
@@ -162,7 +162,7 @@ async def test_in_manual_mode_the_caller_answers(url: str) -> None:
     def never(_asked: object) -> str:
         raise AssertionError("the handler is not asked")
 
-    async with connected((url, "modern"), sampling=never, auto_input=False) as client:
+    async with connected((url, "sessionless"), sampling=never, auto_input=False) as client:
         wanted = await client.start_tool("fanout", {"n": 1})
         assert isinstance(wanted, InputNeeded)
         answer = {"role": "assistant", "content": {"type": "text", "text": "by hand"}, "model": "me"}
@@ -174,6 +174,6 @@ async def test_in_manual_mode_the_caller_answers(url: str) -> None:
 
 @async_test
 async def test_one_call_too_deep_into_questions_is_ended(url: str) -> None:
-    async with connected((url, "modern"), sampling=lambda _asked: "yes") as client:
+    async with connected((url, "sessionless"), sampling=lambda _asked: "yes") as client:
         result = await client.call_tool("interrogate", {"n": 40, "at_once": 20})
         assert result.data == 40

@@ -32,7 +32,7 @@ async def serve_twice(server: Server) -> None:
     for _ in range(2):
         await server.engine.ensure_started()
         store = server.engine.runtime.store
-        async with asyncio.timeout(20), Client(server, version="legacy") as client:
+        async with asyncio.timeout(20), Client(server, version="sessions") as client:
             if isinstance(store, RedisStore):
                 await store.heard()
             assert await client.request("ping") == {}

@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from tests.http.client import Client, http_test_within, modern, text
+from tests.http.client import Client, http_test_within, sessionless, text
 from tests.http.serving import ROOT, wait_until_connected
 from tests.messages import Json
 from tests.ports import free_port
@@ -64,7 +64,9 @@ async def test_a_host_that_stops_finishes_calls_and_does_not_wait_for_streams(
     with hosted(HOSTS[host]) as (port, popen):
         client = await Client.opened(port)
         standalone = await client.get()
-        listener = await modern(port, "subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+        listener = await sessionless(
+            port, "subscriptions/listen", {"notifications": {"toolsListChanged": True}}
+        )
         working = await client.start("work", seconds=1.0)
         assert (standalone.status, listener.status) == (200, 200)
         popen.send_signal(signal_number)
@@ -79,11 +81,11 @@ async def test_a_host_that_stops_finishes_calls_and_does_not_wait_for_streams(
 async def elicited(port: int, number: int) -> str:
     """Make a call that asks, and its retry; each may arrive at another process. Return the text of the result."""
     params: Json = {"name": "ask", "arguments": {}}
-    first = await modern(port, "tools/call", params, id=number, capabilities=ASKABLE)
+    first = await sessionless(port, "tools/call", params, id=number, capabilities=ASKABLE)
     parked = (await first.answer())["result"]
     answer = {"action": "accept", "content": {"name": str(number)}}
     retry = {**params, "requestState": parked["requestState"], "inputResponses": {"who": answer}}
-    second = await modern(port, "tools/call", retry, id=number, capabilities=ASKABLE)
+    second = await sessionless(port, "tools/call", retry, id=number, capabilities=ASKABLE)
     answered = text(await second.answer())
     for response in (first, second):
         response.connection.cut()

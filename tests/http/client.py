@@ -387,7 +387,7 @@ class Client:
         return value(answer)
 
 
-async def modern(
+async def sessionless(
     port: int,
     method: str,
     params: Json,

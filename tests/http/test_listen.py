@@ -9,7 +9,7 @@ from typing import Any, Final
 from holdfast.config import Limits, Settings, Times
 from holdfast.protocol.subscriptions import Change
 from tests.http.back import Config
-from tests.http.client import Response, http_test, http_test_within, modern
+from tests.http.client import Response, http_test, http_test_within, sessionless
 from tests.http.serving import Served, holdfast_serve, in_loop
 from tests.messages import MODERN
 from tests.schema import validate
@@ -31,7 +31,7 @@ class Ear:
     @classmethod
     async def opened(cls, port: int, wanted: dict[str, Any], **options: Any) -> "Ear":
         """Return a listener that has its acknowledgement."""
-        response = await modern(port, "subscriptions/listen", {"notifications": wanted}, **options)
+        response = await sessionless(port, "subscriptions/listen", {"notifications": wanted}, **options)
         assert (response.status, response.is_stream) == (200, True)
         ear = cls(response)
         acknowledged = await ear.next()
@@ -84,7 +84,7 @@ async def test_a_cut_listener_frees_its_place_promptly_whether_it_ends_or_resets
     async with in_loop(served_with(listeners=1)) as served:
         for reset in (False, True):
             ear = await Ear.opened(served.port, TOOLS)
-            refused = await modern(served.port, "subscriptions/listen", {"notifications": TOOLS})
+            refused = await sessionless(served.port, "subscriptions/listen", {"notifications": TOOLS})
             assert refused.status == 429
             assert refused.headers["retry-after"] == "30"
             ear.connection.cut(reset=reset)
@@ -115,7 +115,7 @@ async def test_a_subscription_that_stops_reading_delays_no_other_and_is_dropped_
 async def test_a_silent_stream_carries_comments() -> None:
     times = Times(keep_alive=0.05, drain=0.5)
     async with in_loop(Config(settings=Settings(times=times))) as served:
-        response = await modern(served.port, "subscriptions/listen", {"notifications": TOOLS})
+        response = await sessionless(served.port, "subscriptions/listen", {"notifications": TOOLS})
         seen = []
         async for event in response.events(comments=True):
             seen.append(event.comment)

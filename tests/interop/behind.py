@@ -40,7 +40,7 @@ class Row(NamedTuple):
     @property
     def version(self) -> str:
         """The protocol to speak with the server: functions of `mcp` 2 can ask in the middle of a call only in 2025."""
-        return "legacy" if self.server in {"mcp2", "fastmcp"} else "auto"
+        return "sessions" if self.server in {"mcp2", "fastmcp"} else "auto"
 
 
 ROWS: Final = (

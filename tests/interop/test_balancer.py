@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from tests.http.client import Cut, http_test_within, modern
+from tests.http.client import Cut, http_test_within, sessionless
 from tests.interop.peers import MODERN_PEERS, converse, serving
 from tests.interop.proxy import proxied
 
@@ -40,5 +40,5 @@ def test_a_five_second_call_gets_through_a_balancer_that_cuts_after_one(tmp_path
 
 @http_test_within(60)
 async def _listen(port: int) -> None:
-    response = await modern(port, "subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+    response = await sessionless(port, "subscriptions/listen", {"notifications": {"toolsListChanged": True}})
     await response.body()

@@ -26,7 +26,7 @@ from tests.messages import Json
 from tests.ports import free_port
 from tests.support import async_test
 
-ERAS: Final = ("legacy", "modern")
+ERAS: Final = ("sessions", "sessionless")
 CROSSING: Final = ("mcp1", "mcp2")
 """Servers that send the answer of one call to another call with its id."""
 every_row = pytest.mark.parametrize("row", ROWS, ids=str)
@@ -156,12 +156,12 @@ async def test_p4_a_call_that_is_cut_is_resumed_without_loss_and_the_session_sta
 @every_cheap_row
 @async_test
 async def test_a_client_without_a_session_gets_its_own_answers_too(fronts: Fronts, row: Row) -> None:
-    async with Client(url(fronts.ports[row]), version="modern", timeout=20) as client:
+    async with Client(url(fronts.ports[row]), version="sessionless", timeout=20) as client:
         assert {"add", "ticks"} <= {tool.name for tool in await client.list_tools()}
         calls = [client.call_tool("add", {"a": number, "b": 1}) for number in range(10)]
-        met = [client.call_tool("meet", {"name": "modern"}) for _ in range(3)]
+        met = [client.call_tool("meet", {"name": "sessionless"}) for _ in range(3)]
         results = await asyncio.gather(*calls, *met)
-    assert [result.text for result in results] == [*map(str, range(1, 11)), *["modern"] * 3]
+    assert [result.text for result in results] == [*map(str, range(1, 11)), *["sessionless"] * 3]
 
 
 # Objects in our process
@@ -189,7 +189,9 @@ async def test_a_question_of_a_hosted_call_that_has_ended_does_not_reach_another
         seen.append(params.message)
         return {"name": "x"}
 
-    async with Client(hosted(fronts, framework), version="modern", elicitation=fill_in, timeout=20) as client:
+    async with Client(
+        hosted(fronts, framework), version="sessionless", elicitation=fill_in, timeout=20
+    ) as client:
         assert (await client.call_tool("linger")).data == "ended"
         assert (await client.call_tool("outcome")).data == "refused"
     assert not seen
@@ -245,7 +247,7 @@ async def test_two_clients_at_once_never_see_each_others_questions(
     fronts: Fronts, row: Row, era: str
 ) -> None:
     """Two clients with three calls each. Where calls can be distinguished, all six questions are open at the same time."""
-    together = 6 if row.back == "hosted" or era == "legacy" else 1
+    together = 6 if row.back == "hosted" or era == "sessions" else 1
     everyone = asyncio.Barrier(together)
 
     async def greeted(person: str) -> list[str]:
@@ -290,7 +292,7 @@ async def in_flight(client: Client) -> "asyncio.Task[Any]":
     return long
 
 
-@pytest.mark.parametrize(("server", "era"), [("mcp1", "legacy"), ("ts", "modern")])
+@pytest.mark.parametrize(("server", "era"), [("mcp1", "sessions"), ("ts", "sessionless")])
 @async_test
 async def test_a_url_whose_server_is_killed_and_started_again_gives_one_error_for_each_call_in_flight(
     server: str, era: str
@@ -310,7 +312,7 @@ async def test_a_url_whose_server_is_killed_and_started_again_gives_one_error_fo
             assert (await client.call_tool("process")).text != before
 
 
-@pytest.mark.parametrize(("server", "era"), [("mcp1", "legacy"), ("ts", "modern")])
+@pytest.mark.parametrize(("server", "era"), [("mcp1", "sessions"), ("ts", "sessionless")])
 @async_test
 async def test_a_program_that_is_killed_gives_one_error_for_each_call_in_flight(
     server: str, era: str
@@ -327,7 +329,7 @@ async def test_a_program_that_is_killed_gives_one_error_for_each_call_in_flight(
 
 @async_test
 async def test_a_child_that_dies_in_a_call_gives_its_stderr_in_the_error() -> None:
-    async with Client(Process(command("mcp1"), times=QUICK), version="legacy") as client:
+    async with Client(Process(command("mcp1"), times=QUICK), version="sessions") as client:
         with pytest.raises(McpError, match="the disk is full") as failed:
             await client.call_tool("die")
         assert failed.value.code == OUTCOME_UNKNOWN

@@ -13,7 +13,7 @@ from tests.interop.behind import APPS, FRAMEWORKS, app, environment, holdfast, p
 from tests.interop.peers import serving
 from tests.support import async_test
 
-ERAS: Final = ("legacy", "modern")
+ERAS: Final = ("sessions", "sessionless")
 every_framework = pytest.mark.parametrize("framework", FRAMEWORKS)
 every_era = pytest.mark.parametrize("era", ERAS)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.http.client import http_test, modern, text
+from tests.http.client import http_test, sessionless, text
 from tests.interop.checks import ModernConversation
 from tests.interop.peers import MODERN_PEERS, Run, over_http, over_stdio, serving
 from tests.messages import MODERN, Json
@@ -40,7 +40,7 @@ class TestModern(ModernConversation):
 async def test_fifty_clients_that_all_use_the_same_id_get_each_its_own_answer(tmp_path: Path) -> None:
     async def called(number: int) -> Json:
         params = {"name": "slow", "arguments": {"seconds": 0.5, "text": f"call {number}"}}
-        response = await modern(port, "tools/call", params, client=f"client {number}")
+        response = await sessionless(port, "tools/call", params, client=f"client {number}")
         # A call that takes longer than `stream_after` is answered by a stream with one event.
         [answer] = [message async for message in response.messages()]
         return answer

@@ -13,14 +13,14 @@ from typing import Any, Final
 import pytest
 
 from tests.browser.product import TOKEN, admin_url, operated
-from tests.http.client import Client, Cut, Response, call, http_test_within, modern
+from tests.http.client import Client, Cut, Response, call, http_test_within, sessionless
 from tests.messages import metadata
 from tests.redis_server import RedisServer, redis_server
 from tests.support import until
 from tests.workers.fleet import Fleet
 
 APP: Final = str(Path(__file__).with_name("app.py")) + ":server"
-ERAS: Final = pytest.mark.parametrize("era", ["legacy", "modern"])
+ERAS: Final = pytest.mark.parametrize("era", ["sessions", "sessionless"])
 ASKABLE: Final[dict[str, Any]] = {"elicitation": {}}
 fault_test = http_test_within(60)
 
@@ -90,11 +90,11 @@ async def started(
 ) -> tuple[Client | None, Response | None]:
     """Begin a call that does not end soon."""
     port = operators.process.port
-    if era == "legacy":
+    if era == "sessions":
         client = await Client.opened(port, capabilities=ASKABLE, name="raw")
         return client, await client.start(tool)
     params = {"name": tool, "arguments": {}}
-    task = asyncio.create_task(modern(port, "tools/call", params, capabilities=ASKABLE, **options))
+    task = asyncio.create_task(sessionless(port, "tools/call", params, capabilities=ASKABLE, **options))
     _TASKS.add(task)
     task.add_done_callback(lambda _: task.cancelled() or task.exception())
     return None, None
@@ -146,12 +146,12 @@ async def test_a_stalled_reader(era: str, replicas: list[Operators]) -> None:
     before = len(operators.lines("reader.slow"))
     params = {"name": "flood", "arguments": {}, "_meta": {"progressToken": 1}}
     client: Client | None = None
-    if era == "legacy":
+    if era == "sessions":
         client = await Client.opened(operators.process.port, name="raw")
         response = await client.post({**call(1, "flood"), "params": params})
     else:
         meta = {**metadata(), "progressToken": 1}
-        response = await modern(
+        response = await sessionless(
             operators.process.port, "tools/call", {**params, "_meta": meta}, receive_buffer=4_096
         )
     response.connection.stop_reading()

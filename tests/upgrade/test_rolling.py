@@ -22,7 +22,7 @@ from tests.chaos.players import OPENING_BYTES, Player
 from tests.chaos.replica import TOKEN
 from tests.chaos.test_replicas import ASKING
 from tests.chaos.trial import until_closed
-from tests.http.client import http_test_within, modern
+from tests.http.client import http_test_within, sessionless
 from tests.redis_server import needs_redis
 from tests.support import until
 
@@ -91,11 +91,11 @@ async def side_by_side(running: Fleet) -> None:
 async def goes_on(parked: Slot, retried: Slot) -> None:
     """Park a call at one replica; its retry arrives at another, which cannot know the data of the first one's release."""
     params: dict[str, Any] = {"name": "name_of_user", "arguments": {}}
-    first = await modern(parked.port, "tools/call", params, token=f"{TOKEN}ann", capabilities=ASKING)
+    first = await sessionless(parked.port, "tools/call", params, token=f"{TOKEN}ann", capabilities=ASKING)
     wanted = (await first.answer())["result"]
     responses = {key: {"action": "accept", "content": {"name": "Ada"}} for key in wanted["inputRequests"]}
     retry = {**params, "requestState": wanted["requestState"], "inputResponses": responses}
-    second = await modern(retried.port, "tools/call", retry, token=f"{TOKEN}ann", capabilities=ASKING)
+    second = await sessionless(retried.port, "tools/call", retry, token=f"{TOKEN}ann", capabilities=ASKING)
     assert (await second.answer())["result"]["structuredContent"]["result"] == f"Ada told {parked.pid}"
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from tests.http.client import modern
+from tests.http.client import sessionless
 from tests.support import until
 from tests.workers.fleet import Fleet
 
@@ -11,7 +11,7 @@ TASKS: Final[dict[str, Any]] = {"extensions": {"io.modelcontextprotocol/tasks": 
 
 async def asked(process: Fleet, method: str, params: dict[str, Any]) -> Any:
     """Return the result of a request of 2026-07-28."""
-    response = await modern(process.port, method, params, capabilities=TASKS)
+    response = await sessionless(process.port, method, params, capabilities=TASKS)
     return (await response.answer())["result"]
 
 

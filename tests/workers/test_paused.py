@@ -35,10 +35,10 @@ async def test_a_stopped_process_later_runs_no_call_of_a_client_that_left_and_al
         client = await Client.opened(stopped.port)
         messages = {
             text: call(number, "mark", file=str(marks), text=text)
-            for number, text in enumerate(["left", "left modern", "waits", "waits modern"], 10)
+            for number, text in enumerate(["left", "left sessionless", "waits", "waits sessionless"], 10)
         }
         for text, message in messages.items():
-            if "modern" in text:
+            if "sessionless" in text:
                 message["params"]["_meta"] = META
         lines = {text: await Connection.open(stopped.port) for text in messages} if pooled else {}
         await client.call("who")
@@ -61,4 +61,4 @@ async def test_a_stopped_process_later_runs_no_call_of_a_client_that_left_and_al
         for _ in range(10):
             await client.call("who")
             await asyncio.sleep(0.02)  # nothing says that a call does not begin
-        assert sorted(marks.read_text().splitlines()) == ["waits", "waits modern"]
+        assert sorted(marks.read_text().splitlines()) == ["waits", "waits sessionless"]

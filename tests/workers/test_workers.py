@@ -201,9 +201,9 @@ async def test_clients_that_keep_their_connections_are_never_refused_while_worke
     assert served - before
 
 
-@pytest.mark.parametrize("era", ["modern", "legacy"])
+@pytest.mark.parametrize("era", ["sessionless", "sessions"])
 def test_no_call_of_our_own_client_fails_in_a_rolling_restart(
-    pair: Fleet, era: Literal["modern", "legacy"]
+    pair: Fleet, era: Literal["sessionless", "sessions"]
 ) -> None:
     @async_test_within(30)
     async def conversation() -> None:

@@ -203,7 +203,7 @@ class Options(Struct, frozen=True, kw_only=True):
         str | None,
         Row(
             metavar="VERSION",
-            help="The protocol version for the server behind: auto, modern, legacy, or one revision.",
+            help="The protocol version for the server behind: auto, sessions, sessionless, or one revision.",
             fits=BEHIND,
             default="auto",
         ),

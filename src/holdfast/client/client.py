@@ -79,7 +79,7 @@ class Client(Tools, Resources):
         headers                        headers of every request over HTTP; for a `Server`, `ctx.headers`
         principal                      for a `Server`: the user as whom the client calls, as a verifier would return it
         env, cwd                       for a command
-        version                        auto, modern, legacy, or one revision and no other
+        version                        auto, sessions, sessionless, or one revision and no other
         timeout                        seconds a call may take if it has no `timeout` of its own
         repeat_safe                    repeat calls of tools that are annotated as read-only or idempotent
         max_incoming, in_order         how many requests of the server are handled at once; one at a time, in order

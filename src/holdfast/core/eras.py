@@ -35,13 +35,15 @@ def supported_versions(settings: Settings, client: Any = None) -> tuple[str, ...
     eras = settings.eras
     if settings.eras_by_client and isinstance(name, str):
         eras = settings.eras_by_client.get(name, eras)
-    modern = () if eras == "sessions" else (VERSION,)
-    return modern if eras == "modern" else (*modern, *REVISIONS)
+    sessionless = () if eras == "sessions" else (VERSION,)
+    return sessionless if eras == "sessionless" else (*sessionless, *REVISIONS)
 
 
 def has_sessions(settings: Settings) -> bool:
     """Return True if any client may have a session."""
-    return settings.eras != "modern" or any(eras != "modern" for eras in settings.eras_by_client.values())
+    return settings.eras != "sessionless" or any(
+        eras != "sessionless" for eras in settings.eras_by_client.values()
+    )
 
 
 def check_handshake(settings: Settings, params: dict[str, Any]) -> None:

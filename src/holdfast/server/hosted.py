@@ -15,15 +15,15 @@ class Hosted(Proxy):
         found: object,
         *,
         place: str = "app.py",
-        protocol_version: str = "legacy",
+        protocol_version: str = "sessions",
         **shared: Unpack[ProxyArguments],
     ) -> None:
         """Describe the hosted object. Its lifespan is entered when the process begins to serve.
 
         found                the object: FastMCP, MCPServer or lowlevel.Server
         place                the file of the object, for error texts
-        protocol_version     the era between Holdfast and the object: legacy, so that its handlers can ask the client
-                             in the middle of a call; or modern, for handlers that return `input_required` themselves
+        protocol_version     the era between Holdfast and the object: sessions, so that its handlers can ask the client
+                             in the middle of a call; or sessionless, for handlers that return `input_required` themselves
 
         The other arguments are those of `ProxyArguments`.
 

@@ -176,7 +176,7 @@ class Remote(Proxy):
                              principal
         pass_token           send the client's own bearer token to the URL. Without a verifier each token is a principal
         pass_headers         names of headers of the client that are sent to the URL; no other header is passed on
-        protocol_version     auto, modern, legacy, or one revision and no other, for the URL
+        protocol_version     auto, sessions, sessionless, or one revision and no other, for the URL
 
         The other arguments are those of `ProxyArguments`.
 
@@ -261,7 +261,7 @@ class Process(Proxy):
         children             how many children may run; the next client is refused as busy
         shared               the sessions of one principal share a child, which may not ask them anything
         shared_between       the subjects of the principals that share one child with each other
-        protocol_version     auto, modern, legacy, or one revision and no other, for the program
+        protocol_version     auto, sessions, sessionless, or one revision and no other, for the program
 
         The other arguments are those of `ProxyArguments`.
 

@@ -37,7 +37,7 @@ from holdfast.upstream.profile import ClientProfile
 from holdfast.wire.jsonrpc import notification_message
 
 SESSIONLESS_ERRORS: Final = frozenset({HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION})
-VERSIONS: Final = ("auto", "modern", "legacy", VERSION, *REVISIONS)
+VERSIONS: Final = ("auto", "sessionless", "sessions", VERSION, *REVISIONS)
 """The versions that a user may choose: either era, one era, or one version."""
 
 
@@ -115,7 +115,7 @@ class Negotiation:
             VersionRefused: client and server have no version in common, or not the one that the user asked for.
             DiedOfProbe: the server ended when it was asked for its era.
         """
-        if self._version in REVISIONS or self._version == "legacy":
+        if self._version in REVISIONS or self._version == "sessions":
             return await self.initialize(link)
         if self.is_automatic and self._eras.has_sessions(remembered_as):
             try:

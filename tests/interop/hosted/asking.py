@@ -59,4 +59,6 @@ async def call_tool(_ctx: Any, params: types.CallToolRequestParams) -> Any:
     return TOOLS[params.name](params)
 
 
-server = Hosted(Server("asking", on_list_tools=list_tools, on_call_tool=call_tool), protocol_version="modern")
+server = Hosted(
+    Server("asking", on_list_tools=list_tools, on_call_tool=call_tool), protocol_version="sessionless"
+)

@@ -3,4 +3,4 @@
 from holdfast import Hosted
 from tests.interop.hosted.mcp2_app import mcp
 
-server = Hosted(mcp, protocol_version="modern")
+server = Hosted(mcp, protocol_version="sessionless")

@@ -95,7 +95,7 @@ async def connected(server: FakeServer, notes: NotingObserver) -> AsyncIterator[
         HostedConnector(server, dialect, lifespan, Caller("anonymous"), ClientTimes(), notes),
         ClientProfile({"name": "test", "version": "1"}, {}),
         Callbacks(on_request=refuse, on_notification=lambda _notification, _origin: None),
-        options=ConnectionOptions(version="legacy"),
+        options=ConnectionOptions(version="sessions"),
         ports=(SystemClock(), SystemRandom(), notes),
     )
     await connection.open()

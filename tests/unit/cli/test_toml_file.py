@@ -59,7 +59,7 @@ url = "https://legacy.example/mcp"
 path = "/old"
 headers = { X-Team = "red" }
 token_file = "legacy.token"
-upstream_version = "legacy"
+upstream_version = "sessions"
 store = "memory:"
 namespace = "mine"
 

@@ -21,7 +21,7 @@ def test_a_client_that_is_not_connected_raises_an_error() -> None:
 async def test_a_server_in_this_process_is_started_with_its_first_client_and_stopped_with_its_last() -> None:
     server = Server("guest house")
     runs: list[bool] = []
-    async with Client(server), Client(server, version="legacy"):
+    async with Client(server), Client(server, version="sessions"):
         runs.append(server.engine.started)
     runs.append(server.engine.started)
     assert runs == [True, False]

@@ -11,7 +11,7 @@ from holdfast.errors import ConfigError, HoldfastError, McpError, ToolError
 from holdfast.protocol.types import CreateMessageParams
 from tests.support import async_test, virtual_test
 
-BOTH: Final = pytest.mark.parametrize("version", ["legacy", "modern"])
+BOTH: Final = pytest.mark.parametrize("version", ["sessions", "sessionless"])
 
 
 def make() -> Server:
@@ -116,7 +116,7 @@ async def test_an_error_of_the_clients_handler_reaches_the_tool() -> None:
     def refuse(asked: CreateMessageParams) -> str:
         raise McpError(-1, "the user said no")
 
-    async with Client(make(), version="legacy", sampling=refuse) as client:
+    async with Client(make(), version="sessions", sampling=refuse) as client:
         with pytest.raises(ToolError, match="the user said no"):
             await client.call_tool("fanout", {"n": 1})
 
@@ -180,7 +180,7 @@ async def test_without_a_session_a_tool_asks_in_rounds_and_its_body_runs_once() 
         answers = await asyncio.gather(*(ctx.sample(str(i), max_tokens=5) for i in range(5)))
         return ",".join(answer.content.text for answer in (first, *answers))  # type: ignore[union-attr]
 
-    async with Client(server, version="modern", sampling=asked_text) as client:
+    async with Client(server, version="sessionless", sampling=asked_text) as client:
         assert client.agreed.version == "2026-07-28"
         result = await client.call_tool("twice")
     assert result.data == "one,0,1,2,3,4"
@@ -191,30 +191,30 @@ async def test_without_a_session_a_tool_asks_in_rounds_and_its_body_runs_once() 
 async def test_clients_of_both_eras_receive_the_same_change() -> None:
     server = make()
     server.resource("note://1", name="note")(lambda: "text")
-    legacy, modern = Notifications(), Notifications()
+    with_session, without_session = Notifications(), Notifications()
     async with (
-        Client(server, version="legacy", on_notification=legacy) as session,
-        Client(server, version="modern", on_notification=modern) as sessionless,
+        Client(server, version="sessions", on_notification=with_session) as session,
+        Client(server, version="sessionless", on_notification=without_session) as sessionless,
     ):
         await session.request("resources/subscribe", {"uri": "note://1"})
         wanted = {"toolsListChanged": True, "resourceSubscriptions": ["note://1", "note://2"]}
         params = {"notifications": wanted}
         listening = asyncio.ensure_future(sessionless.request("subscriptions/listen", params))
-        (acknowledged,) = await modern.wait_for("notifications/subscriptions/acknowledged")
+        (acknowledged,) = await without_session.wait_for("notifications/subscriptions/acknowledged")
         assert acknowledged["notifications"] == {**wanted, "resourceSubscriptions": ["note://1"]}
         await server.resource_updated("note://1")
         server.remove_tool("count")
         server.notify_prompts_changed()
-        for received in (legacy, modern):
+        for received in (with_session, without_session):
             assert len(await received.wait_for("notifications/resources/updated")) == 1
             assert len(await received.wait_for("notifications/tools/list_changed")) == 1
-        await legacy.wait_for("notifications/prompts/list_changed")
-        assert modern.count == 3, "no notification that the client did not ask for"
+        await with_session.wait_for("notifications/prompts/list_changed")
+        assert without_session.count == 3, "no notification that the client did not ask for"
         listening.cancel()
         await asyncio.wait({listening})
         server.notify_tools_changed()
-        await legacy.wait_for("notifications/tools/list_changed", 2)
-        assert modern.count == 3, "no notification after the subscription was cancelled"
+        await with_session.wait_for("notifications/tools/list_changed", 2)
+        assert without_session.count == 3, "no notification after the subscription was cancelled"
 
 
 @async_test
@@ -223,7 +223,7 @@ async def test_a_subscription_leaves_out_resources_that_are_hidden_from_the_clie
     server.resource("note://{n}", name="notes")(lambda n: n)
     server.resource("secret://1", name="secret", enabled=False)(lambda: "text")
     received = Notifications()
-    async with Client(server, version="modern", on_notification=received) as client:
+    async with Client(server, version="sessionless", on_notification=received) as client:
         params = {"notifications": {"resourceSubscriptions": ["note://5", "secret://1"]}}
         listening = asyncio.ensure_future(client.request("subscriptions/listen", params))
         (acknowledged,) = await received.wait_for("notifications/subscriptions/acknowledged")

@@ -114,7 +114,7 @@ def zoo() -> Server:
     return server
 
 
-@pytest.mark.parametrize("version", ["modern", "legacy"])
+@pytest.mark.parametrize("version", ["sessionless", "sessions"])
 def test_data_is_built_from_the_output_schema(version: str) -> None:
     @async_test
     async def run() -> None:

@@ -22,7 +22,7 @@ ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 COMPLETE = {"resultType": "complete", "_meta": {"io.modelcontextprotocol/subscriptionId": 1}}
 
 
-def guest(principal: str = "", **capabilities: Any) -> SessionlessClient:
+def client_of(principal: str = "", **capabilities: Any) -> SessionlessClient:
     return SessionlessClient(RequestMeta(VERSION, capabilities, {}, ""), principal, Limits())
 
 
@@ -34,7 +34,7 @@ async def listen(
     **wanted: object,
 ) -> Listener:
     request = Request(request_id, "subscriptions/listen", {"notifications": wanted})
-    return await engine.listening.open(guest(principal), request, Caller(principal), expires)
+    return await engine.listening.open(client_of(principal), request, Caller(principal), expires)
 
 
 def told(listener: Listener) -> list[Any]:
@@ -76,7 +76,7 @@ async def test_a_subscription_receives_only_the_changes_it_asked_for() -> None:
 async def test_unsent_changes_of_one_name_are_merged_and_the_newest_detail_is_sent() -> None:
     engine = make(listener_changes=2)
     request = Request(1, "subscriptions/listen", {"notifications": {"taskIds": ["t"]}})
-    listener = await engine.listening.open(guest(extensions={TASKS: {}}), request, Caller(""))
+    listener = await engine.listening.open(client_of(extensions={TASKS: {}}), request, Caller(""))
     for step in range(10):
         await engine.changed(Change("task", "t", {"status": "working", "step": step}))
     messages = [json.loads(message) for message in listener.messages()]
@@ -224,7 +224,7 @@ async def test_task_changes_go_only_to_clients_that_declare_the_extension() -> N
     for extensions in odd:
         request = Request(1, "subscriptions/listen", {"notifications": {"taskIds": ["t"]}})
         with pytest.raises(MissingCapability):
-            await engine.listening.open(guest(extensions=extensions), request, Caller(""))
+            await engine.listening.open(client_of(extensions=extensions), request, Caller(""))
 
 
 @virtual_test

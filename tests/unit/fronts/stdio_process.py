@@ -31,7 +31,7 @@ class StdioClient:
     def call(self, request_id: int | str, tool: str, **arguments: Any) -> None:
         self.say("tools/call", request_id, name=tool, arguments=arguments)
 
-    def modern(self, request_id: int | str, method: str, **params: Any) -> None:
+    def sessionless(self, request_id: int | str, method: str, **params: Any) -> None:
         """Say a request of 2026-07-28."""
         meta = metadata(capabilities={"sampling": {}})
         self.say(method, request_id, **{"_meta": meta, **params})

@@ -38,7 +38,7 @@ def settled(*, drain: float = 30.0) -> Settings:
 @async_test
 async def test_a_request_with_its_own_metadata_needs_no_initialize() -> None:
     wire = Wire(Held())
-    await wire.modern("echo", 1, text="hi")
+    await wire.sessionless("echo", 1, text="hi")
     assert (await wire.answer(1))["result"]["text"] == "hi"
     assert wire.duplex.session is None
 
@@ -46,10 +46,10 @@ async def test_a_request_with_its_own_metadata_needs_no_initialize() -> None:
 @async_test
 async def test_initialize_works_after_such_requests_and_both_work_inside_the_session() -> None:
     wire = Wire(Held())
-    await wire.modern("echo", 1, era="without")
+    await wire.sessionless("echo", 1, era="without")
     await wire.open()
     await wire.say("echo", 2, era="with")
-    await wire.modern("echo", 3, era="without")
+    await wire.sessionless("echo", 3, era="without")
     eras = [(await wire.answer(n))["result"]["era"] for n in (1, 2, 3)]
     assert eras == ["without", "with", "without"]
 
@@ -72,20 +72,20 @@ async def test_an_id_in_flight_is_refused_across_both_eras_and_the_first_complet
     back = Held()
     wire = Wire(back)
     await wire.open()
-    await wire.modern("hold", 1, n="modern")
+    await wire.sessionless("hold", 1, n="sessionless")
     await wire.say("hold", 2, n="session")
     await asyncio.sleep(0)
-    await wire.modern("echo", 1)
+    await wire.sessionless("echo", 1)
     await wire.say("echo", 1)
-    await wire.modern("echo", 2)
-    await wire.modern("echo", "1", text="another id")
+    await wire.sessionless("echo", 2)
+    await wire.sessionless("echo", "1", text="another id")
     assert (await wire.answer("1"))["result"]["text"] == "another id"
     for request_id, count in ((1, 1), (1, 2), (2, 1)):
         assert (await wire.answer(request_id, count))["error"]["code"] == -32600
     back.gate.set()
-    assert (await wire.answer(1, 3))["result"] == {"held": "modern"}
+    assert (await wire.answer(1, 3))["result"] == {"held": "sessionless"}
     assert (await wire.answer(2, 2))["result"] == {"held": "session"}
-    await wire.modern("echo", 1, text="free again")
+    await wire.sessionless("echo", 1, text="free again")
     assert (await wire.answer(1, 4))["result"]["text"] == "free again"
     assert len(back.handled) == 4
 
@@ -94,15 +94,17 @@ async def test_an_id_in_flight_is_refused_across_both_eras_and_the_first_complet
 async def test_a_call_that_asks_is_answered_in_rounds_and_its_body_runs_once() -> None:
     back = Held()
     wire = Wire(back)
-    await wire.modern("tools/call", 1, name="x")
+    await wire.sessionless("tools/call", 1, name="x")
     first = (await wire.answer(1))["result"]
     assert first["resultType"] == "input_required"
     assert sorted(asked["params"]["n"] for asked in first["inputRequests"].values()) == [1, 2]
     answers = {key: {"roots": [asked["params"]["n"]]} for key, asked in first["inputRequests"].items()}
-    await wire.modern("tools/call", 2, name="x", requestState=first["requestState"], inputResponses=answers)
+    await wire.sessionless(
+        "tools/call", 2, name="x", requestState=first["requestState"], inputResponses=answers
+    )
     second = (await wire.answer(2))["result"]
     (key,) = second["inputRequests"]
-    await wire.modern(
+    await wire.sessionless(
         "tools/call", 3, name="x", requestState=second["requestState"], inputResponses={key: {"roots": [3]}}
     )
     assert (await wire.answer(3))["result"] == {"answers": [{"roots": [n]} for n in (1, 2, 3)]}
@@ -113,7 +115,7 @@ async def test_a_call_that_asks_is_answered_in_rounds_and_its_body_runs_once() -
 @async_test
 async def test_a_state_that_is_not_ours_is_refused_with_an_answer() -> None:
     wire = Wire(Held())
-    await wire.modern("tools/call", 1, name="x", requestState="forged", inputResponses={})
+    await wire.sessionless("tools/call", 1, name="x", requestState="forged", inputResponses={})
     assert (await wire.answer(1))["error"]["code"] == -31003
 
 
@@ -121,13 +123,13 @@ async def test_a_state_that_is_not_ours_is_refused_with_an_answer() -> None:
 async def test_a_cancelled_request_stops_its_handler_and_sends_nothing_more() -> None:
     back = Held()
     wire = Wire(back)
-    await wire.modern("hold", 1)
+    await wire.sessionless("hold", 1)
     while not back.handled:
         await asyncio.sleep(0)
     await wire.say("notifications/cancelled", requestId=1, reason="no longer wanted")
     await back.cancelled.wait()
     back.gate.set()
-    await wire.modern("hold", 1, n="again")
+    await wire.sessionless("hold", 1, n="again")
     assert (await wire.answer(1))["result"] == {"held": "again"}
     assert len(wire.received) == 1
 
@@ -136,9 +138,9 @@ async def test_a_cancelled_request_stops_its_handler_and_sends_nothing_more() ->
 async def test_a_request_cancelled_before_it_began_never_begins() -> None:
     back = Held()
     wire = Wire(back)
-    await wire.modern("hold", 1)
+    await wire.sessionless("hold", 1)
     await wire.say("notifications/cancelled", requestId=1)
-    await wire.modern("echo", 2)
+    await wire.sessionless("echo", 2)
     await wire.answer(2)
     assert [exchange.request.id for exchange in back.handled] == [2]
     assert len(wire.received) == 1
@@ -149,10 +151,10 @@ async def test_a_message_that_waits_for_a_slow_client_is_not_sent_once_its_reque
     back = Held()
     wire = Wire(back)
     wire.reading.clear()
-    await wire.modern("tools/call", 1)
+    await wire.sessionless("tools/call", 1)
     await until(lambda: wire.writes_waiting == 1)
     await wire.say("notifications/cancelled", requestId=1)
-    await wire.modern("echo", 2)
+    await wire.sessionless("echo", 2)
     wire.reading.set()
     await wire.answer(2)
     assert len(wire.received) == 1
@@ -164,7 +166,7 @@ async def test_a_message_that_waits_for_a_slow_client_is_not_sent_once_its_reque
 async def test_a_cancellation_of_an_unknown_request_is_ignored(request_id: object) -> None:
     back = Held()
     wire = Wire(back)
-    await wire.modern("hold", 1, n=1)
+    await wire.sessionless("hold", 1, n=1)
     await wire.say("notifications/cancelled", requestId=request_id)
     back.gate.set()
     assert (await wire.answer(1))["result"] == {"held": 1}
@@ -173,8 +175,8 @@ async def test_a_cancellation_of_an_unknown_request_is_ignored(request_id: objec
 @async_test
 async def test_subscriptions_share_the_connection_and_each_message_names_its_subscription() -> None:
     wire = Wire(Held())
-    await wire.modern("subscriptions/listen", 1, notifications={"toolsListChanged": True})
-    await wire.modern("subscriptions/listen", "1", notifications={"resourceSubscriptions": ["a://1"]})
+    await wire.sessionless("subscriptions/listen", 1, notifications={"toolsListChanged": True})
+    await wire.sessionless("subscriptions/listen", "1", notifications={"resourceSubscriptions": ["a://1"]})
     await wire.wait_for(ACKNOWLEDGED, 2)
     await wire.engine.changed(Change("resource", "a://1"))
     await wire.engine.changed(Change("tools"))
@@ -182,7 +184,7 @@ async def test_subscriptions_share_the_connection_and_each_message_names_its_sub
     (tools,), (updated,) = await wire.wait_for(TOOLS_CHANGED), await wire.wait_for(UPDATED)
     assert tools["_meta"][SUBSCRIPTION] == 1
     assert updated == {"_meta": {SUBSCRIPTION: "1"}, "uri": "a://1"}
-    await wire.modern("echo", 2)
+    await wire.sessionless("echo", 2)
     await wire.answer(2)
     assert sorted(map(str, subscriptions(wire.received))) == ["1"] * 4
     for message in wire.received[:-1]:
@@ -192,13 +194,13 @@ async def test_subscriptions_share_the_connection_and_each_message_names_its_sub
 @async_test
 async def test_a_subscription_is_in_flight_until_it_is_cancelled_and_then_receives_nothing() -> None:
     wire = Wire(Held())
-    await wire.modern("subscriptions/listen", 1, notifications={"toolsListChanged": True})
+    await wire.sessionless("subscriptions/listen", 1, notifications={"toolsListChanged": True})
     await wire.wait_for(ACKNOWLEDGED)
-    await wire.modern("echo", 1)
+    await wire.sessionless("echo", 1)
     assert (await wire.answer(1))["error"]["code"] == -32600
     await wire.say("notifications/cancelled", requestId=1)
     await wire.engine.changed(Change("tools"))
-    await wire.modern("echo", 1, text="free")
+    await wire.sessionless("echo", 1, text="free")
     assert (await wire.answer(1, 2))["result"]["text"] == "free"
     assert len(wire.engine.listening) == 0
     assert [message.get("method") for message in wire.received] == [ACKNOWLEDGED, None, None]
@@ -207,9 +209,9 @@ async def test_a_subscription_is_in_flight_until_it_is_cancelled_and_then_receiv
 @virtual_test
 async def test_a_listener_that_is_refused_gets_an_answer() -> None:
     wire = Wire(Held(), Settings(limits=Limits(listeners=1)))
-    await wire.modern("subscriptions/listen", 1, notifications={"toolsListChanged": True})
-    await wire.modern("subscriptions/listen", 2, notifications={"toolsListChanged": True})
-    await wire.modern("subscriptions/listen", 3, notifications=[])
+    await wire.sessionless("subscriptions/listen", 1, notifications={"toolsListChanged": True})
+    await wire.sessionless("subscriptions/listen", 2, notifications={"toolsListChanged": True})
+    await wire.sessionless("subscriptions/listen", 3, notifications=[])
     assert (await wire.answer(2))["error"]["code"] == -31001
     assert (await wire.answer(3))["error"]["code"] == -32602
 
@@ -218,8 +220,8 @@ async def test_a_listener_that_is_refused_gets_an_answer() -> None:
 async def test_a_subscription_that_falls_behind_is_cancelled_and_others_continue() -> None:
     wire = Wire(Held(), Settings(limits=Limits(listener_changes=2)))
     uris = [f"a://{n}" for n in range(4)]
-    await wire.modern("subscriptions/listen", 1, notifications={"resourceSubscriptions": uris})
-    await wire.modern("subscriptions/listen", 2, notifications={"toolsListChanged": True})
+    await wire.sessionless("subscriptions/listen", 1, notifications={"resourceSubscriptions": uris})
+    await wire.sessionless("subscriptions/listen", 2, notifications={"toolsListChanged": True})
     await wire.wait_for(ACKNOWLEDGED, 2)
     wire.reading.clear()
     for uri in uris:
@@ -239,8 +241,8 @@ async def test_hanging_up_completes_listeners_and_lets_calls_finish() -> None:
     back = Held()
     wire = Wire(back)
     await wire.open()
-    await wire.modern("subscriptions/listen", 1, notifications={"toolsListChanged": True})
-    await wire.modern("hold", 2, n=2)
+    await wire.sessionless("subscriptions/listen", 1, notifications={"toolsListChanged": True})
+    await wire.sessionless("hold", 2, n=2)
     await wire.say("hold", 3, n=3)
     await wire.wait_for(ACKNOWLEDGED)
     hanging_up = asyncio.ensure_future(wire.duplex.hang_up(Input.DELETED))
@@ -262,7 +264,7 @@ async def test_hanging_up_completes_listeners_and_lets_calls_finish() -> None:
 async def test_a_call_that_outlasts_the_drain_time_is_ended_with_an_answer() -> None:
     back = Held()
     wire = Wire(back, settled(drain=5))
-    await wire.modern("hold", 1)
+    await wire.sessionless("hold", 1)
     loop = asyncio.get_running_loop()
     await asyncio.sleep(0)
     before = loop.time()
@@ -276,7 +278,7 @@ async def test_a_call_that_outlasts_the_drain_time_is_ended_with_an_answer() -> 
 async def test_a_peer_that_is_gone_ends_its_calls_at_once() -> None:
     back = Held()
     wire = Wire(back)
-    await wire.modern("hold", 1)
+    await wire.sessionless("hold", 1)
     await asyncio.sleep(0)
     wire.duplex.gone.set()
     before = asyncio.get_running_loop().time()
@@ -290,7 +292,7 @@ async def test_a_peer_that_is_gone_ends_its_calls_at_once() -> None:
 async def test_an_engine_that_stops_completes_the_listeners_of_its_connections() -> None:
     wire = Wire(Held())
     for n in range(100):
-        await wire.modern("subscriptions/listen", n, notifications={"toolsListChanged": True})
+        await wire.sessionless("subscriptions/listen", n, notifications={"toolsListChanged": True})
     await wire.wait_for(ACKNOWLEDGED, 100)
     before = asyncio.get_running_loop().time()
     await wire.engine.aclose()
@@ -306,7 +308,7 @@ async def test_a_peer_that_writes_requests_and_never_reads_is_no_longer_read_fro
 
     async def flood() -> None:
         for n in range(1_000):
-            await wire.modern("echo", n)
+            await wire.sessionless("echo", n)
 
     flooding = asyncio.ensure_future(flood())
     await until(lambda: len(wire.duplex._replies) == OWED)
@@ -322,16 +324,16 @@ async def test_a_peer_that_writes_requests_and_never_reads_is_no_longer_read_fro
 @async_test
 async def test_one_era_can_be_turned_off_here_too() -> None:
     wire = Wire(Held(), Settings(eras="sessions"))
-    await wire.modern("echo", 1)
+    await wire.sessionless("echo", 1)
     refused = (await wire.answer(1))["error"]
     assert (refused["code"], "2026-07-28" in refused["data"]["supported"]) == (-32022, False)
     await wire.open()
 
-    wire = Wire(Held(), Settings(eras="modern"))
+    wire = Wire(Held(), Settings(eras="sessionless"))
     await wire.say("initialize", 1, protocolVersion="2025-11-25", clientInfo={"name": "x"}, capabilities={})
     refused = (await wire.answer(1))["error"]
     assert (refused["code"], refused["data"]["supported"]) == (-32022, ["2026-07-28"])
     await wire.say("echo", 2)
     assert (await wire.answer(2))["error"]["code"] == -32602
-    await wire.modern("echo", 3)
+    await wire.sessionless("echo", 3)
     assert "result" in await wire.answer(3)

@@ -15,7 +15,7 @@ ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 
 
 def call(client: StdioClient, request_id: int | str, tool: str, **arguments: Any) -> None:
-    client.modern(request_id, "tools/call", name=tool, arguments=arguments)
+    client.sessionless(request_id, "tools/call", name=tool, arguments=arguments)
 
 
 def text(answer: Any) -> str:
@@ -26,7 +26,7 @@ def text(answer: Any) -> str:
 @async_test
 async def test_a_probe_finds_both_eras_and_an_initialize_may_follow() -> None:
     async with small_server() as client:
-        client.modern("probe", "server/discover")
+        client.sessionless("probe", "server/discover")
         found = await client.answered("probe")
         validate(found, VERSION, answers="server/discover")
         assert {VERSION, "2025-11-25"} <= set(found["result"]["supportedVersions"])
@@ -59,14 +59,14 @@ async def test_two_asks_one_after_the_other_are_two_rounds_of_one_run() -> None:
     async with small_server() as client:
         params: dict[str, Any] = {"name": "twice", "arguments": {}}
         asked: list[str] = []
-        client.modern(1, "tools/call", **params)
+        client.sessionless(1, "tools/call", **params)
         result = (await client.answered(1))["result"]
         for number in (2, 3):
             assert result["resultType"] == "input_required"
             ((key, request),) = result["inputRequests"].items()
             asked.append(request["params"]["messages"][0]["content"]["text"])
             answer = {"role": "assistant", "model": asked[-1], "content": {"type": "text", "text": "ok"}}
-            client.modern(
+            client.sessionless(
                 number,
                 "tools/call",
                 **params,
@@ -110,10 +110,10 @@ async def test_an_id_in_flight_is_refused() -> None:
 async def test_listeners_share_the_channel_with_a_session_and_the_end_of_input_completes_them() -> None:
     async with small_server() as client:
         await client.open()
-        client.modern("tools", "subscriptions/listen", notifications={"toolsListChanged": True})
+        client.sessionless("tools", "subscriptions/listen", notifications={"toolsListChanged": True})
         assert (await client.notified(ACKNOWLEDGED))["_meta"] == {SUBSCRIPTION: "tools"}
         wanted = {"resourceSubscriptions": ["note://1"], "promptsListChanged": True}
-        client.modern(7, "subscriptions/listen", notifications=wanted)
+        client.sessionless(7, "subscriptions/listen", notifications=wanted)
         acknowledged = await client.notified(ACKNOWLEDGED)
         assert acknowledged["notifications"] == {"resourceSubscriptions": ["note://1"]}, "it has no prompts"
         call(client, 1, "grow", name="more")
@@ -158,7 +158,7 @@ async def test_the_end_of_input_lets_running_calls_finish_and_ends_parked_ones()
 @async_test
 async def test_a_signal_completes_listeners_and_drains_too() -> None:
     async with small_server() as client:
-        client.modern(1, "subscriptions/listen", notifications={"toolsListChanged": True})
+        client.sessionless(1, "subscriptions/listen", notifications={"toolsListChanged": True})
         await client.notified(ACKNOWLEDGED)
         call(client, 2, "slow", seconds=0.3)
         call(client, 3, "echo", text="running")

@@ -45,7 +45,7 @@ def warned(ring: Ring, *events: str) -> list[dict[str, str]]:
     return [happened.facts for happened in ring.after() if happened.event in events]
 
 
-@pytest.mark.parametrize("era", ["legacy", "modern"])
+@pytest.mark.parametrize("era", ["sessions", "sessionless"])
 @virtual_test
 async def test_a_call_that_hangs_gets_one_line_with_the_reason_of_its_wait(era: str) -> None:
     ring = Ring()
@@ -58,11 +58,11 @@ async def test_a_call_that_hangs_gets_one_line_with_the_reason_of_its_wait(era: 
         assert (line["tool"], line["waits_for"], line["client"]) == ("hang", "handler", "holdfast")
         assert 5 <= int(line["seconds"]) <= 7
         assert len(line["call"]) == 12
-        assert ("session" in line) == (era == "legacy")
+        assert ("session" in line) == (era == "sessions")
         hanging.cancel()
 
 
-@pytest.mark.parametrize("era", ["legacy", "modern"])
+@pytest.mark.parametrize("era", ["sessions", "sessionless"])
 @virtual_test
 async def test_a_question_without_an_answer_is_another_event(era: str) -> None:
     ring, asked = Ring(), asyncio.Event()
@@ -80,7 +80,7 @@ async def test_a_question_without_an_answer_is_another_event(era: str) -> None:
         waiting.cancel()
 
 
-@pytest.mark.parametrize(("era", "places"), [("legacy", 3), ("modern", 3)])
+@pytest.mark.parametrize(("era", "places"), [("sessions", 3), ("sessionless", 3)])
 @virtual_test
 async def test_a_full_queue_is_reported_once_until_it_has_room_again(era: str, places: int) -> None:
     ring = Ring()

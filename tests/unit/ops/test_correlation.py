@@ -20,7 +20,7 @@ from tests.spans import traced
 from tests.stores import ScriptedStore
 from tests.support import async_test, until, virtual_test
 
-ERAS = pytest.mark.parametrize("era", ["legacy", "modern"])
+ERAS = pytest.mark.parametrize("era", ["sessions", "sessionless"])
 
 
 def operated(server: Served) -> Ring:
@@ -120,7 +120,7 @@ async def test_a_busy_server(era: str, transport: str) -> None:
         refused: Any = caught.value
     else:
         peer = Peer(server.asgi())
-        if era == "legacy":
+        if era == "sessions":
             await peer.initialize()
         calls = [_call(peer, era, number, tool) for number, tool in enumerate(("hang", "echo"))]
         refused = (await calls[1].done()).json["error"]
@@ -128,7 +128,7 @@ async def test_a_busy_server(era: str, transport: str) -> None:
         await server.engine.aclose()
     happened = found(ring, refused)
     assert (happened.event, happened.facts["reason"]) == ("audit.refused", "busy")
-    if era == "legacy" and transport == "http":
+    if era == "sessions" and transport == "http":
         assert happened.facts["session"] in {
             one.facts["session"] for one in ring.after() if one.event == "session.opened"
         }
@@ -138,7 +138,7 @@ async def test_a_busy_server(era: str, transport: str) -> None:
 async def test_a_call_that_waited_too_long_for_its_slot_is_refused_with_its_session() -> None:
     server = a_server(settings=Settings(in_order=True))
     ring = operated(server)
-    async with Client(server, version="legacy") as client:
+    async with Client(server, version="sessions") as client:
         hanging = asyncio.create_task(client.call_tool("hang"))
         await until(lambda: bool(server.engine.live_exchanges()))
         with pytest.raises(McpError, match="Busy") as caught:
@@ -154,7 +154,7 @@ async def test_a_rate_that_is_reached(era: str) -> None:
     server = a_server(settings=Settings(rates=RateLimits(principal="1/h")))
     ring = operated(server)
     peer = Peer(server.asgi())
-    if era == "legacy":
+    if era == "sessions":
         await peer.initialize()
     answers = [await _call(peer, era, number, "echo").done() for number in range(2)]
     happened = found(ring, answers[1].json["error"])
@@ -170,7 +170,7 @@ async def test_a_store_that_is_unavailable() -> None:
     peer = Peer(server.asgi())
     await peer.initialize()
     store.fail("claim", times=1)
-    answer = await _call(peer, "legacy", 1, "echo").done()
+    answer = await _call(peer, "sessions", 1, "echo").done()
     assert answer.status == 503
     happened = found(ring, answer.json["error"])
     assert (happened.event, happened.facts["reason"]) == ("audit.refused", "store")
@@ -188,8 +188,8 @@ async def test_a_server_behind_that_cannot_be_used(era: str, back: str) -> None:
     ring = operated(behind)
     peer = Peer(behind.asgi())
     call = (
-        peer.modern("tools/call", {"name": "echo"})
-        if era == "modern"
+        peer.sessionless("tools/call", {"name": "echo"})
+        if era == "sessionless"
         else peer.post(
             request(
                 1,
@@ -236,6 +236,6 @@ async def test_a_server_behind_that_is_silent_leaves_the_outcome_unknown(era: st
 
 
 def _call(peer: Peer, era: str, number: int, tool: str) -> Any:
-    if era == "modern":
-        return peer.modern("tools/call", {"name": tool}, id=number)
+    if era == "sessionless":
+        return peer.sessionless("tools/call", {"name": tool}, id=number)
     return peer.call(number, tool)

@@ -25,7 +25,7 @@ from holdfast.testing.store.bench import record
 from tests.stores import ScriptedStore
 from tests.support import async_test, until
 
-ERAS: Final = pytest.mark.parametrize("era", ["legacy", "modern"])
+ERAS: Final = pytest.mark.parametrize("era", ["sessions", "sessionless"])
 
 
 class Operation:
@@ -99,7 +99,7 @@ async def test_a_state_shows_the_calls_that_run_and_nothing_secret(era: str) -> 
 @async_test
 async def test_a_call_is_running_queued_or_parked() -> None:
     shop = Operation(settings=Settings(in_order=True))
-    async with Client(shop.server, version="legacy") as client:
+    async with Client(shop.server, version="sessions") as client:
         calls = [asyncio.ensure_future(client.call_tool("hang")) for _ in range(2)]
 
         async def states() -> set[str]:
@@ -122,7 +122,7 @@ async def test_a_call_is_running_queued_or_parked() -> None:
         await shop.release.wait()
 
     shop.release.clear()
-    async with Client(shop.server, version="modern", elicitation=silent) as client:
+    async with Client(shop.server, version="sessionless", elicitation=silent) as client:
         call = asyncio.ensure_future(client.call_tool("question"))
         await until(is_parked)
         figures = (await shop.fleet.state("", 0)).figures
@@ -150,7 +150,7 @@ async def test_an_operator_cancels_a_call_and_its_client_receives_one_error(era:
 @async_test
 async def test_an_operator_closes_a_session_by_its_short_name() -> None:
     shop = Operation()
-    async with Client(shop.server, version="legacy") as client:
+    async with Client(shop.server, version="sessions") as client:
         call = asyncio.ensure_future(client.call_tool("hang"))
         await shop.calling("hang")
         (session,) = (await shop.fleet.state("", 0)).sessions
@@ -196,7 +196,7 @@ async def test_events_have_numbers_of_the_process_that_is_asked() -> None:
 async def test_a_process_whose_store_is_unavailable_still_shows_its_own_work() -> None:
     store = ScriptedStore()
     shop = Operation(store)
-    async with Client(shop.server, version="legacy") as client:
+    async with Client(shop.server, version="sessions") as client:
         call = asyncio.ensure_future(client.call_tool("hang"))
         await shop.calling("hang")
         store.fail("totals", "replicas", "sessions_after")
@@ -226,7 +226,7 @@ async def test_a_parked_call_and_a_task_are_cancelled_too() -> None:
         await shop.release.wait()
         return {"action": "decline"}
 
-    async with Client(shop.server, version="modern", elicitation=never) as client:
+    async with Client(shop.server, version="sessionless", elicitation=never) as client:
         task = await client.start_tool("errand")
         assert isinstance(task, Task)
         await shop.calling("errand")
@@ -300,7 +300,7 @@ async def test_two_sessions_with_one_short_name_are_not_closed_by_it() -> None:
 async def test_a_state_of_many_sessions_and_calls_takes_little_time_of_the_loop() -> None:
     """10,000 sessions and 1,000 calls: less than 50 ms of processor time, once a second at most."""
     shop = Operation()
-    async with Client(shop.server, version="modern") as client:
+    async with Client(shop.server, version="sessionless") as client:
         for number in range(10_000):
             await shop.server.engine.store.open(record(f"{number:08d}", principal="p"), evict=False)
         calls = [asyncio.ensure_future(client.call_tool("hang")) for _ in range(1_000)]
@@ -325,7 +325,7 @@ async def two_replicas(path: Path) -> AsyncIterator[tuple[Operation, Operation, 
     """Two processes that share a store, here in one; the client's calls run at the second one."""
     here, there = (Operation(f"sqlite:///{path / 'store.db'}") for _ in range(2))
     await here.server.engine.ensure_started()
-    async with Client(there.server, version="legacy") as client:
+    async with Client(there.server, version="sessions") as client:
         yield here, there, client
     await here.server.engine.aclose()
 

@@ -79,7 +79,7 @@ async def read(server: Server, operated: Operated) -> Parsed:
 # Live servers
 
 
-@pytest.mark.parametrize("mode", ["legacy", "modern"])
+@pytest.mark.parametrize("mode", ["sessions", "sessionless"])
 @async_test
 async def test_calls_are_counted_by_tool_era_and_outcome(mode: str) -> None:
     server, operated = operated_server()
@@ -93,7 +93,7 @@ async def test_calls_are_counted_by_tool_era_and_outcome(mode: str) -> None:
             "server": "metered",
             "mcp_method_name": "tools/call",
             "gen_ai_tool_name": "echo",
-            "era": "session" if mode == "legacy" else "sessionless",
+            "era": "session" if mode == "sessions" else "sessionless",
             "outcome": "ok",
         }
         assert value(found, f"{families.CALLS.name}_count", **labels) == 3
@@ -102,16 +102,16 @@ async def test_calls_are_counted_by_tool_era_and_outcome(mode: str) -> None:
         assert value(found, "holdfast_exchanges_waiting", waits_for="handler") == 1
         assert value(found, "holdfast_exchange_oldest_seconds", waits_for="handler") > 0
         assert value(found, "holdfast_exchange_oldest_seconds", waits_for="ask") == 0
-        assert value(found, "holdfast_sessions", state="attached") == (mode == "legacy")
+        assert value(found, "holdfast_sessions", state="attached") == (mode == "sessions")
         hanging.cancel()
         await until(lambda: not list(operated.watch.running()) if operated.watch else False)
         found = await read(server, operated)
         assert value(found, f"{families.CALLS.name}_count", outcome="cancelled", error_type="cancelled") == 1
         assert value(found, "holdfast_exchange_oldest_seconds", waits_for="handler") == 0
     found = await read(server, operated)
-    assert value(found, f"{families.SESSION_SECONDS.name}_count") == (mode == "legacy")
-    assert value(found, "holdfast_session_changes_total", change="opened") == (mode == "legacy")
-    assert value(found, "holdfast_session_changes_total", change="closed") == (mode == "legacy")
+    assert value(found, f"{families.SESSION_SECONDS.name}_count") == (mode == "sessions")
+    assert value(found, "holdfast_session_changes_total", change="opened") == (mode == "sessions")
+    assert value(found, "holdfast_session_changes_total", change="closed") == (mode == "sessions")
 
 
 @async_test
@@ -132,7 +132,7 @@ async def test_everything_that_a_server_reports_is_in_the_table_and_counters_beg
 async def test_store_calls_are_timed_and_their_errors_counted_if_the_store_is_outside() -> None:
     store = ScriptedStore(is_shared=True)
     server, operated = operated_server(store)
-    async with Client(server, version="legacy") as client:
+    async with Client(server, version="sessions") as client:
         await client.call_tool("echo", {"text": "x"})
         found = await read(server, operated)
         assert value(found, "holdfast_store_duration_seconds_count", part="sessions") >= 1
@@ -151,7 +151,7 @@ async def test_store_calls_are_timed_and_their_errors_counted_if_the_store_is_ou
 @async_test
 async def test_the_memory_store_keeps_its_short_path_and_is_not_timed() -> None:
     server, operated = operated_server()
-    async with Client(server, version="legacy") as client:
+    async with Client(server, version="sessions") as client:
         await client.call_tool("echo", {"text": "x"})
         assert server.engine.runtime.at_once is not None
         found = await read(server, operated)
@@ -174,7 +174,7 @@ async def test_an_ask_is_counted_while_it_waits_and_when_it_was_not_answered() -
         waiting.set()
         await asyncio.Event().wait()
 
-    async with Client(server, version="legacy", elicitation=silent) as client:
+    async with Client(server, version="sessions", elicitation=silent) as client:
         asking = asyncio.ensure_future(client.call_tool("question"))
         await waiting.wait()
         found = await read(server, operated)

@@ -19,7 +19,7 @@ from tests.messages import metadata, request
 from tests.spans import OTHER, PARENT, TRACE, Spans, is_below, linked, span_id, trace_of, traced
 from tests.support import async_test, until
 
-ERAS = ["legacy", "modern"]
+ERAS = ["sessions", "sessionless"]
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}}
 
 
@@ -100,14 +100,14 @@ async def test_a_call_has_spans_for_request_and_handler_and_the_author_s_spans_a
     assert handled.kind.name == "INTERNAL"
     attributes = dict(received.attributes or {})
     session = attributes.pop("holdfast.session", None)
-    assert (session is None) == (era == "modern")
+    assert (session is None) == (era == "sessionless")
     assert attributes.pop("jsonrpc.request.id")
     assert attributes == {
         "mcp.method.name": "tools/call",
         "gen_ai.tool.name": "echo",
         "gen_ai.operation.name": "execute_tool",
         "network.transport": "pipe",
-        "mcp.protocol.version": "2025-11-25" if era == "legacy" else "2026-07-28",
+        "mcp.protocol.version": "2025-11-25" if era == "sessions" else "2026-07-28",
     }
     assert "private words" not in "".join(span.to_json() for span in spans.all())
 
@@ -133,7 +133,7 @@ async def test_a_failed_call_says_how_and_not_why(era: str, spans: Spans) -> Non
 
 @async_test
 async def test_initialize_has_a_span(spans: Spans) -> None:
-    async with Client(a_server(), version="legacy"):
+    async with Client(a_server(), version="sessions"):
         pass
     opened = spans.one("initialize", "SERVER")
     assert (opened.attributes or {})["mcp.protocol.version"] == "2025-11-25"
@@ -153,7 +153,7 @@ async def test_a_question_has_a_span_below_the_handler_and_a_retry_links_to_the_
     requests = spans.named("tools/call interview", "SERVER")
     first = min(requests, key=lambda span: span.start_time or 0)
     assert is_below(handled, first)
-    if era == "modern":
+    if era == "sessionless":
         (retry,) = [span for span in requests if span is not first]
         assert linked(retry) == [span_id(first)]
         assert handled.end_time is not None
@@ -165,7 +165,7 @@ async def test_a_question_has_a_span_below_the_handler_and_a_retry_links_to_the_
 
 @async_test
 async def test_a_retry_that_starts_again_links_to_the_request_that_got_the_state(spans: Spans) -> None:
-    async with Client(a_server(), version="modern", elicitation=answers) as client:
+    async with Client(a_server(), version="sessionless", elicitation=answers) as client:
         assert (await client.call_tool("by_hand")).text == "again"
     first, retry = sorted(spans.named("tools/call by_hand", "SERVER"), key=lambda span: span.start_time or 0)
     assert linked(retry) == [span_id(first)]
@@ -206,9 +206,9 @@ async def test_without_meta_the_span_of_the_host_is_the_parent(era: str, spans: 
 
 @async_test
 async def test_baggage_reaches_the_handler_also_in_a_thread(spans: Spans) -> None:
-    peer = await _peer(a_server(), "modern")
+    peer = await _peer(a_server(), "sessionless")
     answer = await _call(
-        peer, "modern", {"traceparent": PARENT, "baggage": "tenant=one,x=%20y;p=1"}, tool="in_thread"
+        peer, "sessionless", {"traceparent": PARENT, "baggage": "tenant=one,x=%20y;p=1"}, tool="in_thread"
     )
     assert answer["result"]["content"][0]["text"] == "one"
     assert is_below(spans.one("in a thread"), spans.one("handler in_thread"))
@@ -235,11 +235,11 @@ HOSTILE: list[dict[str, Any]] = [
 async def test_a_hostile_context_is_ignored_without_a_log_line(
     spans: Spans, caplog: pytest.LogCaptureFixture
 ) -> None:
-    peer = await _peer(a_server(), "modern")
+    peer = await _peer(a_server(), "sessionless")
     for meta in HOSTILE:
         spans.clear()
         with caplog.at_level(logging.DEBUG, logger="opentelemetry"):
-            answer = await _call(peer, "modern", meta, tool="in_thread")
+            answer = await _call(peer, "sessionless", meta, tool="in_thread")
         assert answer["result"]["content"][0]["text"] == "None"
         assert spans.one("tools/call in_thread").parent is None
     assert not [record for record in caplog.records if record.name.startswith("opentelemetry")]
@@ -249,11 +249,11 @@ async def test_a_hostile_context_is_ignored_without_a_log_line(
 async def test_a_hostile_tracestate_does_not_cost_the_parent(
     spans: Spans, caplog: pytest.LogCaptureFixture
 ) -> None:
-    peer = await _peer(a_server(), "modern")
+    peer = await _peer(a_server(), "sessionless")
     for state in ("a=b" + ",c=d" * 40, "UPPER=x", "a=\x7f", "a=" + "x" * 600, "=x", "a"):
         spans.clear()
         with caplog.at_level(logging.DEBUG, logger="opentelemetry"):
-            await _call(peer, "modern", {"traceparent": PARENT, "tracestate": state})
+            await _call(peer, "sessionless", {"traceparent": PARENT, "tracestate": state})
         span = spans.one("tools/call echo", "SERVER")
         assert span.parent is not None
         assert trace_of(span) == TRACE
@@ -263,7 +263,7 @@ async def test_a_hostile_tracestate_does_not_cost_the_parent(
 
 @async_test
 async def test_a_hostile_name_is_bounded_in_a_span(spans: Spans) -> None:
-    async with Client(a_server(), version="modern") as client:
+    async with Client(a_server(), version="sessionless") as client:
         for name in ("x" * 10_000, "tools\ncall"):
             with pytest.raises(McpError):
                 await client.call_tool(name)
@@ -332,7 +332,7 @@ async def test_a_retry_at_another_replica_is_traced_where_the_call_is_parked(
     meta = metadata(capabilities={"elicitation": {}})
     first = (
         await Peer(here.asgi())
-        .modern("tools/call", {"name": "interview"}, meta={**meta, "traceparent": PARENT})
+        .sessionless("tools/call", {"name": "interview"}, meta={**meta, "traceparent": PARENT})
         .done()
     )
     asked = first.json["result"]
@@ -342,7 +342,9 @@ async def test_a_retry_at_another_replica_is_traced_where_the_call_is_parked(
         "requestState": asked["requestState"],
         "inputResponses": {name: await answers()},
     }
-    last = await Peer(there.asgi()).modern("tools/call", retry, meta={**meta, "traceparent": OTHER}).done()
+    last = (
+        await Peer(there.asgi()).sessionless("tools/call", retry, meta={**meta, "traceparent": OTHER}).done()
+    )
     assert "Ada" in str(last.json)
     began, went_on = sorted(
         spans.named("tools/call interview", "SERVER"), key=lambda span: span.start_time or 0
@@ -359,9 +361,9 @@ async def test_commands_of_a_shared_store_have_spans_within_requests_only(
     spans: Spans, tmp_path: Path
 ) -> None:
     server = a_server(f"sqlite:///{tmp_path}/store")
-    peer = await _peer(server, "legacy")
+    peer = await _peer(server, "sessions")
     spans.clear()
-    await _call(peer, "legacy", {"traceparent": PARENT})
+    await _call(peer, "sessions", {"traceparent": PARENT})
     # The answer does not wait for the store.
     await until(lambda: bool(spans.named("tools/call echo")))
     claimed, settled = spans.one("store claim"), spans.one("store settle")
@@ -418,7 +420,7 @@ async def test_a_request_that_is_forwarded_to_its_home_keeps_its_context(
     await peer.initialize()
     elsewhere.session, elsewhere.version = peer.session, peer.version
     spans.clear()
-    answer = await _call(elsewhere, "legacy", {"traceparent": PARENT}, tool="context")
+    answer = await _call(elsewhere, "sessions", {"traceparent": PARENT}, tool="context")
     await until(lambda: len(spans.named("tools/call context", "SERVER")) == 2)
     sent, handled = spans.one("tools/call context", "CLIENT"), spans.one("handler context")
     (at_home,) = [span for span in spans.named("tools/call context", "SERVER") if is_below(handled, span)]
@@ -443,7 +445,7 @@ server = Server("plain")
 async def echo() -> str:
     return "x"
 async def main():
-    for version in ("legacy", "modern"):
+    for version in ("sessions", "sessionless"):
         async with Client(server, version=version) as client:
             await client.call_tool("echo")
 asyncio.run(main())
@@ -457,13 +459,13 @@ print([name for name in sys.modules if name.startswith("opentelemetry")])
 async def test_tracing_is_off_without_a_tracer_provider() -> None:
     server = a_server()
     assert type(server.engine).__name__ == "Engine"
-    async with Client(server, version="legacy") as client:
+    async with Client(server, version="sessions") as client:
         await client.call_tool("echo", {"text": "x"})
 
 
 async def _peer(server: Server, era: str) -> Peer:
     peer = Peer(server.asgi())
-    if era == "legacy":
+    if era == "sessions":
         await peer.initialize()
     return peer
 
@@ -476,8 +478,8 @@ async def _call(
     tool: str = "echo",
 ) -> Any:
     params: dict[str, Any] = {"name": tool, "arguments": {"text": "x"} if tool == "echo" else {}}
-    if era == "modern":
-        call = peer.modern("tools/call", params, meta={**metadata(), **meta}, headers=headers or {})
+    if era == "sessionless":
+        call = peer.sessionless("tools/call", params, meta={**metadata(), **meta}, headers=headers or {})
     else:
         call = peer.post(request(1, "tools/call", {**params, "_meta": meta}), headers=headers)
     await call.done()

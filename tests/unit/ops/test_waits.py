@@ -19,7 +19,7 @@ from tests.asgi import Call, Peer
 from tests.messages import LATEST, initialize, metadata, request
 from tests.support import async_test, until
 
-ERAS: Final = pytest.mark.parametrize("era", ["legacy", "modern"])
+ERAS: Final = pytest.mark.parametrize("era", ["sessions", "sessionless"])
 ASKED: Final[dict[str, Any]] = {"elicitation": {}}
 
 
@@ -72,7 +72,7 @@ class Caller:
         self._calls: list[Call] = []
 
     async def open(self) -> "Caller":
-        if self._era == "legacy":
+        if self._era == "sessions":
             params = initialize(LATEST, capabilities=ASKED)
             opened = await self._peer.post(request("init", "initialize", params)).done()
             self._peer.session, self._peer.version = opened.headers["mcp-session-id"], LATEST
@@ -84,10 +84,10 @@ class Caller:
 
     def _begun(self, tool: str, number: int) -> Call:
         token = {"progressToken": number}
-        if self._era == "legacy":
+        if self._era == "sessions":
             return self._peer.post(request(number, "tools/call", {"name": tool, "_meta": token}))
         meta = {**metadata(capabilities=ASKED), **token}
-        return self._peer.modern("tools/call", {"name": tool}, id=number, meta=meta)
+        return self._peer.sessionless("tools/call", {"name": tool}, id=number, meta=meta)
 
     async def close(self) -> None:
         for call in self._calls:
@@ -163,7 +163,7 @@ async def test_a_client_that_does_not_read(era: str) -> None:
 
 @async_test
 async def test_a_slot_of_the_session() -> None:
-    async with calling(shop(running=1), "legacy") as caller:
+    async with calling(shop(running=1), "sessions") as caller:
         caller.begin("hang")
         await until(lambda: waits(caller.engine) == ["handler"])
         caller.begin("hang")

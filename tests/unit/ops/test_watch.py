@@ -44,7 +44,7 @@ def calls(ring: Ring) -> list[dict[str, Any]]:
     return [dict(happened.facts) for happened in ring.after() if happened.event.startswith("call.")]
 
 
-@pytest.mark.parametrize("mode", ["legacy", "modern"])
+@pytest.mark.parametrize("mode", ["sessions", "sessionless"])
 @async_test
 async def test_each_call_is_one_line_with_its_tool_client_era_and_outcome(mode: str) -> None:
     ring, figures = Ring(), Figures()
@@ -61,9 +61,9 @@ async def test_each_call_is_one_line_with_its_tool_client_era_and_outcome(mode: 
         ("crash", "tool_error"),
         ("absent", "error"),
     ]
-    era = "session" if mode == "legacy" else "sessionless"
+    era = "session" if mode == "sessions" else "sessionless"
     assert {(line["client"], line["era"], "session" in line) for line in lines} == {
-        ("holdfast", era, mode == "legacy")
+        ("holdfast", era, mode == "sessions")
     }
     assert "private words" not in str(ring.after())
     counted = {
@@ -100,7 +100,7 @@ async def test_a_call_that_is_cancelled_has_a_line_and_is_no_longer_running() ->
 @async_test
 async def test_failures_are_logged_while_the_lines_of_successes_are_left_out() -> None:
     ring, clock = Ring(), VirtualClock()
-    async with Client(watched(ring, clock=clock), version="modern", raise_on_error=False) as client:
+    async with Client(watched(ring, clock=clock), version="sessionless", raise_on_error=False) as client:
         for _ in range(LINES_PER_SECOND + 5):
             await client.call_tool("echo", {"text": ""})
         for _ in range(LINES_PER_SECOND + 5):

@@ -128,7 +128,7 @@ class Sessionless:
         self._app = app
 
     async def ask(self, token: str, method: str, params: dict[str, Any]) -> Call:
-        return await Peer(self._app, token=token).modern(method, params).done()
+        return await Peer(self._app, token=token).sessionless(method, params).done()
 
 
 both = pytest.mark.parametrize("era", [Sessions, Sessionless])

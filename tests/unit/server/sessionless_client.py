@@ -73,7 +73,7 @@ class SessionlessClient(ToolCalls):
         """Make one request and return its answer, without the schema's judgement."""
         number = next(self._ids)
         meta = {**self.meta, **params.get("_meta", {})}
-        call = self._peer.modern(method, {**params, "_meta": meta}, id=number, headers=headers or {})
+        call = self._peer.sessionless(method, {**params, "_meta": meta}, id=number, headers=headers or {})
         await call.done()
         *notifications, answer = call.received
         assert answer["id"] == number
@@ -118,7 +118,7 @@ def say(text: str) -> Answer:
 
 
 @asynccontextmanager
-async def visited(server: Server, **options: Any) -> AsyncIterator[SessionlessClient]:
+async def sessionless(server: Server, **options: Any) -> AsyncIterator[SessionlessClient]:
     """Run a server with one client."""
     await server.engine.ensure_started()
     try:

@@ -114,14 +114,14 @@ def test_a_ready_schema_is_sent_as_it_is() -> None:
     schema = {
         "type": "object",
         "properties": {
-            "legacy": {"type": "string", "enum": ["a"], "enumNames": ["A"]},
+            "sessions": {"type": "string", "enum": ["a"], "enumNames": ["A"]},
             "titled": {"type": "string", "oneOf": [{"const": "a", "title": "A"}]},
             "many": {"type": "array", "items": {"anyOf": [{"const": "a", "title": "A"}]}},
         },
     }
     requested(schema)
     assert form(schema).schema is schema
-    assert answer(form(schema), {"legacy": "a"}) == {"legacy": "a"}
+    assert answer(form(schema), {"sessions": "a"}) == {"sessions": "a"}
 
 
 TITLED = {

@@ -6,7 +6,7 @@ from holdfast.stores.memory import MemoryStore
 from holdfast.testing.clock import VirtualClock
 from tests.support import async_test
 from tests.unit.server.peer import connect
-from tests.unit.server.sessionless_client import SessionlessClient, visited
+from tests.unit.server.sessionless_client import SessionlessClient, sessionless
 
 LIMITS = Limits(handles=4, handles_per_principal=2, state_bytes=100)
 
@@ -50,22 +50,22 @@ def counting(clock: VirtualClock, *, guarded: bool = True) -> Server:
 @async_test
 async def test_state_under_a_handle_is_the_same_in_both_eras() -> None:
     server = counting(VirtualClock(), guarded=False)
-    async with visited(server) as guest:
+    async with sessionless(server) as client:
         peer = await connect(server)
-        handle = await guest.text("begin")
-        assert await guest.text("bump", handle=handle) == "1"
+        handle = await client.text("begin")
+        assert await client.text("bump", handle=handle) == "1"
         assert await peer.text("bump", handle=handle) == "2"
-        assert await guest.text("bump_plainly", handle=handle) == "3"
+        assert await client.text("bump_plainly", handle=handle) == "3"
         other = await peer.text("begin")
         assert other != handle
-        assert await guest.text("bump", handle=other) == "1"
+        assert await client.text("bump", handle=other) == "1"
 
 
 @async_test
 async def test_unknown_foreign_and_expired_handles_are_the_same_error() -> None:
     clock = VirtualClock()
     server = counting(clock)
-    async with visited(server, token="ada") as ada:
+    async with sessionless(server, token="ada") as ada:
         handle = await ada.text("begin")
         answers = {
             await ada.failure("bump", handle=wrong) for wrong in ("", "none", "x" * 1_000, handle + "x")
@@ -80,7 +80,7 @@ async def test_unknown_foreign_and_expired_handles_are_the_same_error() -> None:
 @async_test
 async def test_using_a_handle_keeps_it_and_a_handle_may_have_a_time_of_its_own() -> None:
     clock = VirtualClock()
-    async with visited(counting(clock), token="ada") as ada:
+    async with sessionless(counting(clock), token="ada") as ada:
         handle, brief = await ada.text("begin"), await ada.text("begin", ttl=10)
         for number in range(1, 5):
             clock.advance(60)
@@ -93,7 +93,7 @@ async def test_using_a_handle_keeps_it_and_a_handle_may_have_a_time_of_its_own()
 async def test_handles_and_their_state_are_limited() -> None:
     clock = VirtualClock()
     server = counting(clock)
-    async with visited(server, token="ada") as ada:
+    async with sessionless(server, token="ada") as ada:
         first = await ada.text("begin")
         assert "limited to 100 bytes" in await ada.text("fill", handle=first)
         await ada.text("begin")

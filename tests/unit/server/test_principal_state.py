@@ -15,7 +15,7 @@ from holdfast.stores.memory import MemoryStore
 from holdfast.testing.clock import VirtualClock
 from tests.support import async_test
 from tests.unit.server.peer import connect, connected, serving
-from tests.unit.server.sessionless_client import SessionlessClient, visited
+from tests.unit.server.sessionless_client import SessionlessClient, sessionless
 
 
 async def verifier(token: str) -> Principal | None:
@@ -49,22 +49,22 @@ def counting(*, guarded: bool = True, **options: Any) -> Server:
 @async_test
 async def test_a_principal_has_one_state_in_both_eras_and_in_every_session() -> None:
     server = counting()
-    async with visited(server, token="ada") as guest:
+    async with sessionless(server, token="ada") as client:
         ada, bob = Principal(subject="ada"), Principal(subject="bob")
         peer, again, other = [await connect(server, principal=who) for who in (ada, ada, bob)]
-        assert await guest.text("bump") == "1"
+        assert await client.text("bump") == "1"
         assert await peer.text("bump") == "2"
         assert await again.text("bump_plainly") == "3"
-        assert await guest.text("all_at_once") == "50"
+        assert await client.text("all_at_once") == "50"
         assert await other.text("bump") == "1"
         assert await SessionlessClient(server, token="bob").text("bump") == "2"
 
 
 @async_test
 async def test_anonymous_clients_of_this_machine_are_one_principal() -> None:
-    async with visited(counting(guarded=False)) as guest:
-        peer = await connect(guest.server)
-        assert [await guest.text("bump"), await peer.text("bump")] == ["1", "2"]
+    async with sessionless(counting(guarded=False)) as client:
+        peer = await connect(client.server)
+        assert [await client.text("bump"), await peer.text("bump")] == ["1", "2"]
 
 
 @async_test
@@ -75,7 +75,7 @@ async def test_a_principals_state_has_its_own_time_and_limits() -> None:
     )
     settings = Settings(limits=limits, times=Times(principal_state=100), state="principal")
     server = counting(settings=settings, state=None, store=MemoryStore(limits, clock))
-    async with visited(server, token="ada") as ada:
+    async with sessionless(server, token="ada") as ada:
         for number in (1, 2, 3):
             assert await ada.text("bump") == str(number)
             clock.advance(99)
@@ -96,8 +96,8 @@ async def test_two_replicas_that_use_it_first_at_once_use_one(tmp_path: Path) ->
     one, two = counting(store=url), counting(store=url)
     async with serving(one), serving(two):
         for who in ("ada", "bob", "eve"):
-            guests = [SessionlessClient(server, token=who) for server in (one, two) for _ in range(5)]
-            texts = await asyncio.gather(*(guest.text("bump") for guest in guests))
+            clients = [SessionlessClient(server, token=who) for server in (one, two) for _ in range(5)]
+            texts = await asyncio.gather(*(client.text("bump") for client in clients))
             assert sorted(map(int, texts)) == list(range(1, 11))
 
 

@@ -13,7 +13,7 @@ from tests.messages import PREFIX
 from tests.schema import Json
 from tests.support import async_test
 from tests.unit.server.peer import connect, connected
-from tests.unit.server.sessionless_client import SessionlessClient, accept, say, visited
+from tests.unit.server.sessionless_client import SessionlessClient, accept, say, sessionless
 
 GONE = -31003
 
@@ -58,57 +58,57 @@ def asking() -> Server:
 
 @async_test
 async def test_an_ask_is_an_answer_that_wants_input_under_the_asks_key() -> None:
-    async with visited(asking()) as guest:
-        result = (await guest.send("tools/call", {"name": "name"})).result
+    async with sessionless(asking()) as client:
+        result = (await client.send("tools/call", {"name": "name"})).result
         assert result["resultType"] == "input_required"
         assert result["_meta"] == {f"{PREFIX}serverInfo": {"name": "asking", "version": "0.0.0"}}
         (ask,) = result["inputRequests"].values()
         assert list(result["inputRequests"]) == ["user_name"]
         assert ask["method"] == "elicitation/create"
-        guest.answers["elicitation/create"] = accept(name="Ada")
-        final = (await guest.send("tools/call", {"name": "name", **guest.retry(result)})).result
+        client.answers["elicitation/create"] = accept(name="Ada")
+        final = (await client.send("tools/call", {"name": "name", **client.retry(result)})).result
         assert final["content"] == [{"type": "text", "text": "Ada"}]
 
 
 @async_test
 async def test_asks_made_together_go_out_in_one_round() -> None:
-    async with visited(asking()) as guest:
-        guest.answers = {"sampling/createMessage": say("yes"), "roots/list": lambda _: {"roots": []}}
-        assert await guest.text("several") == "['yes', 'yes', 'yes'] 0"
-        assert (guest.rounds, len(guest.asked)) == (1, 4)
+    async with sessionless(asking()) as client:
+        client.answers = {"sampling/createMessage": say("yes"), "roots/list": lambda _: {"roots": []}}
+        assert await client.text("several") == "['yes', 'yes', 'yes'] 0"
+        assert (client.rounds, len(client.asked)) == (1, 4)
 
 
 @async_test
 async def test_prompts_and_resources_ask_too() -> None:
-    async with visited(asking()) as guest:
-        guest.answers = {"sampling/createMessage": say("bees"), "elicitation/create": accept(name="Ada")}
-        prompt = await guest.request("prompts/get", {"name": "about"})
+    async with sessionless(asking()) as client:
+        client.answers = {"sampling/createMessage": say("bees"), "elicitation/create": accept(name="Ada")}
+        prompt = await client.request("prompts/get", {"name": "about"})
         assert prompt["messages"][0]["content"]["text"] == "About bees"
-        read = await guest.request("resources/read", {"uri": "data://name"})
+        read = await client.request("resources/read", {"uri": "data://name"})
         assert read["contents"][0]["text"] == "Ada"
-        assert guest.rounds == 2
+        assert client.rounds == 2
 
 
 @async_test
 async def test_an_answer_that_is_missing_or_no_object_is_asked_for_again() -> None:
-    async with visited(asking()) as guest:
-        result = (await guest.send("tools/call", {"name": "name"})).result
+    async with sessionless(asking()) as client:
+        result = (await client.send("tools/call", {"name": "name"})).result
         for responses in ({}, {"user_name": 7}, {"other": {"action": "accept"}}):
             retry = {"requestState": result["requestState"], "inputResponses": responses}
-            result = (await guest.send("tools/call", {"name": "name", **retry})).result
+            result = (await client.send("tools/call", {"name": "name", **retry})).result
             assert list(result["inputRequests"]) == ["user_name"]
-        guest.answers["elicitation/create"] = accept(name="Ada")
-        final = (await guest.send("tools/call", {"name": "name", **guest.retry(result)})).result
+        client.answers["elicitation/create"] = accept(name="Ada")
+        final = (await client.send("tools/call", {"name": "name", **client.retry(result)})).result
         assert final["content"][0]["text"] == "Ada"
 
 
 @async_test
 async def test_a_client_whose_state_is_lost_may_send_its_answers_with_a_new_call() -> None:
-    async with visited(asking()) as guest:
+    async with sessionless(asking()) as client:
         responses = {"user_name": {"action": "accept", "content": {"name": "Ada"}}, "unknown": {}}
-        final = (await guest.send("tools/call", {"name": "name", "inputResponses": responses})).result
+        final = (await client.send("tools/call", {"name": "name", "inputResponses": responses})).result
         assert final["content"][0]["text"] == "Ada"
-        refused = await guest.send("tools/call", {"name": "name", "inputResponses": None})
+        refused = await client.send("tools/call", {"name": "name", "inputResponses": None})
         assert (refused.status, refused.error["code"]) == (400, -32602)
 
 
@@ -126,16 +126,16 @@ async def test_progress_logs_and_capabilities_are_the_retrys() -> None:
         await ctx.debug("a detail")
         return f"{ctx.meta['progressToken']} {ctx.session.capabilities.sampling}"
 
-    async with visited(server) as guest:
-        guest.answers["elicitation/create"] = accept(name="Ada")
+    async with sessionless(server) as client:
+        client.answers["elicitation/create"] = accept(name="Ada")
         level = {f"{PREFIX}logLevel": "info"}
-        first = await guest.send("tools/call", {"name": "work", "_meta": {"progressToken": "one"}})
+        first = await client.send("tools/call", {"name": "work", "_meta": {"progressToken": "one"}})
         assert [item["params"] for item in first.notifications] == [
             {"progressToken": "one", "progress": 1, "total": 2}
         ]
-        guest.meta[f"{PREFIX}clientCapabilities"] = {}
+        client.meta[f"{PREFIX}clientCapabilities"] = {}
         meta = {"progressToken": "two", **level}
-        last = await guest.send("tools/call", {"name": "work", **guest.retry(first.result), "_meta": meta})
+        last = await client.send("tools/call", {"name": "work", **client.retry(first.result), "_meta": meta})
         assert [item["params"] for item in last.notifications] == [
             {"progressToken": "two", "progress": 2, "total": 2},
             {"level": "info", "data": "after"},
@@ -152,12 +152,12 @@ async def test_a_request_without_a_level_gets_no_log_messages() -> None:
         await ctx.log("emergency", "!")
         await ctx.log("warning", "?")
 
-    async with visited(server) as guest:
-        assert (await guest.send("tools/call", {"name": "loud"})).notifications == []
+    async with sessionless(server) as client:
+        assert (await client.send("tools/call", {"name": "loud"})).notifications == []
         for level, count in (("debug", 2), ("error", 1)):
             meta = {f"{PREFIX}logLevel": level}
             assert (
-                len((await guest.send("tools/call", {"name": "loud", "_meta": meta})).notifications) == count
+                len((await client.send("tools/call", {"name": "loud", "_meta": meta})).notifications) == count
             )
 
 
@@ -171,17 +171,17 @@ async def test_a_page_to_open_has_no_id_here() -> None:
         await ctx.session.elicitation_complete(answer.elicitation_id)
         return answer.action
 
-    async with visited(server) as guest:
-        guest.answers["elicitation/create"] = lambda _: {"action": "accept"}
-        assert await guest.text("pay") == "accept"
-        assert guest.asked[0]["params"] == {"mode": "url", "message": "Pay", "url": "https://pay.example"}
+    async with sessionless(server) as client:
+        client.answers["elicitation/create"] = lambda _: {"action": "accept"}
+        assert await client.text("pay") == "accept"
+        assert client.asked[0]["params"] == {"mode": "url", "message": "Pay", "url": "https://pay.example"}
 
 
 @async_test
 async def test_a_server_that_stops_does_not_wait_for_parked_calls() -> None:
     server = asking()
-    async with visited(server) as guest:
-        result = (await guest.send("tools/call", {"name": "name"})).result
+    async with sessionless(server) as client:
+        result = (await client.send("tools/call", {"name": "name"})).result
         assert result["resultType"] == "input_required"
         async with asyncio.timeout(5):
             await server.engine.aclose()
@@ -250,9 +250,9 @@ def needy() -> Server:
 @async_test
 async def test_an_ask_without_its_capability_is_refused_with_the_missing_capability(what: str) -> None:
     declared, required = REQUIRED[what]
-    async with visited(needy(), capabilities=declared) as guest:
+    async with sessionless(needy(), capabilities=declared) as client:
         for method, name in (("tools/call", "need"), ("prompts/get", "prompt")):
-            answered = await guest.send(method, {"name": name, "arguments": {"what": what}})
+            answered = await client.send(method, {"name": name, "arguments": {"what": what}})
             assert (answered.status, answered.error["code"]) == (400, -32021)
             assert answered.error["data"] == {"requiredCapabilities": required}
             message = answered.error["message"]
@@ -264,8 +264,8 @@ async def test_an_ask_without_its_capability_is_refused_with_the_missing_capabil
 @async_test
 async def test_a_handler_may_catch_a_missing_capability_and_a_session_gets_a_failed_result() -> None:
     server = needy()
-    async with visited(server, capabilities={}) as guest:
-        assert await guest.text("optional") == "without"
+    async with sessionless(server, capabilities={}) as client:
+        assert await client.text("optional") == "without"
         peer = await connect(server)
         assert "did not declare" in await peer.failure("need", what="sample")
 
@@ -317,14 +317,14 @@ ANSWERS = {
 async def test_by_hand_a_handler_is_called_again_with_the_answers_and_its_state() -> None:
     runs: list[int] = []
     server = by_hand(runs)
-    async with visited(server) as guest:
-        guest.answers = dict(ANSWERS)
-        assert await guest.text("add", start=1) == "13"
-        assert (guest.rounds, runs) == (3, [1, 1, 1, 1])
-        assert [ask["params"]["message"] for ask in guest.asked] == ["1 so far", "5 so far", "9 so far"]
-        prompt = await guest.request("prompts/get", {"name": "ask"})
+    async with sessionless(server) as client:
+        client.answers = dict(ANSWERS)
+        assert await client.text("add", start=1) == "13"
+        assert (client.rounds, runs) == (3, [1, 1, 1, 1])
+        assert [ask["params"]["message"] for ask in client.asked] == ["1 so far", "5 so far", "9 so far"]
+        prompt = await client.request("prompts/get", {"name": "ask"})
         assert prompt["messages"][0]["content"]["text"] == "About bees"
-        read = await guest.request("resources/read", {"uri": "data://roots"})
+        read = await client.request("resources/read", {"uri": "data://roots"})
         assert read["contents"][0]["text"] == "1"
         assert server.engine.sessionless.parking.statistics().parked == 0, "nothing waits here meanwhile"
 
@@ -351,14 +351,14 @@ async def test_a_tool_that_may_want_input_has_the_schema_of_its_result() -> None
     async def count() -> int | InputRequired:
         return 1
 
-    async with visited(server) as guest:
-        (tool,) = (await guest.send("tools/list")).result["tools"]
+    async with sessionless(server) as client:
+        (tool,) = (await client.send("tools/list")).result["tools"]
         assert tool["outputSchema"]["properties"] == {"result": {"type": "integer"}}
-        assert (await guest.call("count"))["structuredContent"] == {"result": 1}
+        assert (await client.call("count"))["structuredContent"] == {"result": 1}
 
 
-async def refused(guest: SessionlessClient, params: Json) -> None:
-    answered = await guest.send("tools/call", params)
+async def refused(client: SessionlessClient, params: Json) -> None:
+    answered = await client.send("tools/call", params)
     assert (answered.status, answered.error["code"]) == (400, GONE)
     assert answered.error["message"].startswith("Invalid or expired requestState")
 
@@ -367,20 +367,20 @@ async def refused(guest: SessionlessClient, params: Json) -> None:
 async def test_state_that_is_tampered_with_foreign_or_of_another_call_is_refused_with_one_error() -> None:
     server = by_hand([])
     server.verifier = verifier
-    async with visited(server, token="ada") as guest:
+    async with sessionless(server, token="ada") as client:
         call = {"name": "add", "arguments": {"start": 1}}
-        result = (await guest.send("tools/call", call)).result
-        guest.answers = dict(ANSWERS)
-        retry = guest.retry(result)
+        result = (await client.send("tools/call", call)).result
+        client.answers = dict(ANSWERS)
+        retry = client.retry(result)
         state = retry["requestState"]
         # Another first character: one that is fixed equals the state's own in one of 64 runs.
         changed = ("y" if state[0] == "x" else "x") + state[1:]
         for wrong in (state + "A", state[:-2], changed, "", "5", 5, None):
-            await refused(guest, {**call, **retry, "requestState": wrong})
-        await refused(guest, {"name": "add", "arguments": {"start": 2}, **retry})
-        await refused(guest, {"name": "insatiable", **retry})
+            await refused(client, {**call, **retry, "requestState": wrong})
+        await refused(client, {"name": "add", "arguments": {"start": 2}, **retry})
+        await refused(client, {"name": "insatiable", **retry})
         await refused(SessionlessClient(server, token="bob"), {**call, **retry})
-        final = (await guest.send("tools/call", {**call, **retry})).result
+        final = (await client.send("tools/call", {**call, **retry})).result
         assert final["resultType"] == "input_required", "none of that did it any harm"
 
 
@@ -396,9 +396,9 @@ async def test_state_too_long_to_carry_is_the_handlers_fault() -> None:
     async def short(ctx: Context) -> str | InputRequired:
         return f"{len(ctx.request_state)}" if ctx.request_state else InputRequired(state="x" * 10_000)
 
-    async with visited(server) as guest:
-        assert "state is limited to about" in await guest.failure("long")
-        assert await guest.text("short") == "10000"
+    async with sessionless(server) as client:
+        assert "state is limited to about" in await client.failure("long")
+        assert await client.text("short") == "10000"
 
 
 @async_test
@@ -418,13 +418,13 @@ async def test_pages_that_must_be_opened_first_are_asked_for_and_an_error_in_a_s
         been.append("there")
         return {"action": "accept"}
 
-    async with visited(server) as guest:
+    async with sessionless(server) as client:
         peer = await connect(server)
         with pytest.raises(McpError) as failed:
             await peer.call("charge")
         assert failed.value.code == -32042
         without = SessionlessClient(server, capabilities={})
         assert (await without.send("tools/call", {"name": "charge"})).error["code"] == -32021
-        guest.answers["elicitation/create"] = visit
-        assert await guest.text("charge") == "charged"
-        assert guest.asked[0]["params"]["url"] == "https://in.example"
+        client.answers["elicitation/create"] = visit
+        assert await client.text("charge") == "charged"
+        assert client.asked[0]["params"]["url"] == "https://in.example"

@@ -19,7 +19,7 @@ from holdfast.server.context.sampling import to_sampling
 from holdfast.server.functions.content import AssistantMessage, File, Image, Message, UserMessage
 from tests.support import async_test
 from tests.unit.server.peer import connected
-from tests.unit.server.sessionless_client import say, visited
+from tests.unit.server.sessionless_client import say, sessionless
 
 LINK = ResourceLink(uri="x://y", name="y")
 PIXEL = b"\x89PNG"
@@ -119,6 +119,6 @@ async def test_a_dict_that_is_no_message_fails_the_call_before_the_client_is_ask
         assert [ask["params"]["messages"] for ask in peer.asked] == [
             [{"role": "user", "content": {"type": "text", "text": "hi"}}]
         ]
-    async with visited(server) as guest:
-        guest.answers["sampling/createMessage"] = say("42")
-        assert await guest.text("think", right=True) == "42"
+    async with sessionless(server) as client:
+        client.answers["sampling/createMessage"] = say("42")
+        assert await client.text("think", right=True) == "42"

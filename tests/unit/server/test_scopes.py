@@ -199,7 +199,7 @@ async def test_a_listener_needs_the_scopes_of_its_resources_and_gets_no_hidden_o
 
     def listen(token: str, *uris: str) -> Call:
         params = {"notifications": {"resourceSubscriptions": [*uris]}}
-        return Peer(app, token=token).modern("subscriptions/listen", params)
+        return Peer(app, token=token).sessionless("subscriptions/listen", params)
 
     refused = await listen("none", "mail://inbox", "vault://key").done()
     assert (refused.status, 'scope="mail.read"' in refused.headers["www-authenticate"]) == (403, True)
@@ -220,7 +220,7 @@ async def test_a_task_is_reached_only_with_the_scopes_of_its_call() -> None:
     meta = metadata(capabilities={"extensions": {TASKS: {}}})
 
     async def ask(token: str, method: str, **params: Any) -> Call:
-        return await Peer(app, token=token).modern(method, params, meta=meta).done()
+        return await Peer(app, token=token).sessionless(method, params, meta=meta).done()
 
     assert (await ask("none", "tools/call", name="bulk")).status == 403
     started = (await ask("mail.send", "tools/call", name="bulk")).json["result"]
@@ -287,7 +287,7 @@ async def test_a_caller_with_a_principal_gets_a_json_rpc_error_on_a_connection_w
     client = DuplexClient(server.engine, Caller(ada.key, ada))
     await client.open()
     await client.say("tools/call", 1, name="send")
-    await client.modern("tools/call", 2, name="send")
+    await client.sessionless("tools/call", 2, name="send")
     for number in (1, 2):
         error = (await client.answer(number))["error"]
         assert error == {

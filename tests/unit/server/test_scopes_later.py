@@ -103,7 +103,7 @@ async def test_a_guessed_mark_does_not_show_whether_a_hidden_scope_exists() -> N
     for scope in ("admin", "nosuch"):
         mark = Access().mark(frozenset({scope}))
         resumed = await peer.get(f"{'0' * 24}{mark}.1.1").done()
-        asked = Peer(app, token="mail.read").modern("tasks/get", {"taskId": f"0{mark}"})
+        asked = Peer(app, token="mail.read").sessionless("tasks/get", {"taskId": f"0{mark}"})
         answers.append([(answer.status, answer.json["error"]) for answer in (resumed, await asked.done())])
     assert [status for status, _ in answers[0]] == [400, 400]
     assert answers[0] == answers[1]
@@ -123,7 +123,7 @@ async def test_a_retry_of_a_parked_call_is_judged_by_its_own_token(
 
     async def ask(token: str, **params: Any) -> Call:
         peer = Peer(app, token=token)
-        return await peer.modern("tools/call", {"name": tool, **params}, meta=SAMPLING).done()
+        return await peer.sessionless("tools/call", {"name": tool, **params}, meta=SAMPLING).done()
 
     parked = (await ask(scope)).json["result"]
     retry = {
@@ -132,7 +132,7 @@ async def test_a_retry_of_a_parked_call_is_judged_by_its_own_token(
     }
     refused = await ask("mail.read", **retry)
     assert (refused.status, refused.json["error"]["code"]) == expected
-    unknown = await Peer(app, token="mail.read").modern("tools/call", {"name": "no", **retry}).done()
+    unknown = await Peer(app, token="mail.read").sessionless("tools/call", {"name": "no", **retry}).done()
     assert unknown.json["error"]["code"] == -31003
     signed = await ask(scope, **retry)
     assert signed.json["result"]["content"][0]["text"].endswith("by Ada")
@@ -165,7 +165,7 @@ async def test_a_task_whose_scopes_no_component_has_is_unknown() -> None:
     meta = metadata(capabilities={"extensions": {TASKS: {}}})
 
     async def ask(method: str, **params: Any) -> Any:
-        return (await Peer(app, token="mail.send").modern(method, params, meta=meta).done()).json
+        return (await Peer(app, token="mail.send").sessionless(method, params, meta=meta).done()).json
 
     task_id = (await ask("tools/call", name="bulk"))["result"]["taskId"]
     server.access._marks.clear()
@@ -197,7 +197,7 @@ async def test_a_retry_for_a_hidden_resource_finds_no_call_that_waits(uri: str) 
 
     async def ask(token: str, **params: Any) -> Any:
         asked = {"uri": "vault://key", **params}
-        return (await Peer(app, token=token).modern("resources/read", asked, meta=SAMPLING).done()).json
+        return (await Peer(app, token=token).sessionless("resources/read", asked, meta=SAMPLING).done()).json
 
     parked = (await ask("admin"))["result"]
     retry = {

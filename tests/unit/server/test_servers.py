@@ -66,7 +66,7 @@ async def test_clients_without_sessions_are_served_at_each_path() -> None:
     app = Servers({"/a/mcp": named("a"), "/b/mcp": named("b")}).asgi()
     async with running(app):
         for name in "ab":
-            answer = await Peer(app).modern("tools/call", {"name": "who"}, path=f"/{name}/mcp").done()
+            answer = await Peer(app).sessionless("tools/call", {"name": "who"}, path=f"/{name}/mcp").done()
             assert answer.json["result"]["content"][0]["text"] == name
 
 

@@ -20,7 +20,7 @@ from tests.stores import ScriptedStore
 from tests.support import LoopClock, virtual_test
 from tests.unit.engine.harness import settle_down
 from tests.unit.server.task_client import POLL, TaskClient, named, tasks_of
-from tests.unit.server.test_tasks import NAME, guest
+from tests.unit.server.test_tasks import NAME, client_of
 
 SWEEP: Final = 1.0
 # No lease ends by itself here: a test declares a replica dead.
@@ -237,7 +237,7 @@ def test_subscriptions_receive_each_change_once_also_if_its_wake_up_was_lost(is_
             task_id = await both.one.create("work", seconds=10_000)
             listening = both.two.server.engine.listening
             wanted = Request(7, "subscriptions/listen", {"notifications": {"taskIds": [task_id]}})
-            listener = await listening.open(guest(""), wanted, Caller(""))
+            listener = await listening.open(client_of(""), wanted, Caller(""))
             await asyncio.sleep(20)
             listener.messages()
             connection = both.cluster.connect("two")

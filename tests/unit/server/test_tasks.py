@@ -437,8 +437,8 @@ async def test_subscriptions_receive_the_state_of_their_own_tasks_only() -> None
         await ada.until(task_id, "input_required")
         wanted = Request(7, "subscriptions/listen", {"notifications": {"taskIds": [task_id, "unknown"]}})
         key = Principal(subject="ada").key
-        mine = await server.engine.listening.open(guest(key), wanted, Caller(""))
-        theirs = await server.engine.listening.open(guest("eve"), wanted, Caller(""))
+        mine = await server.engine.listening.open(client_of(key), wanted, Caller(""))
+        theirs = await server.engine.listening.open(client_of("eve"), wanted, Caller(""))
         (acknowledged,) = map(json.loads, mine.messages())
         assert acknowledged["params"]["notifications"] == {"taskIds": [task_id]}
         (nothing,) = map(json.loads, theirs.messages())
@@ -455,6 +455,6 @@ async def test_subscriptions_receive_the_state_of_their_own_tasks_only() -> None
         assert server.engine.listening.task_ids == {}
 
 
-def guest(principal: str) -> engine_client.SessionlessClient:
+def client_of(principal: str) -> engine_client.SessionlessClient:
     meta = RequestMeta(VERSION, {**ALL, **EXTENSION}, {}, "")
     return engine_client.SessionlessClient(meta, principal, Limits())

@@ -15,7 +15,7 @@ from holdfast.server.functions.depends import Depends
 from holdfast.server.functions.threads import in_thread
 from tests.support import async_test, until
 from tests.unit.server.peer import connected
-from tests.unit.server.sessionless_client import visited
+from tests.unit.server.sessionless_client import sessionless
 
 
 class Panic(BaseException):
@@ -67,9 +67,9 @@ def test_a_call_whose_plain_function_raises_is_answered(error: BaseException) ->
                 answer = await peer.message(method, params)
                 assert "error" in answer or answer["result"]["isError"]
             assert peer.session.exchanges == {}
-        async with visited(server_raising(error)) as guest:
+        async with sessionless(server_raising(error)) as client:
             for method, params in REQUESTS:
-                message = (await guest.send(method, params)).message
+                message = (await client.send(method, params)).message
                 assert "error" in message or message["result"]["isError"]
 
     conversation()

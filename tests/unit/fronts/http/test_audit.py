@@ -66,7 +66,11 @@ async def test_malformed_large_slow_and_foreign_requests_are_events_with_the_pri
             (lambda: ann.send("POST", b"", headers={"content-type": "text/plain"}), 415, "media_type"),
             (lambda: ann.get("unknown.1.1"), 400, "event_id"),
             (lambda: ann.send("POST", b"{", 60.0, b"}"), 408, "slow"),
-            (lambda: ann.modern("tools/call", {"name": "quick", "requestState": "x"}), 400, "request_state"),
+            (
+                lambda: ann.sessionless("tools/call", {"name": "quick", "requestState": "x"}),
+                400,
+                "request_state",
+            ),
         ]
         for send, status, reason in tried:
             assert (await send().done()).status == status, reason
@@ -109,10 +113,10 @@ async def test_an_anonymous_client_from_another_host_is_audited() -> None:
 async def test_a_call_over_a_limit_and_a_session_too_many_are_audited() -> None:
     limits = Limits(sessionless_calls=1, sessions=1)
     async with bench(Settings(limits=limits), verifier=Tokens()) as b:
-        guest = b.peer(token="ann")
-        held = guest.modern("tools/call", {"name": "held"})
+        client = b.peer(token="ann")
+        held = client.sessionless("tools/call", {"name": "held"})
         await asyncio.sleep(0.1)
-        assert (await modern_call(guest).done()).status == 429
+        assert (await modern_call(client).done()).status == 429
         await opened(b)
         assert (await b.peer(token="bob").initialize()).status == 503
         assert await reasons(b) == ["busy", "sessions"]

@@ -249,8 +249,11 @@ async def test_a_batchs_streams_end_with_the_token() -> None:
 async def test_a_sessionless_call_finishes_within_a_bound_after_its_token_has_expired() -> None:
     async with bench(Settings(times=Times(after_expiry=40)), verifier=Tokens()) as b:
         late, held = b.peer(token="ann-60"), b.peer(token="ann")
-        cut, short = late.modern("tools/call", {"name": "held"}), late.modern("tools/call", {"name": "talk"})
-        free = held.modern("tools/call", {"name": "held"})
+        cut, short = (
+            late.sessionless("tools/call", {"name": "held"}),
+            late.sessionless("tools/call", {"name": "talk"}),
+        )
+        free = held.sessionless("tools/call", {"name": "held"})
         await asyncio.sleep(95)
         assert [call.task.done() for call in (cut, short, free)] == [False] * 3
         await asyncio.sleep(7)
@@ -266,14 +269,14 @@ async def test_a_sessionless_call_finishes_within_a_bound_after_its_token_has_ex
 async def test_a_parked_call_outlives_its_token_and_its_retry_is_judged_by_its_own() -> None:
     async with bench(Settings(times=Times(after_expiry=0)), verifier=Tokens()) as b:
         peer, meta = b.peer(token="ann-60"), metadata(capabilities={"roots": {}})
-        parked = (await peer.modern("tools/call", {"name": "ask"}, meta=meta).done()).json["result"]
+        parked = (await peer.sessionless("tools/call", {"name": "ask"}, meta=meta).done()).json["result"]
         await asyncio.sleep(120)
         answers: Any = {key: {"roots": []} for key in parked["inputRequests"]}
         retry = {"name": "ask", "requestState": parked["requestState"], "inputResponses": answers}
         tried = []
         for token in ("ann--1", "bob", "ann"):
             peer.token = token
-            tried.append(await peer.modern("tools/call", retry, meta=meta).done())
+            tried.append(await peer.sessionless("tools/call", retry, meta=meta).done())
         assert [call.status for call in tried] == [401, 400, 200]
         assert tried[-1].json["result"]["answer"] == {"roots": []}
         assert b.runs == ["ask"]
@@ -324,7 +327,7 @@ async def test_a_client_without_an_address_is_one_of_this_machine() -> None:
 
 
 def modern_call(peer: Peer) -> Call:
-    return peer.modern("tools/call", {"name": "quick"})
+    return peer.sessionless("tools/call", {"name": "quick"})
 
 
 @pytest.mark.parametrize("seconds", ["0", "-60"])
@@ -332,10 +335,10 @@ def modern_call(peer: Peer) -> Call:
 async def test_a_principal_whose_time_is_over_is_not_served(seconds: str) -> None:
     async with bench(verifier=Tokens()) as b:
         p = await opened(b)
-        guest = b.peer(token="ann")
-        assert (await modern_call(guest).done()).status == 200
-        p.token = guest.token = f"ann-{seconds}"
-        for call in (p.call(1), p.get(), p.send("DELETE"), modern_call(guest)):
+        client = b.peer(token="ann")
+        assert (await modern_call(client).done()).status == 200
+        p.token = client.token = f"ann-{seconds}"
+        for call in (p.call(1), p.get(), p.send("DELETE"), modern_call(client)):
             assert (await call.done()).status == 401
             assert call.headers["www-authenticate"] == 'Bearer error="invalid_token"'
         assert b.runs == ["quick"]

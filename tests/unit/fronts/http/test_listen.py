@@ -17,7 +17,7 @@ TOOLS = {"toolsListChanged": True}
 
 
 def listen(b: Bench, wanted: object, request_id: int | str = 1, *, token: str = "") -> Call:
-    return b.peer(token=token).modern("subscriptions/listen", {"notifications": wanted}, id=request_id)
+    return b.peer(token=token).sessionless("subscriptions/listen", {"notifications": wanted}, id=request_id)
 
 
 def judged(call: Call) -> list[Any]:

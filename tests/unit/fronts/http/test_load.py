@@ -35,7 +35,7 @@ def big(peer: Peer, request_id: int, tool: str = "held", size: int = BIG, **opti
     )
 
 
-def modern(peer: Peer, request_id: int, tool: str = "held", size: int = BIG, **more: Any) -> Call:
+def sessionless(peer: Peer, request_id: int, tool: str = "held", size: int = BIG, **more: Any) -> Call:
     """Begin a call of 2026-07-28 with a big argument."""
     params = {"name": tool, "arguments": {"text": "x" * size}, "_meta": META, **more}
     headers = {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "mcp-name": tool}
@@ -102,8 +102,8 @@ async def test_a_principal_has_one_budget_at_all_its_addresses() -> None:
         calls = [big(peer, 1) for peer in ann[:3]]
         await running(b, *calls)
         refused(await big(ann[3], 1).done(), 1)
-        refused(await modern(b.peer(token="ann"), 1).done(), 1)
-        calls.append(modern(b.peer(token="bob"), 1))
+        refused(await sessionless(b.peer(token="ann"), 1).done(), 1)
+        calls.append(sessionless(b.peer(token="bob"), 1))
         await running(b, calls[-1])
         await ended(b, *calls)
 
@@ -111,9 +111,9 @@ async def test_a_principal_has_one_budget_at_all_its_addresses() -> None:
 @front_test
 async def test_a_process_has_a_budget_for_all() -> None:
     async with bench(SMALL, allow_anonymous=True) as b:
-        calls = [modern(b.peer(client=f"10.0.0.{number}"), 1) for number in range(5)]
+        calls = [sessionless(b.peer(client=f"10.0.0.{number}"), 1) for number in range(5)]
         await running(b, *calls)
-        refused(await modern(b.peer(client="10.0.0.9"), 1).done(), 1)
+        refused(await sessionless(b.peer(client="10.0.0.9"), 1).done(), 1)
         await ended(b, *calls)
 
 
@@ -259,15 +259,15 @@ async def test_a_cancelled_call_is_charged_until_its_handler_has_really_ended() 
 async def test_a_parked_call_is_charged_and_its_retry_passes() -> None:
     async with bench(SMALL) as b:
         p = b.peer()
-        calls = [modern(p, number) for number in (1, 2)]
-        asking = modern(p, 3, "ask")
+        calls = [sessionless(p, number) for number in (1, 2)]
+        asking = sessionless(p, 3, "ask")
         await running(b, *calls, asking)
         parked = (await asking.done()).json["result"]
         load = b.engine.runtime.load
         assert load.work.used > 3 * BIG, "its arguments are kept while it waits"
-        refused(await modern(p, 4).done(), 4)
+        refused(await sessionless(p, 4).done(), 4)
         answers = {key: {"roots": [{"uri": "file:///x"}]} for key in parked["inputRequests"]}
-        retry = modern(p, 5, "ask", requestState=parked["requestState"], inputResponses=answers)
+        retry = sessionless(p, 5, "ask", requestState=parked["requestState"], inputResponses=answers)
         assert (await retry.done()).json["result"]["tool"] == "ask"
         del asking, retry
         await asyncio.sleep(0.001)
@@ -288,14 +288,14 @@ async def test_a_call_that_continues_after_its_retry_is_charged_for_its_first_re
 
         b._twice = twice  # type: ignore[attr-defined]
         p, load = b.peer(), b.engine.runtime.load
-        asking = await modern(p, 1, "twice").done()
-        others = [modern(p, number) for number in (2, 3)]
+        asking = await sessionless(p, 1, "twice").done()
+        others = [sessionless(p, number) for number in (2, 3)]
         await running(b, *others)
         for number in (4, 5):
             parked = asking.json["result"]
             answers: dict[str, Any] = {key: {"roots": []} for key in parked["inputRequests"]}
             retry = {"requestState": parked["requestState"], "inputResponses": answers}
-            asking = modern(p, number, "twice", **retry)
+            asking = sessionless(p, number, "twice", **retry)
             if number == 4:
                 await asking.done()
                 assert load.reserve.used == 0, "a retry leaves the reserve when its call waits again"

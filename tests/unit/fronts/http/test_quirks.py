@@ -112,7 +112,7 @@ async def test_a_second_initialize_does_not_close_a_session_of_another_client() 
 
 @front_test
 async def test_the_upstream_of_a_session_ends_when_its_client_initializes_again() -> None:
-    behind = Behind(Slow().server, "legacy")
+    behind = Behind(Slow().server, "sessions")
     async with in_front(behind) as front:
         p = Peer(HttpFront(front.engine, HttpSettings()))
         await opened(p, "inspector-client")

@@ -39,7 +39,7 @@ def rated(**rates: Any) -> Settings:
 
 
 def guest_call(peer: Peer, tool: str = "quick", **params: Any) -> Call:
-    return peer.modern("tools/call", {"name": tool, **params})
+    return peer.sessionless("tools/call", {"name": tool, **params})
 
 
 def check_refused(call: Call, limit: str, rate: str, seconds: int) -> None:
@@ -128,7 +128,7 @@ async def test_anonymous_clients_count_by_address() -> None:
         proxied = b.peer(client="127.0.0.1")
         for address, status in (("198.51.100.1", 200), ("198.51.100.2", 200), ("198.51.100.1", 429)):
             headers = {"x-forwarded-for": address}
-            call = proxied.modern("tools/call", {"name": "quick"}, headers=headers)
+            call = proxied.sessionless("tools/call", {"name": "quick"}, headers=headers)
             assert (await call.done()).status == status
         # One client of IPv6 has a whole network.
         assert (await guest_call(b.peer(client="2001:db8::1")).done()).status == 200
@@ -393,7 +393,7 @@ async def test_on_a_duplex_connection_a_rate_is_a_json_rpc_error() -> None:
     error = (await client.answer(2))["error"]
     assert error["code"] == -31001
     assert error["data"].items() >= {"limit": "principal", "rate": "2/m"}.items()
-    await client.modern("tools/call", "m", name="t")
+    await client.sessionless("tools/call", "m", name="t")
     assert (await client.answer("m"))["error"]["code"] == -31001
     await client.say("ping", 3)
     assert (await client.answer(3))["result"] == {"content": []}

@@ -93,7 +93,7 @@ class Attempt:
     async def run(self, turns: int, pause: int, *, breaks: int = 1, batch: int = 0) -> bool:
         """Break the last of `breaks` connections after so many turns, and check all. False: it had its answer before."""
         line = await Line(self.back, mode=self._mode, store=_store(self._store)).open(
-            modern=False, version=self._version
+            sessionless=False, version=self._version
         )
         params = {"name": "plain", "arguments": {}}
         calls = [request(number, "tools/call", params) for number in range(1, max(1, batch) + 1)]
@@ -212,7 +212,7 @@ async def _with_held_call() -> tuple[Line, ScriptedBack, ScriptedStore, asyncio.
         return {"content": []}
 
     back = ScriptedBack({"tools/call": plain})
-    return await Line(back, store=store).open(modern=False), back, store, end
+    return await Line(back, store=store).open(sessionless=False), back, store, end
 
 
 @virtual_test
@@ -220,7 +220,7 @@ async def test_a_post_whose_end_is_not_stored_gives_its_place_back_when_its_answ
     None
 ):
     line, back, store, end = await _with_held_call()
-    sent = line.call(1, modern=False)
+    sent = line.call(1, sessionless=False)
     line.protocol.data_received(sent)
     await settled()
     store.fail("settle")
@@ -247,7 +247,7 @@ async def _slow_to_keep() -> tuple[Line, ScriptedBack]:
     """Return a server where a call has ended and its answer could not be written. Its store takes a second to keep it."""
     line, back, store, end = await _with_held_call()
     store.delay("keep", "detach", before=1.0)
-    line.protocol.data_received(line.call(1, modern=False))
+    line.protocol.data_received(line.call(1, sessionless=False))
     await settled()
     line.paper.close()
     end.set()
@@ -262,7 +262,7 @@ async def _slow_to_keep() -> tuple[Line, ScriptedBack]:
 async def test_a_repeat_waits_for_the_store_as_long_as_it_takes_to_keep_the_answer() -> None:
     line, back = await _slow_to_keep()
     other, paper = connected_beside(line)
-    other.data_received(line.call(1, modern=False))
+    other.data_received(line.call(1, sessionless=False))
     await asyncio.sleep(5)
     assert (paper.statuses, len(back.handled)) == ([200], 1)
     await line.engine.aclose()
@@ -291,14 +291,14 @@ def test_a_duplicate_of_a_call_whose_client_takes_nothing_is_no_repeat(
             return {}
 
         back = ScriptedBack({"tools/call": plain})
-        line = await Line(back, settings=Settings(duplicates=duplicates)).open(modern=False)
+        line = await Line(back, settings=Settings(duplicates=duplicates)).open(sessionless=False)
         other, paper = connected_beside(line)
-        line.protocol.data_received(line.call(1, modern=False))
+        line.protocol.data_received(line.call(1, sessionless=False))
         await settled()
         line.protocol.pause_writing()
         end.set()
         await settled()
-        other.data_received(line.call(1, modern=False))
+        other.data_received(line.call(1, sessionless=False))
         await asyncio.sleep(1)
         assert (paper.statuses, line.paper.statuses) == ([status], [])
         line.protocol.resume_writing()

@@ -22,7 +22,7 @@ from tests.messages import LATEST, initialize, metadata, modern_headers, request
 from tests.stores import ScriptedStore
 from tests.support import virtual_test
 
-ERAS = pytest.mark.parametrize("modern", [False, True], ids=["session", "2026-07-28"])
+ERAS = pytest.mark.parametrize("sessionless", [False, True], ids=["session", "2026-07-28"])
 HEAD = {
     "Host": "localhost",
     "Accept": "application/json, text/event-stream",
@@ -56,9 +56,9 @@ class Line:
         self.protocol.connection_made(self.paper)
         self.headers: dict[str, str] = {}
 
-    async def open(self, *, modern: bool, version: str = LATEST) -> "Line":
+    async def open(self, *, sessionless: bool, version: str = LATEST) -> "Line":
         """Start the engine, and a session of this version."""
-        if modern:
+        if sessionless:
             await self.engine.ensure_started()
             self.headers = modern_headers("tools/call", {"name": "plain"})
             return self
@@ -69,15 +69,15 @@ class Line:
         self.paper.written = b""
         return self
 
-    def call(self, number: int, *, modern: bool) -> bytes:
+    def call(self, number: int, *, sessionless: bool) -> bytes:
         """Return a call of a tool."""
-        params = {"name": "plain", "arguments": {}, **({"_meta": metadata()} if modern else {})}
+        params = {"name": "plain", "arguments": {}, **({"_meta": metadata()} if sessionless else {})}
         return post(request(number, "tools/call", params), self.headers)
 
 
 @ERAS
 @pytest.mark.parametrize("mode", ["adaptive", "json", "sse"])
-def test_the_only_task_of_a_plain_call_is_its_handlers(mode: ResponseMode, *, modern: bool) -> None:
+def test_the_only_task_of_a_plain_call_is_its_handlers(mode: ResponseMode, *, sessionless: bool) -> None:
     @virtual_test
     async def run() -> None:
         back = ScriptedBack()
@@ -88,10 +88,10 @@ def test_the_only_task_of_a_plain_call_is_its_handlers(mode: ResponseMode, *, mo
             new.append(asyncio.all_tasks() - before - {asyncio.current_task()})
             return {"content": []}
 
-        line = await Line(back, mode=mode).open(modern=modern)
+        line = await Line(back, mode=mode).open(sessionless=sessionless)
         before = asyncio.all_tasks()
         for number in (1, 2, 3):
-            line.protocol.data_received(line.call(number, modern=modern))
+            line.protocol.data_received(line.call(number, sessionless=sessionless))
             await settled()
         assert new == [set(), set(), set()]
         assert line.paper.statuses == [200] * 3
@@ -103,7 +103,7 @@ def test_the_only_task_of_a_plain_call_is_its_handlers(mode: ResponseMode, *, mo
 
 
 @ERAS
-def test_a_call_that_waits_is_answered_by_a_task_when_it_ends(*, modern: bool) -> None:
+def test_a_call_that_waits_is_answered_by_a_task_when_it_ends(*, sessionless: bool) -> None:
     @virtual_test
     async def run() -> None:
         back, release = ScriptedBack(), asyncio.Event()
@@ -113,8 +113,8 @@ def test_a_call_that_waits_is_answered_by_a_task_when_it_ends(*, modern: bool) -
             await release.wait()
             return {"content": []}
 
-        line = await Line(back).open(modern=modern)
-        line.protocol.data_received(line.call(1, modern=modern))
+        line = await Line(back).open(sessionless=sessionless)
+        line.protocol.data_received(line.call(1, sessionless=sessionless))
         await settled()
         assert (len(line.members.tasks), line.paper.written) == (1, b"")
         release.set()
@@ -129,8 +129,8 @@ def test_a_call_that_waits_is_answered_by_a_task_when_it_ends(*, modern: bool) -
 async def test_a_store_that_replaces_claim_or_settle_is_called_through_them() -> None:
     back = ScriptedBack({"tools/call": _nothing})
     store = ScriptedStore()
-    line = await Line(back, store=store).open(modern=False)
-    line.protocol.data_received(line.call(1, modern=False))
+    line = await Line(back, store=store).open(sessionless=False)
+    line.protocol.data_received(line.call(1, sessionless=False))
     await settled()
     assert line.paper.statuses == [200]
     assert [name for name in store.log if name in {"claim", "settle"}] == ["claim", "settle"]
@@ -144,8 +144,8 @@ async def _nothing(_exchange: Exchange) -> object:
 @virtual_test
 async def test_the_answer_is_kept_for_a_repeat_if_its_client_goes_while_the_handler_runs() -> None:
     back = ScriptedBack({"tools/call": _nothing})
-    line = await Line(back).open(modern=False)
-    call = line.call(1, modern=False)
+    line = await Line(back).open(sessionless=False)
+    call = line.call(1, sessionless=False)
     line.protocol.data_received(call)
     line.paper.close()
     line.protocol.connection_lost(None)
@@ -170,9 +170,9 @@ def connected_beside(line: Line) -> tuple[HttpProtocol, Paper]:
 @virtual_test
 async def test_a_duplicate_that_arrives_in_the_turn_of_the_first_request_is_refused() -> None:
     back = ScriptedBack({"tools/call": _nothing})
-    line = await Line(back).open(modern=False)
+    line = await Line(back).open(sessionless=False)
     other, paper = connected_beside(line)
-    call = line.call(1, modern=False)
+    call = line.call(1, sessionless=False)
     line.protocol.data_received(call)
     # The first call ends before the refusal is written. Its id is free then, and the duplicate is refused nevertheless.
     other.data_received(call)
@@ -199,9 +199,9 @@ def test_a_repeat_that_arrives_in_the_turn_of_the_cut_gets_the_answer_of_the_one
                 await release.wait()
             return {}
 
-        line = await Line(back, settings=Settings(limits=Limits(running=running))).open(modern=False)
+        line = await Line(back, settings=Settings(limits=Limits(running=running))).open(sessionless=False)
         other, paper = connected_beside(line)
-        call = line.call(1, modern=False)
+        call = line.call(1, sessionless=False)
         line.protocol.data_received(call)
         if waits:
             await settled()
@@ -222,7 +222,7 @@ def test_a_repeat_that_arrives_in_the_turn_of_the_cut_gets_the_answer_of_the_one
 
 @virtual_test
 async def test_other_connections_have_their_turn_between_the_requests_of_one_read() -> None:
-    line = await Line(ScriptedBack()).open(modern=True)
+    line = await Line(ScriptedBack()).open(sessionless=True)
     refused = post({}, {"Content-Type": "text/plain"})
     answered: list[int] = []
 
@@ -250,12 +250,12 @@ def test_a_fault_before_or_after_the_handler_is_answered_with_500_and_logged(
 
     @virtual_test
     async def run() -> None:
-        line = await Line(ScriptedBack({"tools/call": _nothing})).open(modern=False)
+        line = await Line(ScriptedBack({"tools/call": _nothing})).open(sessionless=False)
         with caplog.at_level(logging.ERROR), monkeypatch.context() as patched:
             patched.setattr(*broken, fail)
-            line.protocol.data_received(line.call(1, modern=False))
+            line.protocol.data_received(line.call(1, sessionless=False))
             await settled()
-        line.protocol.data_received(line.call(2, modern=False))
+        line.protocol.data_received(line.call(2, sessionless=False))
         await settled()
         assert line.paper.statuses == [500, 200]
         assert "a fault of ours" in caplog.text
