@@ -59,7 +59,10 @@ Only = Annotated[
 Revision = Annotated[
     str,
     typer.Option(
-        "--protocol", metavar="VERSION", help="auto, sessions, sessionless, or one revision.", rich_help_panel=_PANEL
+        "--protocol",
+        metavar="VERSION",
+        help="auto, sessions, sessionless, or one revision.",
+        rich_help_panel=_PANEL,
     ),
 ]
 Timeout = Annotated[float, typer.Option(metavar="SECONDS", help="How long an answer may take.")]
