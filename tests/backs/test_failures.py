@@ -11,7 +11,7 @@ from holdfast.backs.proxy.call import Call
 from holdfast.backs.proxy.options import ProxyOptions
 from holdfast.backs.proxy.outbox import Space
 from holdfast.backs.proxy.silence import Silence
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.caller import Caller
 from holdfast.errors import BUSY, OUTCOME_UNKNOWN
 from holdfast.ports import SilentObserver
@@ -245,7 +245,7 @@ async def test_a_silent_server_ends_a_call_and_progress_extends_its_time() -> No
         assert "silent for 60 s" in error["message"]
         assert asyncio.get_running_loop().time() - before == pytest.approx(60, abs=1)
         await until(lambda: slow.running == 0)
-        await client.duplex.hang_up(Input.DELETED)
+        await client.duplex.hang_up(SessionInput.DELETED)
 
 
 @virtual_test_within(3_000)

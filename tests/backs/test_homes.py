@@ -12,7 +12,7 @@ from holdfast.backs.proxy import upstreams
 from holdfast.backs.proxy.back import ProxyBack
 from holdfast.backs.proxy.options import ProxyOptions
 from holdfast.config import Limits, Times
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchanges import Repeat
 from holdfast.errors import SessionGone
@@ -157,7 +157,7 @@ async def test_the_upstream_at_the_home_ends_when_another_replica_closes_the_ses
     async with replicas() as (home, other):
         await other.tool(1, "count")
         session = await other.engine.sessions.find(other.key, PRINCIPAL)
-        assert await other.engine.sessions.close(session, Input.DELETED)
+        assert await other.engine.sessions.close(session, SessionInput.DELETED)
         await until(lambda: home.behind.living == 0)
 
 
@@ -172,7 +172,7 @@ async def test_an_upstream_ends_soon_even_if_the_wake_up_is_lost(monkeypatch: py
         assert home.behind.living == 1
         cast("Any", home.engine)._homes.closed = lambda _: None
         session = await other.engine.sessions.find(other.key, PRINCIPAL)
-        assert await other.engine.sessions.close(session, Input.DELETED)
+        assert await other.engine.sessions.close(session, SessionInput.DELETED)
         await until(lambda: home.behind.living == 0)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast import ConfigError, Context, McpError, Process, Server
 from holdfast.auth import Principal
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.caller import Caller
 from holdfast.options import ProxyOptions
 from tests.backs.behind import Behind, Front, in_front
@@ -161,11 +161,11 @@ async def test_a_shared_upstream_lives_as_long_as_a_session_of_it_and_a_closed_s
         await one.answer(1)
         await asyncio.sleep(300)
         assert behind.living == 1
-        await one.duplex.hang_up(Input.DELETED)
+        await one.duplex.hang_up(SessionInput.DELETED)
         await until(lambda: counting.subscribed == ["subscribe", "unsubscribe"])
         await asyncio.sleep(300)
         assert behind.living == 1
-        await two.duplex.hang_up(Input.DELETED)
+        await two.duplex.hang_up(SessionInput.DELETED)
         await asyncio.sleep(300)
         assert behind.living == 0
 

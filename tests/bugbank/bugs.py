@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.core.stream import Log, NewEvents, Page, Position
 from holdfast.engine.delivery import Batch
 from holdfast.engine.exchange import SessionExchange
@@ -247,7 +247,7 @@ def fatal_write() -> Patches:
     async def fatal(self: Readers, reader: Reader) -> None:
         await detach(self, reader)
         if reader.end is End.BROKE:
-            await self._sessions.close(reader.session, Input.SHUTDOWN)
+            await self._sessions.close(reader.session, SessionInput.SHUTDOWN)
 
     return _with((Readers, "detach", fatal))
 
@@ -381,9 +381,9 @@ def grace_by_timer() -> Patches:
     """The end of a grace is not checked again: a session whose client came back in time is closed nevertheless."""
     schedule = MemoryStore._schedule
 
-    def due(self: MemorySession) -> tuple[float, Input]:
+    def due(self: MemorySession) -> tuple[float, SessionInput]:
         ends = self.broke + self.record.grace if self.broke else inf
-        return ends, Input.GRACE_OVER
+        return ends, SessionInput.GRACE_OVER
 
     return _with((MemorySession, "due", due), (MemoryStore, "_schedule", schedule))
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.core.stream import Position
 from holdfast.engine.reader import End, Reader
 from holdfast.engine.readers import Readers
@@ -126,7 +126,7 @@ def close_on_break() -> None:
     async def ended(readers: Readers, reader: Reader) -> None:
         await detach(readers, reader)
         if reader.end in {End.BROKE, End.STALLED}:
-            await readers._sessions.close(reader.session, Input.IDLE)
+            await readers._sessions.close(reader.session, SessionInput.IDLE)
 
     _put(Readers, "detach", ended)
 

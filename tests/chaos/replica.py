@@ -22,7 +22,7 @@ from holdfast import Context, Server
 from holdfast.auth import Principal
 from holdfast.backs.native import NativeBack
 from holdfast.config import HttpSettings, Settings
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.exchange import Exchange, SessionExchange
 from holdfast.errors import StoreUnavailable
 from holdfast.fronts.http.listener.sockets import bind
@@ -210,7 +210,7 @@ def add_listeners(server: Server, journal: Journal) -> None:
     server.on_reattached(told("reattached"))
 
     @server.on_closed
-    async def closed(view: SessionView, reason: Input) -> None:
+    async def closed(view: SessionView, reason: SessionInput) -> None:
         journal.write("closed", session=view.key[:16], note=str(reason))
 
 

@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from holdfast.auth import Principal
 from holdfast.config import HttpSettings, Settings, Times
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.access import Access
 from holdfast.engine.back import Outside
 from holdfast.engine.caller import Caller
@@ -150,7 +150,7 @@ class ToolBack:
     async def reattached(self, session: Session) -> None:
         self.life[session.record.key].append("reattached")
 
-    async def closed(self, session: Session, reason: Input) -> None:
+    async def closed(self, session: Session, reason: SessionInput) -> None:
         self.life.setdefault(session.record.key, []).append(f"closed: {reason.value}")
 
     # Tools

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
 from holdfast.config import Limits
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.core.stream import Position
 from holdfast.errors import HoldfastError
 from holdfast.stores.base import Attached, Claim, Claimed
@@ -189,7 +189,7 @@ class Accounting(RuleBasedStateMachine):
             for ask in list(session.asks):
                 done(self.store.withdraw(key, ask))
             assert session.outstanding == 0
-            done(self.store.close(key, Input.SHUTDOWN))
+            done(self.store.close(key, SessionInput.SHUTDOWN))
         assert (self.store._bytes, self.store._principals, self.store._subscribers) == (0, {}, {})
 
 

@@ -12,29 +12,35 @@ from holdfast.core.exchange import (
     READER_TABLE,
     TABLE,
     Action,
+    ExchangeInput,
+    ExchangeState,
     Impossible,
-    Input,
     ReaderAction,
     ReaderInput,
     Reading,
-    State,
     step,
     step_reader,
 )
 
-BEGINNINGS: Final = (State.CLAIMED, State.RERUN, State.RUNNING)
-LIVE: Final = [state for state in State if state < State.ENDING]
-ENDED: Final = [state for state in State if state >= State.ENDING]
-HELD: Final = [state for state in State if state >= State.ENDING_HELD]
-WITH_SLOT: Final = {State.RUNNING, State.STREAMING, State.PARKED, State.TASK, *HELD}
+BEGINNINGS: Final = (ExchangeState.CLAIMED, ExchangeState.RERUN, ExchangeState.RUNNING)
+LIVE: Final = [state for state in ExchangeState if state < ExchangeState.ENDING]
+ENDED: Final = [state for state in ExchangeState if state >= ExchangeState.ENDING]
+HELD: Final = [state for state in ExchangeState if state >= ExchangeState.ENDING_HELD]
+WITH_SLOT: Final = {
+    ExchangeState.RUNNING,
+    ExchangeState.STREAMING,
+    ExchangeState.PARKED,
+    ExchangeState.TASK,
+    *HELD,
+}
 CELLS: Final = [
     (state, happened, cell)
-    for state, happened in product(State, Input)
+    for state, happened in product(ExchangeState, ExchangeInput)
     if (cell := TABLE[state][happened]) is not None
 ]
 
 
-def reachable() -> set[State]:
+def reachable() -> set[ExchangeState]:
     found, fresh = set(BEGINNINGS), list(BEGINNINGS)
     while fresh:
         state = fresh.pop()
@@ -49,18 +55,20 @@ def reachable() -> set[State]:
 
 
 def test_the_table_has_a_cell_for_every_state_and_input() -> None:
-    assert len(TABLE) == len(State)
-    assert {len(row) for row in TABLE} == {len(Input)}
-    assert [int(state) for state in State] == list(range(len(State))), "states are the table's index"
-    assert [int(happened) for happened in Input] == list(range(len(Input)))
+    assert len(TABLE) == len(ExchangeState)
+    assert {len(row) for row in TABLE} == {len(ExchangeInput)}
+    assert [int(state) for state in ExchangeState] == list(range(len(ExchangeState))), (
+        "states are the table's index"
+    )
+    assert [int(happened) for happened in ExchangeInput] == list(range(len(ExchangeInput)))
 
 
 def test_every_state_is_reached() -> None:
-    assert reachable() == set(State)
+    assert reachable() == set(ExchangeState)
 
 
 def test_every_input_and_every_action_is_used() -> None:
-    assert {happened for _, happened, _ in CELLS} == set(Input)
+    assert {happened for _, happened, _ in CELLS} == set(ExchangeInput)
     assert {action for _, _, (_, actions) in CELLS for action in actions} == set(Action)
 
 
@@ -75,12 +83,14 @@ def test_a_row_that_ends_an_exchange_decides_one_terminal_message_and_no_other_r
             assert len(ends) == 1, (state, happened)
         elif ends:
             # The store has refused the end that was decided here: another replica wrote one.
-            assert (state % 4, happened, ends) == (0, Input.LOST, [Action.DISOWN]), state
-            assert state in {State.ENDING, State.ENDING_HELD}
+            assert (state % 4, happened, ends) == (0, ExchangeInput.LOST, [Action.DISOWN]), state
+            assert state in {ExchangeState.ENDING, ExchangeState.ENDING_HELD}
 
 
 def test_nothing_starts_or_waits_in_an_ended_state() -> None:
-    for state, happened in product(ENDED, (Input.START, Input.WAIT, Input.REFUSE, Input.PARKED)):
+    for state, happened in product(
+        ENDED, (ExchangeInput.START, ExchangeInput.WAIT, ExchangeInput.REFUSE, ExchangeInput.PARKED)
+    ):
         with pytest.raises(Impossible, match=f"{happened.name} in {state.name}"):
             step(state, happened)
 
@@ -88,7 +98,7 @@ def test_nothing_starts_or_waits_in_an_ended_state() -> None:
 def test_a_slot_is_taken_where_a_handler_starts_and_freed_where_it_is_over() -> None:
     for state, happened, (after, actions) in CELLS:
         taken = (after in WITH_SLOT) - (state in WITH_SLOT)
-        assert (happened is Input.START) - (Action.FREE_SLOT in actions) == taken, (state, happened)
+        assert (happened is ExchangeInput.START) - (Action.FREE_SLOT in actions) == taken, (state, happened)
         assert len(set(actions)) == len(actions)
 
 
@@ -99,38 +109,43 @@ def test_the_slot_of_an_ended_exchange_is_held_exactly_while_a_stopped_handler_r
 
 
 def test_a_handler_that_is_over_is_reported_once() -> None:
-    assert [state for state in State if TABLE[state][Input.OVER] is not None] == HELD
-    assert [TABLE[state][Input.OVER] for state in HELD] == [
-        (State(state - 4), (Action.FREE_SLOT,)) for state in HELD
+    assert [state for state in ExchangeState if TABLE[state][ExchangeInput.OVER] is not None] == HELD
+    assert [TABLE[state][ExchangeInput.OVER] for state in HELD] == [
+        (ExchangeState(state - 4), (Action.FREE_SLOT,)) for state in HELD
     ]
 
 
 def test_what_a_handler_returns_after_the_end_changes_nothing() -> None:
     for state in ENDED:
-        for happened in (Input.RETURNED, Input.CANCELLED, Input.CLOSED, Input.LATE):
+        for happened in (
+            ExchangeInput.RETURNED,
+            ExchangeInput.CANCELLED,
+            ExchangeInput.CLOSED,
+            ExchangeInput.LATE,
+        ):
             assert step(state, happened) == (state, ())
 
 
 def test_only_an_end_that_is_not_stored_is_tried_again() -> None:
     trying = [state for state, _, (_, actions) in CELLS if Action.TRY_AGAIN in actions]
-    assert trying == [State.ENDING, State.ENDING_HELD]
+    assert trying == [ExchangeState.ENDING, ExchangeState.ENDING_HELD]
 
 
 def test_a_rerun_never_ends_as_busy() -> None:
-    cells = [cell for cell in TABLE[State.RERUN] if cell is not None]
+    cells = [cell for cell in TABLE[ExchangeState.RERUN] if cell is not None]
     assert not any({Action.END_BUSY, Action.REFUSE} & set(actions) for _, actions in cells)
-    assert all(after in {State.RERUN, State.STREAMING} or after in ENDED for after, _ in cells), (
-        "it goes to no state that has forgotten that it is one"
-    )
+    assert all(
+        after in {ExchangeState.RERUN, ExchangeState.STREAMING} or after in ENDED for after, _ in cells
+    ), "it goes to no state that has forgotten that it is one"
 
 
 def test_a_plain_call_is_three_cells() -> None:
-    state = State.CLAIMED
+    state = ExchangeState.CLAIMED
     seen: list[Action] = []
-    for happened in (Input.START, Input.RETURNED, Input.STORED):
+    for happened in (ExchangeInput.START, ExchangeInput.RETURNED, ExchangeInput.STORED):
         state, actions = step(state, happened)
         seen += actions
-    assert (state, seen) == (State.SETTLED, [Action.FREE_SLOT, Action.END])
+    assert (state, seen) == (ExchangeState.SETTLED, [Action.FREE_SLOT, Action.END])
 
 
 def test_a_step_allocates_nothing() -> None:
@@ -141,26 +156,26 @@ def test_a_step_allocates_nothing() -> None:
 # Every order in which inputs can come
 
 
-@given(st.sampled_from(BEGINNINGS), st.lists(st.sampled_from(Input), max_size=40))
+@given(st.sampled_from(BEGINNINGS), st.lists(st.sampled_from(ExchangeInput), max_size=40))
 def test_any_order_of_inputs_runs_once_ends_once_and_frees_the_slot_once(
-    beginning: State, inputs: list[Input]
+    beginning: ExchangeState, inputs: list[ExchangeInput]
 ) -> None:
     state = beginning
-    starts = int(beginning is State.RUNNING)
+    starts = int(beginning is ExchangeState.RUNNING)
     done: list[Action] = []
     for happened in inputs:
         if TABLE[state][happened] is None:
             continue
         state, actions = step(state, happened)
-        starts += happened is Input.START
+        starts += happened is ExchangeInput.START
         done += actions
     own_ends = [action for action in done if action in ENDS - {Action.DISOWN}]
     assert starts <= 1
     assert len(own_ends) <= 1
-    assert done.count(Action.DISOWN) == (state in {State.FENCED, State.FENCED_HELD})
+    assert done.count(Action.DISOWN) == (state in {ExchangeState.FENCED, ExchangeState.FENCED_HELD})
     assert bool(own_ends or Action.DISOWN in done) == (state in ENDED)
     assert starts - done.count(Action.FREE_SLOT) == (state in WITH_SLOT)
-    assert done.count(Action.KEEP) <= inputs.count(Input.UNREAD)
+    assert done.count(Action.KEEP) <= inputs.count(ExchangeInput.UNREAD)
 
 
 # The reader

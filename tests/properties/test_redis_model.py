@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule
 
 from holdfast.config import Limits
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.core.stream import NewEvents, Position
 from holdfast.errors import HoldfastError
 from holdfast.stores.base import LINGER_SECONDS, Attached, Claim, Claimed, Closed, Store, WakeUp
@@ -97,7 +97,7 @@ class Twins(RuleBasedStateMachine):
 
     @rule(key=KEYS)
     def close(self, key: str) -> None:
-        self.both(lambda store: store.close(key, Input.DELETED))
+        self.both(lambda store: store.close(key, SessionInput.DELETED))
 
     @rule(seconds=st.sampled_from([0.5, 3.0, 10.0, 25.0]))
     def sweep(self, seconds: float) -> None:
@@ -262,7 +262,7 @@ class Twins(RuleBasedStateMachine):
         assert isinstance(redis, RedisStore)
         for key in await redis.sessions():
             await self.keeps_only_what_runs(redis, key)
-        closed = [await redis.close(key, Input.SHUTDOWN) for key in await redis.sessions()]
+        closed = [await redis.close(key, SessionInput.SHUTDOWN) for key in await redis.sessions()]
         for one in closed:
             assert one is not None
             await redis.closing_reported(one)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from holdfast.config import Limits
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.core.stream import NewEvents, Position
 from holdfast.errors import HoldfastError
 from holdfast.stores.base import Attached, Claim, Claimed, Closed, Duplicate, Store, WakeUp
@@ -53,7 +53,7 @@ EVENTS = st.lists(st.tuples(TAGS, DATA), min_size=1, max_size=3)
 FIELDS = st.sampled_from(["f", "g"])
 OPS = st.sampled_from(["", "o1", "o2", "o3"])
 SECONDS = st.sampled_from([0.5, 1.0, 20.0, 49.0, 50.0, 99.0, 100.0, 300.0, 999.0])
-REASONS = st.sampled_from([Input.DELETED, Input.SHUTDOWN])
+REASONS = st.sampled_from([SessionInput.DELETED, SessionInput.SHUTDOWN])
 
 
 def plain(value: object) -> object:
@@ -127,7 +127,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.both("change", key, level=level, initialized=initialized)
 
     @rule(key=KEYS, reason=REASONS, sure=st.integers(0, 3))
-    def close(self, key: str, reason: Input, sure: int) -> None:
+    def close(self, key: str, reason: SessionInput, sure: int) -> None:
         if not sure:
             self.both("close", key, reason)
 

@@ -6,7 +6,7 @@ import pytest
 from redis.asyncio import Redis
 
 from holdfast.config import Limits
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.errors import ConfigError, StoreUnavailable
 from holdfast.stores.base import LINGER_SECONDS, Attached, Claim, Claimed, Refusal
 from holdfast.stores.redis.store import RedisStore
@@ -66,7 +66,7 @@ async def test_every_key_has_an_end(server: RedisServer) -> None:
     await use_everything(store)
     await shared_things(store)
     await store.open(record("second"), evict=False)
-    await store.close("second", Input.DELETED)
+    await store.close("second", SessionInput.DELETED)
     await store.sweep()
     found = keys(server)
     assert len(found) > 20
@@ -107,7 +107,7 @@ async def test_nothing_remains_after_all_sessions_ended(server: RedisServer) -> 
     for number in range(10):
         await use_everything(store, f"k{number}")
     for number in range(10):
-        closed = await store.close(f"k{number}", Input.DELETED)
+        closed = await store.close(f"k{number}", SessionInput.DELETED)
         assert closed is not None
         await store.closing_reported(closed)
     await store.release()
@@ -131,7 +131,7 @@ async def test_every_channel_has_namespace_and_format(server: RedisServer) -> No
         claimed = await other.claim("second", PRINCIPAL, Claim(1, "z", b""))
         assert isinstance(claimed, Claimed)
         await store.cancel("second", PRINCIPAL, 1)
-        await store.close(KEY, Input.DELETED)
+        await store.close(KEY, SessionInput.DELETED)
         channels = set()
         while (message := await heard.get_message(timeout=0.2)) is not None:
             channels.add(message["channel"])
@@ -228,7 +228,7 @@ async def test_a_session_of_one_namespace_does_not_exist_in_another(server: Redi
     assert await other.claim(KEY, PRINCIPAL, Claim(1, "z", b"")) is Refusal.NO_SESSION
     assert await other.attach(KEY, PRINCIPAL, "a", None) is Refusal.NO_SESSION
     assert await other.sessions() == []
-    assert await other.close(KEY, Input.DELETED) is None
+    assert await other.close(KEY, SessionInput.DELETED) is None
     assert await mine.sessions() == [KEY]
     for store in (mine, other):
         await store.aclose()

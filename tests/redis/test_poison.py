@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.stores.base import Attached, Claim, Claimed, Refusal
 from holdfast.stores.redis.store import RedisStore
 from holdfast.testing import NotingObserver, VirtualClock
@@ -26,7 +26,7 @@ async def test_a_session_whose_record_is_damaged_is_gone_and_harms_no_other(serv
         server.tell(*damage)
         assert await store.find(KEY, PRINCIPAL) is None
         assert await store.claim(KEY, PRINCIPAL, Claim(1, "a", b"")) is Refusal.NO_SESSION
-        assert await store.close(KEY, Input.DELETED) is None
+        assert await store.close(KEY, SessionInput.DELETED) is None
         assert await store.sessions() == [OTHER]
         assert isinstance(await store.claim(OTHER, PRINCIPAL, Claim(1, "a", b"")), Claimed)
         assert len(observer.named("store.poisoned")) == 1
@@ -67,7 +67,7 @@ async def test_the_rights_in_the_documents_are_enough(server: RedisServer) -> No
     assert isinstance(await store.attach(KEY, PRINCIPAL, "a", None), Attached)
     await store.announce("a", b"{}")
     await store.check()
-    closed = await store.close(KEY, Input.DELETED)
+    closed = await store.close(KEY, SessionInput.DELETED)
     assert closed is not None
     await store.closing_reported(closed)
     await store.aclose()

@@ -10,7 +10,7 @@ from typing import Any
 from typing_extensions import override
 
 from holdfast.config import Limits
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.core.stream import Position
 from holdfast.stores.base import Answered, Attached, Claim, Claimed, Refusal
 from holdfast.stores.redis.link import Argument
@@ -212,7 +212,7 @@ async def test_a_closing_whose_reply_was_lost_is_still_the_closers(server: Redis
     store = RedisStore(Lossy(server.url, 1, replies=1.0), namespace="closing")
     for number in range(20):
         await store.open(record(f"k{number}"), evict=False)
-        closed = await store.close(f"k{number}", Input.DELETED)
+        closed = await store.close(f"k{number}", SessionInput.DELETED)
         assert closed is not None
-        assert closed.reason is Input.DELETED
+        assert closed.reason is SessionInput.DELETED
     await store.aclose()

@@ -1,7 +1,7 @@
 """Sessions with very many streams, and state whose time is over."""
 
 from holdfast.config import Limits
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.core.stream import Position
 from holdfast.stores.base import Claim, Claimed
 from holdfast.stores.redis.store import RedisStore
@@ -38,7 +38,7 @@ async def test_a_session_with_thousands_of_streams_is_written_and_closed(server:
     assert page is not None
     assert [event.data for event in page.events] == [b"long enough"]
     await store.settle(KEY, "a", claimed.fence, b"last", tag=3)
-    assert await store.close(KEY, Input.DELETED) is not None
+    assert await store.close(KEY, SessionInput.DELETED) is not None
     assert server.tell("EXISTS", *(f"{MAIN}:e:x{number}" for number in range(1, STREAMS + 1))) == "0"
     await store.aclose()
 

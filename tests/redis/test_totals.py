@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 
 from holdfast.config import Limits
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.errors import StateError
 from holdfast.stores.base import Claim, Claimed
 from holdfast.stores.kept import ENTRY_BYTES
@@ -109,7 +109,7 @@ async def test_a_hostile_principal_stays_within_its_total_and_does_not_use_anoth
     assert used <= total(server, "hostile") <= TOTAL
     assert kept(server, "modest")["bytes"] == 10 * (8_000 + 2 + ENTRY_BYTES)
     for key in [*keys, "modest"]:
-        assert await first.close(key, Input.DELETED) is not None
+        assert await first.close(key, SessionInput.DELETED) is not None
     for handle in handles:
         server.tell("ZADD", f"{SHARED}:scopes", "1", handle)
     await first.sweep()
@@ -170,7 +170,7 @@ async def test_a_session_that_ends_while_it_asks_for_room_leaves_no_charge(serve
     async def room_then_closed(script: str, key: str, *arguments: Any) -> list[Any]:
         reply = await run(script, key, *arguments)
         if reply[0] == b"room":
-            closed.append(await store.close("s", Input.DELETED))
+            closed.append(await store.close("s", SessionInput.DELETED))
         return reply
 
     reply = await store.keeping(room_then_closed, "set", "s", "1", "f", "1", b"x", "", 1_000)

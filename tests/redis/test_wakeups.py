@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.stores.base import Attached, Claim, Claimed, WakeUp
 from holdfast.stores.redis.store import RedisStore
 from holdfast.testing.store.bench import KEY, PRINCIPAL, record
@@ -61,7 +61,7 @@ async def test_an_answer_and_a_cancellation_whose_wake_ups_were_lost_are_noticed
 async def test_an_end_whose_wake_up_was_lost_is_noticed(server: RedisServer) -> None:
     async with deaf_and_talking(server) as (deaf, talking, wakeups):
         await deaf.attach(KEY, PRINCIPAL, None, None)
-        await talking.close(KEY, Input.DELETED)
+        await talking.close(KEY, SessionInput.DELETED)
         await woken(wakeups, (WakeUp.CLOSED, KEY, ""))
 
 

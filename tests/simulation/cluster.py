@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from typing_extensions import override
 
 from holdfast.config import Limits
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.core.stream import NewEvents, Position
 from holdfast.errors import StoreUnavailable
 from holdfast.ports import Clock
@@ -277,7 +277,7 @@ class Cluster(MemoryStore):
         return super()._append(session, exchange, events, final=final)
 
     @override
-    def _end(self, session: MemorySession, reason: Input, ending: Ending | None = None) -> Closed:
+    def _end(self, session: MemorySession, reason: SessionInput, ending: Ending | None = None) -> Closed:
         closed = super()._end(session, reason, ending)
         key = session.record.key
         for table in (self._owners, self._readers, self._runs, self._askers):

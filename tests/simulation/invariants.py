@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.session import event_id
 from tests.simulation.ledger import Ledger, Request
 from tests.simulation.world import ASKS, World
@@ -143,7 +143,9 @@ def _sessions_end_once(ledger: Ledger) -> None:
         if len(closings) > 1:
             ledger.violate("I8", f"session {key[:6]} was closed {len(closings)} times: {closings}")
         reason = closings[0][1]
-        if reason is not Input.GRACE_OVER and (reason is not Input.DELETED or key not in ledger.deleted):
+        if reason is not SessionInput.GRACE_OVER and (
+            reason is not SessionInput.DELETED or key not in ledger.deleted
+        ):
             ledger.violate("I8", f"session {key[:6]} was ended without a right: {reason.value}")
 
 

@@ -8,7 +8,7 @@ import msgspec
 from typing_extensions import override
 
 from holdfast.config import Limits
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.core.stream import Event, NewEvents, Position
 from holdfast.ports import Clock
 from holdfast.stores.base import Adopted, Answered, Claim, Claimed, Closed, Duplicate, Ending, Orphan, Refusal
@@ -80,7 +80,7 @@ class Ledger:
         self.asked: dict[str, str] = {}
         """By ask: nonce and number."""
         self.most_asks = 0
-        self.closings: defaultdict[str, list[tuple[float, Input]]] = defaultdict(list)
+        self.closings: defaultdict[str, list[tuple[float, SessionInput]]] = defaultdict(list)
         self.deleted: set[str] = set()
         """Sessions whose own client asked for their end."""
         self.opened: dict[Call, str] = {}
@@ -174,12 +174,12 @@ class WatchedStore(MemoryStore):
         return answered
 
     @override
-    def _end(self, session: MemorySession, reason: Input, ending: Ending | None = None) -> Closed:
+    def _end(self, session: MemorySession, reason: SessionInput, ending: Ending | None = None) -> Closed:
         key = session.record.key
         counter = session.cells.get("n")
         self.ledger.values[key] = msgspec.json.decode(counter.value) if counter else 0
         self.ledger.closings[key].append((self.now(), reason))
-        if reason is Input.GRACE_OVER:
+        if reason is SessionInput.GRACE_OVER:
             self._check_grace(session)
         self.ledger.note(f"{self.writer} closes {key[:6]}: {reason.value}")
         return super()._end(session, reason, ending)

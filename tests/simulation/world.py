@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from holdfast.auth import Principal
 from holdfast.config import HttpSettings, Limits, ResponseMode, Settings, Times
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Client, Exchange
 from holdfast.engine.session import Session
@@ -118,7 +118,7 @@ class SimBack(ScriptedBack):
     async def is_idempotent(self, request: Request, client: Client | None = None) -> bool:
         return request.params.get("again") is True
 
-    async def closed(self, session: Session, reason: Input) -> None:
+    async def closed(self, session: Session, reason: SessionInput) -> None:
         self._ledger.told[session.record.key] += 1
 
 

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.core.stream import Position
 from holdfast.errors import SessionGone, StoreUnavailable
 from holdfast.stores.sqlite import SqliteStore, worker
@@ -152,9 +152,9 @@ async def test_a_failed_batch_sends_each_wake_up_once() -> None:
         for key in ("1", "2"):
             await store.open(record(key), evict=False)
         await asyncio.gather(
-            store.close("1", Input.DELETED),
+            store.close("1", SessionInput.DELETED),
             store.set_state("2", "\ud800", b"", op=""),
-            store.close("2", Input.DELETED),
+            store.close("2", SessionInput.DELETED),
             return_exceptions=True,
         )
         assert [key for _, key, _ in wakeups] == ["1", "2"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.core.stream import Continuity
 from holdfast.errors import ConfigError
 from holdfast.stores.base import Attached, Cell, Claim, Closed, WakeUp
@@ -67,7 +67,7 @@ async def test_grace_is_a_date_and_outlives_the_process() -> None:
         store = SqliteStore(path, clock=clock)
         assert await store.sweep() == []
         clock.advance(1)
-        assert [closed.reason for closed in await store.sweep()] == [Input.GRACE_OVER]
+        assert [closed.reason for closed in await store.sweep()] == [SessionInput.GRACE_OVER]
         await store.aclose()
 
 
@@ -102,7 +102,7 @@ async def test_nothing_remains_of_sessions_that_ended_and_the_file_shrinks() -> 
         await store.forward(store.replica, "request", b"x", seconds=5.0)
         await store.announce("news", b"x")
         full = _pages(path)
-        closed = [await store.close(f"k{number}", Input.DELETED) for number in range(10)]
+        closed = [await store.close(f"k{number}", SessionInput.DELETED) for number in range(10)]
         for one in closed:
             assert isinstance(one, Closed)
             await store.closing_reported(one)
@@ -213,7 +213,7 @@ async def test_a_store_passes_over_columns_that_a_later_release_has_added_to_eve
         orphans = await other.orphans()
         assert {orphan.stream for orphan in orphans} == {f"{KEY}-{number}" for number in (0, 2, 4)}
         assert await other.reap(orphans[0], b"unknown", tag=7)
-        assert isinstance(await other.close(KEY, Input.DELETED), Closed)
+        assert isinstance(await other.close(KEY, SessionInput.DELETED), Closed)
         clock.advance(60.0)
         assert [closed.record.key for closed in await other.unreported_closings()] == [KEY]
         await store.aclose()

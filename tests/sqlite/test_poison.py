@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.stores.base import Claim, Claimed, Refusal
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.testing import NotingObserver, VirtualClock
@@ -44,7 +44,7 @@ def test_a_session_that_cannot_be_read_is_gone_and_harms_no_other(blob: bytes) -
             damage(path, blob)
             assert await store.find(KEY, PRINCIPAL) is None
             assert await store.claim(KEY, PRINCIPAL, Claim(2, "b", b"")) is Refusal.NO_SESSION
-            assert await store.close(KEY, Input.DELETED) is None
+            assert await store.close(KEY, SessionInput.DELETED) is None
             assert await store.sessions() == [OTHER]
             assert isinstance(await store.claim(OTHER, PRINCIPAL, Claim(2, "b", b"")), Claimed)
             assert [noted["session"] for noted in observer.named("store.poisoned")] == [KEY[:8]]
@@ -98,7 +98,7 @@ async def test_a_closing_that_cannot_be_read_does_not_block_the_others() -> None
         store = SqliteStore(path, clock=clock, observer=observer)
         for key in (KEY, OTHER):
             await store.open(record(key), evict=False)
-            await store.close(key, Input.DELETED)
+            await store.close(key, SessionInput.DELETED)
         damage(path, table="closing")
         clock.advance(60)
         assert [closed.record.key for closed in await store.unreported_closings()] == [OTHER]

@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.errors import Fenced
 from holdfast.stores.base import (
     Answered,
@@ -83,7 +83,7 @@ async def test_an_answer_a_cancellation_and_a_closing_wake_the_process_that_work
         assert await both.here.take_answer(KEY, "a.1") == b"yes"
         await both.there.cancel(KEY, PRINCIPAL, 1)
         assert await both.woken_here.get() == (WakeUp.CANCEL, KEY, "a")
-        await both.there.close(KEY, Input.DELETED)
+        await both.there.close(KEY, SessionInput.DELETED)
         assert await both.woken_here.get() == (WakeUp.CLOSED, KEY, "")
 
 
@@ -234,7 +234,7 @@ async def test_sessions_that_the_dead_left_alone_are_detached_and_their_grace_be
         both.clock.advance(GRACE - 1)
         assert await both.there.sweep() == []
         both.clock.advance(1)
-        assert [closed.reason for closed in await both.there.sweep()] == [Input.GRACE_OVER]
+        assert [closed.reason for closed in await both.there.sweep()] == [SessionInput.GRACE_OVER]
 
 
 @async_test
@@ -264,7 +264,7 @@ async def test_a_replica_that_stops_in_order_leaves_only_the_exchanges_it_still_
 @async_test
 async def test_a_closing_is_returned_again_until_it_is_reported() -> None:
     async with pair() as both:
-        closed = await both.here.close(KEY, Input.DELETED)
+        closed = await both.here.close(KEY, SessionInput.DELETED)
         assert closed is not None
         assert await both.there.unreported_closings() == []
         both.clock.advance(UNREPORTED_SECONDS)
@@ -282,7 +282,7 @@ async def test_every_closing_has_a_name_of_its_own() -> None:
     async with pair() as both:
         names = set()
         for _ in range(3):
-            closed = await both.here.close(KEY, Input.DELETED)
+            closed = await both.here.close(KEY, SessionInput.DELETED)
             assert closed is not None
             names.add(closed.event)
             await both.here.closing_reported(closed)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.stores.base import Answered, Attached, Claim, Claimed, WakeUp
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.stores.sqlite.transaction import WAKEUP_SECONDS, Transaction
@@ -87,7 +87,7 @@ async def test_a_paused_process_notices_every_change_that_it_missed() -> None:
             assert await both.there.answer(KEY, PRINCIPAL, "a.1", b"d", b"yes") is Answered.FIRST
             await both.there.cancel(KEY, PRINCIPAL, 1)
             assert isinstance(await both.there.attach(KEY, PRINCIPAL, None, None), Attached)
-            await both.there.close(OTHER, Input.DELETED)
+            await both.there.close(OTHER, SessionInput.DELETED)
             await both.forget_wakeups()
         await both.until(
             (WakeUp.ANSWER, KEY, "a.1"),

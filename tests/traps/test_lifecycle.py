@@ -6,7 +6,7 @@ import time
 import pytest
 
 from holdfast.config import Limits, Settings, Times
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.errors import ConfigError
 from holdfast.stores.base import Claim, Claimed, SessionRecord
 from holdfast.stores.memory import MemoryStore
@@ -156,7 +156,9 @@ async def test_trap_39_deadlines_follow_the_clock_that_was_passed_in() -> None:
     clock.time = 11_799.0
     assert await store.sweep() == [], "idle counts from the completion"
     clock.time = 11_801.0
-    assert [(closed.record.key, closed.reason) for closed in await store.sweep()] == [("k", Input.IDLE)]
+    assert [(closed.record.key, closed.reason) for closed in await store.sweep()] == [
+        ("k", SessionInput.IDLE)
+    ]
     assert await store.sweep() == []
 
 

@@ -6,7 +6,7 @@ A result stays a Struct until it is encoded, once, at the end.
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.access import Access
 from holdfast.engine.back import Outside
 from holdfast.engine.caller import Caller
@@ -167,7 +167,7 @@ class NativeBack:
         """Forward it to the app."""
         await self._app.moved("reattached", session)
 
-    async def closed(self, session: Session, reason: Input) -> None:
+    async def closed(self, session: Session, reason: SessionInput) -> None:
         """Forward the event with the text of the reason."""
         await self._app.moved("closed", session, reason.value)
 

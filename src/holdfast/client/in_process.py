@@ -5,7 +5,7 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from holdfast.client.targets import HasEngine
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.caller import Caller
 from holdfast.engine.engine import Engine
 from holdfast.errors import Broken
@@ -71,7 +71,7 @@ class InProcessPipe:
             return
         self._closed = True
         self._duplex.gone.set()
-        await self._duplex.hang_up(Input.DELETED)
+        await self._duplex.hang_up(SessionInput.DELETED)
         # Wake the reader. A full queue has no waiting reader.
         if not self._arrived.full():
             self._arrived.put_nowait(b"")

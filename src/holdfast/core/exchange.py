@@ -75,7 +75,7 @@ from enum import Enum, IntEnum
 from typing import Final
 
 
-class State(IntEnum):
+class ExchangeState(IntEnum):
     """The state of an exchange.
 
     `state < ENDING`: the exchange is live. `state >= ENDING_HELD`: it has ended, and its handler still runs.
@@ -111,10 +111,10 @@ class State(IntEnum):
     FENCED_HELD = 15
 
 
-FENCED_STATES: Final = (State.FENCED, State.FENCED_HELD)
+FENCED_STATES: Final = (ExchangeState.FENCED, ExchangeState.FENCED_HELD)
 
 
-class Input(IntEnum):
+class ExchangeInput(IntEnum):
     """An event in the life of an exchange."""
 
     START = 0
@@ -191,9 +191,9 @@ A row from a live state to an ended one has one of them.
 """
 
 Actions = tuple[Action, ...]
-Cell = tuple[State, Actions] | None
+Cell = tuple[ExchangeState, Actions] | None
 Row = tuple[Cell, ...]
-_Written = dict[Input, tuple[State, Actions] | None]
+_Written = dict[ExchangeInput, tuple[ExchangeState, Actions] | None]
 
 _OWN_END: Final = (Action.FREE_SLOT, Action.END)
 _STOPPED: Final = (Action.STOP, Action.END)
@@ -204,109 +204,111 @@ _SAME: Final = None
 """The input has no effect. An input that a row does not name is a fault of the engine."""
 
 _QUEUED: Final[_Written] = {
-    Input.CANCELLED: (State.ENDING, _UNSTARTED),
-    Input.CLOSED: (State.SETTLED, (Action.LEAVE_QUEUE, Action.SHOW_END)),
-    Input.LOST: (State.FENCED, (Action.LEAVE_QUEUE, Action.DISOWN)),
-    Input.LATE: (State.ENDING, (Action.LEAVE_QUEUE, Action.END_BUSY)),
+    ExchangeInput.CANCELLED: (ExchangeState.ENDING, _UNSTARTED),
+    ExchangeInput.CLOSED: (ExchangeState.SETTLED, (Action.LEAVE_QUEUE, Action.SHOW_END)),
+    ExchangeInput.LOST: (ExchangeState.FENCED, (Action.LEAVE_QUEUE, Action.DISOWN)),
+    ExchangeInput.LATE: (ExchangeState.ENDING, (Action.LEAVE_QUEUE, Action.END_BUSY)),
 }
 _AT_WORK: Final[_Written] = {
-    Input.RETURNED: (State.ENDING, _OWN_END),
-    Input.CANCELLED: (State.ENDING_HELD, _STOPPED),
-    Input.CLOSED: (State.SETTLED_HELD, _CLOSED),
-    Input.LOST: (State.FENCED, (Action.FREE_SLOT, Action.DISOWN)),
-    Input.LATE: _SAME,
+    ExchangeInput.RETURNED: (ExchangeState.ENDING, _OWN_END),
+    ExchangeInput.CANCELLED: (ExchangeState.ENDING_HELD, _STOPPED),
+    ExchangeInput.CLOSED: (ExchangeState.SETTLED_HELD, _CLOSED),
+    ExchangeInput.LOST: (ExchangeState.FENCED, (Action.FREE_SLOT, Action.DISOWN)),
+    ExchangeInput.LATE: _SAME,
 }
 _UNSTORED: Final[_Written] = {
-    Input.ANSWERED: (State.SETTLED, _UNSTORED_END),
-    Input.CLOSED: (State.SETTLED_HELD, _CLOSED),
-    Input.BECAME_TASK: (State.TASK, ()),
+    ExchangeInput.ANSWERED: (ExchangeState.SETTLED, _UNSTORED_END),
+    ExchangeInput.CLOSED: (ExchangeState.SETTLED_HELD, _CLOSED),
+    ExchangeInput.BECAME_TASK: (ExchangeState.TASK, ()),
 }
 _ENDED: Final[_Written] = dict.fromkeys(
     (
-        Input.LATE,
-        Input.OPENED,
-        Input.RETRIED,
-        Input.BECAME_TASK,
-        Input.RETURNED,
-        Input.ANSWERED,
-        Input.CANCELLED,
-        Input.CLOSED,
-        Input.LOST,
-        Input.UNREAD,
+        ExchangeInput.LATE,
+        ExchangeInput.OPENED,
+        ExchangeInput.RETRIED,
+        ExchangeInput.BECAME_TASK,
+        ExchangeInput.RETURNED,
+        ExchangeInput.ANSWERED,
+        ExchangeInput.CANCELLED,
+        ExchangeInput.CLOSED,
+        ExchangeInput.LOST,
+        ExchangeInput.UNREAD,
     ),
     _SAME,
 )
 
-_LIVE_ROWS: Final[dict[State, _Written]] = {
-    State.CLAIMED: {
-        Input.START: (State.RUNNING, ()),
-        Input.WAIT: (State.QUEUED, ()),
-        Input.REFUSE: (State.SETTLED, (Action.REFUSE,)),
+_LIVE_ROWS: Final[dict[ExchangeState, _Written]] = {
+    ExchangeState.CLAIMED: {
+        ExchangeInput.START: (ExchangeState.RUNNING, ()),
+        ExchangeInput.WAIT: (ExchangeState.QUEUED, ()),
+        ExchangeInput.REFUSE: (ExchangeState.SETTLED, (Action.REFUSE,)),
     },
-    State.QUEUED: {
+    ExchangeState.QUEUED: {
         **_QUEUED,
-        Input.START: (State.RUNNING, ()),
-        Input.OPENED: (State.QUEUED_OPEN, ()),
+        ExchangeInput.START: (ExchangeState.RUNNING, ()),
+        ExchangeInput.OPENED: (ExchangeState.QUEUED_OPEN, ()),
     },
-    State.QUEUED_OPEN: {
+    ExchangeState.QUEUED_OPEN: {
         **_QUEUED,
-        Input.START: (State.STREAMING, ()),
-        Input.OPENED: _SAME,
+        ExchangeInput.START: (ExchangeState.STREAMING, ()),
+        ExchangeInput.OPENED: _SAME,
     },
-    State.RERUN: {
+    ExchangeState.RERUN: {
         **_QUEUED,
-        Input.START: (State.STREAMING, ()),
-        Input.WAIT: (State.RERUN, ()),
-        Input.REFUSE: (State.ENDING, (Action.END_UNKNOWN,)),
-        Input.LATE: (State.ENDING, (Action.LEAVE_QUEUE, Action.END_UNKNOWN)),
-        Input.OPENED: _SAME,
+        ExchangeInput.START: (ExchangeState.STREAMING, ()),
+        ExchangeInput.WAIT: (ExchangeState.RERUN, ()),
+        ExchangeInput.REFUSE: (ExchangeState.ENDING, (Action.END_UNKNOWN,)),
+        ExchangeInput.LATE: (ExchangeState.ENDING, (Action.LEAVE_QUEUE, Action.END_UNKNOWN)),
+        ExchangeInput.OPENED: _SAME,
     },
-    State.RUNNING: {
+    ExchangeState.RUNNING: {
         **_AT_WORK,
         **_UNSTORED,
-        Input.OPENED: (State.STREAMING, ()),
-        Input.PARKED: (State.PARKED, ()),
-        Input.RETRIED: _SAME,
+        ExchangeInput.OPENED: (ExchangeState.STREAMING, ()),
+        ExchangeInput.PARKED: (ExchangeState.PARKED, ()),
+        ExchangeInput.RETRIED: _SAME,
     },
-    State.STREAMING: {**_AT_WORK, Input.OPENED: _SAME},
-    State.PARKED: {**_UNSTORED, Input.RETRIED: (State.RUNNING, ())},
-    State.TASK: {
-        Input.RETURNED: (State.ENDING, _OWN_END),
-        Input.CANCELLED: (State.ENDING_HELD, _STOPPED),
-        Input.RETRIED: _SAME,
-        Input.BECAME_TASK: _SAME,
+    ExchangeState.STREAMING: {**_AT_WORK, ExchangeInput.OPENED: _SAME},
+    ExchangeState.PARKED: {**_UNSTORED, ExchangeInput.RETRIED: (ExchangeState.RUNNING, ())},
+    ExchangeState.TASK: {
+        ExchangeInput.RETURNED: (ExchangeState.ENDING, _OWN_END),
+        ExchangeInput.CANCELLED: (ExchangeState.ENDING_HELD, _STOPPED),
+        ExchangeInput.RETRIED: _SAME,
+        ExchangeInput.BECAME_TASK: _SAME,
     },
 }
-_ENDED_ROWS: Final[dict[State, _Written]] = {
-    State.ENDING: {
+_ENDED_ROWS: Final[dict[ExchangeState, _Written]] = {
+    ExchangeState.ENDING: {
         **_ENDED,
-        Input.STORED: (State.SETTLED, ()),
-        Input.STORED_KEPT: (State.KEPT, ()),
-        Input.LOST: (State.FENCED, (Action.DISOWN,)),
-        Input.AWAY: (State.ENDING, (Action.TRY_AGAIN,)),
-        Input.UNREAD: (State.ENDING, (Action.KEEP,)),
+        ExchangeInput.STORED: (ExchangeState.SETTLED, ()),
+        ExchangeInput.STORED_KEPT: (ExchangeState.KEPT, ()),
+        ExchangeInput.LOST: (ExchangeState.FENCED, (Action.DISOWN,)),
+        ExchangeInput.AWAY: (ExchangeState.ENDING, (Action.TRY_AGAIN,)),
+        ExchangeInput.UNREAD: (ExchangeState.ENDING, (Action.KEEP,)),
     },
-    State.SETTLED: {**_ENDED, Input.UNREAD: (State.KEPT, (Action.KEEP,))},
-    State.KEPT: _ENDED,
-    State.FENCED: _ENDED,
+    ExchangeState.SETTLED: {**_ENDED, ExchangeInput.UNREAD: (ExchangeState.KEPT, (Action.KEEP,))},
+    ExchangeState.KEPT: _ENDED,
+    ExchangeState.FENCED: _ENDED,
 }
-_HELD: Final = State.ENDING_HELD - State.ENDING
+_HELD: Final = ExchangeState.ENDING_HELD - ExchangeState.ENDING
 """The difference between the numbers of an ended state and of its second form."""
 
 
 def _held(row: _Written) -> _Written:
-    return {happened: cell and (State(cell[0] + _HELD), cell[1]) for happened, cell in row.items()}
+    return {happened: cell and (ExchangeState(cell[0] + _HELD), cell[1]) for happened, cell in row.items()}
 
 
-def _row(state: State, written: _Written) -> Row:
-    return tuple(written[happened] or (state, ()) if happened in written else None for happened in Input)
+def _row(state: ExchangeState, written: _Written) -> Row:
+    return tuple(
+        written[happened] or (state, ()) if happened in written else None for happened in ExchangeInput
+    )
 
 
 def _built() -> tuple[Row, ...]:
     rows = {**_LIVE_ROWS, **_ENDED_ROWS}
     for state, row in _ENDED_ROWS.items():
-        rows[State(state + _HELD)] = {**_held(row), Input.OVER: (state, (Action.FREE_SLOT,))}
-    return tuple(_row(state, rows[state]) for state in State)
+        rows[ExchangeState(state + _HELD)] = {**_held(row), ExchangeInput.OVER: (state, (Action.FREE_SLOT,))}
+    return tuple(_row(state, rows[state]) for state in ExchangeState)
 
 
 TABLE: Final = _built()
@@ -317,7 +319,7 @@ class Impossible(AssertionError):
     """The engine reported an input that this state does not allow: a fault of the engine."""
 
 
-def step(state: State, happened: Input) -> tuple[State, Actions]:
+def step(state: ExchangeState, happened: ExchangeInput) -> tuple[ExchangeState, Actions]:
     """Return the state after `happened`, and the actions.
 
     Raises:

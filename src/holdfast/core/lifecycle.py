@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Final
 
 
-class State(Enum):
+class SessionState(Enum):
     """The state of a session."""
 
     ATTACHED = "attached"
@@ -23,7 +23,7 @@ class State(Enum):
     CLOSED = "closed"
 
 
-class Input(Enum):
+class SessionInput(Enum):
     """An event in the life of a session. Listeners receive the closing input as the reason."""
 
     BROKE = "broke"
@@ -38,16 +38,28 @@ class Input(Enum):
 
 
 _CLOSES: Final = dict.fromkeys(
-    (Input.DELETED, Input.IDLE, Input.EXPIRED, Input.EVICTED, Input.SHUTDOWN, Input.OPERATOR), State.CLOSED
+    (
+        SessionInput.DELETED,
+        SessionInput.IDLE,
+        SessionInput.EXPIRED,
+        SessionInput.EVICTED,
+        SessionInput.SHUTDOWN,
+        SessionInput.OPERATOR,
+    ),
+    SessionState.CLOSED,
 )
 
-TRANSITIONS: Final[dict[State, dict[Input, State]]] = {
-    State.ATTACHED: {Input.BROKE: State.DETACHED, **_CLOSES},
-    State.DETACHED: {Input.RETURNED: State.ATTACHED, Input.GRACE_OVER: State.CLOSED, **_CLOSES},
-    State.CLOSED: {},
+TRANSITIONS: Final[dict[SessionState, dict[SessionInput, SessionState]]] = {
+    SessionState.ATTACHED: {SessionInput.BROKE: SessionState.DETACHED, **_CLOSES},
+    SessionState.DETACHED: {
+        SessionInput.RETURNED: SessionState.ATTACHED,
+        SessionInput.GRACE_OVER: SessionState.CLOSED,
+        **_CLOSES,
+    },
+    SessionState.CLOSED: {},
 }
 
 
-def step(state: State, happened: Input) -> State:
+def step(state: SessionState, happened: SessionInput) -> SessionState:
     """Return the state after `happened`. It is the same state if the table does not name the input."""
     return TRANSITIONS[state].get(happened, state)

@@ -7,7 +7,7 @@ for each client, and may have to open it first. A back acts outside of any excha
 from collections.abc import Awaitable
 from typing import Any, Protocol
 
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.access import Access
 from holdfast.engine.caller import Caller
 from holdfast.engine.exchange import Client, Exchange
@@ -151,7 +151,7 @@ class Back(Protocol):
         """The client came back within the grace period."""
         ...
 
-    async def closed(self, session: Session, reason: Input) -> None:
+    async def closed(self, session: Session, reason: SessionInput) -> None:
         """A session was closed."""
         ...
 

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary, ref
 
 from holdfast.auth.forward_key import Credentials, ForwardKey
 from holdfast.config import Settings
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.access import Access
 from holdfast.engine.adoption import Adoption
 from holdfast.engine.audit import Audit
@@ -278,7 +278,7 @@ class Engine:
     async def _shut(self, session: Session) -> None:
         """Close a session that ends with this process. A session that other replicas can serve continues."""
         if session.channel is not None or not session.lasting or not self.store.is_shared:
-            await self.sessions.close(session, Input.SHUTDOWN)
+            await self.sessions.close(session, SessionInput.SHUTDOWN)
         else:
             self.runtime.sessions.pop(session.record.key, None)
             await session.listeners_called()

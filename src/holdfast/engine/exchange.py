@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.auth import Principal
-from holdfast.core.exchange import FENCED_STATES, Input, State, step
+from holdfast.core.exchange import FENCED_STATES, ExchangeInput, ExchangeState, step
 from holdfast.core.rounds import NOTHING_GIVEN, Given
 from holdfast.engine.caller import Caller
 from holdfast.engine.session import Session
@@ -53,7 +53,7 @@ class Exchange:
         caller: Caller,
         writer: ExchangeWriter,
         store: Store,
-        state: State = State.RUNNING,
+        state: ExchangeState = ExchangeState.RUNNING,
     ) -> None:
         self.key: str = key
         """Made by the server; the client's id is only a label (law 1)."""
@@ -63,7 +63,7 @@ class Exchange:
         self.writer = writer
         self.store: Store = store
         self.given: Given = NOTHING_GIVEN
-        self.state: State = state
+        self.state: ExchangeState = state
         """The present state of its life. Only the table changes it."""
         self.task: asyncio.Task[None] | None = None
         """The task of its handler; None until it starts."""
@@ -83,7 +83,7 @@ class Exchange:
     @property
     def has_ended(self) -> bool:
         """True if its end is decided. The end may not be stored yet."""
-        return self.state >= State.ENDING
+        return self.state >= ExchangeState.ENDING
 
     @property
     def session_key(self) -> str:
@@ -102,7 +102,7 @@ class Exchange:
 
     async def notify(self, method: str, params: object = None) -> None:
         """Send a notification that belongs to this exchange. Dropped once the exchange has ended."""
-        if self.state < State.ENDING:
+        if self.state < ExchangeState.ENDING:
             await self.writer.send(notification_message(method, params))
 
     async def ask(
@@ -139,7 +139,7 @@ class SessionExchange(Exchange):
     __slots__ = ("claim", "fence", "refusal", "turn", "waiting")
 
     session: Session
-    state: State
+    state: ExchangeState
     writer: SessionWriter
 
     def __init__(
@@ -151,7 +151,7 @@ class SessionExchange(Exchange):
         fence: int,
         writer: SessionWriter,
         caller: Caller,
-        state: State = State.CLAIMED,
+        state: ExchangeState = ExchangeState.CLAIMED,
     ) -> None:
         # Not by super(), which makes an object for each request.
         Exchange.__init__(self, claim.stream, session, request, caller, writer, store, state)
@@ -177,7 +177,7 @@ class SessionExchange(Exchange):
 
     def opened(self) -> None:
         """Record that its stream has begun."""
-        self.state, _ = step(self.state, Input.OPENED)
+        self.state, _ = step(self.state, ExchangeInput.OPENED)
 
     async def close_stream(self) -> None:
         """End this exchange's connection now; the client resumes. Does nothing if the revision does not allow that."""

@@ -42,7 +42,7 @@ from typing import Final, Protocol
 from msgspec import Struct
 
 from holdfast.core.admission import Admission
-from holdfast.core.exchange import Action, Actions, Input, Reading, State, step
+from holdfast.core.exchange import Action, Actions, ExchangeInput, ExchangeState, Reading, step
 from holdfast.engine.caller import Caller
 from holdfast.engine.exchange import SessionExchange, Waiting
 from holdfast.engine.forwarded import ForwardedRequest, encode_forwarded
@@ -76,12 +76,12 @@ _ANSWER_SECONDS: Final = 0.1
 # Short names for a plain call: Python 3.11 looks up a member of an enumeration slowly.
 _END: Final = Action.END
 _FREE_SLOT: Final = Action.FREE_SLOT
-_RUNNING: Final = State.RUNNING
-_START: Final = Input.START
-_RETURNED: Final = Input.RETURNED
-_STORED: Final = Input.STORED
+_RUNNING: Final = ExchangeState.RUNNING
+_START: Final = ExchangeInput.START
+_RETURNED: Final = ExchangeInput.RETURNED
+_STORED: Final = ExchangeInput.STORED
 _ENTERED: Final = Admission.START
-_REFUSED: Final = Outcome(happened=Input.REFUSE)
+_REFUSED: Final = Outcome(happened=ExchangeInput.REFUSE)
 
 
 class Repeat(Struct, frozen=True):
@@ -278,7 +278,7 @@ class Exchanges:
         request = Request(adopted.claim.id, "", {})
         exchange = self._adopted(session, adopted, request, Caller(session.record.principal), streams=True)
         session.exchanges[adopted.claim.stream] = exchange
-        await self.settle(exchange, Outcome(error=error, happened=Input.REFUSE))
+        await self.settle(exchange, Outcome(error=error, happened=ExchangeInput.REFUSE))
 
     def _adopted(
         self, session: Session, adopted: Adopted, request: Request, caller: Caller, *, streams: bool
@@ -286,7 +286,9 @@ class Exchanges:
         runtime, claim, fence = self._runtime, adopted.claim, adopted.fence
         writer = LogWriter(runtime.store, runtime.random, session, claim, fence, streams=streams)
         writer.go_on_at(adopted.position)
-        return SessionExchange(runtime.store, session, request, claim, fence, writer, caller, State.RERUN)
+        return SessionExchange(
+            runtime.store, session, request, claim, fence, writer, caller, ExchangeState.RERUN
+        )
 
     async def refused(
         self, key: str, caller: Caller, request_id: RequestId, refused: Duplicate | Refusal, stream: str = ""
@@ -340,7 +342,7 @@ class Exchanges:
 
     def _wait(self, exchange: SessionExchange) -> None:
         """Let it wait for its slot, or for its turn."""
-        exchange.state, _ = step(exchange.state, Input.WAIT)
+        exchange.state, _ = step(exchange.state, ExchangeInput.WAIT)
         if self._turns is not None:
             self._turns.wait(exchange)
         else:
@@ -357,7 +359,7 @@ class Exchanges:
 
     def _start(self, exchange: SessionExchange) -> None:
         """Start a call that has waited, in the context of its request."""
-        exchange.state, _ = step(exchange.state, Input.START)
+        exchange.state, _ = step(exchange.state, ExchangeInput.START)
         waiting, exchange.waiting = exchange.waiting, None
         context = None if waiting is None else waiting.context
         if waiting is not None and waiting.deadline is not None:
@@ -373,7 +375,7 @@ class Exchanges:
 
         `closed`: the store has ended the exchange already, with its session.
         """
-        happened = Input.CLOSED if closed else Input.CANCELLED
+        happened = ExchangeInput.CLOSED if closed else ExchangeInput.CANCELLED
         await self.settle(exchange, Outcome(error=error, happened=happened))
 
     def settle_now(self, exchange: SessionExchange, outcome: Outcome) -> bool:
@@ -474,22 +476,22 @@ class Exchanges:
     async def _is_stored(self, exchange: SessionExchange) -> bool:
         """Store the end of an exchange. False: the store is unavailable, and the end must be stored later."""
         try:
-            happened = Input.STORED_KEPT if await exchange.writer.settle() else _STORED
+            happened = ExchangeInput.STORED_KEPT if await exchange.writer.settle() else _STORED
         except asyncio.CancelledError:
-            exchange.state, _ = step(exchange.state, Input.AWAY)
+            exchange.state, _ = step(exchange.state, ExchangeInput.AWAY)
             self._runtime.spawn(self._store_later(exchange))
             raise
         except SessionGone:
             # Another replica has closed the session, and its wake-up is late or was lost.
-            happened = Input.STORED
+            happened = ExchangeInput.STORED
             self._runtime.on_gone(exchange.session)
         except (Fenced, StreamClosed) as error:
             # Another replica has ended this exchange.
-            happened = Input.LOST
+            happened = ExchangeInput.LOST
             self._runtime.observer.note("exchange.fenced", session=exchange.session.name, error=error)
         except StoreError as error:
             # A failure of the store does not mean that another replica has ended this exchange.
-            happened = Input.AWAY
+            happened = ExchangeInput.AWAY
             self._runtime.observer.note("exchange.unsettled", session=exchange.session.name, error=error)
         exchange.state, actions = step(exchange.state, happened)
         if not actions:
@@ -507,7 +509,7 @@ class Exchanges:
 
     def _over(self, exchange: SessionExchange) -> None:
         """Record that the handler of an exchange that has ended is over too, and free its slot."""
-        exchange.state, _ = step(exchange.state, Input.OVER)
+        exchange.state, _ = step(exchange.state, ExchangeInput.OVER)
         self._free_slot(exchange)
         self._runtime.release(exchange.session)
 

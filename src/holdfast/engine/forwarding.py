@@ -34,7 +34,7 @@ import asyncio
 import contextlib
 from typing import Final
 
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.core.stream import Position
 from holdfast.engine.caller import Caller
 from holdfast.engine.delivery import Batch, deliver
@@ -129,7 +129,7 @@ class Forwarding:
         """Close the session of a forwarded request. If the store is unavailable, the session ends by its idle time: do not wait here."""
         self._runtime.sessions.pop(session.record.key, None)
         with contextlib.suppress(StoreError):
-            await self._runtime.store.close(session.record.key, Input.SHUTDOWN)
+            await self._runtime.store.close(session.record.key, SessionInput.SHUTDOWN)
 
     # Requests of other replicas, answered here
 

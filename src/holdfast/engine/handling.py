@@ -3,7 +3,7 @@
 import asyncio
 from typing import Final, Protocol, TypeVar
 
-from holdfast.core.exchange import Input
+from holdfast.core.exchange import ExchangeInput
 from holdfast.engine.exchange import Exchange
 from holdfast.engine.failures import masked_words, note_failure
 from holdfast.engine.faults import ends_the_task
@@ -89,11 +89,11 @@ async def _failed(runtime: Runtime, exchange: Exchange, failure: BaseException) 
             return _masked(runtime, exchange, failure)
 
 
-def _lost(exchange: Exchange) -> Input:
+def _lost(exchange: Exchange) -> ExchangeInput:
     """Return the input for a refused write. An exchange without a log cannot read another replica's end: RETURNED, an error."""
     session = exchange.session
     has_log = isinstance(session, Session) and session.channel is None
-    return Input.LOST if has_log else Input.RETURNED
+    return ExchangeInput.LOST if has_log else ExchangeInput.RETURNED
 
 
 async def _is_closed(runtime: Runtime, exchange: Exchange) -> bool:

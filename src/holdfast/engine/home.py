@@ -51,8 +51,8 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.core.exchange import State
-from holdfast.core.lifecycle import Input
+from holdfast.core.exchange import ExchangeState
+from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.caller import Caller
 from holdfast.engine.exchange import SessionExchange
 from holdfast.engine.exchanges import Exchanges, NotHome, Repeat
@@ -280,7 +280,7 @@ class Homes:
         writer = LogWriter(runtime.store, runtime.random, session, claim, 0, streams=submit.streams)
         writer.terminal = terminal
         return SessionExchange(
-            runtime.store, session, submit.request, claim, 0, writer, caller, State.SETTLED
+            runtime.store, session, submit.request, claim, 0, writer, caller, ExchangeState.SETTLED
         )
 
     async def _unread(self, answer: SessionExchange | Repeat) -> None:
@@ -315,7 +315,7 @@ class Homes:
             try:
                 await runtime.back.moved(record)
             except SessionGone:
-                await self._sessions.close_key(key, Input.SHUTDOWN)
+                await self._sessions.close_key(key, SessionInput.SHUTDOWN)
                 raise
         return self._know(record)
 
@@ -443,7 +443,9 @@ class Homes:
         return record is not None and record.home == self._me
 
 
-_STORED: Final = frozenset({State.SETTLED, State.KEPT, State.SETTLED_HELD, State.KEPT_HELD})
+_STORED: Final = frozenset(
+    {ExchangeState.SETTLED, ExchangeState.KEPT, ExchangeState.SETTLED_HELD, ExchangeState.KEPT_HELD}
+)
 
 
 def _claim_of(submit: Submit) -> Claim:

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from holdfast.core.exchange import Input
+from holdfast.core.exchange import ExchangeInput
 from holdfast.errors import McpError
 from holdfast.stores.base import Ending
 from holdfast.wire.jsonrpc import RequestId, encode, refusal, result_message
@@ -13,7 +13,7 @@ class Outcome(Struct, frozen=True, gc=False):
 
     result: bytes = b""
     error: McpError | None = None
-    happened: Input = Input.RETURNED
+    happened: ExchangeInput = ExchangeInput.RETURNED
     """The input that ends the exchange: its handler, a cancellation, the end of its session, …"""
 
     @property

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.home import Homes
 from holdfast.engine.listening import Listening
 from holdfast.engine.runtime import Runtime
@@ -55,7 +55,7 @@ class EngineOutside:
 
     def close(self, key: str) -> None:
         """Close a session soon, also if nothing of it runs in this process."""
-        self._runtime.spawn(self._sessions.close_key(key, Input.SHUTDOWN))
+        self._runtime.spawn(self._sessions.close_key(key, SessionInput.SHUTDOWN))
 
     async def is_home(self, key: str) -> bool:
         """Return True if this process must still keep the back's data for a session."""

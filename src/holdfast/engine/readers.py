@@ -48,7 +48,7 @@ import asyncio
 import contextlib
 from typing import Final
 
-from holdfast.core.exchange import Action, Input, ReaderInput, Reading, State, step
+from holdfast.core.exchange import Action, ExchangeInput, ExchangeState, ReaderInput, Reading, step
 from holdfast.core.stream import Position
 from holdfast.engine.exchange import SessionExchange
 from holdfast.engine.reader import End, Reader
@@ -76,7 +76,7 @@ _BREAKS = frozenset({End.BROKE, End.STALLED})
 """Unwanted ends: they make a session detached if it has no other reader."""
 
 
-_SETTLED: Final = (State.SETTLED, State.SETTLED_HELD)
+_SETTLED: Final = (ExchangeState.SETTLED, ExchangeState.SETTLED_HELD)
 _REFUSALS: Final = {
     Refusal.NO_SESSION: SessionGone,
     Refusal.UNBEGUN: Unbegun,
@@ -327,7 +327,7 @@ class Readers:
         if exchange.session.record.isolate:
             return
         is_forgotten = exchange.state in _SETTLED
-        exchange.state, actions = step(exchange.state, Input.UNREAD)
+        exchange.state, actions = step(exchange.state, ExchangeInput.UNREAD)
         if Action.KEEP in actions:
             # An end that is still on its way to the store is stored with `keep`.
             exchange.writer.read(ReaderInput.LEAVE)

@@ -56,7 +56,7 @@ from msgspec.structs import replace
 
 from holdfast.auth.seal import MAX_SEALED
 from holdfast.config import KIB
-from holdfast.core.exchange import Action, Actions, Input, State, step
+from holdfast.core.exchange import Action, Actions, ExchangeInput, ExchangeState, step
 from holdfast.core.rounds import NOTHING_GIVEN, Asked, Given
 from holdfast.engine.caller import Caller
 from holdfast.engine.delivery import Batch
@@ -93,10 +93,10 @@ _RETRY_MEMBERS: Final = frozenset({"_meta", "inputResponses", "requestState"})
 _TASK_NAME: Final = "sessionless call"
 """The name of the tasks of handlers. A call has no key before it is parked."""
 _FREE_SLOT: Final = Action.FREE_SLOT
-_TASK: Final = State.TASK
-_CLOSED: Final = Input.CLOSED
-_CANCELLED: Final = Input.CANCELLED
-_ANSWERED: Final = Input.ANSWERED
+_TASK: Final = ExchangeState.TASK
+_CLOSED: Final = ExchangeInput.CLOSED
+_CANCELLED: Final = ExchangeInput.CANCELLED
+_ANSWERED: Final = ExchangeInput.ANSWERED
 """Short names for every call: Python 3.11 looks up a member of an enumeration slowly."""
 
 NO_RESPONSES: Final[dict[str, Any]] = {}
@@ -243,7 +243,7 @@ class SessionlessCalls:
         try:
             if isinstance(exchange.writer, TaskWriter):
                 await exchange.writer.settle(outcome)
-                exchange.state, _ = step(exchange.state, Input.STORED)
+                exchange.state, _ = step(exchange.state, ExchangeInput.STORED)
         finally:
             # Not before a task's end is stored: a stop waits for the calls that run.
             self._leave(exchange, actions)
@@ -263,7 +263,7 @@ class SessionlessCalls:
 
     def _over(self, exchange: Exchange) -> None:
         """Free the place of a call that has ended: its handler is over now too."""
-        exchange.state, _ = step(exchange.state, Input.OVER)
+        exchange.state, _ = step(exchange.state, ExchangeInput.OVER)
         self._running.discard(exchange)
 
     # Parking and going on
@@ -286,7 +286,7 @@ class SessionlessCalls:
         except Busy:
             _free(exchange)
             raise
-        exchange.state, _ = step(exchange.state, Input.PARKED)
+        exchange.state, _ = step(exchange.state, ExchangeInput.PARKED)
         writer = _rounds_of(exchange)
         if writer is not None:
             writer.on_settled = partial(self._finished, exchange, writer)
@@ -375,7 +375,7 @@ class SessionlessCalls:
         if not writer.take(state.number, responses, sha256(_canonical(responses)).digest()):
             raise ParkedGone
         if state.number == writer.rounds.number and state.number not in writer.outcomes:
-            exchange.state, _ = step(exchange.state, Input.RETRIED)
+            exchange.state, _ = step(exchange.state, ExchangeInput.RETRIED)
             # The arguments of the retry are equal to those of the first request: keep one copy.
             exchange.request = _with_arguments_of(exchange.request, request)
             exchange.caller = replace(caller, charge=exchange.caller.charge)
@@ -432,7 +432,7 @@ class SessionlessCalls:
 
     async def end(self, exchange: Exchange, error: McpError) -> None:
         """End a call with an error and cancel its handler. A result that it still returns is dropped."""
-        await self.settle(exchange, Outcome(error=error, happened=Input.CANCELLED))
+        await self.settle(exchange, Outcome(error=error, happened=ExchangeInput.CANCELLED))
 
     async def sweep(self) -> None:
         """End the calls that still run long after the token of their request has expired.

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from holdfast.core.budget import Charge
 from holdfast.core.eras import check_client, check_handshake
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.asks import ask
 from holdfast.engine.back import Described
 from holdfast.engine.caller import Caller
@@ -143,7 +143,7 @@ class Sessions:
             evicted = await runtime.store.open(record, evict=record.principal != ANONYMOUS)
         except BaseException:
             # It is not known whether it was opened, and no client has its id.
-            runtime.spawn(runtime.retried(lambda: runtime.store.close(record.key, Input.SHUTDOWN)))
+            runtime.spawn(runtime.retried(lambda: runtime.store.close(record.key, SessionInput.SHUTDOWN)))
             runtime.spawn(runtime.back.dropped(record))
             raise
         if isinstance(evicted, Refusal):
@@ -360,7 +360,7 @@ class Sessions:
 
     # Ending
 
-    async def close(self, session: Session, reason: Input) -> bool:
+    async def close(self, session: Session, reason: SessionInput) -> bool:
         """End a session, wherever its calls run. False if it was closed already.
 
         One step in the store closes it and ends the exchanges in flight (see `Store.close`). The replicas that have a
@@ -392,7 +392,7 @@ class Sessions:
             self.closed_elsewhere(session)
         return closed is not None
 
-    async def close_key(self, key: str, reason: Input) -> bool:
+    async def close_key(self, key: str, reason: SessionInput) -> bool:
         """End a session, also if this process has no local session. False if it was closed already."""
         runtime = self._runtime
         session = runtime.sessions.get(key)
@@ -435,7 +435,7 @@ class Sessions:
             await self.end_work(session, "the request is over")
         finally:
             runtime.sessions.pop(key, None)
-            await runtime.write_eventually(lambda: runtime.store.close(key, Input.SHUTDOWN))
+            await runtime.write_eventually(lambda: runtime.store.close(key, SessionInput.SHUTDOWN))
 
     async def sweep(self) -> None:
         """Close the sessions whose time is over."""

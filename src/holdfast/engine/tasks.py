@@ -19,7 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.core import tasks as core
-from holdfast.core.exchange import Input, step
+from holdfast.core.exchange import ExchangeInput, step
 from holdfast.core.rounds import Asked, fresh_key
 from holdfast.core.tasks import TaskInput, TaskState, detailed, task_key
 from holdfast.engine.exchange import Exchange
@@ -173,7 +173,7 @@ class Tasks:
         state = core.begun(self._runtime.clock.wall(), self._ttl)
         await self._keep(task, state)
         exchange.writer = task
-        exchange.state, _ = step(exchange.state, Input.BECAME_TASK)
+        exchange.state, _ = step(exchange.state, ExchangeInput.BECAME_TASK)
         former.settle(Outcome(announce(task_id, state)))
 
     def _mark(self, exchange: Exchange) -> str:

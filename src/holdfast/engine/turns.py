@@ -21,7 +21,7 @@ from contextvars import copy_context
 from typing import Any, Final
 
 from holdfast.core.admission import Admission
-from holdfast.core.exchange import Input
+from holdfast.core.exchange import ExchangeInput
 from holdfast.engine.exchange import SessionExchange, Waiting
 from holdfast.engine.outcome import Outcome
 from holdfast.engine.runtime import Runtime
@@ -40,7 +40,7 @@ Settle = Callable[[SessionExchange, Outcome], Coroutine[Any, Any, None]]
 
 def too_late(seconds: float) -> Outcome:
     """Return the end of a call that has waited too long for its slot or its turn."""
-    return Outcome(error=Busy(f"Busy: no slot became free within {seconds:g} s"), happened=Input.LATE)
+    return Outcome(error=Busy(f"Busy: no slot became free within {seconds:g} s"), happened=ExchangeInput.LATE)
 
 
 class Turns:
@@ -74,7 +74,7 @@ class Turns:
                 try:
                     may_start = await self._may_start(exchange)
                 except (Fenced, StreamClosed, SessionGone):
-                    await self._settle(exchange, Outcome(error=OutcomeUnknown(), happened=Input.LOST))
+                    await self._settle(exchange, Outcome(error=OutcomeUnknown(), happened=ExchangeInput.LOST))
                     return
                 if exchange.has_ended:
                     return

@@ -15,7 +15,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from holdfast.core.eras import has_sessions
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.audit import Reason, reason_of
 from holdfast.engine.caller import Caller
 from holdfast.engine.engine import Engine
@@ -282,7 +282,7 @@ class Duplex:
 
     # Ending
 
-    async def hang_up(self, reason: Input) -> None:
+    async def hang_up(self, reason: SessionInput) -> None:
         """Take no more messages, end the listeners, let calls finish for the drain time, then close the session."""
         self._deaf = True
         self._fail_asks()
@@ -290,7 +290,7 @@ class Duplex:
         if self._replies and not self.gone.is_set():
             await asyncio.wait(self._replies, timeout=self._engine.settings.times.write_stall)
 
-    async def _close(self, reason: Input) -> None:
+    async def _close(self, reason: SessionInput) -> None:
         session = self.session
         if session is not None:
             await self._finish(session)

@@ -5,7 +5,7 @@ import contextlib
 import signal
 from collections.abc import Sequence
 
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.engine import Engine
 from holdfast.errors import WireError
 from holdfast.fronts.countdown import count_down
@@ -49,7 +49,7 @@ class StdioFront:
         finally:
             for end in ends:
                 end.cancel()
-        await self._end(Input.DELETED if hung_up else Input.SHUTDOWN)
+        await self._end(SessionInput.DELETED if hung_up else SessionInput.SHUTDOWN)
         if receiving.done() and not receiving.cancelled():
             receiving.result()
 
@@ -58,7 +58,7 @@ class StdioFront:
         await self._writer.broke.wait()
         self._duplex.gone.set()
 
-    async def _end(self, reason: Input) -> None:
+    async def _end(self, reason: SessionInput) -> None:
         times = self._engine.settings.times
         # Do not wait for a client that has stopped reading.
         patience = asyncio.get_running_loop().call_later(
@@ -66,7 +66,7 @@ class StdioFront:
         )
         loop = asyncio.get_running_loop()
         # After a client has closed its side, no person waits at a terminal.
-        shown = loop.create_task(count_down(self._engine)) if reason is Input.SHUTDOWN else None
+        shown = loop.create_task(count_down(self._engine)) if reason is SessionInput.SHUTDOWN else None
         await self._duplex.hang_up(reason)
         if shown is not None:
             shown.cancel()

@@ -28,8 +28,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast.core.lifecycle import Input
-from holdfast.core.lifecycle import State as SessionState
+from holdfast.core.lifecycle import SessionInput, SessionState
 from holdfast.engine.audit import short
 from holdfast.engine.questions import NOTHING
 from holdfast.errors import HoldfastError, StoreError
@@ -323,7 +322,7 @@ class Fleet:
         part, status = found
         engine = part.engine
         # It must run to its end, even if the operator's connection ends first.
-        closing = engine.begin(engine.sessions.close_key(status.record.key, Input.OPERATOR))
+        closing = engine.begin(engine.sessions.close_key(status.record.key, SessionInput.OPERATOR))
         return await asyncio.shield(closing)
 
     async def cancel_call(self, name: str) -> bool:

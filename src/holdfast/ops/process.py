@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.backs.proxy.back import ProxyBack
-from holdfast.core.exchange import State
+from holdfast.core.exchange import ExchangeState
 from holdfast.engine.audit import short
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Exchange, SessionExchange
@@ -44,7 +44,9 @@ ANSWER_BYTES: Final = 512 * 1024
 """How long an answer to another replica is at most: it travels through the store."""
 SAMPLE_SECONDS: Final = 1.0
 CANCELLED: Final = "by an operator"
-QUEUED: Final = frozenset({State.CLAIMED, State.QUEUED, State.QUEUED_OPEN, State.RERUN})
+QUEUED: Final = frozenset(
+    {ExchangeState.CLAIMED, ExchangeState.QUEUED, ExchangeState.QUEUED_OPEN, ExchangeState.RERUN}
+)
 COUNTED: Final = {
     "duplicates refused": "exchange.duplicate",
     "sessions resumed": "session.resumed",
@@ -307,7 +309,7 @@ def _upstreams(part: Part) -> Iterator[UpstreamView]:
 def _state(exchange: Exchange) -> str:
     if exchange.state in QUEUED:
         return "queued"
-    return "parked" if exchange.state is State.PARKED else "running"
+    return "parked" if exchange.state is ExchangeState.PARKED else "running"
 
 
 def _counts(part: Part) -> Iterator[tuple[str, int]]:

@@ -11,19 +11,19 @@ from functools import lru_cache
 from types import CoroutineType, FrameType, GeneratorType
 from typing import Any, Final
 
-from holdfast.core.exchange import State
+from holdfast.core.exchange import ExchangeState
 from holdfast.engine.exchange import Exchange, SessionExchange
 from holdfast.engine.rounds import RoundWriter
 from holdfast.engine.tasks import TaskWriter
 
 _BY_STATE: Final = {
-    State.CLAIMED: "slot",
-    State.QUEUED: "slot",
-    State.QUEUED_OPEN: "slot",
-    State.RERUN: "slot",
-    State.PARKED: "ask",
-    State.ENDING: "store",
-    State.ENDING_HELD: "store",
+    ExchangeState.CLAIMED: "slot",
+    ExchangeState.QUEUED: "slot",
+    ExchangeState.QUEUED_OPEN: "slot",
+    ExchangeState.RERUN: "slot",
+    ExchangeState.PARKED: "ask",
+    ExchangeState.ENDING: "store",
+    ExchangeState.ENDING_HELD: "store",
 }
 _BY_PLACE: Final = {
     "holdfast.engine.asks": "ask",

@@ -16,7 +16,7 @@ from typing import Any, Final, cast
 import msgspec
 from msgspec import Struct
 
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.back import Back, Outside
 from holdfast.engine.exchange import Exchange
 from holdfast.engine.failures import NAMED
@@ -193,7 +193,7 @@ class _WatchedBack:
             self._watch.on_stop()
         await self._back.stop()
 
-    async def closed(self, session: Session, reason: Input) -> None:
+    async def closed(self, session: Session, reason: SessionInput) -> None:
         """Count the session, and tell the back."""
         self._watch.closed(session)
         await self._back.closed(session, reason)

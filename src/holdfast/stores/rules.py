@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from holdfast.config import Limits
-from holdfast.core.lifecycle import Input, State, step
+from holdfast.core.lifecycle import SessionInput, SessionState, step
 from holdfast.errors import StateError
 from holdfast.stores.base import TASK_END_BYTES, Answered, Cell, Claim, Duplicate, SessionRecord, Status
 from holdfast.stores.kept import growth
@@ -28,7 +28,7 @@ class SessionClock:
     __slots__ = tuple[str, ...]()
 
     record: SessionRecord
-    state: State
+    state: SessionState
     opened: float
     touched: float
     """The last sign of the client."""
@@ -40,18 +40,18 @@ class SessionClock:
     running: int
     """Exchanges in flight."""
 
-    def due(self) -> tuple[float, Input]:
+    def due(self) -> tuple[float, SessionInput]:
         """Return when the session ends if nothing happens before, and why."""
-        if self.state is State.DETACHED:
-            ends = max(self.broke, self.settled) + self.record.grace, Input.GRACE_OVER
+        if self.state is SessionState.DETACHED:
+            ends = max(self.broke, self.settled) + self.record.grace, SessionInput.GRACE_OVER
         elif self.readers:
-            ends = inf, Input.IDLE
+            ends = inf, SessionInput.IDLE
         else:
-            ends = self.touched + self.record.idle, Input.IDLE
+            ends = self.touched + self.record.idle, SessionInput.IDLE
         expires = self.opened + self.record.lifetime
-        return ends if ends[0] <= expires else (expires, Input.EXPIRED)
+        return ends if ends[0] <= expires else (expires, SessionInput.EXPIRED)
 
-    def ends_now(self, now: float) -> Input | None:
+    def ends_now(self, now: float) -> SessionInput | None:
         """Return why the session ends now; None if it does not. Work counts as life (law 8)."""
         at, reason = self.due()
         return reason if at <= now and not self.running else None
@@ -70,9 +70,9 @@ class SessionClock:
     def client_seen(self, now: float) -> bool:
         """Record a sign of the client. Returns True if the session was detached, and is attached again."""
         self.touched = now
-        if self.state is not State.DETACHED:
+        if self.state is not SessionState.DETACHED:
             return False
-        self.state = step(self.state, Input.RETURNED)
+        self.state = step(self.state, SessionInput.RETURNED)
         return True
 
     def reader_lost(self, now: float, *, broke: bool) -> bool:
@@ -83,7 +83,7 @@ class SessionClock:
             return False
         self.broke = now
         before = self.state
-        self.state = step(before, Input.BROKE)
+        self.state = step(before, SessionInput.BROKE)
         return self.state is not before
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.access import Access
 from holdfast.engine.back import Outside
 from holdfast.engine.caller import Caller
@@ -113,7 +113,7 @@ class ScriptedBack:
         """Write it down."""
         self.events.append("reattached")
 
-    async def closed(self, session: Session, reason: Input) -> None:
+    async def closed(self, session: Session, reason: SessionInput) -> None:
         """Write it down, with the reason."""
         self.events.append(f"closed: {reason.value}")
 

@@ -2,32 +2,40 @@
 
 import pytest
 
-from holdfast.core.lifecycle import Input, State, step
+from holdfast.core.lifecycle import SessionInput, SessionState, step
 
-CLOSING = (Input.DELETED, Input.IDLE, Input.EXPIRED, Input.EVICTED, Input.SHUTDOWN)
+CLOSING = (
+    SessionInput.DELETED,
+    SessionInput.IDLE,
+    SessionInput.EXPIRED,
+    SessionInput.EVICTED,
+    SessionInput.SHUTDOWN,
+)
 
 
-@pytest.mark.parametrize("happened", Input)
-def test_no_input_leads_out_of_closed(happened: Input) -> None:
-    assert step(State.CLOSED, happened) is State.CLOSED
+@pytest.mark.parametrize("happened", SessionInput)
+def test_no_input_leads_out_of_closed(happened: SessionInput) -> None:
+    assert step(SessionState.CLOSED, happened) is SessionState.CLOSED
 
 
 @pytest.mark.parametrize("happened", CLOSING)
-@pytest.mark.parametrize("state", [State.ATTACHED, State.DETACHED])
-def test_every_closing_input_closes_a_living_session(state: State, happened: Input) -> None:
-    assert step(state, happened) is State.CLOSED
+@pytest.mark.parametrize("state", [SessionState.ATTACHED, SessionState.DETACHED])
+def test_every_closing_input_closes_a_living_session(state: SessionState, happened: SessionInput) -> None:
+    assert step(state, happened) is SessionState.CLOSED
 
 
 @pytest.mark.parametrize(
     ("state", "happened", "after"),
     [
-        (State.ATTACHED, Input.BROKE, State.DETACHED),
-        (State.ATTACHED, Input.RETURNED, State.ATTACHED),
-        (State.ATTACHED, Input.GRACE_OVER, State.ATTACHED),
-        (State.DETACHED, Input.BROKE, State.DETACHED),
-        (State.DETACHED, Input.RETURNED, State.ATTACHED),
-        (State.DETACHED, Input.GRACE_OVER, State.CLOSED),
+        (SessionState.ATTACHED, SessionInput.BROKE, SessionState.DETACHED),
+        (SessionState.ATTACHED, SessionInput.RETURNED, SessionState.ATTACHED),
+        (SessionState.ATTACHED, SessionInput.GRACE_OVER, SessionState.ATTACHED),
+        (SessionState.DETACHED, SessionInput.BROKE, SessionState.DETACHED),
+        (SessionState.DETACHED, SessionInput.RETURNED, SessionState.ATTACHED),
+        (SessionState.DETACHED, SessionInput.GRACE_OVER, SessionState.CLOSED),
     ],
 )
-def test_grace_runs_only_while_detached(state: State, happened: Input, after: State) -> None:
+def test_grace_runs_only_while_detached(
+    state: SessionState, happened: SessionInput, after: SessionState
+) -> None:
     assert step(state, happened) is after

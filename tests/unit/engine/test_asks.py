@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast.config import Limits, Times
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.exchange import Exchange
 from holdfast.errors import (
     AskRefused,
@@ -280,7 +280,7 @@ async def test_the_end_of_the_session_ends_its_asks() -> None:
     async with engine_harness() as d:
         asking = asyncio.create_task(d.engine.sessions.ask(d.session, ASK, {}))
         await settle_down()
-        await d.engine.sessions.close(d.session, Input.DELETED)
+        await d.engine.sessions.close(d.session, SessionInput.DELETED)
         with pytest.raises(SessionGone):
             await asking
 

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from holdfast.config import Limits
-from holdfast.core.exchange import State
-from holdfast.core.lifecycle import Input
+from holdfast.core.exchange import ExchangeState
+from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.exchange import Exchange, SessionExchange
 from holdfast.errors import REQUEST_CANCELLED, DuplicateId
 from holdfast.testing import ScriptedBack
@@ -121,9 +121,9 @@ async def test_a_connection_that_is_gone_breaks_nothing_and_is_not_treated_as_an
         await settle_down()
         assert d.noted.named("exchange.fenced") == []
         assert isinstance(exchange, SessionExchange)
-        assert exchange.state is State.SETTLED
+        assert exchange.state is ExchangeState.SETTLED
         assert d.session.exchanges == {}
-        assert await d.engine.sessions.close(d.session, Input.DELETED)
+        assert await d.engine.sessions.close(d.session, SessionInput.DELETED)
 
 
 @engine_test

@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import pytest
 
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.exchange import Exchange
 from holdfast.errors import StoreUnavailable
 from holdfast.stores.base import Closed
@@ -27,7 +27,7 @@ class Runner:
     async def close(self, harness: EngineHarness) -> bool:
         """Close the session as a DELETE does."""
         session = await harness.engine.sessions.find(harness.key, PRINCIPAL)
-        return await harness.engine.sessions.close(session, Input.DELETED)
+        return await harness.engine.sessions.close(session, SessionInput.DELETED)
 
     async def has_ended(self) -> bool:
         """True if the handler was cancelled and nothing of the session is left."""
@@ -105,5 +105,5 @@ async def test_a_closing_that_is_reported_before_its_wake_up_ends_the_running_ca
     async with runner() as r:
         with patch.object(r.here.engine.runtime.store, "on_wake", lambda *_: None):
             assert await r.close(r.other)
-        r.here.engine.sessions.announce(Closed(r.here.session.record, Input.DELETED))
+        r.here.engine.sessions.announce(Closed(r.here.session.record, SessionInput.DELETED))
         assert await r.has_ended()

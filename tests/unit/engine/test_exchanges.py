@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast.config import Limits, Settings, Times
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.back import Outside
 from holdfast.engine.caller import Caller
 from holdfast.engine.exchange import Exchange, SessionExchange
@@ -488,13 +488,13 @@ async def test_closing_a_session_gives_every_exchange_exactly_one_terminal_messa
     async with engine_harness(ScriptedBack({CALL: work}), limits=Limits(running=2)) as d:
         posts = [await d.post(n, params={"chatty": n % 2 == 0}) for n in range(4)]
         await settle_down()
-        assert await d.engine.sessions.close(d.session, Input.DELETED)
+        assert await d.engine.sessions.close(d.session, SessionInput.DELETED)
         for number, post in enumerate(posts):
             messages = await post.whole()
             assert [message["id"] for message in messages if "id" in message] == [number]
             assert messages[-1]["error"]["code"] == REQUEST_CANCELLED
         assert len(d.back.handled) == 2
-        assert not await d.engine.sessions.close(d.session, Input.DELETED)
+        assert not await d.engine.sessions.close(d.session, SessionInput.DELETED)
         with pytest.raises(SessionGone):
             await d.submit(9)
 
@@ -503,7 +503,7 @@ async def test_closing_a_session_gives_every_exchange_exactly_one_terminal_messa
 async def test_a_handler_may_close_its_own_session() -> None:
     async def work(exchange: Exchange) -> object:
         await exchange.notify("notifications/progress", {"n": 1})
-        await d.engine.sessions.close(d.session, Input.DELETED)
+        await d.engine.sessions.close(d.session, SessionInput.DELETED)
         return {}
 
     async with engine_harness(ScriptedBack({CALL: work})) as d:

@@ -14,7 +14,7 @@ from typing_extensions import override
 from holdfast.auth import Principal
 from holdfast.auth.scopes import Needs
 from holdfast.config import Limits, Settings, Times
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.back import Outside
 from holdfast.engine.caller import Caller
 from holdfast.engine.engine import Engine
@@ -292,7 +292,7 @@ async def test_the_home_lets_go_of_a_session_that_another_replica_closes() -> No
     async with pair(wait) as (_, home, other):
         await other.submit(1)
         session = await other.engine.sessions.find(other.key, PRINCIPAL)
-        assert await other.engine.sessions.close(session, Input.DELETED)
+        assert await other.engine.sessions.close(session, SessionInput.DELETED)
         await settle_down()
         assert "left" in home.back.events
         with pytest.raises(SessionGone):
@@ -354,7 +354,7 @@ async def test_a_replica_forgets_the_home_of_a_session_that_is_gone() -> None:
         await other.call(1)
         for name in ("home", "other"):
             world.cluster.connect(name).on_wake = None
-        await world.cluster.close(other.key, Input.DELETED)
+        await world.cluster.close(other.key, SessionInput.DELETED)
         for name in ("home", "other"):
             world.cluster.connect(name).on_wake = world.replicas[name].engine._wake
         with pytest.raises(SessionGone):
@@ -543,5 +543,5 @@ async def test_a_back_learns_which_sessions_it_still_has_and_closes_one_by_its_k
         await other.call(1)
         assert not await inside.is_home(home.key)
         assert not await inside.is_home("unknown")
-        await other.engine.sessions.close_key(other.key, Input.SHUTDOWN)
+        await other.engine.sessions.close_key(other.key, SessionInput.SHUTDOWN)
         assert other.key not in world.cluster._sessions

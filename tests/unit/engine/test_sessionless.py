@@ -11,7 +11,7 @@ import pytest
 from typing_extensions import override
 
 from holdfast.config import Limits, Settings, Times
-from holdfast.core.exchange import State
+from holdfast.core.exchange import ExchangeState
 from holdfast.engine.caller import Caller
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Exchange
@@ -106,7 +106,7 @@ class Counted:
         return await self._body(exchange)
 
 
-def state_of(visit: Visit) -> State:
+def state_of(visit: Visit) -> ExchangeState:
     return visit.awaited.exchange.state
 
 
@@ -522,11 +522,11 @@ async def test_a_cancelled_call_keeps_its_place_until_its_handler_has_ended() ->
         await asyncio.sleep(0)
         await visit.hang_up()
         await asyncio.sleep(0.5)
-        assert state_of(visit) is State.SETTLED_HELD
+        assert state_of(visit) is ExchangeState.SETTLED_HELD
         with pytest.raises(Busy):
             home.call()
         await asyncio.sleep(1)
-        assert state_of(visit) is State.SETTLED
+        assert state_of(visit) is ExchangeState.SETTLED
         home.call()
 
 
@@ -534,13 +534,13 @@ async def test_a_cancelled_call_keeps_its_place_until_its_handler_has_ended() ->
 async def test_a_call_is_parked_goes_on_and_ends() -> None:
     async with house(one_ask) as home:
         visit = home.call()
-        assert state_of(visit) is State.RUNNING
+        assert state_of(visit) is ExchangeState.RUNNING
         asked = await visit.answer()
-        assert state_of(visit) is State.PARKED
+        assert state_of(visit) is ExchangeState.PARKED
         retry = home.retry(asked, {"q": 1})
-        assert state_of(visit) is State.RUNNING
+        assert state_of(visit) is ExchangeState.RUNNING
         await retry.answer()
-        assert state_of(visit) is State.SETTLED
+        assert state_of(visit) is ExchangeState.SETTLED
 
 
 @engine_test

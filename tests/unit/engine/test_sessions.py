@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast.config import Limits, Settings, Times
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.caller import Caller
 from holdfast.engine.exchange import Exchange
 from holdfast.engine.reader import End
@@ -150,7 +150,7 @@ async def test_listeners_are_called_in_order_and_no_request_waits_for_them() -> 
     async with engine_harness(Slow({CALL: gate()[0]}), times=TIMES) as d:
         await (await d.get()).cut()
         await d.get()
-        await d.engine.sessions.close(d.session, Input.DELETED)
+        await d.engine.sessions.close(d.session, SessionInput.DELETED)
         assert asyncio.get_running_loop().time() < 5
         assert d.back.events == ["start"]
         await asyncio.sleep(501)
@@ -169,7 +169,7 @@ async def test_a_listener_that_fails_does_not_silence_the_next() -> None:
     )
     async with engine_harness(Broken()) as d:
         await settle_down()
-        await d.engine.sessions.close(d.session, Input.DELETED)
+        await d.engine.sessions.close(d.session, SessionInput.DELETED)
         await settle_down()
         assert d.back.events == ["start", "closed: deleted"]
         assert complaints == ["a bug of the author's"]
@@ -178,7 +178,7 @@ async def test_a_listener_that_fails_does_not_silence_the_next() -> None:
 @engine_test
 async def test_a_session_is_closed_once_even_if_several_close_it() -> None:
     async with engine_harness() as d:
-        closing = [d.engine.sessions.close(d.session, Input.DELETED) for _ in range(5)]
+        closing = [d.engine.sessions.close(d.session, SessionInput.DELETED) for _ in range(5)]
         assert sorted(await asyncio.gather(*closing)) == [False] * 4 + [True]
         await settle_down()
         assert d.back.events == ["start", "opened", "closed: deleted"]
@@ -194,7 +194,7 @@ async def test_a_session_with_a_stalled_reader_can_be_closed_by_several_at_once(
         post = await d.post(1)
         post.may_read.clear()
         await settle_down()
-        closing = (d.engine.sessions.close(d.session, Input.DELETED) for _ in range(3))
+        closing = (d.engine.sessions.close(d.session, SessionInput.DELETED) for _ in range(3))
         async with asyncio.timeout(10):
             assert sorted(await asyncio.gather(*closing)) == [False, False, True]
         post.may_read.set()
@@ -316,7 +316,7 @@ async def test_stopping_twice_stops_once_and_leaves_no_task() -> None:
 @engine_test
 async def test_a_listener_that_hangs_does_not_keep_the_server_from_stopping() -> None:
     class Hanging(ScriptedBack):
-        async def closed(self, session: Session, reason: Input) -> None:
+        async def closed(self, session: Session, reason: SessionInput) -> None:
             await asyncio.Event().wait()
 
     async with engine_harness(Hanging(), times=Times(drain=5)) as d:
@@ -331,11 +331,11 @@ async def test_a_listener_that_hangs_does_not_keep_the_server_from_stopping() ->
 @engine_test
 async def test_the_listeners_of_a_session_closed_just_before_finish_before_the_back_stops() -> None:
     class Slow(ScriptedBack):
-        async def closed(self, session: Session, reason: Input) -> None:
+        async def closed(self, session: Session, reason: SessionInput) -> None:
             await asyncio.sleep(1)
             await super().closed(session, reason)
 
     async with engine_harness(Slow()) as d:
-        await d.engine.sessions.close(d.session, Input.DELETED)
+        await d.engine.sessions.close(d.session, SessionInput.DELETED)
         await d.engine.aclose()
         assert d.back.events == ["start", "opened", "closed: deleted", "stop"]

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from holdfast.config import Limits
-from holdfast.core.exchange import State
-from holdfast.core.lifecycle import Input
+from holdfast.core.exchange import ExchangeState
+from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.exchange import Exchange
 from holdfast.engine.exchanges import Repeat
 from holdfast.errors import Busy
@@ -26,7 +26,7 @@ async def stubborn(exchange: Exchange) -> object:
     return {}
 
 
-def seen(*posts: Post) -> list[State]:
+def seen(*posts: Post) -> list[ExchangeState]:
     return [post.exchange.state for post in posts]
 
 
@@ -34,9 +34,9 @@ def seen(*posts: Post) -> list[State]:
 async def test_a_plain_call_runs_and_is_settled() -> None:
     async with engine_harness() as d:
         post = await d.post(1)
-        assert seen(post) == [State.RUNNING]
+        assert seen(post) == [ExchangeState.RUNNING]
         await post.whole()
-        assert seen(post) == [State.SETTLED]
+        assert seen(post) == [ExchangeState.SETTLED]
 
 
 @engine_test
@@ -45,15 +45,25 @@ async def test_a_call_waits_for_a_slot_with_and_without_a_stream_and_then_runs()
     async with engine_harness(ScriptedBack({CALL: wait}), limits=Limits(running=1)) as d:
         first, plain, open_ = await d.post(1), await d.post(2), await d.post(3)
         await open_.exchange.writer.open()
-        assert seen(first, plain, open_) == [State.RUNNING, State.QUEUED, State.QUEUED_OPEN]
+        assert seen(first, plain, open_) == [
+            ExchangeState.RUNNING,
+            ExchangeState.QUEUED,
+            ExchangeState.QUEUED_OPEN,
+        ]
         await first.exchange.writer.open()
-        assert seen(first) == [State.STREAMING]
+        assert seen(first) == [ExchangeState.STREAMING]
         await d.cancel(1)
         await settle_down()
-        assert seen(first, plain, open_) == [State.SETTLED, State.RUNNING, State.QUEUED_OPEN]
+        assert seen(first, plain, open_) == [
+            ExchangeState.SETTLED,
+            ExchangeState.RUNNING,
+            ExchangeState.QUEUED_OPEN,
+        ]
         await d.cancel(2)
         await settle_down()
-        assert seen(plain, open_) == [State.SETTLED, State.STREAMING], "it has not forgotten its stream"
+        assert seen(plain, open_) == [ExchangeState.SETTLED, ExchangeState.STREAMING], (
+            "it has not forgotten its stream"
+        )
         may_end.set()
         await open_.whole()
 
@@ -68,7 +78,11 @@ async def test_a_call_that_is_cancelled_in_the_queue_gives_its_place_up() -> Non
         await d.cancel(2)
         await second.whole()
         third = await d.post(3)
-        assert seen(first, second, third) == [State.RUNNING, State.SETTLED, State.QUEUED]
+        assert seen(first, second, third) == [
+            ExchangeState.RUNNING,
+            ExchangeState.SETTLED,
+            ExchangeState.QUEUED,
+        ]
         may_end.set()
         await third.whole()
         assert len(d.back.handled) == 2, "the one that was cancelled never ran"
@@ -83,14 +97,16 @@ async def test_an_ended_call_is_held_while_its_handler_runs() -> None:
         store.fail("settle")
         await d.cancel(1)
         await settle_down()
-        assert seen(post) == [State.ENDING_HELD], "its end is decided, not stored, and its handler runs"
+        assert seen(post) == [ExchangeState.ENDING_HELD], (
+            "its end is decided, not stored, and its handler runs"
+        )
         store.recover()
         await d.cancel(2)
         await asyncio.sleep(0.7)
-        assert seen(post, other) == [State.SETTLED_HELD, State.SETTLED_HELD]
+        assert seen(post, other) == [ExchangeState.SETTLED_HELD, ExchangeState.SETTLED_HELD]
         assert d.session.gate.inside == 2
         await asyncio.sleep(1)
-        assert seen(post, other) == [State.SETTLED, State.SETTLED]
+        assert seen(post, other) == [ExchangeState.SETTLED, ExchangeState.SETTLED]
         assert d.session.gate.inside == 0
 
 
@@ -103,11 +119,11 @@ async def test_a_handler_that_ends_before_its_end_is_stored_frees_its_slot_once(
         store.fail("settle")
         await d.cancel(1)
         await asyncio.sleep(2)
-        assert seen(post) == [State.ENDING]
+        assert seen(post) == [ExchangeState.ENDING]
         assert d.session.gate.inside == 0
         store.recover()
         await asyncio.sleep(1)
-        assert seen(post) == [State.SETTLED]
+        assert seen(post) == [ExchangeState.SETTLED]
         assert d.session.gate.inside == 0
 
 
@@ -118,7 +134,7 @@ async def test_an_answer_that_could_not_be_written_is_kept_once() -> None:
         await post.whole()
         for _ in range(2):
             await d.engine.readers.keep_answer(post.exchange, post.exchange.writer.terminal)
-            assert seen(post) == [State.KEPT]
+            assert seen(post) == [ExchangeState.KEPT]
         assert isinstance(await d.submit(1, digest=b"same"), Repeat)
 
 
@@ -129,11 +145,11 @@ async def test_an_answer_that_could_not_be_written_while_the_store_was_away_is_k
         store.fail("settle", "keep")
         post = await d.post(1, digest=b"same")
         await post.whole()
-        assert seen(post) == [State.ENDING], "the client has its answer before the store has it"
+        assert seen(post) == [ExchangeState.ENDING], "the client has its answer before the store has it"
         await d.engine.readers.keep_answer(post.exchange, post.exchange.writer.terminal)
         store.recover()
         await asyncio.sleep(2)
-        assert seen(post) == [State.KEPT]
+        assert seen(post) == [ExchangeState.KEPT]
         assert isinstance(await d.submit(1, digest=b"same"), Repeat)
 
 
@@ -145,7 +161,7 @@ async def test_the_end_of_a_call_whose_reader_is_gone_is_stored_and_kept_in_one_
         await post.cut()
         may_end.set()
         await settle_down()
-        assert seen(post) == [State.KEPT]
+        assert seen(post) == [ExchangeState.KEPT]
 
 
 @engine_test
@@ -158,10 +174,10 @@ async def test_a_call_that_another_replica_has_ended_is_fenced() -> None:
             # As another replica would: under the newest fence, with its own end.
             await store.settle(d.key, post.exchange.claim.stream, post.exchange.fence, b"{}", tag=7)
         await d.engine.sessions.end_work(d.session, "by the test")
-        assert seen(running, queued) == [State.FENCED_HELD, State.FENCED_HELD]
+        assert seen(running, queued) == [ExchangeState.FENCED_HELD, ExchangeState.FENCED_HELD]
         assert running.exchange.writer.terminal is None, "the end that was decided here is dropped"
         await asyncio.sleep(2)
-        assert seen(running, queued) == [State.FENCED, State.FENCED]
+        assert seen(running, queued) == [ExchangeState.FENCED, ExchangeState.FENCED]
         assert d.session.gate.inside == 0
 
 
@@ -171,6 +187,6 @@ async def test_closing_a_session_settles_its_calls_without_another_command_to_th
     async with engine_harness(ScriptedBack({CALL: stubborn}), store=store) as d:
         post = await d.post(1)
         await settle_down()
-        await d.engine.sessions.close(d.session, Input.DELETED)
-        assert seen(post) == [State.SETTLED_HELD]
+        await d.engine.sessions.close(d.session, SessionInput.DELETED)
+        assert seen(post) == [ExchangeState.SETTLED_HELD]
         assert "settle" not in store.log

@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager
 import pytest
 
 from holdfast.config import Limits
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.exchange import Exchange
 from holdfast.engine.stream_buffer import BYTES, EVENTS
 from holdfast.errors import REQUEST_CANCELLED, Fenced, StoreError, StoreUnavailable
@@ -306,7 +306,7 @@ async def test_a_closed_session_ends_a_handler_whose_messages_are_in_the_buffer(
         store.delay("append", before=5)
         post = await d.post(1)
         await settle_down()
-        assert await d.engine.sessions.close(d.session, Input.DELETED)
+        assert await d.engine.sessions.close(d.session, SessionInput.DELETED)
         messages = await post.whole()
         assert messages[-1]["error"]["code"] == REQUEST_CANCELLED
         assert post.exchange.task is not None

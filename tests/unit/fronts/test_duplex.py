@@ -5,7 +5,7 @@ import json
 
 from holdfast.auth import Principal
 from holdfast.config import Limits, Settings, Times
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.caller import Caller
 from holdfast.fronts.duplex import OWED
 from tests.duplex import META
@@ -149,7 +149,7 @@ async def test_hanging_up_lets_running_and_queued_calls_finish_and_gives_the_rea
     await wire.say("hold", 1, n=1)
     await wire.say("echo", 2, text="queued")
     asyncio.get_running_loop().call_later(5, back.gate.set)
-    await wire.duplex.hang_up(Input.DELETED)
+    await wire.duplex.hang_up(SessionInput.DELETED)
     assert (await wire.answer(1))["result"] == {"held": 1}
     assert (await wire.answer(2))["result"] == {"text": "queued"}
     assert back.events[-1] == "closed: deleted"
@@ -162,7 +162,7 @@ async def test_a_call_of_a_session_that_outlasts_the_drain_time_is_ended_with_an
     await wire.open()
     await wire.say("hold", 1)
     before = asyncio.get_running_loop().time()
-    await wire.duplex.hang_up(Input.SHUTDOWN)
+    await wire.duplex.hang_up(SessionInput.SHUTDOWN)
     assert asyncio.get_running_loop().time() - before == 3
     assert (await wire.answer(1))["error"]["code"] == -32800
     assert back.events[-1] == "closed: shutdown"
@@ -177,7 +177,7 @@ async def test_an_ask_fails_at_once_when_the_connection_no_longer_reads_answers(
     await wire.say("ask", 2)
     await asyncio.sleep(0)
     before = asyncio.get_running_loop().time()
-    await wire.duplex.hang_up(Input.DELETED)
+    await wire.duplex.hang_up(SessionInput.DELETED)
     assert asyncio.get_running_loop().time() == before
     assert [(await wire.answer(n))["result"] for n in (1, 2)] == [{"answer": "none came"}] * 2
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast.config import Limits, Settings, Times
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.fronts.duplex import OWED
 from holdfast.protocol.subscriptions import Change
 from tests.duplex import META
@@ -245,7 +245,7 @@ async def test_hanging_up_completes_listeners_and_lets_calls_finish() -> None:
     await wire.sessionless("hold", 2, n=2)
     await wire.say("hold", 3, n=3)
     await wire.wait_for(ACKNOWLEDGED)
-    hanging_up = asyncio.ensure_future(wire.duplex.hang_up(Input.DELETED))
+    hanging_up = asyncio.ensure_future(wire.duplex.hang_up(SessionInput.DELETED))
     last = await wire.answer(1)
     validate(last, "2026-07-28", answers="subscriptions/listen")
     assert last["result"] == {"resultType": "complete", "_meta": {SUBSCRIPTION: 1}}
@@ -268,7 +268,7 @@ async def test_a_call_that_outlasts_the_drain_time_is_ended_with_an_answer() -> 
     loop = asyncio.get_running_loop()
     await asyncio.sleep(0)
     before = loop.time()
-    await wire.duplex.hang_up(Input.DELETED)
+    await wire.duplex.hang_up(SessionInput.DELETED)
     assert loop.time() - before == 5
     assert (await wire.answer(1))["error"]["code"] == -32800
     assert back.cancelled.is_set()
@@ -282,7 +282,7 @@ async def test_a_peer_that_is_gone_ends_its_calls_at_once() -> None:
     await asyncio.sleep(0)
     wire.duplex.gone.set()
     before = asyncio.get_running_loop().time()
-    await wire.duplex.hang_up(Input.DELETED)
+    await wire.duplex.hang_up(SessionInput.DELETED)
     assert asyncio.get_running_loop().time() == before
     await asyncio.sleep(0)
     assert back.cancelled.is_set()

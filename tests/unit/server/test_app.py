@@ -15,7 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast import Context, McpError, Server, SessionView, ToolError
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.errors import ConfigError
 from holdfast.middleware import CallNext, MiddlewareRequest
 from holdfast.protocol.types import CallToolResult, Result
@@ -227,7 +227,7 @@ async def test_listeners_are_called_for_sessions_and_their_failures_are_containe
         assert isinstance(facts["error"], ValueError)
         await server.back.detached(peer.session)
         await server.back.reattached(peer.session)
-        assert await server.engine.sessions.close(peer.session, Input.DELETED)
+        assert await server.engine.sessions.close(peer.session, SessionInput.DELETED)
         await peer.session.listeners_called()
         assert heard[1:] == [
             ("detached", peer.session.name),

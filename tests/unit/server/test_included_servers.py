@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from holdfast import Context, McpError, Principal, Server, SessionView, ToolError
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.errors import ConfigError
 from holdfast.middleware import CallNext, MiddlewareRequest
 from holdfast.protocol.types import (
@@ -205,7 +205,7 @@ async def test_a_childs_listeners_are_called_once_per_session_even_if_it_is_incl
     host.include(grandchild, prefix="d")
     async with connected(host) as peer:
         await peer.notify("notifications/roots/list_changed")
-        await host.engine.sessions.close(peer.session, Input.DELETED)
+        await host.engine.sessions.close(peer.session, SessionInput.DELETED)
     for event in ("opened peer", "roots", "deleted"):
         assert [name for name, what in told if what == event] == ["host", "child", "grandchild"]
 

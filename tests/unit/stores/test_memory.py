@@ -7,7 +7,7 @@ from typing import Any
 from typing_extensions import override
 
 from holdfast.config import Limits
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.stores.base import Claim, Claimed, Refusal
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.memory.session import MemorySession
@@ -18,7 +18,7 @@ from holdfast.testing.store.bench import KEY, PRINCIPAL, record
 async def _churn(store: MemoryStore, clock: VirtualClock) -> None:
     for number in range(2_000):
         await store.open(record(str(number)), evict=False)
-        await store.close(str(number), Input.DELETED)
+        await store.close(str(number), SessionInput.DELETED)
         clock.advance(0.01)
 
 

@@ -38,7 +38,7 @@ from holdfast.backs.proxy.translation import (
 from holdfast.backs.proxy.turns import TurnTaken
 from holdfast.backs.proxy.upstream import Upstream
 from holdfast.backs.proxy.upstreams import Upstreams, session_key_of, shared_key_of
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.access import Access
 from holdfast.engine.back import Outside
 from holdfast.engine.caller import Caller
@@ -381,7 +381,7 @@ class ProxyBack:
     async def reattached(self, session: Session) -> None:
         """Do nothing: the upstream stayed open."""
 
-    async def closed(self, session: Session, reason: Input) -> None:  # noqa: ARG002
+    async def closed(self, session: Session, reason: SessionInput) -> None:  # noqa: ARG002
         """End the session's upstream."""
         await self._leave(session.record.key)
 

@@ -15,7 +15,7 @@ from typing import Final
 from holdfast.auth import Principal, Verifier
 from holdfast.config import HttpSettings, ResponseMode
 from holdfast.core.eras import has_sessions
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.audit import JOINED, Reason
 from holdfast.engine.caller import Caller
 from holdfast.engine.engine import Engine
@@ -413,7 +413,7 @@ class HttpFront:
     async def _delete(self, key: str, principal: Principal | None, connection: Connection) -> Answer:
         session = await self._engine.sessions.find(key, _owner(principal))
         # Run it to its end even if this request is cancelled: the listeners of a closed session must be called.
-        closing = self._engine.begin(self._engine.sessions.close(session, Input.DELETED))
+        closing = self._engine.begin(self._engine.sessions.close(session, SessionInput.DELETED))
         if not await asyncio.shield(closing):
             raise SessionGone
         address = self._addresses.of(connection.request)

@@ -36,7 +36,7 @@ from typing import Any, Final
 from typing_extensions import override
 
 from holdfast.config import ResponseMode
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.caller import Caller
 from holdfast.engine.delivery import Batch, deliver
 from holdfast.engine.engine import Engine
@@ -159,7 +159,7 @@ class Posts:
         """Close the session of a client that has opened a new one."""
         with suppress(SessionGone):
             sessions = self.engine.sessions
-            await sessions.close(await sessions.find(key, principal), Input.DELETED)
+            await sessions.close(await sessions.find(key, principal), SessionInput.DELETED)
 
     async def control(self, key: str, caller: Caller, message: Notification | Response) -> Answer:
         """Take a notification or the answer to an ask. Does not wait for a handler."""

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from holdfast.core.exchange import State
+from holdfast.core.exchange import ExchangeState
 from holdfast.engine.audit import ACTS, REASONS
 from holdfast.engine.engine import Engine
 from holdfast.errors import StoreError
@@ -23,15 +23,15 @@ from holdfast.ops.waits import WAITS, waits_for
 
 STORE_SECONDS: Final = 2.0
 """How long a scrape waits for the store."""
-STATES: Final[Mapping[State, str]] = {
-    State.CLAIMED: "queued",
-    State.QUEUED: "queued",
-    State.QUEUED_OPEN: "queued",
-    State.RERUN: "queued",
-    State.RUNNING: "running",
-    State.STREAMING: "running",
-    State.TASK: "running",
-    State.PARKED: "parked",
+STATES: Final[Mapping[ExchangeState, str]] = {
+    ExchangeState.CLAIMED: "queued",
+    ExchangeState.QUEUED: "queued",
+    ExchangeState.QUEUED_OPEN: "queued",
+    ExchangeState.RERUN: "queued",
+    ExchangeState.RUNNING: "running",
+    ExchangeState.STREAMING: "running",
+    ExchangeState.TASK: "running",
+    ExchangeState.PARKED: "parked",
 }
 """The label of each live state; all others are `ending`."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.core.exchange import State
+from holdfast.core.exchange import ExchangeState
 from holdfast.core.rounds import Asked, Given
 from holdfast.errors import INTERNAL_ERROR, McpError, UrlElicitationRequired
 from holdfast.protocol.types import InputRequiredResult
@@ -40,7 +40,7 @@ async def run_input_rounds(value: object, exchange: Exchange, server: Host, agai
         if not isinstance(value, InputRequired):
             return value
         wanted = {name: _asked(item, exchange, server) for name, item in value.requests.items()}
-        if exchange.session.revision is SESSIONLESS and exchange.state is not State.TASK:
+        if exchange.session.revision is SESSIONLESS and exchange.state is not ExchangeState.TASK:
             state = server.engine.sessionless.seal(exchange, value.state)
             return InputRequiredResult(input_requests=dict(wanted) or None, request_state=state)
         exchange.given = Given(value.state, await _answers(exchange, wanted))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from holdfast.core.exchange import State
+from holdfast.core.exchange import ExchangeState
 from holdfast.core.tasks import TaskState, created
 from holdfast.errors import ConfigError, MissingCapability
 from holdfast.protocol.tasks import EXTENSION, declares_tasks
@@ -90,7 +90,7 @@ async def describe(
     exchange: Exchange, server: ServerControls, done: float, total: float | None, message: str | None
 ) -> bool:
     """Set progress as the status message of a task; return False if the call is not a task."""
-    if exchange.state is not State.TASK:
+    if exchange.state is not ExchangeState.TASK:
         return False
     text = message or (f"{done:g}" if total is None else f"{done:g} of {total:g}")
     await server.engine.tasks.describe(exchange, text)

@@ -10,7 +10,7 @@ from heapq import nsmallest
 from math import inf
 from typing import Final, Protocol, Self
 
-from holdfast.core.lifecycle import State
+from holdfast.core.lifecycle import SessionState
 from holdfast.ports import Clock, SystemClock
 from holdfast.stores.base.overview import Listing, Status, Totals
 from holdfast.stores.base.replicas import Adopted, Announced, Forwarded, Lease, Orphan, Probed
@@ -74,7 +74,7 @@ class OneProcess:
     async def totals(self: _Sessions) -> Totals:
         """Look at all sessions."""
         found = [status for key in await self.sessions() if (status := await self.look(key)) is not None]
-        detached = sum(status.state is State.DETACHED for status in found)
+        detached = sum(status.state is SessionState.DETACHED for status in found)
         sizes = [(status.log_bytes, status.kept_bytes) for status in found]
         return Totals(len(found), detached, sum(log for log, _ in sizes), sum(kept for _, kept in sizes))
 

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from holdfast.core.lifecycle import State
+from holdfast.core.lifecycle import SessionState
 from holdfast.stores.base.sessions import SessionRecord
 
 
@@ -20,7 +20,7 @@ class Status(Struct, frozen=True):
     """An open session, as it is now."""
 
     record: SessionRecord
-    state: State
+    state: SessionState
     closes_in: float | None
     """Seconds until it closes if nothing happens before; None: an exchange in flight keeps it open."""
     readers: int

@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 
 from msgspec import Struct
 
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.stores.base.refusal import Refusal
 from holdfast.wire.jsonrpc import RequestId, encode
 
@@ -64,7 +64,7 @@ class Closed(Struct, frozen=True):
     """The one closing of a session."""
 
     record: SessionRecord
-    reason: Input
+    reason: SessionInput
     event: str = ""
     """Names this closing to listeners, which may be called for it more than once. Only shared stores need it."""
 
@@ -104,7 +104,7 @@ class SessionPart(Protocol):
         """Set the fields of the record that are not None. An unknown or closed session is ignored."""
         ...
 
-    async def close(self, key: str, reason: Input, ending: Ending | None = None) -> Closed | None:
+    async def close(self, key: str, reason: SessionInput, ending: Ending | None = None) -> Closed | None:
         """Close a session and forget everything of it; send CLOSED, also to its home. None if it is unknown or closed.
 
         Every exchange in flight ends in the same step, with `ending` as the last event of its stream if it has one.

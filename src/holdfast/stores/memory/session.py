@@ -4,7 +4,7 @@ from collections import OrderedDict
 from math import inf
 from typing import Final
 
-from holdfast.core.lifecycle import State
+from holdfast.core.lifecycle import SessionState
 from holdfast.core.stream import Log, Position
 from holdfast.stores.base import REMEMBERED_ANSWERS, REMEMBERED_SECONDS, Answered, Claim, SessionRecord
 from holdfast.stores.memory.state import Cells
@@ -73,7 +73,7 @@ class MemorySession(SessionClock, Cells):
     def __init__(self, record: SessionRecord, now: float) -> None:
         Cells.__init__(self, record.principal)
         self.record: SessionRecord = record
-        self.state: State = State.ATTACHED
+        self.state: SessionState = SessionState.ATTACHED
         self.opened: float = now
         self.touched: float = now
         self.hint: float = inf

@@ -5,7 +5,7 @@ from collections import defaultdict
 from math import inf
 
 from holdfast.config import Limits
-from holdfast.core.lifecycle import Input, State, step
+from holdfast.core.lifecycle import SessionInput, SessionState, step
 from holdfast.core.stream import NewEvents, Page, Position, before_terminal
 from holdfast.errors import Fenced, SessionGone, StreamClosed
 from holdfast.ports import Clock
@@ -98,7 +98,7 @@ class MemoryStore(
             idle = [s for s in own.values() if not s.running and not s.readers]
             if not idle:
                 return Refusal.FULL
-            evicted.append(self._end(min(idle, key=lambda s: s.touched), Input.EVICTED))
+            evicted.append(self._end(min(idle, key=lambda s: s.touched), SessionInput.EVICTED))
         session = MemorySession(record, self.now())
         # Eviction may have removed the principal's entry: look it up again.
         self._sessions[record.key] = self._principals[record.principal][record.key] = session
@@ -119,7 +119,7 @@ class MemoryStore(
 
     async def totals(self) -> Totals:
         """Return the totals of all sessions."""
-        detached = sum(session.state is State.DETACHED for session in self._sessions.values())
+        detached = sum(session.state is SessionState.DETACHED for session in self._sessions.values())
         return Totals(len(self._sessions), detached, self._bytes, self._kept.bytes)
 
     async def change(self, key: str, *, level: str | None = None, initialized: bool | None = None) -> None:
@@ -132,7 +132,7 @@ class MemoryStore(
         if initialized is not None:
             session.record.initialized = initialized
 
-    async def close(self, key: str, reason: Input, ending: Ending | None = None) -> Closed | None:
+    async def close(self, key: str, reason: SessionInput, ending: Ending | None = None) -> Closed | None:
         """Close a session once. Its exchanges in flight end too."""
         session = self._sessions.get(key)
         return self._end(session, reason, ending) if session else None
@@ -265,7 +265,7 @@ class MemoryStore(
             self._finish(session, stream)
         # A hint that is too early is correct: `sweep` replaces it. But if `sweep` saw the session while this exchange
         # ran, the hint may be as late as the end of the lifetime. Then the session needs a new hint.
-        if session.hint > session.settled + session.record.idle or session.state is State.DETACHED:
+        if session.hint > session.settled + session.record.idle or session.state is SessionState.DETACHED:
             self._schedule(session)
 
     async def keep(self, key: str, stream: str, claim: Claim, terminal: bytes | None, *, tag: int) -> None:
@@ -444,7 +444,7 @@ class MemoryStore(
             if log.closed:
                 self._lingering.keep(session.record.key, name, log)
 
-    def _end(self, session: MemorySession, reason: Input, ending: Ending | None = None) -> Closed:
+    def _end(self, session: MemorySession, reason: SessionInput, ending: Ending | None = None) -> Closed:
         record = session.record
         session.state = step(session.state, reason)
         self._linger(session, ending)

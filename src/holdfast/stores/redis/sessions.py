@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.core.lifecycle import Input, State
+from holdfast.core.lifecycle import SessionInput, SessionState
 from holdfast.errors import StoreError
 from holdfast.stores.base import (
     LINGER_SECONDS,
@@ -46,7 +46,7 @@ def _ms(seconds: float) -> int:
 def closed_of(reply: list[Any]) -> Closed:
     """Return a closing from a script's reply."""
     reason, record, event = reply[2:5]
-    return Closed(record_of(record), Input(reason.decode()), event.decode())
+    return Closed(record_of(record), SessionInput(reason.decode()), event.decode())
 
 
 class SessionMethods(Core):
@@ -132,7 +132,7 @@ class SessionMethods(Core):
         record = await self.readable(key, packed)
         if record is None:
             return None
-        state = State.DETACHED if away else State.ATTACHED
+        state = SessionState.DETACHED if away else SessionState.ATTACHED
         ends = None if running else closes_in / 1000
         return Status(record, state, ends, readers, running, log_bytes, kept_bytes)
 
@@ -158,7 +158,7 @@ class SessionMethods(Core):
             fields += ["3", "1" if initialized else ""]
         await self.run("change", key, *fields)
 
-    async def close(self, key: str, reason: Input, ending: Ending | None = None) -> Closed | None:
+    async def close(self, key: str, reason: SessionInput, ending: Ending | None = None) -> Closed | None:
         """Close a session once. Its exchanges in flight end too."""
         end = ("", "", "") if ending is None else (ending.before, ending.after, str(ending.tag))
         return await self._ended(key, await self.session("close", key, reason.value, *end))

@@ -1,6 +1,6 @@
 """Operations on exchanges: claim, settle, keep, cancel."""
 
-from holdfast.core.lifecycle import State
+from holdfast.core.lifecycle import SessionState
 from holdfast.core.stream import before_terminal
 from holdfast.errors import StreamClosed
 from holdfast.stores.base import Claim, Claimed, Duplicate, Refusal, WakeUp
@@ -132,7 +132,7 @@ def end(
         _write_end(tx, session, exchange, tag, terminal)
     # `hint` is when the next sweep examines the session. If it is too early, that sweep sets it again. It is too late
     # if a sweep found this exchange running and moved the hint to the end of the session's lifetime.
-    if session.hint > session.settled + session.record.idle or session.state is State.DETACHED:
+    if session.hint > session.settled + session.record.idle or session.state is SessionState.DETACHED:
         schedule(tx, session)
 
 

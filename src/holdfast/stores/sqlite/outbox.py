@@ -11,7 +11,7 @@ Rows are deleted after ten minutes, or when there are a thousand newer ones.
 
 from typing import Final
 
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.stores.base import Announced, Closed, SessionRecord, WakeUp
 from holdfast.stores.sqlite.rows import decode_record, encode_record
 from holdfast.stores.sqlite.transaction import Transaction
@@ -25,7 +25,7 @@ _NEWS: Final = 1_000
 _NEWS_SECONDS: Final = 600.0
 
 
-def post(tx: Transaction, record: SessionRecord, reason: Input) -> Closed:
+def post(tx: Transaction, record: SessionRecord, reason: SessionInput) -> Closed:
     """Keep a closing until it is reported."""
     number = tx.execute(
         "INSERT INTO closing (at, record, reason) VALUES (?, ?, ?)",
@@ -54,7 +54,7 @@ def _closed(tx: Transaction, number: int, blob: bytes, reason: str) -> Closed | 
     """Return a closing; None if it cannot be read, and then it is forgotten."""
     try:
         record = decode_record(blob)
-        return Closed(record, Input(reason), f"{record.key}.{number}")
+        return Closed(record, SessionInput(reason), f"{record.key}.{number}")
     except ValueError:
         tx.execute("DELETE FROM closing WHERE n = ?", (number,))
         tx.poisoned.append(f"closing {number}")

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.core.lifecycle import State
+from holdfast.core.lifecycle import SessionState
 from holdfast.core.stream import Position
 from holdfast.errors import Fenced, SessionGone, StreamClosed
 from holdfast.stores.base import Claim, SessionRecord
@@ -72,13 +72,13 @@ class SessionRow(SessionClock):
         self.record: SessionRecord = decode_record(record)
 
     @property
-    def state(self) -> State:
+    def state(self) -> SessionState:
         """The state of the session."""
-        return State.DETACHED if self.detached else State.ATTACHED
+        return SessionState.DETACHED if self.detached else SessionState.ATTACHED
 
     @state.setter
-    def state(self, state: State) -> None:
-        self.detached = int(state is State.DETACHED)
+    def state(self, state: SessionState) -> None:
+        self.detached = int(state is SessionState.DETACHED)
 
 
 _SESSION = (

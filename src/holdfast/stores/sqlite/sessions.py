@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.stores.base import Closed, Ending, Found, Listing, Refusal, SessionRecord, Status, Totals
 from holdfast.stores.kept import growth
 from holdfast.stores.rules import is_crowded
@@ -26,7 +26,7 @@ def open_session(tx: Transaction, record: SessionRecord, *, evict: bool) -> list
         idle = find_session(tx, rows.LONGEST_IDLE, record.principal) if evict else None
         if idle is None:
             return Refusal.FULL
-        evicted.append(end(tx, idle, Input.EVICTED))
+        evicted.append(end(tx, idle, SessionInput.EVICTED))
     schedule(tx, rows.insert_session(tx, record))
     return evicted
 
@@ -97,7 +97,7 @@ def take_home(tx: Transaction, key: str, expected: str) -> SessionRecord | None:
     return session.record
 
 
-def close(tx: Transaction, key: str, reason: Input, ending: Ending | None) -> Closed | None:
+def close(tx: Transaction, key: str, reason: SessionInput, ending: Ending | None) -> Closed | None:
     """Close a session once. Its exchanges in flight end too."""
     session = find_session(tx, rows.BY_KEY, key)
     return None if session is None else end(tx, session, reason, ending)
@@ -125,7 +125,7 @@ def sweep(tx: Transaction) -> tuple[list[Closed], bool]:
     return closed, len(due) == SWEPT_AT_ONCE
 
 
-def end(tx: Transaction, session: SessionRow, reason: Input, ending: Ending | None = None) -> Closed:
+def end(tx: Transaction, session: SessionRow, reason: SessionInput, ending: Ending | None = None) -> Closed:
     """Remove a session with everything of it, except streams that have a reader."""
     lingering.keep(tx, session, ending)
     erase(tx, session.sid, session.key, session.bytes)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from holdfast.config import Limits
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.core.stream import NewEvents, Page, Position
 from holdfast.ports import Clock, Observer, SilentObserver, SystemClock, SystemRandom
 from holdfast.stores.base import (
@@ -173,7 +173,7 @@ class SqliteStore:
         """Set the named fields."""
         await self._do(sessions.change, key, level, initialized)
 
-    async def close(self, key: str, reason: Input, ending: Ending | None = None) -> Closed | None:
+    async def close(self, key: str, reason: SessionInput, ending: Ending | None = None) -> Closed | None:
         """Close a session once. Its exchanges in flight end too."""
         return await self._do(sessions.close, key, reason, ending)
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.errors import SessionGone
 from holdfast.stores.base import REMEMBERED_ANSWERS, REMEMBERED_SECONDS, Answered, Refusal, WakeUp
 from holdfast.testing.store.bench import (
@@ -200,7 +200,7 @@ class AskContract(Contract):
         await bench.begin(1, "a")
         await bench.store.ask(KEY, "a.1", "a")
         await bench.store.answer(KEY, PRINCIPAL, "a.1", b"d", b"{}")
-        await bench.store.close(KEY, Input.DELETED)
+        await bench.store.close(KEY, SessionInput.DELETED)
         assert await bench.store.take_answer(KEY, "a.1") is None
         await bench.store.withdraw(KEY, "a.1")
         await refused(bench.store.ask(KEY, "a.2", "a"), SessionGone)

@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
 
 from holdfast.config import Limits
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.core.stream import Page, Position
 from holdfast.errors import Fenced, StreamClosed
 from holdfast.stores.base import (
@@ -108,11 +108,11 @@ class Bench:
         assert isinstance(attached, Attached), attached
         return attached
 
-    async def sweep(self) -> list[tuple[str, Input]]:
+    async def sweep(self) -> list[tuple[str, SessionInput]]:
         """Close the sessions that are due; return which and why."""
         return [(closed.record.key, closed.reason) for closed in await self.store.sweep()]
 
-    async def ends(self, seconds: float, reason: Input) -> None:
+    async def ends(self, seconds: float, reason: SessionInput) -> None:
         """Check that the session closes for this reason after so many seconds, and not a second earlier."""
         self.clock.advance(seconds - 1)
         assert await self.sweep() == []
@@ -146,7 +146,7 @@ async def refused(
     raise AssertionError(f"{errors} was not raised")
 
 
-def reasons(closed: list[Closed] | Refusal) -> list[tuple[str, Input]]:
+def reasons(closed: list[Closed] | Refusal) -> list[tuple[str, SessionInput]]:
     """Return which sessions were closed, and why."""
     assert not isinstance(closed, Refusal)
     return [(one.record.key, one.reason) for one in closed]

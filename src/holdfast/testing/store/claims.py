@@ -2,7 +2,7 @@
 
 import asyncio
 
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.stores.base import STANDALONE_FENCE, Claimed, Duplicate, Refusal, WakeUp
 from holdfast.testing.store.bench import (
     IDLE,
@@ -105,7 +105,7 @@ class ClaimContract(Contract):
         await bench.store.settle(KEY, "a", fence, None)
         assert not await bench.store.detach(KEY, "a", 0, None, broke=True)
         bench.clock.advance(IDLE)
-        assert await bench.sweep() == [(KEY, Input.IDLE)]
+        assert await bench.sweep() == [(KEY, SessionInput.IDLE)]
 
     @scenario()
     async def test_every_fence_of_a_session_is_larger_than_those_before(self, bench: Bench) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Final
 
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.errors import SessionGone
 from holdfast.stores.base import LINGER_SECONDS, LINGER_SHARE, Ending, Refusal, WakeUp
 from holdfast.testing.store.bench import (
@@ -33,7 +33,7 @@ class ClosingContract(Contract):
             await bench.open(key)
             fence = await bench.streaming(request_id, stream, key=key)
             start = await bench.store.append(key, stream, fence, [(tag_of(stream, 1), b"one")])
-            await bench.store.close(key, Input.DELETED, ENDING)
+            await bench.store.close(key, SessionInput.DELETED, ENDING)
             page = await bench.read(stream, start, key)
             assert page.finished
             assert data_of(page) in ([ENDING.message(request_id)], [_escaped(ENDING.message(request_id))])
@@ -46,8 +46,8 @@ class ClosingContract(Contract):
         await bench.open()
         fence = await bench.streaming(1, "a")
         start = await bench.append("a", fence, 1)
-        assert await bench.store.close(KEY, Input.DELETED, ENDING) is not None
-        assert await bench.store.close(KEY, Input.DELETED, ENDING) is None
+        assert await bench.store.close(KEY, SessionInput.DELETED, ENDING) is not None
+        assert await bench.store.close(KEY, SessionInput.DELETED, ENDING) is None
         assert await bench.store.find(KEY, PRINCIPAL) is None
         assert await bench.claim(2, "b") is Refusal.NO_SESSION
         assert await bench.store.attach(KEY, PRINCIPAL, "a", start) is Refusal.NO_SESSION
@@ -61,7 +61,7 @@ class ClosingContract(Contract):
         fence = await bench.streaming(1, "a")
         start = await bench.append("a", fence, 1)
         await bench.store.detach(KEY, "a", 0, start, broke=True)
-        await bench.store.close(KEY, Input.DELETED, ENDING)
+        await bench.store.close(KEY, SessionInput.DELETED, ENDING)
         assert await bench.store.read(KEY, "a", start, 10, 1_000) is None
 
     @scenario()
@@ -70,7 +70,7 @@ class ClosingContract(Contract):
         fence = await bench.streaming(1, "a")
         start = await bench.append("a", fence, 1)
         await bench.store.settle(KEY, "a", fence, b"last", tag=tag_of("a", 2))
-        await bench.store.close(KEY, Input.EXPIRED)
+        await bench.store.close(KEY, SessionInput.EXPIRED)
         page = await bench.read("a", start)
         assert (data_of(page), page.finished) == ([b"last"], True)
 
@@ -79,7 +79,7 @@ class ClosingContract(Contract):
         await bench.open()
         fence = await bench.streaming(1, "a")
         start = await bench.append("a", fence, 1)
-        await bench.store.close(KEY, Input.DELETED, ENDING)
+        await bench.store.close(KEY, SessionInput.DELETED, ENDING)
         bench.clock.advance(LINGER_SECONDS + 1)
         await bench.sweep()
         assert await bench.store.read(KEY, "a", start, 10, 1_000) is None
@@ -93,7 +93,7 @@ class ClosingContract(Contract):
             fence = await bench.streaming(1, "a", key=key)
             starts[key] = (await bench.attach("a", key=key)).cursor
             await bench.store.append(key, "a", fence, [(tag_of(key, 1), b"x" * 400)])
-            await bench.store.close(key, Input.DELETED, ENDING)
+            await bench.store.close(key, SessionInput.DELETED, ENDING)
         left = [await bench.store.read(key, "a", start, 10, 1_000) for key, start in starts.items()]
         assert [page is not None and page.finished for page in left] == [False, False, False, True, True]
         await bench.open("s0")
@@ -103,7 +103,7 @@ class ClosingContract(Contract):
         await bench.open()
         fence = await bench.streaming(1, "a")
         start = await bench.append("a", fence, 1)
-        await bench.store.close(KEY, Input.DELETED, ENDING)
+        await bench.store.close(KEY, SessionInput.DELETED, ENDING)
         for number in range(3):
             key = f"next-{number}"
             await bench.open(key)
@@ -117,7 +117,7 @@ class ClosingContract(Contract):
     async def test_claims_beside_a_closing_end_with_it_or_are_refused(self, bench: Bench) -> None:
         await bench.open()
         claims = [bench.claim(number, f"s{number}") for number in range(20)]
-        closing = bench.store.close(KEY, Input.DELETED, ENDING)
+        closing = bench.store.close(KEY, SessionInput.DELETED, ENDING)
         closed, *_ = await asyncio.gather(closing, *claims)
         assert closed is not None
         assert await bench.claim(99, "late") is Refusal.NO_SESSION

@@ -4,7 +4,7 @@ import asyncio
 
 from msgspec.structs import replace
 
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.stores.base import Claimed, Duplicate, WakeUp
 from holdfast.testing.store.bench import IDLE, KEY, PRINCIPAL, Bench, record, tag_of
 from holdfast.testing.store.fleet import Fleet, FleetContract, voyage
@@ -30,7 +30,7 @@ class HomeContract(FleetContract):
         assert isinstance(claimed, Claimed)
         assert claimed.record.home == home
         assert (await two.attach()).record.home == home
-        closed = await two.store.close(KEY, Input.DELETED)
+        closed = await two.store.close(KEY, SessionInput.DELETED)
         assert closed is not None
         assert closed.record.home == home
 
@@ -64,7 +64,7 @@ class HomeContract(FleetContract):
         one, two, _ = fleet.benches
         assert await two.store.take_home(KEY, one.store.replica) is None
         await _opened(one)
-        await one.store.close(KEY, Input.DELETED)
+        await one.store.close(KEY, SessionInput.DELETED)
         assert await two.store.take_home(KEY, one.store.replica) is None
         assert await two.store.subscriptions(KEY) == []
 
@@ -82,7 +82,7 @@ class HomeContract(FleetContract):
         one, two, three = fleet.benches
         await _opened(one)
         assert await two.store.take_home(KEY, one.store.replica) is not None
-        assert await three.store.close(KEY, Input.DELETED) is not None
+        assert await three.store.close(KEY, SessionInput.DELETED) is not None
         await fleet.heard(1, WakeUp.CLOSED, KEY, "")
 
     @voyage()

@@ -3,7 +3,7 @@
 import asyncio
 import functools
 
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.stores.base import Attached, Claimed, Refusal
 from holdfast.testing.store.bench import (
     GRACE,
@@ -134,7 +134,7 @@ class LifeContract(Contract):
     @scenario()
     async def test_a_quiet_session_idles_out_exactly_at_its_time(self, bench: Bench) -> None:
         await bench.open()
-        await bench.ends(IDLE, Input.IDLE)
+        await bench.ends(IDLE, SessionInput.IDLE)
         assert await bench.sweep() == []
         assert not await bench.lives()
 
@@ -147,7 +147,7 @@ class LifeContract(Contract):
         fence = await bench.begin(1, "a")
         bench.clock.advance(IDLE - 1)
         await bench.store.settle(KEY, "a", fence, None)
-        await bench.ends(IDLE, Input.IDLE)
+        await bench.ends(IDLE, SessionInput.IDLE)
 
     @scenario()
     async def test_work_counts_as_life(self, bench: Bench) -> None:
@@ -168,7 +168,7 @@ class LifeContract(Contract):
         bench.clock.advance(IDLE * 2)
         assert await bench.sweep() == []
         await bench.store.settle(KEY, "a", fence, None)
-        await bench.ends(IDLE, Input.IDLE)
+        await bench.ends(IDLE, SessionInput.IDLE)
 
     @scenario()
     async def test_a_live_reader_counts_as_life(self, bench: Bench) -> None:
@@ -177,13 +177,13 @@ class LifeContract(Contract):
         bench.clock.advance(IDLE * 5)
         assert await bench.sweep() == []
         await bench.store.detach(KEY, opened.standalone, reader.generation, None, broke=False)
-        await bench.ends(IDLE, Input.IDLE)
+        await bench.ends(IDLE, SessionInput.IDLE)
 
     @scenario()
     async def test_a_sessions_lifetime_ends_even_with_a_reader(self, bench: Bench) -> None:
         await bench.open()
         await bench.attach()
-        await bench.ends(LIFETIME, Input.EXPIRED)
+        await bench.ends(LIFETIME, SessionInput.EXPIRED)
 
     @scenario()
     async def test_an_aged_session_ends_when_its_work_has_ended(self, bench: Bench) -> None:
@@ -193,7 +193,7 @@ class LifeContract(Contract):
         assert await bench.sweep() == []
         await bench.store.settle(KEY, "a", fence, None)
         bench.clock.advance(2)
-        assert await bench.sweep() == [(KEY, Input.EXPIRED)]
+        assert await bench.sweep() == [(KEY, SessionInput.EXPIRED)]
 
     @scenario()
     async def test_grace_counts_from_the_break(self, bench: Bench) -> None:
@@ -201,7 +201,7 @@ class LifeContract(Contract):
         reader = await bench.attach()
         bench.clock.advance(10)
         await bench.store.detach(KEY, opened.standalone, reader.generation, None, broke=True)
-        await bench.ends(GRACE, Input.GRACE_OVER)
+        await bench.ends(GRACE, SessionInput.GRACE_OVER)
 
     @scenario()
     async def test_grace_counts_from_the_last_settled_exchange(self, bench: Bench) -> None:
@@ -214,7 +214,7 @@ class LifeContract(Contract):
         bench.clock.advance(GRACE - 1)
         assert await bench.sweep() == []
         bench.clock.advance(2)
-        assert await bench.sweep() == [(KEY, Input.GRACE_OVER)]
+        assert await bench.sweep() == [(KEY, SessionInput.GRACE_OVER)]
 
     @scenario()
     async def test_coming_back_ends_the_grace(self, bench: Bench) -> None:
@@ -226,7 +226,7 @@ class LifeContract(Contract):
         bench.clock.advance(GRACE)
         assert await bench.sweep() == []
         bench.clock.advance(IDLE)
-        assert await bench.sweep() == [(KEY, Input.IDLE)]
+        assert await bench.sweep() == [(KEY, SessionInput.IDLE)]
 
     @scenario()
     async def test_without_grace_a_broken_session_goes_as_soon_as_nothing_is_in_flight(
@@ -238,7 +238,7 @@ class LifeContract(Contract):
         assert await bench.sweep() == []
         await bench.store.settle(KEY, "a", fence, b"last", tag=1, keep=True)
         bench.clock.advance(1)
-        assert await bench.sweep() == [(KEY, Input.GRACE_OVER)]
+        assert await bench.sweep() == [(KEY, SessionInput.GRACE_OVER)]
 
     @scenario()
     async def test_of_many_sweepers_and_closers_exactly_one_closes(self, bench: Bench) -> None:
@@ -246,7 +246,7 @@ class LifeContract(Contract):
             await bench.open(f"s{number}")
         bench.clock.advance(IDLE)
         sweeps = [bench.store.sweep() for _ in range(5)]
-        closes = [bench.store.close(f"s{number}", Input.DELETED) for number in range(20)]
+        closes = [bench.store.close(f"s{number}", SessionInput.DELETED) for number in range(20)]
         swept, closed = await asyncio.gather(asyncio.gather(*sweeps), asyncio.gather(*closes))
         keys = [one.record.key for batch in swept for one in batch]
         keys += [one.record.key for one in closed if one is not None]

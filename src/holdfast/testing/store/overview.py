@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from holdfast.core.lifecycle import Input, State
+from holdfast.core.lifecycle import SessionInput, SessionState
 from holdfast.stores.base import Listing, Status, Totals
 from holdfast.stores.kept import ENTRY_BYTES
 from holdfast.testing.store.bench import (
@@ -32,11 +32,11 @@ class OverviewContract(Contract):
     @scenario()
     async def test_a_look_shows_the_record_and_how_long_the_session_stays_open(self, bench: Bench) -> None:
         await bench.open()
-        assert await _seen(bench) == Status(record(), State.ATTACHED, IDLE, 0, 0, 0, 0)
+        assert await _seen(bench) == Status(record(), SessionState.ATTACHED, IDLE, 0, 0, 0, 0)
         assert await bench.store.look(OTHER) is None
         await bench.store.change(KEY, level="debug")
         assert (await _seen(bench)).record.level == "debug"
-        await bench.store.close(KEY, Input.DELETED)
+        await bench.store.close(KEY, SessionInput.DELETED)
         assert await bench.store.look(KEY) is None, "a closed session is not shown"
 
     @scenario()
@@ -46,7 +46,7 @@ class OverviewContract(Contract):
         assert (await _seen(bench)).closes_in == 1
         bench.clock.advance(2)
         assert (await _seen(bench)).closes_in == 0, "it is due, and no sweep has closed it yet"
-        assert await bench.sweep() == [(KEY, Input.IDLE)]
+        assert await bench.sweep() == [(KEY, SessionInput.IDLE)]
 
     @scenario()
     async def test_a_look_shows_calls_and_readers_and_the_bytes_of_logs(self, bench: Bench) -> None:
@@ -58,7 +58,7 @@ class OverviewContract(Contract):
         assert status.log_bytes >= len("12345678")
         assert (await bench.store.totals()).sessions == 1
         await bench.store.settle(KEY, "a", fence, None)
-        assert await _seen(bench) == Status(record(), State.ATTACHED, IDLE, 0, 0, 0, 0)
+        assert await _seen(bench) == Status(record(), SessionState.ATTACHED, IDLE, 0, 0, 0, 0)
 
     @scenario()
     async def test_a_look_shows_the_kept_bytes(self, bench: Bench) -> None:
@@ -68,7 +68,7 @@ class OverviewContract(Contract):
         assert (await bench.store.totals()).kept_bytes >= ENTRY_BYTES + len("test://uri")
         await bench.store.unsubscribe(KEY, "test://uri")
         assert (await _seen(bench)).kept_bytes == 0
-        await bench.store.close(KEY, Input.DELETED)
+        await bench.store.close(KEY, SessionInput.DELETED)
         assert (await bench.store.totals()).kept_bytes == 0
 
     @scenario()
@@ -78,12 +78,12 @@ class OverviewContract(Contract):
         assert (await _seen(bench)).closes_in == LIFETIME, "a reader keeps it from becoming idle"
         await bench.store.detach(KEY, f"{KEY}-standalone", attached.generation, None, broke=True)
         status = await _seen(bench)
-        assert (status.state, status.closes_in, status.readers) == (State.DETACHED, GRACE, 0)
+        assert (status.state, status.closes_in, status.readers) == (SessionState.DETACHED, GRACE, 0)
         bench.clock.advance(20)
         assert (await _seen(bench)).closes_in == GRACE - 20
         await bench.begin(1, "a")
         status = await _seen(bench)
-        assert (status.state, status.closes_in, status.running) == (State.ATTACHED, None, 1)
+        assert (status.state, status.closes_in, status.running) == (SessionState.ATTACHED, None, 1)
 
     @scenario()
     async def test_totals_count_the_detached_sessions(self, bench: Bench) -> None:
@@ -106,7 +106,7 @@ class OverviewContract(Contract):
         await bench.open()
         attached = await bench.attach()
         await bench.store.detach(KEY, f"{KEY}-standalone", attached.generation, None, broke=True)
-        await bench.store.close(KEY, Input.DELETED)
+        await bench.store.close(KEY, SessionInput.DELETED)
         assert await bench.store.totals() == Totals(0, 0, 0)
 
     @scenario()
@@ -118,7 +118,7 @@ class OverviewContract(Contract):
             page = await bench.store.sessions_after(after, limit=2)
             pages.append([status.record.key for status in page.sessions])
             # Neither a session that closes nor a new one moves the others to another page.
-            await bench.store.close(pages[0][0], Input.DELETED)
+            await bench.store.close(pages[0][0], SessionInput.DELETED)
             await bench.open(f"a{len(pages) + 1}")
             if not (after := page.after):
                 break

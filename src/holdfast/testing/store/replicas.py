@@ -2,7 +2,7 @@
 
 import asyncio
 
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.core.stream import Position
 from holdfast.errors import SessionGone
 from holdfast.stores.base import Answered, Claim, Claimed, Duplicate, Probed, Refusal, WakeUp
@@ -97,7 +97,7 @@ class ReplicaContract(Contract):
     @scenario()
     async def test_a_closing_that_was_reported_is_not_returned_again(self, bench: Bench) -> None:
         await bench.open()
-        closed = await bench.store.close(KEY, Input.DELETED)
+        closed = await bench.store.close(KEY, SessionInput.DELETED)
         assert closed is not None
         await bench.store.closing_reported(closed)
         bench.clock.advance(3600)
@@ -251,7 +251,7 @@ class SharedContract(AdoptionContract, HomeContract, LeaseContract, OrphanTaskCo
         await one.open()
         await one.begin(1, "a")
         await two.attach()
-        assert await three.store.close(KEY, Input.DELETED) is not None
+        assert await three.store.close(KEY, SessionInput.DELETED) is not None
         await fleet.heard(0, WakeUp.CLOSED, KEY, "")
         await fleet.heard(1, WakeUp.CLOSED, KEY, "")
 
@@ -263,7 +263,7 @@ class SharedContract(AdoptionContract, HomeContract, LeaseContract, OrphanTaskCo
         await one.open()
         fence = await one.streaming(1, "a")
         reader = await two.attach("a")
-        assert await three.store.close(KEY, Input.DELETED, ENDING) is not None
+        assert await three.store.close(KEY, SessionInput.DELETED, ENDING) is not None
         await fleet.heard(1, WakeUp.STREAM, KEY, "a")
         await fleet.heard(0, WakeUp.CLOSED, KEY, "")
         page = await two.read("a", reader.cursor)
@@ -361,7 +361,7 @@ class SharedContract(AdoptionContract, HomeContract, LeaseContract, OrphanTaskCo
         assert await fleet.left_by_the_dead() == []
         assert await two.sweep() == []
         fleet.clock.advance(GRACE)
-        assert await two.sweep() == [(KEY, Input.GRACE_OVER)]
+        assert await two.sweep() == [(KEY, SessionInput.GRACE_OVER)]
 
     @voyage()
     async def test_a_reader_elsewhere_outlives_the_owner(self, fleet: Fleet) -> None:
@@ -405,7 +405,7 @@ class SharedContract(AdoptionContract, HomeContract, LeaseContract, OrphanTaskCo
     async def test_a_closing_that_was_not_reported_is_found_by_another_replica(self, fleet: Fleet) -> None:
         one, two, three = fleet.benches
         await one.open()
-        closed = await one.store.close(KEY, Input.DELETED)
+        closed = await one.store.close(KEY, SessionInput.DELETED)
         assert closed is not None
         assert await two.store.unreported_closings() == []
         fleet.clock.advance(60)
@@ -429,7 +429,7 @@ class SharedContract(AdoptionContract, HomeContract, LeaseContract, OrphanTaskCo
         one, two, _ = fleet.benches
         await one.open()
         fence = await one.streaming(1, "a")
-        await two.store.close(KEY, Input.DELETED)
+        await two.store.close(KEY, SessionInput.DELETED)
         try:
             await one.append("a", fence, 1)
         except SessionGone:

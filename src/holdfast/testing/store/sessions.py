@@ -1,6 +1,6 @@
 """Sessions are opened, found, evicted and closed once; no principal sees another's."""
 
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.core.stream import Position
 from holdfast.errors import SessionGone
 from holdfast.stores.base import STANDALONE_FENCE, Claim, Refusal, WakeUp
@@ -39,7 +39,7 @@ class SessionContract(Contract):
         assert sorted(await bench.store.sessions()) == ["1", "2", "3", "4"]
         assert sorted(await bench.store.sessions(PRINCIPAL)) == ["1", "3"]
         assert await bench.store.sessions("") == ["4"], "anonymous clients are one principal"
-        await bench.store.close("1", Input.DELETED)
+        await bench.store.close("1", SessionInput.DELETED)
         assert await bench.store.sessions(PRINCIPAL) == ["3"]
         assert await bench.store.sessions("unknown") == []
 
@@ -64,10 +64,10 @@ class SessionContract(Contract):
     @scenario()
     async def test_a_session_is_closed_by_one_caller_only(self, bench: Bench) -> None:
         await bench.open()
-        closed = await bench.store.close(KEY, Input.DELETED)
+        closed = await bench.store.close(KEY, SessionInput.DELETED)
         assert closed is not None
-        assert (closed.record.key, closed.reason) == (KEY, Input.DELETED)
-        assert await bench.store.close(KEY, Input.SHUTDOWN) is None
+        assert (closed.record.key, closed.reason) == (KEY, SessionInput.DELETED)
+        assert await bench.store.close(KEY, SessionInput.SHUTDOWN) is None
         assert bench.wakeups.count((WakeUp.CLOSED, KEY, "")) == 1
         assert not await bench.lives()
 
@@ -76,7 +76,7 @@ class SessionContract(Contract):
         await bench.open()
         fence = await bench.streaming(1, "a")
         await bench.store.ask(KEY, "a.1", "a")
-        await bench.store.close((await bench.open("closed")).key, Input.DELETED)
+        await bench.store.close((await bench.open("closed")).key, SessionInput.DELETED)
         for key, principal in ((KEY, STRANGER), ("closed", PRINCIPAL), ("unknown", PRINCIPAL)):
             assert await bench.claim(2, "b", key=key, principal=principal) is Refusal.NO_SESSION
             assert await bench.store.attach(key, principal, None, None) is Refusal.NO_SESSION
@@ -96,7 +96,7 @@ class SessionContract(Contract):
         await bench.open("closed")
         fence = await bench.streaming(1, "a", key="closed")
         await bench.store.detach("closed", "a", 0, None, broke=False)
-        await bench.store.close("closed", Input.DELETED)
+        await bench.store.close("closed", SessionInput.DELETED)
         bench.wakeups.clear()
         store = bench.store
         for key in ("closed", "unknown"):
@@ -118,7 +118,7 @@ class SessionContract(Contract):
             await store.unsubscribe(key, "u:1")
             assert not await store.subscribe(key, "u:1")
             assert not await store.detach(key, "a", 0, None, broke=True)
-            assert await store.close(key, Input.DELETED) is None
+            assert await store.close(key, SessionInput.DELETED) is None
             assert await store.read(key, "a", Position(1, tag_of("a", 0)), 9, 9) is None
             assert await store.take_answer(key, "a.1") is None
             assert await store.look(key) is None
@@ -132,7 +132,7 @@ class SessionContract(Contract):
         await bench.store.attach(KEY, STRANGER, None, None)
         await bench.store.find(KEY, STRANGER)
         bench.clock.advance(41)
-        assert await bench.sweep() == [(KEY, Input.IDLE)]
+        assert await bench.sweep() == [(KEY, SessionInput.IDLE)]
 
     @scenario(sessions=2)
     async def test_a_full_store_refuses_and_closing_makes_room(self, bench: Bench) -> None:
@@ -140,7 +140,7 @@ class SessionContract(Contract):
         await bench.open("2")
         assert await bench.store.open(record("3"), evict=False) is Refusal.FULL
         assert sorted(await bench.store.sessions()) == ["1", "2"]
-        await bench.store.close("1", Input.DELETED)
+        await bench.store.close("1", SessionInput.DELETED)
         await bench.open("3")
 
     @scenario(sessions=2)
@@ -149,7 +149,7 @@ class SessionContract(Contract):
     ) -> None:
         await bench.open("1")
         await bench.open("foreign", STRANGER)
-        assert reasons(await bench.store.open(record("2"), evict=True)) == [("1", Input.EVICTED)]
+        assert reasons(await bench.store.open(record("2"), evict=True)) == [("1", SessionInput.EVICTED)]
         assert await bench.store.open(record("3", "third"), evict=True) is Refusal.FULL
         assert sorted(await bench.store.sessions()) == ["2", "foreign"]
 
@@ -161,7 +161,7 @@ class SessionContract(Contract):
         await bench.open("foreign", STRANGER)
         await bench.store.find("1", PRINCIPAL)
         bench.clock.advance(1)
-        assert reasons(await bench.store.open(record("3"), evict=True)) == [("2", Input.EVICTED)]
+        assert reasons(await bench.store.open(record("3"), evict=True)) == [("2", SessionInput.EVICTED)]
         assert sorted(await bench.store.sessions()) == ["1", "3", "foreign"]
 
     @scenario(sessions_per_principal=2)
@@ -178,8 +178,8 @@ class SessionContract(Contract):
         await bench.open("0")
         for number in range(1, 4):
             closed = await bench.store.open(record(str(number)), evict=True)
-            assert reasons(closed) == [(str(number - 1), Input.EVICTED)]
-        assert await bench.store.close("3", Input.DELETED) is not None
+            assert reasons(closed) == [(str(number - 1), SessionInput.EVICTED)]
+        assert await bench.store.close("3", SessionInput.DELETED) is not None
         assert await bench.store.sessions() == []
 
     @scenario(sessions_per_principal=1)
@@ -222,7 +222,7 @@ class SessionContract(Contract):
         assert await bench.store.subscribe("foreign", "u:2"), "another principal has its own total"
         await bench.store.unsubscribe(KEY, "u:1")
         assert await bench.store.subscribe(OTHER, "u:2"), "a removed entry makes room"
-        await bench.store.close(OTHER, Input.DELETED)
+        await bench.store.close(OTHER, SessionInput.DELETED)
         assert [await bench.store.subscribe(KEY, uri) for uri in ("u:1", "u:2", "u:3")] == [True, True, False]
 
     @scenario(subscriptions=1)
@@ -233,7 +233,7 @@ class SessionContract(Contract):
         await bench.store.unsubscribe(KEY, "u:1")
         assert await bench.store.subscribers("u:1") == []
         assert await bench.store.subscribe(KEY, "u:2")
-        await bench.store.close(KEY, Input.DELETED)
+        await bench.store.close(KEY, SessionInput.DELETED)
         assert await bench.store.subscribers("u:2") == []
         assert not await bench.store.subscribe(KEY, "u:2")
 
@@ -244,6 +244,6 @@ class SessionContract(Contract):
             await bench.begin(1, "a")
             await bench.store.cancel(KEY, PRINCIPAL, 1)
             assert bench.wakeups.count((WakeUp.CANCEL, KEY, "a")) == 1
-            await bench.store.close(KEY, Input.DELETED)
+            await bench.store.close(KEY, SessionInput.DELETED)
             await bench.store.aclose()
             bench.bind()

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.errors import SessionGone, StateError
 from holdfast.stores.base import Cell
 from holdfast.testing.store.bench import KEY, OTHER, Bench, Contract, refused, scenario
@@ -117,7 +117,7 @@ class StateContract(Contract):
     async def test_the_state_of_a_closed_session_is_gone(self, bench: Bench) -> None:
         await bench.open()
         await bench.store.set_state(KEY, "f", b"one", op="1")
-        await bench.store.close(KEY, Input.DELETED)
+        await bench.store.close(KEY, SessionInput.DELETED)
         await refused(bench.store.set_state(KEY, "f", b"two", op="2"), SessionGone)
         await refused(bench.store.add_state(KEY, "n", 1, op="3"), SessionGone)
         await bench.open()

@@ -1,6 +1,6 @@
 """A stream is appended, read from any position that was ever given out, and names missing events."""
 
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.core.stream import Continuity, Position
 from holdfast.errors import Fenced, StreamClosed
 from holdfast.stores.base import STANDALONE_FENCE, Attached, Refusal, WakeUp
@@ -310,6 +310,6 @@ class StreamContract(Contract):
         opened = await bench.open()
         await bench.streaming(1, "a")
         start = await bench.start_of("a")
-        await bench.store.close(KEY, Input.DELETED)
+        await bench.store.close(KEY, SessionInput.DELETED)
         assert await bench.store.read(KEY, "a", start, 9, 9) is None
         assert await bench.store.read(KEY, opened.standalone, start, 9, 9) is None

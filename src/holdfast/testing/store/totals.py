@@ -1,6 +1,6 @@
 """The data of one principal beside streams and tasks has one total: it cannot fill the store for the others."""
 
-from holdfast.core.lifecycle import Input
+from holdfast.core.lifecycle import SessionInput
 from holdfast.errors import StateError
 from holdfast.stores.kept import ENTRY_BYTES
 from holdfast.stores.scopes import own_scope
@@ -80,7 +80,7 @@ class TotalContract(Contract):
         opened = await sessions(bench, 6)
         await fill(bench, opened)
         await bench.store.subscribe(opened[0], "a:b")
-        assert await bench.store.close(opened[0], Input.DELETED) is not None
+        assert await bench.store.close(opened[0], SessionInput.DELETED) is not None
         assert await fill(bench, opened[5:]) == opened[5:]
 
     @scenario(principal_kept_bytes=TOTAL)

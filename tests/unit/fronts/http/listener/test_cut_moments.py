@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 import pytest
 
 from holdfast.config import ResponseMode, Settings
-from holdfast.core.lifecycle import State
+from holdfast.core.lifecycle import SessionState
 from holdfast.engine.exchange import Exchange
 from holdfast.fronts.http.listener.protocol import HttpProtocol
 from holdfast.stores.memory import MemoryStore
@@ -231,7 +231,7 @@ async def test_a_post_whose_end_is_not_stored_gives_its_place_back_when_its_answ
     line.protocol.connection_lost(None)
     await settled()
     [session] = store._sessions.values()
-    assert (session.running, session.readers, session.state) == (1, 0, State.DETACHED)
+    assert (session.running, session.readers, session.state) == (1, 0, SessionState.DETACHED)
     other, paper = connected_beside(line)
     other.data_received(sent)
     await settled()

@@ -3,7 +3,7 @@
 import asyncio
 
 from holdfast.config import Limits, Settings
-from holdfast.core.exchange import State
+from holdfast.core.exchange import ExchangeState
 from holdfast.engine.exchange import Exchange
 from holdfast.testing.back import ScriptedBack
 from tests.http.paper import settled
@@ -99,7 +99,7 @@ async def test_the_end_of_a_plain_call_is_stored() -> None:
     line = await Line(back).open(sessionless=False)
     line.protocol.data_received(line.call(1, sessionless=False))
     await settled()
-    assert [exchange.state for exchange in back.handled] == [State.SETTLED]
+    assert [exchange.state for exchange in back.handled] == [ExchangeState.SETTLED]
     await line.engine.aclose()
 
 
