@@ -388,7 +388,8 @@ class Settings(Struct, frozen=True, kw_only=True):
             raise ConfigError(f"reruns={self.reruns!r}: give a number of runs, or 0 for none")
 
 
-WHOLE_URL: Final = re.compile(r"https?://[A-Za-z0-9.\-:\[\]]+(/[A-Za-z0-9._~!$&'()*+,;=:@%/-]*)?")
+WHOLE_URL: Final = re.compile(r"https?://([A-Za-z0-9.\-:\[\]]+)(/[A-Za-z0-9._~!$&'()*+,;=:@%/-]*)?")
+_PORT: Final = re.compile(r":[0-9]+$")
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 
 
@@ -425,8 +426,8 @@ class HttpSettings(Struct, frozen=True, kw_only=True):
     """The accepted Origin headers of browsers, exactly as sent (`https://app.example`). Loopback origins are always
     accepted."""
     public_url: str = ""
-    """The URL of this endpoint as clients know it (`https://tools.example/mcp`): tokens must be for it. Needed if the
-    verifier does not know it, and clients of other machines sign in."""
+    """The URL of this endpoint as clients know it (`https://tools.example/mcp`): its host is accepted as a Host header, and
+    tokens must be for it. Needed if the verifier does not know it, and clients of other machines sign in."""
     scopes_supported: Sequence[str] = ()
     """The scopes that the metadata of the endpoint lists. Empty: all scopes that components need, except hidden ones."""
     allow_anonymous: bool | None = None
@@ -447,6 +448,12 @@ class HttpSettings(Struct, frozen=True, kw_only=True):
                 f"public_url={self.public_url!r}: write the whole URL, such as https://tools.example/mcp"
             )
         _refuse_single(self, "allowed_hosts", "allowed_origins", "scopes_supported", "trusted_proxies")
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The accepted Host headers, with the host of the public URL."""
+        public = WHOLE_URL.match(self.public_url)
+        return (*self.allowed_hosts, _PORT.sub("", public[1])) if public else tuple(self.allowed_hosts)
 
 
 class AdminSettings(Struct, frozen=True, kw_only=True):

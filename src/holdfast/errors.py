@@ -5,6 +5,7 @@ catches stay in that module.
 
 HoldfastError
 ├── ConfigError                  a setting is invalid; the message names it and a valid value
+│   └── Exposed                  other machines can reach an address, and a setting that this needs is missing
 ├── WireError                    the bytes of the peer are not a message
 │   └── LineTooLong              a line of the peer is over the limit
 ├── ToolError                    raised by a tool: its text becomes a failed result
@@ -90,6 +91,20 @@ class HoldfastError(Exception):
 
 class ConfigError(HoldfastError):
     """A setting is invalid. The message names it and a valid value."""
+
+
+class Exposed(ConfigError):
+    """An address can be reached from other machines, and the server lacks a setting that it needs for that."""
+
+    def __init__(self, host: str, server: str, *, lacks_verifier: bool, lacks_host: bool) -> None:
+        """`server` names the server in the message."""
+        verifier = "give it a verifier, or let everyone call with allow_anonymous=True (--allow-anonymous)"
+        hosts = "name the hosts by which clients call it with allowed_hosts (--allow-host) or public_url (--public-url)"
+        needs = [verifier] * lacks_verifier + [hosts] * lacks_host
+        super().__init__(f"{server} at {host} can be reached from other machines: {'; and '.join(needs)}")
+        self.host = host
+        self.lacks_verifier = lacks_verifier
+        self.lacks_host = lacks_host
 
 
 class WireError(HoldfastError):

@@ -1,12 +1,18 @@
 """A command that was read: what is served, and how. `run` does it."""
 
+import os
+from typing import Final
+
 from msgspec import Struct
 
+from holdfast.cli.collecting import laid_over, tables
 from holdfast.cli.config.plan import Plan
 from holdfast.cli.config.sources import planned
-from holdfast.cli.options import Options
+from holdfast.cli.options import Options, entries
 from holdfast.cli.process_options import ProcessOptions
 from holdfast.errors import ConfigError
+
+_OF_SOCKETS: Final = ("http", "fd", "tls_cert", "tls_key")
 
 
 class Asked(Struct, frozen=True, kw_only=True):
@@ -19,8 +25,8 @@ class Asked(Struct, frozen=True, kw_only=True):
     only: tuple[str, ...] = ()
     options: Options = Options()
     process: ProcessOptions = ProcessOptions()
-    names_address: bool = False
-    """True if --http is on the command line itself, and not only in the environment."""
+    named: tuple[str, ...] = ()
+    """The options that are on the command line itself, and not only in the environment."""
 
     def plan(self) -> Plan:
         """Return the servers and their options. A file is read again by each call.
@@ -28,7 +34,13 @@ class Asked(Struct, frozen=True, kw_only=True):
         Raises:
             ConfigError: the target, the file or the options cannot work.
         """
-        return planned(self.target, self.command, self.options, self.process, only=self.only)
+        options = self.options
+        if options.headers or options.env or "store" in self.named or "@" in (self.target or ""):
+            from holdfast.cli.config.literals import from_arguments  # noqa: PLC0415 - needed for these only
+
+            options = from_arguments(options, self.target, self.named)
+        options = laid_over(tables(Options, os.environ), options)
+        return planned(self.target, self.command, options, self.process, only=self.only)
 
 
 def run(asked: Asked) -> int:
@@ -50,14 +62,18 @@ def run(asked: Asked) -> int:
         from holdfast.cli.workers import serve_with_workers  # noqa: PLC0415 - a command imports what it needs
 
         return serve_with_workers(plan, workers)
-    if asked.stdio and asked.names_address:
-        raise ConfigError(
-            f"--stdio does not use an address: leave out --stdio, or --http {asked.process.http}"
-        )
+    _check_stdio(asked)
     from holdfast.cli.serve import serve  # noqa: PLC0415 - a command imports what it needs
 
     serve(plan, stdio=asked.stdio)
     return 0
+
+
+def _check_stdio(asked: Asked) -> None:
+    """Refuse an option of a connection that stdio does not have. In a file or a variable it is for other runs."""
+    for entry in entries(ProcessOptions) if asked.stdio else ():
+        if entry.parameter in _OF_SOCKETS and entry.parameter in asked.named:
+            raise ConfigError(f"--stdio listens on no address: leave out --stdio, or {entry.flag}")
 
 
 def _check_reload(*, stdio: bool, workers: int) -> None:

@@ -1,8 +1,10 @@
 """Words of the command line, and variables, as options of the table."""
 
+import contextlib
+import re
 import types
-from collections.abc import Iterable
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Final, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from msgspec import Meta, Struct
 
@@ -10,6 +12,9 @@ from holdfast.cli.options import Entry, entries
 from holdfast.errors import ConfigError
 
 S = TypeVar("S", bound=Struct)
+
+_NEXT_NAME: Final = re.compile(r"\s+(?=[\w.-]+=)")
+"""The space before the next NAME=VALUE. A value may have spaces too: `10/m per principal`."""
 
 
 def collected(kind: type[S], given: dict[str, Any]) -> S:
@@ -25,9 +30,69 @@ def collected(kind: type[S], given: dict[str, Any]) -> S:
             continue
         if len(entry.place) > 1:
             known.setdefault(entry.place[0], {})[entry.place[1]] = value
+        elif entry.is_table:
+            known.setdefault(entry.place[0], {}).update(_settings(_pairs(value, entry.flag), entry))
         else:
             known[entry.place[0]] = _whole(value, entry)
     return kind(**known)
+
+
+def laid_over(low: S, high: S) -> S:
+    """Return the options of `high`, and those of `low` that `high` does not have. Tables of settings are merged."""
+    merged: dict[str, Any] = {}
+    for name in high.__struct_fields__:
+        below, above = getattr(low, name), getattr(high, name)
+        both = isinstance(below, dict) and isinstance(above, dict)
+        merged[name] = {**below, **above} if both else below if above is None else above
+    return type(high)(**merged)
+
+
+def tables(kind: type[S], environment: Mapping[str, str]) -> S:
+    """Return the tables of settings that variables give: `HOLDFAST_LIMIT="running=32 queued=100"`.
+
+    They are not read with the other variables, because here each key counts for itself: one on the command line replaces
+    the same one of the variable, and the others stay.
+
+    Raises:
+        ConfigError: a name or a value is not allowed.
+    """
+    return collected(
+        kind,
+        {
+            entry.parameter: _NEXT_NAME.split(text)
+            for entry in entries(kind)
+            if entry.is_table and (text := environment.get(entry.variable or "", "").strip())
+        },
+    )
+
+
+def _settings(pairs: dict[str, str], entry: Entry) -> dict[str, Any]:
+    """Return the settings of a table from their texts, checked as those of a file are."""
+    from holdfast.cli.config.decoding import settings  # noqa: PLC0415 - it is needed for these options only
+
+    given: dict[str, Any] = {}
+    hints = get_type_hints(entry.row.settings)
+    for name, text in pairs.items():
+        if name in (entry.row.members or ()) or name in entry.row.taken:
+            raise ConfigError(f"{entry.flag} {name}: it has an option of its own, --{name.replace('_', '-')}")
+        table, is_inner, key = name.partition(".")
+        if is_inner:
+            given.setdefault(table, {})[key] = text
+        else:
+            given[name] = _number(text, hints.get(name))
+    return settings(entry.row.settings, given, f"{entry.flag}: {entry.key}")
+
+
+def _number(text: str, hint: Any) -> Any:
+    """Return a text as the number, or the two numbers, that a setting is; the text itself if it is not a number."""
+    with contextlib.suppress(ValueError):
+        if get_origin(hint) is tuple:
+            return tuple(map(float, text.split(",")))
+        if hint is int:
+            return int(text)
+        if float in (hint, *get_args(hint)):
+            return float(text)
+    return text
 
 
 def readable(kind: Any) -> tuple[Any, float | None]:

@@ -5,13 +5,9 @@ Most of the time until the first answer is imports, so a command imports only wh
 
 import os
 import sys
-from typing import Final
 
 from holdfast.cli import collector
 from holdfast.errors import ConfigError
-
-_WRONG: Final = 2
-"""The exit status of a command that could not start."""
 
 
 def main() -> None:
@@ -30,5 +26,6 @@ def main() -> None:
 
             sys.exit(run(asked))
     except ConfigError as error:
-        print(f"holdfast: {error}", file=sys.stderr)
-        sys.exit(_WRONG)
+        from holdfast.cli.refusing import refuse  # noqa: PLC0415 - a command imports what it needs
+
+        refuse(error, sys.argv[1:])

@@ -19,11 +19,14 @@ from holdfast.backs.proxy.scopes import ScopeTable
 from holdfast.config import (
     LOOPBACK_HOSTS,
     Duplicates,
+    Eras,
     HttpSettings,
     Limits,
+    Quirks,
     RateLimits,
     ResponseMode,
     Settings,
+    StateOf,
     Times,
 )
 
@@ -60,7 +63,10 @@ class Row(Struct, frozen=True, kw_only=True):
     settings: Any = None
     """For a table of settings: their structure, which checks them."""
     members: dict[str, "Row"] | None = None
-    """For a table of settings: those that are options of the command line by themselves."""
+    """For a table: those of its keys that are options of the command line by themselves. If the table has a flag, the
+    flag sets the other keys; without one they are only in a file."""
+    taken: tuple[str, ...] = ()
+    """For such a flag: keys of the structure that are other members of the options."""
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -69,10 +75,22 @@ class Options(Struct, frozen=True, kw_only=True):
     path: Annotated[
         str | None, Row(help="The path of the MCP endpoint.", fits=ONE_SERVER, default=DEFAULT_PATH)
     ] = None
-    limits: Annotated[dict[str, Any] | None, Row(settings=Limits, members={})] = None
+    limits: Annotated[
+        dict[str, Any] | None,
+        Row(
+            flag="limit",
+            metavar="NAME=NUMBER",
+            help="A limit, such as running=32; may be repeated. The names and defaults are in docs/limits.md.",
+            settings=Limits,
+            members={},
+        ),
+    ] = None
     times: Annotated[
         dict[str, Any] | None,
         Row(
+            flag="time",
+            metavar="NAME=SECONDS",
+            help="A time, such as idle=600 or retry=0.5,3; may be repeated. The names and defaults are in docs/limits.md.",
             settings=Times,
             members={
                 "grace": Row(help="Seconds that a session lives after its last connection broke."),
@@ -84,7 +102,32 @@ class Options(Struct, frozen=True, kw_only=True):
             },
         ),
     ] = None
-    rates: Annotated[dict[str, Any] | None, Row(settings=RateLimits, members={})] = None
+    rates: Annotated[
+        dict[str, Any] | None,
+        Row(
+            flag="rate",
+            metavar="NAME=RATE",
+            help="How often clients may call: principal=100/s, tools.TOOL=10/m, refusals=600/m; may be repeated.",
+            settings=RateLimits,
+            members={},
+        ),
+    ] = None
+    eras: Annotated[
+        Eras | None,
+        Row(
+            help="The protocols that are served: sessions (2025-03-26 to 2025-11-25), modern (2026-07-28), or both.",
+            default="both",
+        ),
+    ] = None
+    eras_by_client: Annotated[dict[str, Eras] | None, Row(members={})] = None
+    quirks: Annotated[dict[str, Quirks] | None, Row(members={})] = None
+    state: Annotated[
+        StateOf | None,
+        Row(
+            help="The owner of the state that tools keep: the session, or the principal in both eras.",
+            default="session",
+        ),
+    ] = None
     duplicates: Annotated[
         Duplicates | None,
         Row(
@@ -135,7 +178,7 @@ class Options(Struct, frozen=True, kw_only=True):
         str | None,
         Row(
             metavar="URL",
-            help="The URL of the endpoint as clients know it. Tokens must be for it.",
+            help="The URL of the endpoint as clients know it. Its host is accepted, and tokens must be for it.",
             fits=ONE_SERVER,
         ),
     ] = None
@@ -151,8 +194,9 @@ class Options(Struct, frozen=True, kw_only=True):
     trusted_proxies: Annotated[
         tuple[str, ...] | None,
         Row(
-            flag="trusted_proxy",
-            help="The address or network of a proxy in front; may be repeated. Every other address may then open 256 connections.",
+            metavar="NETWORK",
+            help="The address or network of a proxy in front, which says the address of its client in X-Forwarded-For; may be "
+            "repeated. Every other address may then open 256 connections.",
         ),
     ] = None
     verifier: Annotated[
@@ -174,7 +218,18 @@ class Options(Struct, frozen=True, kw_only=True):
 
     # The server behind.
 
-    proxy: Annotated[dict[str, Any] | None, Row(settings=ProxyOptions, members={}, fits=ONE_SERVER)] = None
+    proxy: Annotated[
+        dict[str, Any] | None,
+        Row(
+            flag="proxy_limit",
+            metavar="NAME=NUMBER",
+            help="A limit for the server behind, such as call_seconds=60; may be repeated. The names are in docs/in-front.md.",
+            settings=ProxyOptions,
+            members={},
+            taken=("concurrency", "strict", "home", "shared", "shared_between"),
+            fits=ONE_SERVER,
+        ),
+    ] = None
     scopes: Annotated[dict[str, Any] | None, Row(settings=ScopeTable, members={}, fits=ONE_SERVER)] = None
 
     concurrency: Annotated[
@@ -325,16 +380,9 @@ class Options(Struct, frozen=True, kw_only=True):
         Raises:
             ConfigError: a value is invalid.
         """
-        said: dict[str, Any] = {
-            "limits": replace(settings.limits, **self.limits) if self.limits else None,
-            "times": replace(settings.times, **_ranges(self.times)) if self.times else None,
-            "rates": replace(settings.rates, **self.rates) if self.rates else None,
-            "duplicates": self.duplicates,
-            "in_order": self.in_order,
-            "reruns": self.reruns,
-            "mask_errors": self.mask_errors,
-            "stateless": self.stateless,
-        }
+        said = {name: getattr(self, name) for name in Settings.__struct_fields__}
+        for table in ("limits", "times", "rates"):
+            said[table] = replace(getattr(settings, table), **_ranges(said[table] or {}))
         return replace(settings, **{name: value for name, value in said.items() if value is not None})
 
     def http(self) -> HttpSettings:
@@ -376,6 +424,11 @@ class Entry(Struct, frozen=True):
         return f"--{self.parameter.replace('_', '-')}"
 
     @property
+    def is_table(self) -> bool:
+        """True if it sets keys of a table of settings."""
+        return self.row.settings is not None
+
+    @property
     def variable(self) -> str | None:
         """Its environment variable; None for an option of one server of several."""
         return f"HOLDFAST_{self.parameter.upper()}" if FILE in self.row.fits else None
@@ -390,11 +443,10 @@ def entries(kind: type[Struct]) -> Iterator[Entry]:
     """Yield the options of a structure, in the order in which they are declared."""
     for name, annotation in get_type_hints(kind, include_extras=True).items():
         row: Row = annotation.__metadata__[0]
-        if row.members is None:
+        if row.members is None or row.flag:
             yield Entry((name,), annotation.__origin__, row)
-        else:
-            for member, inner in row.members.items():
-                yield Entry((name, member), Seconds | None, inner)
+        for member, inner in (row.members or {}).items():
+            yield Entry((name, member), Seconds | None, inner)
 
 
 def rows(kind: type[Struct]) -> dict[str, Row]:
@@ -406,13 +458,3 @@ def rows(kind: type[Struct]) -> dict[str, Row]:
 def _ranges(times: dict[str, Any]) -> dict[str, Any]:
     """Return times whose ranges are tuples: on their way to a worker they become lists."""
     return {name: tuple(value) if isinstance(value, list) else value for name, value in times.items()}
-
-
-def laid_over(low: S, high: S) -> S:
-    """Return the options of `high`, and those of `low` that `high` does not have. Tables of settings are merged."""
-    merged: dict[str, Any] = {}
-    for name in high.__struct_fields__:
-        below, above = getattr(low, name), getattr(high, name)
-        both = isinstance(below, dict) and isinstance(above, dict)
-        merged[name] = {**below, **above} if both else below if above is None else above
-    return type(high)(**merged)

@@ -8,9 +8,24 @@ import typer
 from msgspec import Struct
 
 from holdfast.cli.collecting import readable
-from holdfast.cli.options import BEHIND, entries
+from holdfast.cli.options import entries
 
-_BEHIND_PANEL: Final = "The server behind a URL or a command"
+_PANELS: Final = {
+    "Where it listens": ("http", "fd", "tls_cert", "tls_key", "path", "public_url", "trusted_proxies"),
+    "Who may call": (
+        "verifier", "allow_anonymous", "allow_host", "allow_origin", "scope_supported", "forward_key_file",
+    ),
+    "Processes and sessions": (
+        "workers", "reload", "store", "namespace", "grace", "drain", "drain_notice", "stateless", "state", "eras",
+    ),
+    "Calls and limits": (
+        "limit", "time", "rate", "duplicates", "response", "in_order", "reruns", "mask_errors",
+    ),
+    "Operate": ("admin", "admin_token_file", "admin_host", "log_level", "log_format"),
+}  # fmt: skip
+"""The groups of `--help`, and the options of each."""
+_BEHIND_PANEL: Final = "The server behind: a URL, a program, or an object of another framework"
+_PANEL_OF: Final = {name: panel for panel, names in _PANELS.items() for name in names}
 
 
 def parameters(kind: type[Struct]) -> Iterator[inspect.Parameter]:
@@ -21,11 +36,11 @@ def parameters(kind: type[Struct]) -> Iterator[inspect.Parameter]:
             f"{entry.flag}/--no-{entry.flag.removeprefix('--')}" if annotation is bool else entry.flag,
             help=entry.row.help,
             metavar=entry.row.metavar,
-            envvar=entry.variable,
+            envvar=None if entry.is_table else entry.variable,
             show_envvar=False,
             show_default=entry.row.default or False,
             min=least,
-            rich_help_panel=_BEHIND_PANEL if set(entry.row.fits) <= set(BEHIND) else None,
+            rich_help_panel=_PANEL_OF.get(entry.parameter, _BEHIND_PANEL),
         )
         yield inspect.Parameter(
             entry.parameter,

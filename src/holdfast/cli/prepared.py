@@ -14,7 +14,7 @@ from holdfast.cli.config.plan import Endpoint
 from holdfast.cli.options import Options
 from holdfast.cli.secrets import forward_key
 from holdfast.cli.target import load_verifier
-from holdfast.errors import ConfigError, StoreUnavailable
+from holdfast.errors import ConfigError, Exposed, StoreUnavailable
 from holdfast.fronts.http.front import HttpFront
 from holdfast.fronts.http.router import Router
 from holdfast.ops.log import LOGGER
@@ -84,6 +84,9 @@ class Prepared:
                 f"{self._where(name)}the store {named} cannot be used: {error}{cause}; start it, or name another with "
                 "--store URL or HOLDFAST_STORE"
             ) from None
+        except Exposed:
+            # It names the server itself, and the command line adds the commands to use.
+            raise
         except ConfigError as error:
             raise ConfigError(f"{self._where(failed())}{error}") from None
         except Exception as error:

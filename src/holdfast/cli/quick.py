@@ -57,7 +57,7 @@ class _Reader:
             self._take(word, rest)
         if len(self._targets) > 1:
             raise _NotReadHere
-        names_address = "http" in self._given
+        named = tuple(sorted(self._given))
         self._take_variables()
         return Asked(
             target=self._targets[0] if self._targets else None,
@@ -66,7 +66,7 @@ class _Reader:
             only=tuple(self._only),
             options=collected(Options, self._given),
             process=collected(ProcessOptions, self._given),
-            names_address=names_address,
+            named=named,
         )
 
     def _take(self, word: str, rest: Any) -> None:
@@ -99,7 +99,7 @@ class _Reader:
     def _take_variables(self) -> None:
         for entry in self._entries.values():
             text = self._environment.get(entry.variable or "", "")
-            if not text or entry.parameter in self._given:
+            if not text or entry.is_table or entry.parameter in self._given:
                 continue
             if _kind(entry) is bool or get_origin(_kind(entry)) is list:
                 raise _NotReadHere

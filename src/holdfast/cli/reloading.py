@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from holdfast.cli import banner
 from holdfast.cli.config.plan import Plan
 from holdfast.cli.loaded import named_files
-from holdfast.cli.worker import WRONG
+from holdfast.cli.refusing import WRONG
 from holdfast.errors import ConfigError
 from holdfast.ports import Clock
 

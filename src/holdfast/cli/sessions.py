@@ -31,6 +31,7 @@ _KIB: Final = 1024
 _MISSING: Final = 1
 
 app: Final = typer.Typer(
+    rich_markup_mode="rich",
     help="List, show, find and close the sessions of a running server, over its admin surface.",
     no_args_is_help=True,
 )
@@ -70,7 +71,11 @@ def list_sessions(
     json: AsJson = False,
     limit: Annotated[int, typer.Option(min=1, help="How many sessions are shown.")] = LIMIT,
 ) -> None:
-    """List the open sessions of all replicas, and the calls that have run longest."""
+    """List the open sessions of all replicas, and the calls that have run longest.
+
+    [bold]holdfast sessions ls --admin http://127.0.0.1:9000 --admin-token-file admin.token[/bold]
+    [bold]holdfast sessions ls --json[/bold]
+    """
     sessions, more, state = _listed(_client(admin, token_file), limit)
     if json:
         _print_json(sessions)
@@ -86,7 +91,10 @@ def list_sessions(
 def show_session(
     name: Name, admin: Admin = DEFAULT_URL, token_file: TokenFile = None, json: AsJson = False
 ) -> None:
-    """Show a session, its calls, and its last events with their reasons."""
+    """Show a session, its calls, and its last events with their reasons.
+
+    [bold]holdfast sessions show 3f9a1c[/bold]
+    """
     client = _client(admin, token_file)
     known = _or_exit(lambda: client.get(_Known, "sessions", name), f"there is no session {escaped(name)}")
     state = client.get(FleetState, "state", events=NO_EVENTS)
@@ -116,7 +124,10 @@ def find_events(
     token_file: TokenFile = None,
     json: AsJson = False,
 ) -> None:
-    """Find the events of a correlation id."""
+    """Find the events of a correlation id.
+
+    [bold]holdfast sessions find 7c0ffee1[/bold]
+    """
     found = _client(admin, token_file).get(_Found, "find", correlation)
     if json:
         _print_json(found.events)
@@ -136,7 +147,10 @@ def close_session(
     json: AsJson = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for a confirmation.")] = False,
 ) -> None:
-    """Close a session. Its calls are cancelled, and its client must open a new one."""
+    """Close a session. Its calls are cancelled, and its client must open a new one.
+
+    [bold]holdfast sessions close 3f9a1c --yes[/bold]
+    """
     client = _client(admin, token_file)
     missing = f"there is no open session {escaped(name)}"
     if not yes:

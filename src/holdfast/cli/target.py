@@ -89,7 +89,7 @@ def split(target: str) -> tuple[str, str]:
     place, separator, name = target.rpartition(":")
     if not separator or "/" in name or "\\" in name:
         place, name = target, DEFAULT_NAME
-    if not place or not name.isidentifier():
+    if not place.strip("./") or not name.isidentifier():
         raise ConfigError(f"{target!r} names no server. {_FORMS}")
     return place, name
 
@@ -163,4 +163,7 @@ def _from_module(name: str, directory: str) -> ModuleType:
         # Only if the target itself is missing. A missing import inside it is an error of the author's code.
         if error.name is None or not (name == error.name or name.startswith(f"{error.name}.")):
             raise
-        raise ConfigError(f"there is no module {name!r} (looked in {', '.join(looked)}). {_FORMS}") from None
+        raise ConfigError(
+            f"{sys.executable}, which runs holdfast, does not find the module {error.name} (also not in "
+            f"{', '.join(looked)}). Install it there, or write the path of a file. {_FORMS}"
+        ) from None

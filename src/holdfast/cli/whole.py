@@ -22,6 +22,7 @@ from holdfast.cli.using import commands as using
 app: Final = typer.Typer(
     name="holdfast",
     help="Serve MCP servers. Their sessions survive broken connections and restarts.",
+    epilog="Exit status of every command: 0 it has worked; 1 it has failed; 2 the words or settings are wrong, and nothing was done.",
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
@@ -45,7 +46,13 @@ Target = Annotated[
         show_default=False,
     ),
 ]
-Stdio = Annotated[bool, typer.Option("--stdio", help="Serve standard input and output instead of HTTP.")]
+_LISTENS: Final = "Where it listens"
+Stdio = Annotated[
+    bool,
+    typer.Option(
+        "--stdio", help="Serve standard input and output instead of HTTP.", rich_help_panel=_LISTENS
+    ),
+]
 
 Only = Annotated[
     list[str] | None,
@@ -63,8 +70,20 @@ def _serve(
 ) -> None:
     """Serve a server object, the server behind a URL or a command, or every server of a file.
 
-    An option for every kind of target can also be set by a variable: HOLDFAST_GRACE for --grace, and so on. The command
-    line counts before the variables, and these count before a file.
+    Most options can also be set by a variable (HOLDFAST_GRACE for --grace) and in holdfast.toml. The command line counts before
+    the variables, and these count before the file. docs/configuration.md has the table.
+
+    [bold]holdfast serve server.py --reload[/bold]
+    [bold]holdfast serve server.py --http 127.0.0.1:8000 --store sqlite:///store.db[/bold]
+    [bold]holdfast serve server.py --workers 4 --limit running=32 --time idle=600[/bold]
+    [bold]holdfast serve server.py --public-url https://mcp.example.com/mcp --trusted-proxies 127.0.0.1 --verifier auth.py:verify[/bold]
+    [bold]holdfast serve server.py --stdio[/bold]
+    [bold]holdfast serve https://example.com/mcp --token-env TOKEN[/bold]
+    [bold]holdfast serve --http 8000 -- npx -y some-server[/bold]
+    [bold]holdfast serve holdfast.toml --only weather[/bold]
+
+    Exit status: 0 after a signal to stop; 1 if the code of the server fails at the start, or a process had to be killed; 2 if the
+    command or a setting is wrong.
     """
     asked = Asked(
         target=target,
@@ -73,7 +92,7 @@ def _serve(
         only=tuple(only or ()),
         options=collected(Options, given),
         process=collected(ProcessOptions, given),
-        names_address=_is_argument(context, "http"),
+        named=tuple(sorted(name for name in given if _is_argument(context, name))),
     )
     raise typer.Exit(run(asked))
 

@@ -23,6 +23,7 @@ from holdfast.cli.listening import tls_of
 from holdfast.cli.loaded import files_in, loaded_files
 from holdfast.cli.prepared import Prepared
 from holdfast.cli.process_options import ProcessOptions
+from holdfast.cli.refusing import refuse
 from holdfast.cli.serve import begin_logging
 from holdfast.cli.stores import PrivateStoreUser
 from holdfast.cli.tracing import begin_tracing
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
     from holdfast.server.running.operations import Operations
     from holdfast.server.served import Served
 
-WRONG: Final = 2
-"""The exit status of a worker that cannot start. Starting it again would fail in the same way."""
 MARGIN: Final = 5.0
 """Seconds after the drain time at which a worker that has not ended is killed."""
 
@@ -55,6 +54,8 @@ class Job(Struct, frozen=True, kw_only=True):
     """The private store for a server that names none."""
     private_key: str = ""
     """The forward key of the workers that use the private store. No other process needs it."""
+    words: tuple[str, ...] = ()
+    """The words of the command line, for an error."""
     watched: bool = False
     """True if the parent watches the source files, which the worker then names."""
     line: int | None = None
@@ -74,15 +75,14 @@ def main() -> None:
     """Read the job from standard input and serve it."""
     collector.pause()
     channel = _channel()
+    job = msgspec.json.decode(_line(channel), type=Job)
     try:
-        job = msgspec.json.decode(_line(channel), type=Job)
         if job.watched:
             _serve_watched(job, channel)
         else:
             _serve(job, channel)
     except ConfigError as error:
-        print(f"holdfast: {error}", file=sys.stderr)
-        sys.exit(WRONG)
+        refuse(error, job.words)
 
 
 def _serve_watched(job: Job, channel: socket.socket) -> None:

@@ -86,6 +86,7 @@ def _serve(plan: Plan, count: int, reloader: Reloader | None) -> int:
             tls_key=plan.process.tls_key,
             private=private,
             private_key=new_key(SystemRandom()),
+            words=tuple(sys.argv[1:]),
             watched=reloader is not None,
         )
         surface = stack.enter_context(admin(plan.process))

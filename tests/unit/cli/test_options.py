@@ -1,16 +1,27 @@
 """The table of options, on the command line and in the environment."""
 
-from typing import Any
+import re
+import shlex
+import socket
+from collections.abc import Iterator
+from typing import Any, Final
 
 import pytest
 import typer.main
+from msgspec import Struct
 
+from holdfast.backs.proxy.options import ProxyOptions
+from holdfast.cli.asked import Asked
 from holdfast.cli.behind import Source, check_fit, source
-from holdfast.cli.collecting import collected
-from holdfast.cli.options import ONE_SERVER, Options, entries, laid_over
+from holdfast.cli.collecting import collected, laid_over
+from holdfast.cli.config.literals import from_arguments
+from holdfast.cli.options import ONE_SERVER, Options, entries
 from holdfast.cli.process_options import ProcessOptions
+from holdfast.cli.refusing import remedies
 from holdfast.cli.whole import app
-from holdfast.errors import ConfigError
+from holdfast.config import AdminSettings, HttpSettings, Limits, RateLimits, Settings, Times
+from holdfast.errors import ConfigError, Exposed
+from tests.command_line import run
 
 
 def read(*words: str) -> tuple[Options, ProcessOptions]:
@@ -117,3 +128,133 @@ def test_a_target_is_an_object_a_url_or_a_command() -> None:
 def test_a_header_without_a_value_is_refused_without_showing_it() -> None:
     with pytest.raises(ConfigError, match="--header takes NAME=VALUE"):
         read("https://h", "--header=only")
+
+
+def planned_options(monkeypatch: pytest.MonkeyPatch, *words: str, **variables: str) -> Options:
+    for name, text in variables.items():
+        monkeypatch.setenv(name, text)
+    options, _ = read("a.py", *words)
+    return Asked(target="a.py", options=options).plan().endpoints[0].options
+
+
+def test_every_setting_is_an_option_of_the_command_line_or_a_table_of_the_file() -> None:
+    own = {entry.place[-1] for entry in entries(Options)}
+    for field in Settings.__struct_fields__:
+        assert field in {*own, "eras_by_client", "quirks"}, field
+    for field in HttpSettings.__struct_fields__:
+        assert field in {*own, "host_signals"}, field
+    for field in AdminSettings.__struct_fields__:
+        known = {"address": "admin", "token": "admin_token_file", "allowed_hosts": "admin_hosts"}
+        assert known[field] in ProcessOptions.__struct_fields__
+
+
+@pytest.mark.parametrize(
+    ("option", "kind", "wrong"),
+    [("--limit", Limits, "body"), ("--time", Times, "idle"), ("--proxy-limit", ProxyOptions, "queued")],
+)
+def test_every_limit_can_be_set_by_its_name(option: str, kind: type[Struct], wrong: str) -> None:
+    (entry,) = [one for one in entries(Options) if one.flag == option]
+    others = {*(entry.row.members or ()), *entry.row.taken}
+    for name in kind.__struct_fields__:
+        default = getattr(kind(), name)
+        if name in others:
+            with pytest.raises(ConfigError, match="it has an option of its own"):
+                read("a.py", option, f"{name}=1")
+            continue
+        text = ",".join(map(str, default)) if isinstance(default, tuple) else str(default or 7.5)
+        options, _ = read("a.py", option, f"{name}={text}")
+        assert entry.of(options) == {name: default or 7.5}
+    with pytest.raises(ConfigError, match=rf"{option}: \w+.{wrong} must be a \w*\s?number"):
+        read("a.py", option, f"{wrong}=many")
+    with pytest.raises(ConfigError, match="the key nothing is unknown"):
+        read("a.py", option, "nothing=1")
+
+
+def test_rates_are_texts_and_those_of_tools_have_names() -> None:
+    options, _ = read("a.py", "--rate", "principal=100/s", "--rate", "tools.search=10/m per principal")
+    assert options.rates == {"principal": "100/s", "tools": {"search": "10/m per principal"}}
+    assert options.over(Settings()).rates == RateLimits(
+        principal="100/s", tools={"search": "10/m per principal"}
+    )
+
+
+def test_a_variable_sets_several_limits_and_the_command_line_replaces_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    options = planned_options(
+        monkeypatch,
+        "--limit=running=3",
+        "--grace=4",
+        HOLDFAST_LIMIT="running=1 queued=2",
+        HOLDFAST_TIME="idle=9 retry=1,2",
+        HOLDFAST_RATE="tools.a=10/m per principal refusals=5/s",
+    )
+    assert options.limits == {"running": 3, "queued": 2}
+    assert options.times == {"idle": 9.0, "retry": (1.0, 2.0), "grace": 4.0}
+    assert options.rates == {"tools": {"a": "10/m per principal"}, "refusals": "5/s"}
+
+
+def test_a_secret_is_no_argument(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOKEN", "abc")
+    for words, said in (
+        (("https://u:p@h/mcp",), "the URL has a user or a password"),
+        (("https://h/mcp", "--header", "Authorization=Bearer x"), "--header Authorization has a secret"),
+        (("https://h/mcp", "--store", "redis://:pw@h"), "put the URL into the variable HOLDFAST_STORE"),
+        (("--env", "API_KEY=x", "--", "npx"), "--env API_KEY has a secret"),
+    ):
+        told = run("serve", *words)
+        assert (told.status, said in told.err) == (2, True), told.err
+    options = from_arguments(Options(headers={"Authorization": "Bearer ${TOKEN}"}), None, ())
+    assert options.headers == {"Authorization": "Bearer abc"}
+    assert from_arguments(Options(store="redis://:pw@h"), None, ()).store == "redis://:pw@h", (
+        "from the variable"
+    )
+
+
+def test_an_address_for_other_machines_is_refused_with_the_commands_to_use() -> None:
+    both = Exposed("0.0.0.0", "the server", lacks_verifier=True, lacks_host=True)
+    words = ("serve", "a b.py", "--http", "0.0.0.0:81")
+    here = socket.gethostname()
+    assert dict(remedies(both, words)) == {
+        "for this machine only": "holdfast serve 'a b.py' --http 127.0.0.1:81",
+        "for clients with tokens": f"holdfast serve 'a b.py' --http 0.0.0.0:81 --allow-host {here} --verifier auth.py:verify",
+        "for everyone": f"holdfast serve 'a b.py' --http 0.0.0.0:81 --allow-host {here} --allow-anonymous",
+    }
+    host = Exposed("fd00::1", "the server", lacks_verifier=False, lacks_host=True)
+    behind = ("serve", "--http=[fd00::1]:81", "--", "npx", "x")
+    assert dict(remedies(host, behind)) == {
+        "use": "holdfast serve '--http=[fd00::1]:81' --allow-host '[fd00::1]' -- npx x"
+    }
+    anyone = Exposed("10.0.0.1", "the server", lacks_verifier=True, lacks_host=False)
+    assert dict(remedies(anyone, behind))["for this machine only"] == (
+        "holdfast serve --http 127.0.0.1:81 -- npx x"
+    )
+
+
+def commands(group: Any, *names: str) -> Iterator[tuple[str, Any]]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, *names, name)
+        else:
+            yield " ".join((*names, name)), command
+
+
+COMMANDS: Final = dict(commands(typer.main.get_command(app)))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_of_every_command_has_examples_that_can_be_read(name: str) -> None:
+    command = COMMANDS[name]
+    examples = re.findall(rf"\[bold\]holdfast {name}( .*)?\[/bold\]", command.help)
+    assert examples
+    for example in examples:
+        words = shlex.split(example)
+        command.make_context(name, words)
+
+
+def test_every_option_of_serve_is_in_a_group() -> None:
+    panels = {
+        option.rich_help_panel for option in COMMANDS["serve"].params if option.name not in ("only", "target")
+    }
+    assert len(panels) == 6
+    assert None not in panels

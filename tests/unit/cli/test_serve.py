@@ -8,15 +8,18 @@ import sys
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import pytest
 
 from holdfast import Server, Settings, Times, __version__
+from holdfast.cli.asked import Asked
 from holdfast.cli.banner import client_config, facts, initialize_call
 from holdfast.cli.behind import Source
 from holdfast.cli.options import Options
 from holdfast.cli.prepared import prepare
-from holdfast.config import LOOPBACK_HOSTS
+from holdfast.config import LOOPBACK_HOSTS, HttpSettings, Quirks
 from holdfast.errors import ConfigError
+from holdfast.fronts.http.head import HeadRules
 from holdfast.fronts.http.listener.sockets import address
 from holdfast.server.proxies import Proxy
 
@@ -144,3 +147,27 @@ def test_an_error_in_the_authors_code_shows_where(tmp_path: Path) -> None:
     assert "fails.py" in told.stderr
     assert "ZeroDivisionError" in told.stderr
     assert told.stderr.count("  File ") == 1, "frames of the command line are of no use to the author"
+
+
+def test_the_host_of_the_public_url_is_accepted_with_and_without_a_port() -> None:
+    rules = HeadRules(Options(public_url="https://mcp.example.com:8443/mcp").http())
+    assert rules.host_allowed("mcp.example.com")
+    assert rules.host_allowed("mcp.example.com:8443")
+    assert rules.host_allowed("localhost:8000")
+    assert not rules.host_allowed("example.com")
+    assert HttpSettings(public_url="http://[fd00::1]:80/mcp").hosts == (*LOOPBACK_HOSTS, "[fd00::1]")
+
+
+def test_a_file_names_eras_and_quirks_by_client(tmp_path: Path) -> None:
+    file = tmp_path / "holdfast.toml"
+    tables = (
+        "[eras_by_client]\nold = 'sessions'\n[quirks.odd]\nisolate = true\n[servers.a]\nobject = 'a.py'\n"
+    )
+    file.write_text(tables)
+    (endpoint,) = Asked(target=str(file)).plan().endpoints
+    settings = endpoint.options.over(Settings())
+    assert (settings.eras_by_client, settings.quirks) == ({"old": "sessions"}, {"odd": Quirks(isolate=True)})
+    assert msgspec.json.decode(msgspec.json.encode(endpoint.options), type=Options) == endpoint.options
+    file.write_text(tables.replace("isolate", "insulate"))
+    with pytest.raises(ConfigError, match=r"quirks.odd: the key insulate is unknown: did you mean isolate"):
+        Asked(target=str(file)).plan()

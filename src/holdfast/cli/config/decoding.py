@@ -57,7 +57,9 @@ def known(keys: Iterable[str], allowed: Iterable[str], where: str) -> None:
 def _converted(value: Any, hint: Any, where: str) -> Any:
     row = next((one for one in getattr(hint, "__metadata__", ()) if isinstance(one, Row)), None)
     if row is not None and row.settings is not None:
-        return _settings(row.settings, value, where)
+        return settings(row.settings, value, where)
+    if isinstance(kind := bare(hint), type) and issubclass(kind, Struct):
+        return kind(**settings(kind, value, where))
     if isinstance(value, dict) and get_origin(bare(hint)) in _TABLES:
         inner = get_args(bare(hint))[1]
         return {key: _converted(one, inner, f"{where}.{key}") for key, one in value.items()}
@@ -67,8 +69,12 @@ def _converted(value: Any, hint: Any, where: str) -> Any:
         raise ConfigError(f"{where} must be {_but(_allowed(hint), value)}") from None
 
 
-def _settings(kind: type[Struct], value: Any, where: str) -> dict[str, Any]:
-    """Check a table of settings; return it as it is, because only the members that it has count."""
+def settings(kind: type[Struct], value: Any, where: str) -> dict[str, Any]:
+    """Check a table of settings; return it as it is, because only the members that it has count.
+
+    Raises:
+        ConfigError: a key is unknown, or a value is not allowed.
+    """
     if not isinstance(value, dict):
         raise ConfigError(f"{where} must be {_but('a table', value)}")
     hints = get_type_hints(kind)

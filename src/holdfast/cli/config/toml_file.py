@@ -3,7 +3,6 @@
 It is read strictly. Secrets are not in it: they come from files and from environment variables.
 """
 
-import re
 import tomllib
 from collections.abc import Set as AbstractSet
 from pathlib import Path
@@ -14,10 +13,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.cli.behind import Source, check_fit
+from holdfast.cli.collecting import laid_over
 from holdfast.cli.config.decoding import decoded, known
+from holdfast.cli.config.literals import literals
 from holdfast.cli.config.plan import Endpoint, Plan, chosen, path_of
-from holdfast.cli.config.variables import expanded, refers
-from holdfast.cli.options import FILE, Options, laid_over, rows
+from holdfast.cli.config.variables import expanded
+from holdfast.cli.options import FILE, Options, rows
 from holdfast.cli.process_options import ProcessOptions
 from holdfast.errors import ConfigError
 from holdfast.server.running.namespaces import namespace_of
@@ -26,12 +27,15 @@ _SERVERS: Final = "servers"
 _PROCESS: Final = ProcessOptions.__struct_fields__
 _SHARED: Final[tuple[str, ...]] = tuple(name for name, row in rows(Options).items() if FILE in row.fits)
 _BACKS: Final = ("command", "url", "object")
-_SECRET: Final = re.compile(r"(?i)(?:^|[-_])(?:api-?key|key|token|secret|password|authorization|cookie)$")
-"""The names of headers and variables whose values are secrets."""
-_USER: Final = re.compile(r"//[^/?#]*@")
-"""The user, and perhaps the password, in a URL."""
-_FROM_CLIENT: Final = ("header:", "claim:")
-"""A value that comes from each client."""
+_FROM_VARIABLE: Final = 'write no secret into this file; take it from an environment variable: "${NAME}"'
+_INSTEAD: Final = {
+    "headers": _FROM_VARIABLE,
+    "env": _FROM_VARIABLE,
+    "store": "write no password into this file; leave out the store and set HOLDFAST_STORE, or take it from an environment "
+    'variable: "${NAME}"',
+    "url": 'write no user and password into this file; take the URL from an environment variable: "${NAME}"',
+}
+"""The right way for a secret that is written out."""
 
 
 class ServerTable(Options, frozen=True, kw_only=True):
@@ -107,31 +111,9 @@ def _refuse_misplaced(keys: AbstractSet[str], other: type[Struct], where: str, p
 
 
 def _refuse_literals(table: dict[str, Any], where: str) -> None:
-    """Refuse a secret that is written into the file. The names of headers and variables say what is one."""
-    for kind in ("headers", "env"):
-        pairs = table.get(kind)
-        for name, value in pairs.items() if isinstance(pairs, dict) else ():
-            if _SECRET.search(name) and isinstance(value, str) and value and not _is_reference(value):
-                raise ConfigError(
-                    f"{where} {kind}.{name}: write no secret into this file; take it from an environment variable: "
-                    '"${NAME}"'
-                )
-    store = table.get("store")
-    if isinstance(store, str) and "@" in store and not _is_reference(store):
-        raise ConfigError(
-            f"{where} store: write no password into this file; leave out the store and set HOLDFAST_STORE, or take "
-            'it from an environment variable: "${NAME}"'
-        )
-    url = table.get("url")
-    if isinstance(url, str) and _USER.search(url) and not _is_reference(url):
-        raise ConfigError(
-            f"{where} url: write no user and password into this file; take the URL from an environment variable: "
-            '"${NAME}"'
-        )
-
-
-def _is_reference(text: str) -> bool:
-    return refers(text) or text.startswith(_FROM_CLIENT)
+    """Refuse a secret that is written into the file."""
+    for kind, name in literals(table):
+        raise ConfigError(f"{where} {kind}{name and f'.{name}'}: {_INSTEAD[kind]}")
 
 
 def _beside(options: Options, directory: Path) -> Options:

@@ -3,6 +3,7 @@
 from typing import Any
 
 from holdfast.cli.behind import Source
+from holdfast.cli.config.literals import from_arguments
 from holdfast.cli.config.plan import Endpoint
 from holdfast.cli.config.sources import planned
 from holdfast.cli.options import Options
@@ -20,6 +21,7 @@ def client_of(
     Raises:
         ConfigError: the target or an option cannot work.
     """
+    options = from_arguments(options, target, ())
     plan = planned(target, command, options, ProcessOptions(), only=(only,) if only else ())
     if len(plan.endpoints) != 1:
         names = ", ".join(endpoint.name for endpoint in plan.endpoints)

@@ -111,7 +111,7 @@ class HeadRules:
     """The rules of an endpoint for the head of a request."""
 
     def __init__(self, settings: HttpSettings) -> None:
-        self._hosts = frozenset(host.lower() for host in settings.allowed_hosts)
+        self._hosts = frozenset(host.lower() for host in settings.hosts)
         self._origins = frozenset(settings.allowed_origins)
         self._passed: set[tuple[str, Judged]] = set()
 

@@ -7,7 +7,7 @@ import ssl
 from collections.abc import Callable
 
 from holdfast.config import LOOPBACK_HOSTS
-from holdfast.errors import ConfigError
+from holdfast.errors import Exposed
 from holdfast.fronts.http.front import HttpFront
 from holdfast.fronts.http.listener.sockets import bind, host_of, url_of
 from holdfast.fronts.http.router import Router
@@ -86,24 +86,21 @@ async def serve(
 
 
 def check_exposure(front: HttpFront | Router, host: str, name: str = "the server") -> None:
-    """Refuse to serve other machines anonymously, or under any host name, unless the settings allow it."""
+    """Refuse to serve other machines anonymously, or under any host name, unless the settings allow it.
+
+    Raises:
+        Exposed: they do not.
+    """
     if isinstance(front, Router):
         for called, one in front.fronts.items():
             check_exposure(one, host, called)
         return
     if is_loopback(host):
         return
-    settings = front.settings
-    if not front.is_verified and not settings.allow_anonymous:
-        raise ConfigError(
-            f"{host} can be reached from other machines, and {name} has no verifier: give it one, or let everyone "
-            "call with allow_anonymous=True (--allow-anonymous)"
-        )
-    if tuple(settings.allowed_hosts) == LOOPBACK_HOSTS:
-        raise ConfigError(
-            f"{host} can be reached from other machines: name the hosts by which clients call {name} with allowed_hosts "
-            "(--allow-host mcp.example.com, or --allow-host '*' behind a proxy that checks it)"
-        )
+    lacks_verifier = not front.is_verified and not front.settings.allow_anonymous
+    lacks_host = front.settings.hosts == LOOPBACK_HOSTS
+    if lacks_verifier or lacks_host:
+        raise Exposed(host, name, lacks_verifier=lacks_verifier, lacks_host=lacks_host)
 
 
 def is_loopback(host: str) -> bool:

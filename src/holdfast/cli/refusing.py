@@ -1,0 +1,66 @@
+"""A command that cannot be run: the error in one line, and the commands to use instead where they are known."""
+
+import shlex
+import socket
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from holdfast.cli.process_options import DEFAULT_ADDRESS
+from holdfast.errors import ConfigError, Exposed
+
+WRONG: Final = 2
+"""The exit status of a command that cannot be run as it is. Running it again would fail in the same way."""
+_ALL_ADDRESSES: Final = ("0.0.0.0", "::", "")  # noqa: S104 - recognised, not bound
+_WIDTH: Final = 23
+
+
+def refuse(error: ConfigError, words: Sequence[str]) -> None:
+    """Print an error, and end with status 2. `words` are those of the command line, without the program.
+
+    Raises:
+        SystemExit: always.
+    """
+    print(f"holdfast: {error}", file=sys.stderr)
+    if isinstance(error, Exposed):
+        for label, line in remedies(error, words):
+            print(f"  {label:<{_WIDTH}} {line}", file=sys.stderr)
+    sys.exit(WRONG)
+
+
+def remedies(error: Exposed, words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield commands that work, each with the clients that it serves."""
+    named = ("--allow-host", _host(error.host)) if error.lacks_host else ()
+    if not error.lacks_verifier:
+        yield "use", _command(words, *named)
+        return
+    if "--fd" not in words:
+        yield "for this machine only", _command(_on_loopback(words))
+    yield "for clients with tokens", _command(words, *named, "--verifier", "auth.py:verify")
+    yield "for everyone", _command(words, *named, "--allow-anonymous")
+
+
+def _host(bound: str) -> str:
+    """Return a name by which clients may call: the address, or the name of this machine if all addresses are bound."""
+    host = socket.gethostname() if bound in _ALL_ADDRESSES else bound
+    return f"[{host}]" if ":" in host else host
+
+
+def _command(words: Sequence[str], *more: str) -> str:
+    """Return the command with more options, which come before a program after `--`."""
+    at = words.index("--") if "--" in words else len(words)
+    return shlex.join(["holdfast", *words[:at], *more, *words[at:]])
+
+
+def _on_loopback(words: Sequence[str]) -> list[str]:
+    """Return the words with the same port of the loopback address."""
+    rest, own = iter(words), list[str]()
+    port = DEFAULT_ADDRESS.rpartition(":")[2]
+    for word in rest:
+        flag, is_whole, value = word.partition("=")
+        if flag == "--http":
+            port = (value if is_whole else next(rest, "")).rpartition(":")[2]
+        else:
+            own.append(word)
+    at = own.index("--") if "--" in own else len(own)
+    return [*own[:at], "--http", f"127.0.0.1:{port}", *own[at:]]
