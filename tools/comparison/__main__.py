@@ -1,0 +1,26 @@
+"""Measure every cell of docs/comparison.md, one server after another, and write the page: `python -m tools.comparison`."""
+
+import asyncio
+import json
+from datetime import UTC, datetime
+
+from holdfast import __version__
+from tools.comparison.collect import collected
+from tools.comparison.page import DATA, PAGE, written
+from tools.comparison.peers import PEERS
+from tools.comparison.rows import ROWS
+
+
+async def main() -> None:
+    """Run the rows and write both files."""
+    found = [await collected(peer) for peer in PEERS]
+    data = {
+        "date": datetime.now(UTC).date().isoformat(),
+        "versions": [peer.version or __version__ for peer in PEERS],
+        "cells": {row.key: [list(cells[row.key]) for cells in found] for row in ROWS},
+    }
+    DATA.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    PAGE.write_text(written(data), encoding="utf-8")
+
+
+asyncio.run(main())

@@ -1,0 +1,33 @@
+"""The server of the comparison in Holdfast: `holdfast serve of_holdfast.py --store sqlite:///…`."""
+
+import asyncio
+from itertools import count
+
+from holdfast import Context, Server, ToolAnnotations
+
+server = Server("compared")
+runs = count(1)
+
+
+@server.tool(annotations=ToolAnnotations(read_only_hint=True))
+async def look(ctx: Context) -> str:
+    """Look around, in four steps."""
+    for step in range(4):
+        await ctx.progress(step + 1, 4)
+        await asyncio.sleep(0.05)
+    return "seen"
+
+
+@server.tool
+async def slow() -> str:
+    """Return how often this tool was started."""
+    number = next(runs)
+    await asyncio.sleep(0.8)
+    return f"run {number}"
+
+
+@server.tool
+async def ask(ctx: Context) -> str:
+    """Ask the user for a name."""
+    answer = await ctx.elicit("Your name?", str)
+    return f"hello {answer.data}"
