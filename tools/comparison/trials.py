@@ -7,7 +7,8 @@ from typing import Any, Final, NamedTuple
 from holdfast import Client
 from holdfast.checking.ground import Failed, NotApplicable
 from holdfast.checking.lane import Lane, Question, initialize
-from holdfast.checking.peer import Outcome, Peer
+from holdfast.checking.outcome import Outcome
+from holdfast.checking.peer import Peer
 from holdfast.errors import HoldfastError
 from holdfast.wire.sse import EventParser
 
@@ -15,10 +16,14 @@ LOOK: Final = Question(
     "tools/call", {"name": "look", "arguments": {}, "_meta": {"progressToken": "look"}}, "content"
 )
 SLOW: Final = Question("tools/call", {"name": "slow", "arguments": {}}, "content")
+SAME: Final = Question(
+    "tools/call", {"name": "slow", "arguments": {}, "_meta": {"progressToken": "same"}}, "content"
+)
+"""A call whose body is the same each time; otherwise each has a new progress token."""
 PAUSE: Final = 0.5
 """Time for a server to notice that a connection was closed."""
 EARLY: Final = 0.2
-"""Less than the tool `slow` takes."""
+"""Twice this is less than the tool `slow` takes."""
 LARGE: Final = 5 * 1024 * 1024
 TOO_LARGE: Final = 413
 
@@ -98,10 +103,11 @@ async def foreign_event(peer: Peer) -> str:
 
 
 async def repeated(peer: Peer) -> str:
-    """Cut a POST while its tool runs, and send it again."""
+    """Cut a POST while its tool runs, and send it again after a moment."""
     lane = await session(peer)
-    await lane.ask(SLOW, id=77, seconds=EARLY)
-    again = _text(await lane.ask(SLOW, id=77))
+    await lane.ask(SAME, id=77, seconds=EARLY)
+    await asyncio.sleep(EARLY)
+    again = _text(await lane.ask(SAME, id=77))
     before, after = int(again.split()[-1]), int(_text(await lane.ask(SLOW)).split()[-1])
     if (before, after) != (1, 2):
         raise Failed(f"the tool ran {after - 1} times for one call")

@@ -100,4 +100,7 @@ async function answer(request, response) {
   await (legacy ? withSession : modern)(request, response, body);
 }
 
-createServer(answer).listen(Number(process.env.PORT), '127.0.0.1');
+createServer((request, response) => {
+  // Without this, a client that goes away during its request ends the process.
+  answer(request, response).catch(() => (response.headersSent ? response.destroy() : response.writeHead(500).end()));
+}).listen(Number(process.env.PORT), '127.0.0.1');
