@@ -154,12 +154,12 @@ async def asked(peer: Peer, version: str) -> str:
 
 async def asked_in_session(peer: Peer) -> str:
     """Ask a client of 2025-11-25."""
-    return await asked(peer, "legacy")
+    return await asked(peer, "sessions")
 
 
 async def asked_without_session(peer: Peer) -> str:
     """Ask a client of 2026-07-28."""
-    return await asked(peer, "modern")
+    return await asked(peer, "sessionless")
 
 
 TRIALS: Final[dict[str, Trial]] = {
