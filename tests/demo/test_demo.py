@@ -21,9 +21,7 @@ from holdfast.cli.demo.acts import (
     Act,
     judge_answer,
     judge_duplicate,
-    judge_lost,
-    judge_others,
-    judge_session,
+    judge_replicas,
     judge_stream,
 )
 from holdfast.cli.demo.run import Report, Result, SideReport, Watcher, our_side, run
@@ -292,18 +290,24 @@ def test_a_stream_with_a_fault_does_not_hold(messages: list[Any]) -> None:
         judge_stream(messages)
 
 
-def test_a_lost_call_needs_exactly_one_error() -> None:
-    one = {"id": 7, "error": {"code": -31002}}
-    judge_lost([one])
-    for answers in ([], [one, one], [END], [{"id": 7, "error": {"code": -32603}}]):
-        with pytest.raises(Failed):
-            judge_lost(answers)
+LOST: Final = {"id": 7, "error": {"code": -31002}}
 
 
-def test_the_other_calls_and_the_counter_of_the_session_are_judged() -> None:
-    judge_others(["", ""])
-    judge_session(["1", "2", "3"])
-    with pytest.raises(Failed, match="1 of 2 calls at the other replica got late"):
-        judge_others(["", "late"])
-    with pytest.raises(Failed, match="was 1, 2, unknown instead of 1, 2, 3"):
-        judge_session(["1", "2", ""])
+@pytest.mark.parametrize(
+    ("answers", "faults", "counted", "said"),
+    [
+        ([], [""], "123", "got 0 answers"),
+        ([LOST, LOST], [""], "123", "got 2 answers"),
+        ([END], [""], "123", "instead of the error -31002"),
+        ([{"id": 7, "error": {"code": -32603}}], [""], "123", "instead of the error -31002"),
+        ([LOST], ["", "late"], "123", "1 of 2 calls at the other replica got late"),
+        ([LOST], [""], ["1", "2", ""], "was 1, 2, unknown instead of 1, 2, 3"),
+        ([LOST], [""], "121", "was 1, 2, 1 instead of 1, 2, 3"),
+    ],
+)
+def test_a_killed_replica_with_a_fault_afterwards_does_not_hold(
+    answers: list[Any], faults: list[str], counted: Any, said: str
+) -> None:
+    assert "got one error" in judge_replicas([LOST], ["", ""], ["1", "2", "3"])
+    with pytest.raises(Failed, match=said):
+        judge_replicas(answers, faults, counted)

@@ -19,6 +19,8 @@ from holdfast.errors import OUTCOME_UNKNOWN, HoldfastError
 
 CALLS: Final = 200
 CALL_SECONDS: Final = 0.3
+ALL_SECONDS: Final = 20.0
+"""How long all of them together may take, on a slow machine."""
 STEPS: Final = 12
 STEP_SECONDS: Final = 0.1
 AWAY_SECONDS: Final = 0.25
@@ -53,7 +55,8 @@ async def parallel(stage: Stage) -> str:
 
     async def one(number: int) -> str:
         nonlocal answered
-        outcome = await lane.ask(_call("echo", text=f"text {number}", seconds=CALL_SECONDS), id=number)
+        call = _call("echo", text=f"text {number}", seconds=CALL_SECONDS)
+        outcome = await lane.ask(call, id=number, seconds=ALL_SECONDS)
         answered += 1
         stage.say(f"{answered} of {CALLS} calls have ended")
         return judge_answer(outcome, number, f"text {number}")
@@ -148,15 +151,10 @@ async def replicas(stage: Stage) -> str:
         for task in (lost, *beside):
             task.cancel()
         await asyncio.wait([lost, *beside])
-    judge_lost([*cut_off.answers, *resumed.answers])
     faults = [judge_answer(outcome, text, text) for outcome, text in zip(outcomes, texts, strict=True)]
-    judge_others(faults)
     counted.append(_text(await there.ask(_call("bump"))))
-    judge_session(counted)
-    return (
-        f"the call of the killed replica got one error ({OUTCOME_UNKNOWN}, outcome unknown) after {resumed.seconds:.1f} s; "
-        f"{BESIDE} calls at the other replica were answered, and the session went on there"
-    )
+    said = judge_replicas([*cut_off.answers, *resumed.answers], faults, counted)
+    return f"after {resumed.seconds:.1f} s {said}"
 
 
 ACTS: Final[tuple[Act, ...]] = (
@@ -216,39 +214,31 @@ def judge_stream(messages: Sequence[Any]) -> str:
     raise Failed(f"{lost} of {STEPS} steps were lost, {twice} came twice{order}; {len(answers)} answers came")
 
 
-def judge_lost(answers: Sequence[Any]) -> None:
-    """The call of a killed replica ends with one error.
+def judge_replicas(answers: Sequence[Any], faults: Sequence[str], counted: Sequence[str]) -> str:
+    """The call of a killed replica ends with one error, the calls at the other one are answered, and the session counts on.
+
+    Args:
+        answers: of the call at the killed replica.
+        faults: of the calls at the other replica; empty texts if there are none.
+        counted: by a counter of the session: once at each replica, and once after the kill.
 
     Raises:
-        Failed: it has another number of answers, or another one.
+        Failed: something else happened.
     """
     codes = [(answer.get("error") or {}).get("code") for answer in answers]
     if codes != [OUTCOME_UNKNOWN]:
         raise Failed(
             f"the call of the killed replica got {len(answers)} answers ({codes}) instead of the error {OUTCOME_UNKNOWN}"
         )
-
-
-def judge_others(faults: Sequence[str]) -> None:
-    """Every call at the other replica is answered.
-
-    Raises:
-        Failed: one was not.
-    """
     if wrong := [fault for fault in faults if fault]:
         raise Failed(f"{len(wrong)} of {len(faults)} calls at the other replica got {wrong[0]}")
-
-
-def judge_session(counted: Sequence[str]) -> None:
-    """The counter of the session counts at both replicas, before and after the kill.
-
-    Raises:
-        Failed: it does not.
-    """
     if list(counted) != ["1", "2", "3"]:
-        raise Failed(
-            f"the counter of the session was {', '.join(one or 'unknown' for one in counted)} instead of 1, 2, 3"
-        )
+        shown = ", ".join(one or "unknown" for one in counted)
+        raise Failed(f"the counter of the session was {shown} instead of 1, 2, 3")
+    return (
+        f"the call of the killed replica got one error ({OUTCOME_UNKNOWN}, outcome unknown); {len(faults)} calls at the other "
+        "replica were answered, and the session went on there"
+    )
 
 
 # Messages
