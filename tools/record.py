@@ -68,7 +68,7 @@ RECORDINGS: Final = {
             Step("holdfast serve examples/everything.py:server", until='"mcpServers"'),
             Step(f"holdfast call {URL} echo text='hello, world'", window=1),
             Step(f"holdfast call {URL} ticks n=8 interval=0.25", window=1),
-            Step(f"holdfast call {URL} bump key=visits --protocol legacy", window=1),
+            Step(f"holdfast call {URL} bump key=visits --protocol sessions", window=1),
         ),
         windows=("make serve", "another terminal"),
         columns=122,
