@@ -156,8 +156,9 @@ def sections(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def test_every_page_is_reached_from_the_index() -> None:
+def test_every_page_and_example_is_reached_from_the_index() -> None:
     index = (ROOT / "docs" / "index.md").read_text()
     pages = [*ROOT.glob("docs/*.md"), *ROOT.glob("docs/how-to/*.md"), *ROOT.glob("docs/decisions/*.md")]
-    names = {path.relative_to(ROOT / "docs").as_posix() for path in pages} - {"index.md"}
+    examples = {f"../examples/{path.name}" for path in (ROOT / "examples").glob("*.*")}
+    names = {path.relative_to(ROOT / "docs").as_posix() for path in pages} - {"index.md"} | examples
     assert names - set(LINK.findall(index)) == set()
