@@ -17,6 +17,8 @@ SIZE: Final = 14
 EDGE: Final = 14
 TOP: Final = 34
 GAP: Final = 12
+POSTER: Final = 2
+"""For how many seconds the last picture is shown before the first."""
 LAST_SECONDS: Final = 8.0
 """How long the last picture stays before the recording begins again."""
 COLOURS: Final = {
@@ -92,12 +94,15 @@ def _window(
 
 
 def _moves(pictures: Sequence[Picture], number: int, count: int, length: float) -> str:
-    """Return the animation of a window: at each time the strip moves to the picture of that time."""
+    """Return the animation of a window: at each time the strip moves to the picture of that time.
+
+    Until it begins, the last picture is shown: a viewer without animations, and a preview, show the result.
+    """
     steps = "".join(
         f"{100 * picture.begins / length:.2f}%{{transform:translateY({-at * count * HEIGHT}px)}}"
         for at, picture in enumerate(pictures)
     )
-    return f".s{number}{{animation:m{number} {length:.2f}s step-end infinite}}@keyframes m{number}{{{steps}}}"
+    return f".s{number}{{animation:m{number} {length:.2f}s step-end {POSTER}s infinite}}@keyframes m{number}{{{steps}}}"
 
 
 def _style(moves: Sequence[str]) -> str:
