@@ -23,7 +23,7 @@ from tests.ports import free_port
 PORT: Final = re.compile(r"\b80\d\d\b")
 """The ports of all pages. A test uses free ones instead."""
 
-LIMIT: Final = 60.0
+LIMIT: Final = 45.0
 
 
 def commands_of(text: str) -> Iterator[tuple[str, str]]:
