@@ -182,7 +182,7 @@ def serving(
 
 def _port(process: "subprocess.Popen[bytes]", log: Path) -> int:
     """Wait for the banner, which is printed when connections are accepted."""
-    banner = re.compile(r"http://127\.0\.0\.1:(\d+)/\S*mcp")
+    banner = re.compile(r"serving\s+http://127\.0\.0\.1:(\d+)/\S*mcp")
     wait_until(
         lambda: process.poll() is not None or bool(banner.search(log.read_text())), explain=log.read_text
     )
