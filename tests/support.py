@@ -94,6 +94,16 @@ async def until(
         await asyncio.sleep(every)
 
 
+async def stays(condition: Condition, seconds: float) -> None:
+    """Fail if `condition()` is false at any time in so many seconds. Real time is the subject: no event reports that nothing happens."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + seconds
+    while loop.time() < deadline:
+        found = condition()
+        assert await found if isinstance(found, Awaitable) else found, "the condition became false"
+        await asyncio.sleep(min(0.01, seconds))
+
+
 def wait_until(
     condition: Callable[[], bool], seconds: float = BOUND, *, explain: Callable[[], str] = str
 ) -> None:

@@ -112,3 +112,15 @@ def test_every_virtual_loop_starts_at_zero() -> None:
     loop = VirtualLoop()
     assert loop.time() == 0
     loop.close()
+
+
+@virtual_test
+async def test_a_condition_that_must_stay_true_is_checked_all_the_time() -> None:
+    ends = asyncio.get_running_loop().time() + 0.5
+
+    async def holds() -> bool:
+        return asyncio.get_running_loop().time() < ends
+
+    await support.stays(holds, 0.3)
+    with pytest.raises(AssertionError, match="became false"):
+        await support.stays(holds, 0.3)

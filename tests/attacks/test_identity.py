@@ -26,7 +26,7 @@ from holdfast.config import HttpSettings, Limits, RateLimits, Settings, Times
 from tests.asgi import Call, Peer
 from tests.attacks.house import ANN, ANN_AGAIN, BOB, META, STORES, House, house, kept
 from tests.messages import LATEST, initialize, notification, request
-from tests.support import async_test
+from tests.support import async_test, until
 from tests.unit.auth.verifiers.issuer import Issuer, issuer, jwk, rsa_key
 
 ROOT: Final = Path(__file__).parents[2]
@@ -162,7 +162,7 @@ def told(call: Call) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
 
 async def audited(h: House, reason: str) -> int:
     """Return how often a refusal was reported, after the lookups that follow an answer."""
-    await asyncio.sleep(0.05)
+    await until(lambda: not h.engine.audit._lookups)
     return h.engine.audit.counts[reason]  # type: ignore[index]
 
 

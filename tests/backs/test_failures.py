@@ -18,7 +18,7 @@ from holdfast.ports import SilentObserver
 from holdfast.wire.jsonrpc import Request
 from tests.backs.behind import Behind, in_front
 from tests.duplex import DuplexClient
-from tests.support import async_test, until, virtual_test_within
+from tests.support import async_test, stays, until, virtual_test_within
 
 ERAS = ["sessions", "sessionless"]
 
@@ -211,8 +211,7 @@ def test_a_call_whose_client_never_answers_does_not_stop_the_other_calls(waits_a
             slow.go.set()
             if waits_already:
                 other = asyncio.ensure_future(client.call_tool("work"))
-                await asyncio.sleep(0.05)  # it waits for its turn
-                assert not other.done()
+                await stays(lambda: not other.done(), 0.05)  # it waits for its turn
                 asks.set()
             else:
                 asks.set()

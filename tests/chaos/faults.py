@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from tests.chaos.fleet import Fleet, Slot
 from tests.chaos.notes import Plan
+from tests.support import until
 
 FEWEST_UP: Final = 1
 """Replicas that no fault takes away: a fleet without any has nothing to show."""
@@ -60,11 +61,11 @@ class Weather:
         self.fired[kind] += 1
 
     async def _victim(self) -> Slot:
-        while True:
-            up = [slot for slot in self._fleet.slots if slot.is_up]
-            if len(up) > FEWEST_UP:
-                return self._random.choice(up)
-            await asyncio.sleep(0.05)
+        def up() -> list[Slot]:
+            return [slot for slot in self._fleet.slots if slot.is_up]
+
+        await until(lambda: len(up()) > FEWEST_UP, every=0.05)
+        return self._random.choice(up())
 
     def _say(self, what: str) -> None:
         self.log.append(f"{time.time() - self._began:7.2f} {what}")

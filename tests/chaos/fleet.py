@@ -22,6 +22,7 @@ from holdfast.config import Settings
 from tests.chaos.replica import Entry, ReplicaConfig
 from tests.programs import program
 from tests.redis_server import RedisServer
+from tests.support import until
 
 ROOT: Final = Path(__file__).parents[2]
 DURABLE: Final = ("--appendonly", "yes", "--appendfsync", "always", "--maxmemory-policy", "noeviction")
@@ -96,18 +97,21 @@ class Slot:
 
     async def ready(self) -> None:
         """Return when the process here accepts connections."""
-        deadline = time.monotonic() + _PATIENCE
-        while True:
-            try:
-                with contextlib.closing(socket.create_connection(("127.0.0.1", self.port), 1)):
-                    self.serves = True
-                    return
-            except OSError:
-                assert self.popen is not None
-                said = (self._fleet.home / f"{self.lives[-1].name}.log").read_text(errors="replace")[-2000:]
-                assert self.popen.poll() is None, f"replica {self.lives[-1].name} ended:\n{said}"
-                assert time.monotonic() < deadline, f"replica {self.lives[-1].name} is not ready:\n{said}"
-                await asyncio.sleep(0.05)
+        await until(self._accepts, _PATIENCE, every=0.05, explain=self._log)
+        self.serves = True
+
+    def _accepts(self) -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", self.port), 1).close()
+        except OSError:
+            assert self.popen is not None
+            assert self.popen.poll() is None, f"the replica ended\n{self._log()}"
+            return False
+        return True
+
+    def _log(self) -> str:
+        name = self.lives[-1].name
+        return f"replica {name}:\n{(self._fleet.home / f'{name}.log').read_text(errors='replace')[-2000:]}"
 
     def kill(self) -> None:
         """End it as a machine that loses power would."""
@@ -136,10 +140,8 @@ class Slot:
         self.serves = False
         self.lives[-1].leaving = time.time()
         self.popen.send_signal(signal.SIGTERM)
-        deadline = time.monotonic() + seconds
-        while self.popen.poll() is None:
-            assert time.monotonic() < deadline, f"replica {self.lives[-1].name} does not end"
-            await asyncio.sleep(0.02)
+        popen, name = self.popen, self.lives[-1].name
+        await until(lambda: popen.poll() is not None, seconds, explain=lambda: f"replica {name} does not end")
         self.lives[-1].ended = time.time()
         return self.popen.returncode
 
@@ -231,17 +233,18 @@ listen balancer
 
     async def balanced(self) -> None:
         """Return when the balancer passes requests on."""
-        deadline = time.monotonic() + _PATIENCE
-        while True:
-            with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+
+        async def passes() -> bool:
+            try:
                 reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-                writer.write(b"GET /readyz HTTP/1.0\r\n\r\n")
-                head = await reader.readline()
-                writer.close()
-                if b" 200 " in head:
-                    return
-            assert time.monotonic() < deadline, "the balancer does not balance"
-            await asyncio.sleep(0.05)
+            except OSError:
+                return False
+            writer.write(b"GET /readyz HTTP/1.0\r\n\r\n")
+            head = await reader.readline()
+            writer.close()
+            return b" 200 " in head
+
+        await until(passes, _PATIENCE, every=0.05)
 
     async def restart_redis(self, away: float) -> None:
         """End Redis as a power loss would, and bring it back."""

@@ -13,12 +13,12 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from tests.ports import free_port
+from tests.support import wait_until
 
 PORT: Final = re.compile(r"\b80\d\d\b")
 """The ports of all pages. A test uses free ones instead."""
@@ -99,11 +99,17 @@ class Terminal:
                 start_new_session=True,
             )
         self.running.append(process)
-        wanted, deadline = pattern_of(output), time.monotonic() + LIMIT
-        while not wanted.match(shown := plain(self._with_ports_of_the_page(log.read_text()))):
-            assert process.poll() is None, f"$ {command}{shown}exit status {process.returncode}"
-            assert time.monotonic() < deadline, f"$ {command}{shown}"
-            time.sleep(0.05)  # Another process writes the file: there is no event to wait for.
+        wanted = pattern_of(output)
+
+        def shown() -> str:
+            return plain(self._with_ports_of_the_page(log.read_text()))
+
+        def is_shown() -> bool:
+            matches = wanted.match(shown()) is not None
+            assert matches or process.poll() is None, f"$ {command}{shown()}exit status {process.returncode}"
+            return matches
+
+        wait_until(is_shown, LIMIT, explain=lambda: f"$ {command}{shown()}")
 
     def _with_free_ports(self, text: str) -> str:
         return PORT.sub(lambda port: self.ports.setdefault(port[0], str(free_port())), text)

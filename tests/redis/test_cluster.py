@@ -18,7 +18,7 @@ from holdfast.testing.store.bench import IDLE, PRINCIPAL, record
 from holdfast.testing.store.fleet import LEASE
 from tests.programs import program
 from tests.redis_server import RedisServer, needs_redis, redis_cluster
-from tests.support import async_test
+from tests.support import async_test, stays
 
 pytestmark = needs_redis
 
@@ -101,10 +101,10 @@ async def test_calls_wait_for_a_slot_that_is_being_moved(nodes: list[RedisServer
         )
     ]
     logs = [name for name in moving.names() if name != store.key(key)]
-    await asyncio.sleep(0.2)
+    # The session is at one node, its log at the other.
+    await stays(lambda: not any(one.done() for one in work), 0.2)
     moving.move(store.key(key))
-    await asyncio.sleep(0.3)
-    assert not any(one.done() for one in work), "the session is at one node, its log at the other"
+    await stays(lambda: not any(one.done() for one in work), 0.3)
     moving.move(*logs)
     moving.end()
     await asyncio.gather(*work)

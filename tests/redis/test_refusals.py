@@ -11,14 +11,14 @@ from redis.exceptions import BusyLoadingError, ReadOnlyError, ResponseError, Try
 from holdfast.config import Settings, Times
 from holdfast.engine.exchange import Exchange
 from holdfast.errors import StoreError, StoreUnavailable
-from holdfast.stores.base import Claim, Claimed, WakeUp
+from holdfast.stores.base import Attached, Claim, Claimed, WakeUp
 from holdfast.stores.redis import core
 from holdfast.stores.redis.refusals import REFUSALS, Later, Poisoned, Then, code_of, translated
 from holdfast.stores.redis.store import RedisStore
 from holdfast.testing import NotingObserver, ScriptedBack
 from holdfast.testing.store.bench import KEY, OTHER, PRINCIPAL, record
 from tests.redis_server import RedisServer, needs_redis, redis_pair, replicate
-from tests.support import async_test, wait_until
+from tests.support import async_test, stays, until, wait_until
 from tests.unit.engine.harness import CALL, EngineHarness
 
 pytestmark = needs_redis
@@ -133,8 +133,7 @@ async def test_a_command_waits_for_the_end_of_a_foreign_script(server: RedisServ
     await store.open(record(), evict=False)
     with foreign_script(server):
         finding = asyncio.ensure_future(store.find(KEY, PRINCIPAL))
-        await asyncio.sleep(0.3)
-        assert not finding.done()
+        await stays(lambda: not finding.done(), 0.3)
     assert await finding is not None
     await store.aclose()
 
@@ -159,8 +158,7 @@ async def test_a_call_that_ends_while_a_foreign_script_runs_is_written_late_and_
     await started.wait()
     with foreign_script(server):
         may_end.set()
-        while not d.noted.named("exchange.unsettled"):
-            await asyncio.sleep(0.05)
+        await until(lambda: bool(d.noted.named("exchange.unsettled")))
         assert not d.noted.named("exchange.fenced")
     assert (await post.whole())[-1]["result"] == {"done": True}
     await d.engine.aclose()
@@ -173,21 +171,20 @@ async def test_a_change_with_a_lost_wake_up_is_still_noticed_after_a_foreign_scr
     monkeypatch.setattr(core, "PATIENCE", 0.1)
     observer = NotingObserver()
     store, other = RedisStore(server.url, observer=observer), RedisStore(server.url)
-    rings: list[tuple[WakeUp, str, str]] = []
-    store.bind(lambda *ring: rings.append(ring))
+    wakeups: list[tuple[WakeUp, str, str]] = []
+    store.bind(lambda *wakeup: wakeups.append(wakeup))
     await store.heard()
     await store.open(record(), evict=False)
     attached = await store.attach(KEY, PRINCIPAL, None, None)
+    assert isinstance(attached, Attached)
     with foreign_script(server):
-        while not observer.named("store.unreachable"):
-            await asyncio.sleep(0.05)
-    # The bell itself is lost.
+        await until(lambda: bool(observer.named("store.unreachable")))
+    # The wake-up itself is lost.
     for task in store._tasks:
         if "wake-ups" in task.get_name():
             task.cancel()
     await other.append(KEY, "", -1, [(5, b"{}")])
-    while (WakeUp.STREAM, KEY, attached.record.standalone) not in rings:  # type: ignore[union-attr]
-        await asyncio.sleep(0.05)
+    await until(lambda: (WakeUp.STREAM, KEY, attached.record.standalone) in wakeups)
     for one in (store, other):
         await one.aclose()
 

@@ -1,6 +1,5 @@
 """Every kind of URL for Redis, and the errors for other URLs."""
 
-import asyncio
 import subprocess
 import sys
 import tempfile
@@ -17,7 +16,7 @@ from holdfast.stores.redis.store import RedisStore
 from holdfast.stores.urls import open_store
 from holdfast.testing.store.bench import KEY, PRINCIPAL, record
 from tests.redis_server import RedisServer, needs_redis, redis_pair, replicate
-from tests.support import async_test, async_test_within
+from tests.support import async_test, async_test_within, until, wait_until
 
 
 @async_test
@@ -72,12 +71,11 @@ async def test_a_valkey_url_reaches_the_server(server: RedisServer) -> None:
     await store.aclose()
 
 
-async def found_in_the_end(store: RedisStore) -> bool:
-    while True:
-        try:
-            return await store.find(KEY, PRINCIPAL) is not None
-        except StoreUnavailable:
-            await asyncio.sleep(0.2)
+async def is_found(store: RedisStore) -> bool:
+    try:
+        return await store.find(KEY, PRINCIPAL) is not None
+    except StoreUnavailable:
+        return False
 
 
 @needs_redis
@@ -94,11 +92,9 @@ async def test_behind_sentinels_the_store_follows_the_master() -> None:
         store = RedisStore(f"redis+sentinel://127.0.0.1:{sentinel.port}/mymaster")
         await store.open(record(), evict=False)
         replicate(primary, replica)
-        for _ in range(100):
-            if f"port={replica.port}" in sentinel.tell("SENTINEL", "REPLICAS", "mymaster").replace("\n", "="):
-                break
-            await asyncio.sleep(0.1)
+        asked = ("SENTINEL", "REPLICAS", "mymaster")
+        wait_until(lambda: f"port={replica.port}" in sentinel.tell(*asked).replace("\n", "="), 10)
         primary.stop()
-        assert await found_in_the_end(store)
+        await until(lambda: is_found(store), 40)
         assert "role:master" in replica.tell("INFO", "replication")
         await store.aclose()

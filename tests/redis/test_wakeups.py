@@ -9,7 +9,7 @@ from holdfast.stores.base import Attached, Claim, Claimed, WakeUp
 from holdfast.stores.redis.store import RedisStore
 from holdfast.testing.store.bench import KEY, PRINCIPAL, record
 from tests.redis_server import RedisServer
-from tests.support import async_test
+from tests.support import async_test, until
 
 
 @asynccontextmanager
@@ -117,8 +117,7 @@ async def test_a_cut_subscription_connection_is_opened_again(server: RedisServer
     store.bind(lambda what, key, name: wakeups.put_nowait((what, key, name)))
     await store.heard()
     assert server.tell("CLIENT", "KILL", "TYPE", "pubsub") == "1"
-    while store._listening.is_set():
-        await asyncio.sleep(0.01)
+    await until(lambda: not store._listening.is_set())
     await store.heard()
     await other.open_task("t", PRINCIPAL, b"1", ttl=60)
     await other.set_task("t", PRINCIPAL, b"2", version=1, ttl=60)

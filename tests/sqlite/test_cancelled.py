@@ -10,7 +10,7 @@ from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing import ScriptedBack
 from holdfast.wire.jsonrpc import Request
 from tests.sqlite.support import store_path
-from tests.support import async_test
+from tests.support import async_test, stays, until
 
 CALLER = Caller("")
 
@@ -24,7 +24,8 @@ async def test_a_claim_that_waited_for_the_lock_when_its_request_was_cancelled_i
         return {}
 
     with store_path() as path:
-        engine = Engine(ScriptedBack({"tools/call": run}), store=SqliteStore(path))
+        store = SqliteStore(path)
+        engine = Engine(ScriptedBack({"tools/call": run}), store=store)
         await engine.ensure_started()
         params = {"protocolVersion": "2025-11-25", "clientInfo": {"name": "t"}, "capabilities": {}}
         opened = await engine.sessions.open(Caller(""), params)
@@ -32,12 +33,12 @@ async def test_a_claim_that_waited_for_the_lock_when_its_request_was_cancelled_i
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         first = asyncio.create_task(engine.exchanges.submit(key, CALLER, request, b"x"))
-        await asyncio.sleep(0.1)
+        await until(lambda: store._worker.waiting == 1)
         first.cancel()
         await asyncio.wait([first])
         assert first.cancelled()
         second = asyncio.create_task(engine.exchanges.submit(key, CALLER, request, b"x"))
-        await asyncio.sleep(0.1)
+        await stays(lambda: not second.done(), 0.1)
         other.execute("ROLLBACK")
         exchange = await second
         assert isinstance(exchange, SessionExchange)

@@ -18,7 +18,7 @@ from holdfast.testing.store.bench import KEY, record
 from tests.sqlite.child import ROOMY
 from tests.sqlite.support import store_path
 from tests.sqlite.test_processes import start
-from tests.support import async_test
+from tests.support import async_test, stays
 
 
 async def written(path: Path) -> list[int]:
@@ -81,8 +81,7 @@ async def test_a_locked_file_is_waited_for() -> None:
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
             waiting = asyncio.create_task(store.set_state(KEY, "f", b"1", op="1"))
-            await asyncio.sleep(0.1)  # real time is the subject: SQLite gives up several times within it
-            assert not waiting.done()
+            await stays(lambda: not waiting.done(), 0.1)  # SQLite gives up several times within it
             other.execute("COMMIT")
             assert await waiting == 1
         await store.aclose()

@@ -14,7 +14,7 @@ from holdfast.testing import NotingObserver, VirtualClock
 from holdfast.testing.store.bench import IDLE, KEY, OTHER, PRINCIPAL, record
 from holdfast.testing.store.fleet import LEASE
 from tests.sqlite.support import counts, store_path
-from tests.support import async_test
+from tests.support import async_test, until
 
 DAMAGES = (b'{"key":"x"}', b"damaged", b"")
 
@@ -123,7 +123,6 @@ async def test_the_thread_of_the_file_lives_through_a_failure_of_listening() -> 
             listen()
 
         store._worker._listen = fail_once  # type: ignore[method-assign]
-        while not observer.named("loop.failed"):
-            await asyncio.sleep(0.01)
+        await until(lambda: bool(observer.named("loop.failed")))
         assert await store.find(KEY, PRINCIPAL) is not None
         await store.aclose()

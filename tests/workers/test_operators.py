@@ -32,10 +32,14 @@ def replica_states(seen: Json) -> dict[str, str]:
 
 async def until_seen(running: Fleet, wanted: Any) -> Json:
     """Ask for the state until it is as wanted."""
-    async with asyncio.timeout(40):
-        while not wanted(seen := await state(running)):
-            await asyncio.sleep(0.2)
-    return seen
+    states: list[Json] = []
+
+    async def is_as_wanted() -> bool:
+        states[:] = [await state(running)]
+        return bool(wanted(states[0]))
+
+    await until(is_as_wanted, 40, every=0.2)
+    return states[0]
 
 
 @http_test_within(90)

@@ -9,6 +9,7 @@ import pytest
 
 from tests.http.client import Client, Connection, call, http_test_within, value
 from tests.messages import JSON_TYPE, Json, metadata, modern_headers
+from tests.support import stays
 from tests.workers.fleet import fleet
 
 META = metadata()
@@ -58,7 +59,6 @@ async def test_a_stopped_process_later_runs_no_call_of_a_client_that_left_and_al
             if text.startswith("waits"):
                 response = await line.response()
                 assert value(await response.answer()) == text
-        for _ in range(10):
-            await client.call("who")
-            await asyncio.sleep(0.02)  # nothing says that a call does not begin
+        await stays(lambda: not marks.read_text().count("left"), 0.2)
+        await client.call("who")
         assert sorted(marks.read_text().splitlines()) == ["waits", "waits sessionless"]

@@ -28,7 +28,7 @@ from holdfast.testing import ScriptedBack, SeededRandom
 from holdfast.wire.jsonrpc import Request
 from tests.simulation import cluster
 from tests.simulation.cluster import Cluster, ReplicaConnection
-from tests.support import LoopClock
+from tests.support import LoopClock, until
 from tests.unit.engine.harness import (
     CALL,
     CALLER,
@@ -473,8 +473,7 @@ async def test_a_home_that_wakes_up_after_it_lost_the_session_starts_nothing() -
             await settle_down()
             [(name, (_, payload))] = world.cluster._inboxes["home"].items()
             world.cluster._leases[paused.owner] = 0.001
-            while not other.back.handled:
-                await asyncio.sleep(0.1)
+            await until(lambda: bool(other.back.handled), every=0.1)
             # While it runs, its claim protects; after that, the home in the record does.
             if has_ended:
                 event.set()

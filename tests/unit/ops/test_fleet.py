@@ -65,12 +65,14 @@ class Operation:
         """Wait until a call of this tool runs."""
 
         async def is_there() -> bool:
+            self.forget_round()
             return any(call.name == tool for call in (await self.fleet.state("", 0)).calls)
 
-        async with asyncio.timeout(10):
-            while not await is_there():
-                self.fleet._round = None
-                await asyncio.sleep(0.01)
+        await until(is_there, 10)
+
+    def forget_round(self) -> None:
+        """Let the next state ask again: the answers of a round are used again for half a second."""
+        self.fleet._round = None
 
 
 @ERAS
@@ -184,7 +186,7 @@ async def test_events_have_numbers_of_the_process_that_is_asked() -> None:
     first = await shop.fleet.state("", 0)
     assert [one.event for one in first.events] == ["first"]
     shop.ring.add(2.0, "second", {})
-    await asyncio.sleep(0.6)  # the answers of a round are used again for half a second
+    shop.forget_round()
     later = await shop.fleet.state("", first.events[-1].number)
     assert [one.event for one in later.events] == ["second"]
     other = await shop.fleet.state("", 1_000_000)
@@ -200,7 +202,7 @@ async def test_a_process_whose_store_is_unavailable_still_shows_its_own_work() -
         call = asyncio.ensure_future(client.call_tool("hang"))
         await shop.calling("hang")
         store.fail("totals", "replicas", "sessions_after")
-        await asyncio.sleep(0.6)  # the answers of a round are used again for half a second
+        shop.forget_round()
         state = await shop.fleet.state("", 0)
         assert state.servers[0].is_away
         assert [shown.name for shown in state.calls] == ["hang"]

@@ -10,6 +10,7 @@ from holdfast.config import Limits, Settings
 from holdfast.engine.exchange import Exchange
 from tests.asgi import Call, Peer
 from tests.messages import LATEST, metadata, notification, request
+from tests.support import until
 from tests.unit.fronts.http.bench import OLDEST, Bench, bench, front_test
 from tests.unit.fronts.http.test_auth import Tokens
 
@@ -45,8 +46,7 @@ def sessionless(peer: Peer, request_id: int, tool: str = "held", size: int = BIG
 async def running(b: Bench, *calls: Call) -> None:
     """Let calls begin."""
     wanted = len(b.runs) + len(calls)
-    while len(b.runs) < wanted:
-        await asyncio.sleep(0.001)
+    await until(lambda: len(b.runs) >= wanted)
 
 
 async def ended(b: Bench, *calls: Call) -> None:

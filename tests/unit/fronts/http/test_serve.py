@@ -125,7 +125,7 @@ async def test_a_head_that_drips_is_cut() -> None:
             await raw.send(b"POST /mcp HTTP/1.1\r\n")
             while True:
                 await raw.send(b"X: y\r\n")
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(0.05)  # real time is the subject: a byte now and then
 
         dripping = asyncio.ensure_future(drip())
         assert await status(raw) == 408
@@ -166,7 +166,7 @@ async def test_time_in_which_the_server_was_stopped_does_not_count_against_its_c
     for sent in (20, len(request) - 5):
         async with serving(small()) as port, connected(port) as raw:
             await raw.send(request[:sent])
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.1)  # the server reads the part before it is stopped
             freeze()
             # Until the server has checked its deadlines once: the time before must not count.
             await asyncio.sleep(0.05)
@@ -188,7 +188,7 @@ async def test_an_idle_connection_outlives_the_deadlines_of_heads_and_bodies() -
     async with serving(small()) as port, connected(port) as raw:
         await raw.send(post(INITIALIZE))
         assert (await answer(raw))[0] == 200
-        await asyncio.sleep(3 * QUICK.header_seconds)
+        await asyncio.sleep(3 * QUICK.header_seconds)  # real time is the subject: the deadlines pass
         await raw.send(post(INITIALIZE))
         assert (await answer(raw))[0] == 200
 
