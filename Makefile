@@ -63,9 +63,10 @@ format: venv  ## Format, and fix what lint can fix
 	$(BIN)/ruff format $(PATHS)
 	$(BIN)/ruff check --fix $(PATHS)
 
-docs: venv  ## Write the API reference from the docstrings, and the table of options
+docs: venv  ## Write the API reference and the table of options, and build the searchable site into build/site
 	$(BIN)/python tools/reference.py
 	$(BIN)/python -m tools.options
+	$(BIN)/python -m tools.site
 
 record: venv peers  ## Record `make serve` and `holdfast demo` for the README (a minute; port 8000 must be free)
 	$(BIN)/python -m tools.record
