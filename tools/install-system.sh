@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
-# Install the system packages the tests use: wrk (load), haproxy (a balancer that cuts), redis-server (the shared
+# Install the system packages the tests use: wrk (load), haproxy (a balancer that cuts), nginx (a proxy that buffers), redis-server (the shared
 # store), chromium (the dashboard's page), node and npm.
 # Does nothing when all of them are present. Usage: install-system.sh [package ...] installs just those instead.
 set -euo pipefail
 
 wanted=("$@")
 if [ $# -eq 0 ]; then
-  # Debian puts haproxy in /usr/sbin, which an ordinary user's PATH may lack.
+  # Debian puts haproxy and nginx in /usr/sbin, which an ordinary user's PATH may lack.
   PATH="$PATH:/usr/sbin"
   command -v wrk >/dev/null || wanted+=(wrk)
   command -v haproxy >/dev/null || wanted+=(haproxy)
+  command -v nginx >/dev/null || wanted+=(nginx)
   command -v redis-server >/dev/null || wanted+=(redis-server)
   command -v chromium >/dev/null || wanted+=(chromium)
   { command -v node && command -v npm; } >/dev/null || wanted+=(nodejs npm)

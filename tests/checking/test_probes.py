@@ -1,72 +1,18 @@
-"""Each probe finds its fault: a wrapper around our own server answers some requests wrongly.
-
-A fault is a function from a request to a wrong response, or None for the server's own.
-"""
+"""Each probe finds its fault: a wrapper around our own server answers some requests wrongly."""
 
 import asyncio
-import json
-from collections import Counter
-from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
-from msgspec import Struct
 
 from holdfast.checking import run
 from holdfast.checking.probes import path
 from holdfast.checking.table import PROBES
 from holdfast.errors import ConfigError
 from holdfast.testing import check
-from tests.checking.app import build
+from tests.checking.faulty import STREAM, Fault, Faulty, Request, Wrong, result
 from tests.http.serving import under_uvicorn
 from tests.support import async_test, async_test_within
-
-JSON: Final = "application/json"
-STREAM: Final = "text/event-stream"
-
-
-class Request(Struct):
-    """One request, and how often the like was seen before."""
-
-    method: str
-    headers: dict[str, str]
-    body: bytes
-    message: dict[str, Any]
-    seen: Counter[str]
-
-    @property
-    def called(self) -> str:
-        return str(self.message.get("method", ""))
-
-    @property
-    def id(self) -> Any:
-        return self.message.get("id")
-
-    @property
-    def is_modern(self) -> bool:
-        return self.headers.get("mcp-protocol-version") == "2026-07-28"
-
-    def count(self, key: str) -> int:
-        self.seen[key] += 1
-        return self.seen[key]
-
-
-class Wrong(Struct):
-    """A response. `hangs`: it does not come."""
-
-    status: int
-    body: bytes = b""
-    kind: str = JSON
-    hangs: bool = False
-    breaks: bool = False
-
-
-def result(request: Request, value: Any = None, **members: Any) -> Wrong:
-    answer = {"jsonrpc": "2.0", "id": request.id, "result": {} if value is None else value, **members}
-    return Wrong(200, json.dumps(answer).encode())
-
-
-Fault = Callable[[Request], Wrong | None]
 
 
 def stalled(request: Request) -> Wrong | None:
@@ -130,52 +76,6 @@ FAULTS: Final[dict[str, Fault]] = {
 }
 
 
-class Faulty:
-    """Our server with one fault, as an ASGI application."""
-
-    def __init__(self, fault: Fault) -> None:
-        self._fault = fault
-        self._server = build()
-        self._app: Any = self._server.asgi()
-        self._seen: Counter[str] = Counter()
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        body = b""
-        while True:
-            event = await receive()
-            body += event.get("body", b"")
-            if not event.get("more_body"):
-                break
-        first = [{"type": "http.request", "body": body, "more_body": False}]
-
-        async def again() -> Any:
-            return first.pop() if first else await receive()
-
-        headers = {name.decode(): value.decode() for name, value in scope["headers"]}
-        wrong = self._fault(Request(scope["method"], headers, body, _message(body), self._seen))
-        if wrong is None:
-            await self._app(scope, again, send)
-            return
-        if wrong.hangs:
-            while (await receive())["type"] != "http.disconnect":
-                pass
-            return
-        kind = [(b"content-type", wrong.kind.encode())]
-        await send({"type": "http.response.start", "status": wrong.status, "headers": kind})
-        await send({"type": "http.response.body", "body": wrong.body, "more_body": wrong.breaks})
-
-    async def aclose(self) -> None:
-        await self._server.engine.aclose()
-
-
-def _message(body: bytes) -> dict[str, Any]:
-    try:
-        found = json.loads(body)
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
 TOKEN: Final = {"authorization": "Bearer right"}
 
 
@@ -203,7 +103,7 @@ def test_a_probe_finds_its_fault(probe: str) -> None:
 @async_test
 async def test_without_a_read_only_tool_no_tool_is_called() -> None:
     app = Faulty(lambda _: None)
-    app._server.remove_tool("look")
+    app.server.remove_tool("look")
     async with under_uvicorn(app) as port:
         url = f"http://127.0.0.1:{port}/mcp"
         report = await check(url)
@@ -323,7 +223,7 @@ async def test_a_cancelled_check_deletes_its_sessions() -> None:
     async with under_uvicorn(app) as port:
         url = f"http://127.0.0.1:{port}/mcp"
         deleted: list[str] = []
-        app._fault = _noting(app._fault, deleted)
+        app.fault = _noting(app.fault, deleted)
         task = asyncio.create_task(check(url, only=["unknown-method"]))
         await asyncio.sleep(0.3)  # The probe waits for an answer that does not come.
         task.cancel()

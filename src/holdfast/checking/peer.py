@@ -44,9 +44,9 @@ class _Shared:
     """The part of a peer that all its branches use."""
 
     def __init__(self, patience: float) -> None:
-        self.http = HttpTransport(HttpOptions(connect_seconds=min(patience, 5.0)))
-        self.bytes = 0
-        """Of the responses that are being read."""
+        self.http = HttpTransport(HttpOptions(connect_seconds=min(0.9 * patience, 5.0)))
+        self.held = 0
+        """Bytes of the responses that are being read."""
         self.tokens = count(1)
 
 
@@ -171,7 +171,7 @@ class _Reading:
             else:
                 await self._body()
         finally:
-            self._shared.bytes -= self._bytes
+            self._shared.held -= self._bytes
 
     async def _body(self) -> None:
         outcome = self._outcome
@@ -221,10 +221,10 @@ class _Reading:
     async def _chunk(self) -> bytes:
         chunk = await self._answer.chunk()
         self._bytes += len(chunk)
-        self._shared.bytes += len(chunk)
+        self._shared.held += len(chunk)
         if self._bytes > BODY_BYTES:
             raise _TooLarge(f"more than {BODY_BYTES >> 20} MiB, the most that the check reads")
-        if self._shared.bytes > TOGETHER_BYTES:
+        if self._shared.held > TOGETHER_BYTES:
             raise _TooLarge(f"more than {TOGETHER_BYTES >> 20} MiB together with other responses")
         if chunk and not self._outcome.first_byte:
             self._outcome.first_byte = self._passed()

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from holdfast.cli.whole import app
-from tests.checking.test_probes import Faulty, Request, Wrong
+from tests.checking.faulty import Faulty, Request, Wrong
 from tests.command_line import run
 from tests.http.serving import under_uvicorn
 from tests.ports import free_port

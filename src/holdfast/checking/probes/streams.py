@@ -18,6 +18,9 @@ _PAUSE: Final = 0.05
 NOT_OFFERED: Final = (405, 501)
 """Statuses of a method that the server does not offer."""
 _NOT_FOUND: Final = 404
+_CONFLICT: Final = 409
+_CONFLICTS_MOST: Final = 5
+_CONFLICT_SECONDS: Final = 0.2
 _NO_EVENTS: Final = (
     "the call was answered without an event id, so there is nothing to resume: "
     "name a tool with --tool that takes a second or reports progress"
@@ -50,6 +53,7 @@ class _Journey:
         self.last = ""
         """The id of the last event."""
         self.pause = 0.0
+        self.conflicts = 0
         self.add(events)
 
     def add(self, events: list[Event]) -> None:
@@ -104,6 +108,11 @@ async def _continue(lane: Lane, journey: _Journey, deadline: float) -> None:
     outcome = await lane.peer.send(
         "GET", lane.get_headers(journey.last), until=_has_message, seconds=min(left, lane.peer.patience)
     )
+    if outcome.status == _CONFLICT and journey.conflicts < _CONFLICTS_MOST:
+        # It has not noticed the cut yet. `second-stream` judges this.
+        journey.conflicts += 1
+        await asyncio.sleep(_CONFLICT_SECONDS)
+        return
     if outcome.status in NOT_OFFERED:
         raise NotApplicable(f"the server gives event ids, but does not resume streams ({outcome})")
     if not outcome.is_ok or outcome.kind != EVENT_STREAM:
