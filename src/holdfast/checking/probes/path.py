@@ -44,23 +44,32 @@ async def buffering(ground: Ground) -> str:
     if said := await _first_of_stream(lane):
         return said
     call = ground.answered_call()
+    said = ""
     for _ in range(_TRIALS):
-        whole = await lane.ask(call)
-        before = [one for one in whole.events if not one.is_answer]
-        answered = max((one.at for one in whole.events), default=0.0)
-        if whole.kind != EVENT_STREAM or not before:
-            raise NotApplicable(f"no stream sent an event before its answer: {_NAME_ONE}")
-        gap = answered - before[0].at
-        if gap > max(_APART, _TOGETHER * answered):
-            return f"the first event of a call of {answered:.2f} s arrived {gap:.2f} s before its answer"
-        if answered < _LONG_ENOUGH or len(before) < _EVENTS_ENOUGH:
-            raise NotApplicable(
-                f"the events of the call came with its answer, after {answered:.2f} s: {_NAME_ONE}"
-            )
-    raise Failed(
-        f"{len(before)} events of a call arrived together with its answer after {answered:.2f} s, {_TRIALS} times: "
-        "the path holds events back"
-    )
+        said, arrived = _judged(await lane.ask(call))
+        if arrived:
+            return said
+    raise Failed(f"{said}, {_TRIALS} times: the path holds events back")
+
+
+def _judged(outcome: Outcome) -> tuple[str, bool]:
+    """Return when the events of a call arrived, and whether they arrived before its answer.
+
+    Raises:
+        NotApplicable: the call is too short, or has too few events.
+    """
+    before = [one for one in outcome.events if not one.is_answer]
+    answered = max((one.at for one in outcome.events), default=0.0)
+    if outcome.kind != EVENT_STREAM or not before:
+        raise NotApplicable(f"no stream sent an event before its answer: {_NAME_ONE}")
+    gap = answered - before[0].at
+    if gap > max(_APART, _TOGETHER * answered):
+        return f"the first event of a call of {answered:.2f} s arrived {gap:.2f} s before its answer", True
+    if answered < _LONG_ENOUGH or len(before) < _EVENTS_ENOUGH:
+        raise NotApplicable(
+            f"the events of the call came with its answer, after {answered:.2f} s: {_NAME_ONE}"
+        )
+    return f"{len(before)} events of a call arrived together with its answer after {answered:.2f} s", False
 
 
 async def _first_of_stream(lane: Lane) -> str:
