@@ -398,11 +398,9 @@ class Exchanges:
             self._at_once.settle_now(session.record.key, stream, exchange.fence, None)
         except (StoreError, SessionGone):
             return False
-        del session.exchanges[stream]
-        exchange.state, _ = step(exchange.state, _RETURNED)
+        self._leave(exchange, outcome)
         exchange.state, _ = step(exchange.state, _STORED)
         writer.terminal = outcome.message(exchange.request.id)
-        self._free_slot(exchange)
         writer.changed()
         return True
 
@@ -412,17 +410,12 @@ class Exchanges:
         Raises:
             Busy: it was refused before it could start.
         """
-        exchange.state, actions = step(exchange.state, outcome.happened)
+        actions = self._leave(exchange, outcome)
         if not actions:
             return
         session = exchange.session
-        del session.exchanges[exchange.claim.stream]
         self.ending += 1
         try:
-            if _FREE_SLOT in actions:
-                self._free_slot(exchange)
-            else:
-                self._leave_or_stop(exchange, actions)
             if self._turns is not None:
                 session.look_for_turn(exchange.claim.stream)
                 await self._turns.hold(exchange)
@@ -436,6 +429,17 @@ class Exchanges:
             self.ending -= 1
             if self._runtime.store.is_shared:
                 self._runtime.release(session)
+
+    def _leave(self, exchange: SessionExchange, outcome: Outcome) -> Actions:
+        """Move an exchange to its end, remove it from its session and free its slot; return all actions of the table."""
+        exchange.state, actions = step(exchange.state, outcome.happened)
+        if actions:
+            del exchange.session.exchanges[exchange.claim.stream]
+            if _FREE_SLOT in actions:
+                self._free_slot(exchange)
+            else:
+                self._leave_or_stop(exchange, actions)
+        return actions
 
     def _leave_or_stop(self, exchange: SessionExchange, actions: Actions) -> None:
         """Take an exchange out of the queue, or stop its handler."""

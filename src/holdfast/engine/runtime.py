@@ -87,9 +87,12 @@ class Runtime:
         """Start the tasks of handlers on this loop.
 
         Without a task factory they are made directly: `create_task` makes up a name for each task and looks up the loop.
+        A factory of eager tasks (Python 3.12) is not used either: a handler would run, and could end, before the front
+        waits for it. Then the answer of a cut request would not be kept, and its repeat would run the call again.
         """
         make: NewTask = partial(asyncio.Task, loop=loop)
-        self.new_task = make if loop.get_task_factory() is None else loop.create_task
+        is_direct = loop.get_task_factory() is None or loop.create_task(_nothing()).done()
+        self.new_task = make if is_direct else loop.create_task
 
     def local_session(self, record: SessionRecord, channel: Channel | None = None) -> Session:
         """Return the local session of a record; make it if this process has none yet."""
@@ -182,3 +185,7 @@ async def _given_back(taking: asyncio.Task[T], give_back: Callable[[T], Coroutin
     await asyncio.wait([taking])
     if not taking.cancelled() and taking.exception() is None:
         await give_back(taking.result())
+
+
+async def _nothing() -> None:
+    """End at once: only an eager task has ended when it is made."""

@@ -5,6 +5,7 @@ the answer, and must not run the call again. Each test tries all turns until the
 """
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Literal
 
@@ -154,11 +155,14 @@ def _check_nothing_is_left(store: Any, moment: object) -> None:
     assert (session.ids, session.running, session.calls, session.readers) == ({}, 0, 0, 0), moment
 
 
-def _try_all(how: str, mode: ResponseMode, store: str, version: str = LATEST, **more: int) -> None:
+def _try_all(
+    how: str, mode: ResponseMode, store: str, version: str = LATEST, *, factory: Any = None, **more: int
+) -> None:
     """Try every turn until the answer is written before the break, each with a repeat just before it, just after it and a turn later."""
 
     @virtual_test
     async def run() -> None:
+        asyncio.get_running_loop().set_task_factory(factory)
         for pause in (-1, 0, 1):
             turns = 0
             while await Attempt(how, mode, store, version).run(turns, pause, **more):
@@ -181,6 +185,14 @@ def _modes(how: str, store: str) -> list[ResponseMode]:
 def test_a_call_whose_connection_breaks_at_any_turn_runs_once(how: str, store: str) -> None:
     for mode in _modes(how, store):
         _try_all(how, mode, store)
+
+
+if sys.version_info >= (3, 12):
+
+    @pytest.mark.parametrize("how", SCRIPTS)
+    def test_a_call_runs_once_also_if_the_tasks_of_the_program_start_eagerly(how: str) -> None:
+        for mode in _modes(how, "memory"):
+            _try_all(how, mode, "memory", factory=asyncio.eager_task_factory)
 
 
 @pytest.mark.parametrize("store", STORES)

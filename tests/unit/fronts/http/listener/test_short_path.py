@@ -2,14 +2,22 @@
 
 import asyncio
 
+from holdfast.auth.scopes import Needs
 from holdfast.config import Limits, Settings
 from holdfast.core.exchange import ExchangeState
-from holdfast.engine.exchange import Exchange
+from holdfast.core.lifecycle import SessionInput
+from holdfast.engine.caller import Caller
+from holdfast.engine.engine import Engine
+from holdfast.engine.exchange import Exchange, SessionExchange
+from holdfast.errors import Fenced
 from holdfast.testing.back import ScriptedBack
+from holdfast.wire.jsonrpc import Request
+from tests.duplex import DuplexClient
 from tests.http.paper import settled
+from tests.messages import notification
 from tests.stores import ScriptedStore
 from tests.support import virtual_test
-from tests.unit.fronts.http.listener.test_plain_calls import Line, connected_beside
+from tests.unit.fronts.http.listener.test_plain_calls import Line, connected_beside, post
 
 
 async def _content(_exchange: Exchange) -> object:
@@ -129,4 +137,144 @@ async def test_a_plain_call_that_gets_no_slot_in_time_is_refused_as_busy() -> No
     other.data_received(line.call(2, sessionless=False))
     await asyncio.sleep(2)
     assert paper.statuses == [429]
+    await line.engine.aclose()
+
+
+@virtual_test
+async def test_a_handler_that_revokes_its_cancellation_does_not_end_its_call_again() -> None:
+    async def stubborn(_exchange: Exchange) -> object:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            assert task is not None
+            task.uncancel()
+        return {}
+
+    back = ScriptedBack({"tools/call": stubborn})
+    line = await Line(back).open(sessionless=False)
+    other, _ = connected_beside(line)
+    line.protocol.data_received(line.call(1, sessionless=False))
+    await settled()
+    other.data_received(post(notification("notifications/cancelled", {"requestId": 1}), line.headers))
+    await settled()
+    assert await ended(back) == ExchangeState.SETTLED
+    assert b'"code":-32800' in line.paper.written
+    await line.engine.aclose()
+
+
+@virtual_test
+async def test_a_handler_whose_write_was_refused_as_fenced_does_not_store_an_end() -> None:
+    async def fenced(_exchange: Exchange) -> object:
+        raise Fenced
+
+    back = ScriptedBack({"tools/call": fenced})
+    line = await Line(back).open(sessionless=False)
+    line.protocol.data_received(line.call(1, sessionless=False))
+    await settled()
+    assert await ended(back) == ExchangeState.FENCED
+    await line.engine.aclose()
+
+
+@virtual_test
+async def test_a_call_whose_session_is_missing_in_the_store_is_answered() -> None:
+    back, end = first_call_waits()
+    line = await Line(back).open(sessionless=False)
+    line.protocol.data_received(line.call(1, sessionless=False))
+    await settled()
+    [session] = line.engine.runtime.sessions.values()
+    await line.engine.runtime.store.close(session.record.key, SessionInput.DELETED)
+    end.set()
+    await settled()
+    assert await ended(back) == ExchangeState.SETTLED
+    assert (line.paper.statuses, line.engine.runtime.sessions) == ([200], {})
+    await line.engine.aclose()
+
+
+async def ended(back: ScriptedBack) -> ExchangeState:
+    """Return the state of the only call, whose task has ended without a failure."""
+    [exchange] = back.handled
+    assert exchange.task is not None
+    await exchange.task
+    return exchange.state
+
+
+def submitted(engine: Engine, key: str, caller: Caller, method: str = "tools/call") -> object:
+    """Submit a request of this session on the short path."""
+    return engine.exchanges.submit_now(key, caller, Request(7, method, {"name": "plain"}), b"", streams=True)
+
+
+@virtual_test
+async def test_a_ping_takes_no_slot() -> None:
+    line = await Line(ScriptedBack()).open(sessionless=False)
+    [session] = line.engine.runtime.sessions.values()
+    ping = submitted(line.engine, session.record.key, Caller(session.record.principal), "ping")
+    assert isinstance(ping, SessionExchange)
+    assert (ping.claim.control, session.gate.inside) == (True, 0)
+    await line.engine.aclose()
+
+
+@virtual_test
+async def test_a_call_of_a_session_on_a_connection_does_not_take_the_short_path() -> None:
+    back = ScriptedBack({"tools/call": _content})
+    engine = Engine(back)
+    await engine.ensure_started()
+    client = DuplexClient(engine, Caller("user"))
+    await client.open()
+    [session] = engine.runtime.sessions.values()
+    assert submitted(engine, session.record.key, Caller("user")) is None
+    assert back.handled == []
+    await engine.aclose()
+
+
+@virtual_test
+async def test_a_call_whose_scopes_must_be_checked_does_not_take_the_short_path() -> None:
+    back = ScriptedBack({"tools/call": _content})
+    line = await Line(back).open(sessionless=False)
+    [session] = line.engine.runtime.sessions.values()
+    key, caller = session.record.key, Caller(session.record.principal)
+    back.access.rules = AllNeed(frozenset({"mail.send"}))
+    assert submitted(line.engine, key, caller) is None
+    assert back.handled == []
+    back.access.rules = None
+    assert submitted(line.engine, key, caller) is not None
+    await line.engine.aclose()
+
+
+class AllNeed:
+    """Rules by which every component needs the same scopes."""
+
+    def __init__(self, scopes: frozenset[str]) -> None:
+        self._scopes = scopes
+
+    def needs(self, _request: Request, _caller: Caller, _session: str) -> Needs:
+        """Return the scopes."""
+        return Needs(self._scopes)
+
+    def declared(self) -> list[Needs]:
+        """Return the scopes."""
+        return [Needs(self._scopes)]
+
+    def basic(self) -> frozenset[str]:
+        """Return the scopes."""
+        return self._scopes
+
+
+@virtual_test
+async def test_a_replica_keeps_a_session_until_the_answer_of_its_call_is_written() -> None:
+    back = ScriptedBack({"tools/call": _content})
+    line = await Line(back, store=ScriptedStore(is_shared=True)).open(sessionless=False)
+    line.protocol.data_received(line.call(1, sessionless=False))
+    await settled()
+    [exchange] = back.handled
+    assert isinstance(exchange, SessionExchange)
+    runtime, record = line.engine.runtime, exchange.session.record
+    # The call has ended, and its answer is not written: a repeat waits for it.
+    session = runtime.local_session(record)
+    session.answering[1] = exchange
+    runtime.release(session)
+    assert runtime.sessions == {record.key: session}
+    session.answering.clear()
+    runtime.release(session)
+    assert runtime.sessions == {}
     await line.engine.aclose()
