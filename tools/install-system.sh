@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Install the system packages the tests use: wrk (load), haproxy (a balancer that cuts), nginx (a proxy that buffers), redis-server (the shared
-# store), chromium (the dashboard's page), node and npm.
+# Install the system packages the tests use: wrk (load), haproxy (a balancer that cuts), nginx (a proxy that
+# buffers, and one that ends TLS), redis-server (the shared store), chromium (the dashboard's page), node and npm.
 # Does nothing when all of them are present. Usage: install-system.sh [package ...] installs just those instead.
 set -euo pipefail
 

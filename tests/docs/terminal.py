@@ -24,6 +24,9 @@ PORT: Final = re.compile(r"\b80\d\d\b")
 """The ports of all pages. A test uses free ones instead."""
 
 LIMIT: Final = 45.0
+ROOT: Final = Path(__file__).parents[2]
+CLONE: Final = "~/holdfast/"
+"""Where the pages have the clone of this repository."""
 
 
 def commands_of(text: str) -> Iterator[tuple[str, str]]:
@@ -61,9 +64,13 @@ class Terminal:
         }
         self.environment = {**own, "PATH": path, "HOME": str(folder), "COLUMNS": "80", "TERM": "dumb"}
         self.environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+        # Debian puts nginx and haproxy there, and the PATH of an ordinary user may lack it.
+        self.environment["PATH"] += ":/usr/sbin"
 
     def show(self, info: str, text: str) -> None:
         """Run the commands of a block. Raises `AssertionError` if an output or an exit status differs from the page."""
+        if CLONE in text and not (self.folder / "holdfast").exists():
+            (self.folder / "holdfast").symlink_to(ROOT)
         for command, output in commands_of(text):
             if info == "console running":
                 self._start(command, output)

@@ -1,5 +1,7 @@
 """The examples under deploy/: they can be read, use only options that exist, and give the process the time it needs."""
 
+import contextlib
+import http.client
 import os
 import re
 import shlex
@@ -13,12 +15,16 @@ import pytest
 import typer.main
 import yaml
 
+from holdfast.auth.urls import RESOURCE
 from holdfast.cli.whole import app
 from holdfast.cli.worker import MARGIN
 from holdfast.config import Limits
 from holdfast.fronts.http.health import LIVE, READY
 from holdfast.stores.urls import SCHEMES
+from tests.http.serving import wait_until_connected
+from tests.ports import free_port
 from tests.programs import program
+from tests.support import wait_until
 
 DEPLOY: Final = Path(__file__).parents[2] / "deploy"
 SMALL: Final = Path(__file__).parents[1] / "unit" / "fronts" / "fixtures" / "small.py"
@@ -40,19 +46,19 @@ def pod() -> dict[str, Any]:
     return spec
 
 
-def image_command() -> list[str]:
+def image_words(instruction: str) -> list[str]:
     text = (DEPLOY / "Dockerfile").read_text()
-    found = re.findall(r"^(?:ENTRYPOINT|CMD) (\[.*\])$", text, re.MULTILINE)
-    return [word for line in found for word in yaml.safe_load(line)]
+    (found,) = re.findall(rf"^{instruction} (\[.*\])$", text, re.MULTILINE)
+    words: list[str] = yaml.safe_load(found)
+    return words
 
 
 def commands() -> Iterator[list[str]]:
     """Yield every `holdfast serve` of the examples, from its target on."""
     container = pod()["containers"][0]
     yield [*container["command"], *container["args"]]
-    yield image_command()
-    entry = image_command()[:5]
-    yield [*entry, *compose()["mcp"]["command"]]
+    yield image_words("ENTRYPOINT") + image_words("CMD")
+    yield image_words("ENTRYPOINT") + compose()["mcp"]["command"]
 
 
 @pytest.mark.parametrize("words", list(commands()), ids=["kubernetes", "image", "compose"])
@@ -62,7 +68,7 @@ def test_every_option_exists_and_has_a_value_that_can_be_read(words: list[str]) 
     context = group.commands["serve"].make_context("serve", words[2:])
     assert context.params["http"] == "0.0.0.0:8000"
     assert context.params["target"] == "server.py:server"
-    assert context.params["allow_host"]
+    assert context.params["allow_host"] or context.params["public_url"]
 
 
 def test_the_process_has_the_time_it_asks_for() -> None:
@@ -100,9 +106,12 @@ def test_what_refers_to_each_other_is_there() -> None:
     assert everything["Service", "mcp"]["spec"]["selector"] == labels
     assert everything["PodDisruptionBudget", "mcp"]["spec"]["selector"]["matchLabels"] == labels
     (rule,) = everything["Ingress", "mcp"]["spec"]["rules"]
-    assert f"--allow-host={rule['host']}" in pod()["containers"][0]["args"]
-    (path,) = rule["http"]["paths"]
-    assert path["backend"]["service"] == {"name": "mcp", "port": {"name": "http"}}
+    assert f"--public-url=https://{rule['host']}/mcp" in pod()["containers"][0]["args"]
+    assert everything["Ingress", "mcp"]["spec"]["tls"][0]["hosts"] == [rule["host"]]
+    paths = rule["http"]["paths"]
+    assert [path["path"] for path in paths] == ["/mcp", f"/.well-known/{RESOURCE}"]
+    for path in paths:
+        assert path["backend"]["service"] == {"name": "mcp", "port": {"name": "http"}}
     assert everything["Service", "mcp"]["spec"]["ports"][0]["name"] == "http"
 
 
@@ -153,9 +162,11 @@ def test_the_ingress_buffers_nothing_and_takes_every_body() -> None:
 @pytest.mark.parametrize("words", list(commands()), ids=["kubernetes", "image", "compose"])
 def test_nothing_serves_anonymous_clients_on_all_interfaces(words: list[str]) -> None:
     assert not [word for word in words if word.startswith("--allow-anonymous")]
-    served = [str(SMALL) + ":server" if word == "server.py:server" else word for word in words[1:]]
+    line = shlex.join(words[1:]).replace("server.py:server", f"{SMALL}:server")
+    without = re.sub(r"--verifier[= ]auth.py:verify", "", line)
+    assert without != line
     done = subprocess.run(
-        [sys.executable, "-m", "holdfast", *served],
+        [sys.executable, "-m", "holdfast", *shlex.split(without)],
         capture_output=True,
         text=True,
         check=False,
@@ -164,6 +175,55 @@ def test_nothing_serves_anonymous_clients_on_all_interfaces(words: list[str]) ->
     )
     assert done.returncode == 2
     assert "verifier" in done.stderr
+
+
+def test_the_pod_of_the_manifest_serves_its_probes_and_its_host(tmp_path: Path) -> None:
+    page = (DEPLOY.parent / "docs" / "how-to" / "ingress.md").read_text()
+    for name, text in re.findall(r"^```python (\w+\.py)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
+        (tmp_path / name).write_text(text)
+    container, port = pod()["containers"][0], free_port()
+    (declared,) = container["ports"]
+    assert f"--http=0.0.0.0:{declared['containerPort']}" in container["args"]
+    args = [word.replace(f":{declared['containerPort']}", f":{port}") for word in container["args"]]
+    env = {name: value for name, value in os.environ.items() if name != "HOLDFAST_STORE"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "holdfast", *args],
+        cwd=tmp_path,
+        env={**env, "MCP_TOKEN": "a-long-secret-of-ada"},
+        stderr=subprocess.DEVNULL,
+    )
+    live, ready = (f"{probe}Probe" for probe in ("liveness", "readiness"))
+    path = {probe: container[probe]["httpGet"]["path"] for probe in (live, ready)}
+    try:
+        wait_until_connected(port, process)
+        assert [asked(port, path[probe], "10.1.2.3") for probe in (live, ready)] == [200, 200]
+        (rule,) = objects()["Ingress", "mcp"]["spec"]["rules"]
+        for host, status in ((rule["host"], 401), ("other.example", 421)):
+            assert {asked(port, one["path"], host) for one in rule["http"]["paths"][:1]} == {status}
+        process.terminate()
+        wait_until(lambda: asked(port, path[ready], "10.1.2.3") == 503)
+        assert asked(port, path[live], "10.1.2.3") == 200, "it goes on for the time of the notice"
+    finally:
+        process.kill()
+        process.wait()
+
+
+def asked(port: int, path: str, host: str) -> int:
+    """Return the status of a request with a Host header."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    method, body = ("POST", "{}") if path == "/mcp" else ("GET", None)
+    kinds = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+    with contextlib.closing(connection):
+        connection.request(method, path, body, {"Host": host, **kinds})
+        return connection.getresponse().status
+
+
+def test_the_secrets_that_the_pod_reads_are_made_by_the_page() -> None:
+    page = (DEPLOY.parent / "docs" / "how-to" / "kubernetes.md").read_text()
+    made = set(re.findall(r"kubectl create secret \w+ ([\w-]+)", page))
+    named = {one["secretRef"]["name"] for one in pod()["containers"][0]["envFrom"]}
+    named |= {one["secretName"] for one in objects()["Ingress", "mcp"]["spec"]["tls"]}
+    assert made == named
 
 
 def test_compose_publishes_its_ports_to_this_machine_only() -> None:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -105,7 +105,17 @@ class Run(Struct):
     """The server's output without its banner."""
 
 
-def over_http(peer: Peer, directory: Path) -> Run:
+Way = Callable[[int], contextlib.AbstractContextManager[tuple[str, dict[str, str]]]]
+"""Puts something more in front of a port; returns the URL, and the variables by which a client finds it."""
+
+
+@contextlib.contextmanager
+def directly(port: int) -> Iterator[tuple[str, dict[str, str]]]:
+    """Put nothing more in front."""
+    yield f"http://127.0.0.1:{port}/mcp", {}
+
+
+def over_http(peer: Peer, directory: Path, way: Way = directly, options: tuple[str, ...] = ()) -> Run:
     """Let the client talk to a server process through a proxy, which cuts three connections of a session."""
     cuts = [
         Cut(b"cut standalone", loses=False),
@@ -114,8 +124,12 @@ def over_http(peer: Peer, directory: Path) -> Run:
     ]
     if peer.mode == "modern":
         cuts = []
-    with serving(directory, peer.environment(directory)) as port, proxied(port, cuts) as proxy:
-        steps, errors = converse(peer, {**peer.asked(), "url": proxy.url})
+    with (
+        serving(directory, peer.environment(directory), command=[*SERVE, *options]) as port,
+        proxied(port, cuts) as proxy,
+        way(proxy.port) as (url, environment),
+    ):
+        steps, errors = converse(peer, {**peer.asked(), "url": url}, environment)
     assert all(cut.done for cut in cuts), f"never came by: {cuts}"
     complaints = re.sub(r"(?s)\A.*?  clients   [^\n]*\n", "", (directory / LOG).read_text())
     return Run(peer, steps, counted(directory), proxy.requests, errors, complaints)
@@ -128,9 +142,11 @@ def over_stdio(peer: Peer, directory: Path) -> Run:
     return Run(peer, steps, counted(directory), [], errors, "")
 
 
-def converse(peer: Peer, asked: dict[str, Any]) -> tuple[dict[str, dict[str, Any]], str]:
+def converse(
+    peer: Peer, asked: dict[str, Any], environment: dict[str, str] | None = None
+) -> tuple[dict[str, dict[str, Any]], str]:
     """Run a client to its end; return its output by step, and its errors."""
-    with started(peer, asked) as process:
+    with started(peer, asked, environment) as process:
         late = threading.Timer(PATIENCE, process.kill)
         late.start()
         printed, errors = process.communicate()
@@ -141,15 +157,17 @@ def converse(peer: Peer, asked: dict[str, Any]) -> tuple[dict[str, dict[str, Any
     return {step.pop("step"): step for step in steps}, errors
 
 
-def started(peer: Peer, asked: dict[str, Any]) -> "subprocess.Popen[str]":
-    """Start a client."""
+def started(
+    peer: Peer, asked: dict[str, Any], environment: dict[str, str] | None = None
+) -> "subprocess.Popen[str]":
+    """Start a client, with more variables if it needs them."""
     return subprocess.Popen(
         [*peer.command(), json.dumps(asked)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         # The scripts share modules; none of them sees our environment's packages.
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore", **(environment or {})},
     )
 
 

@@ -115,7 +115,7 @@ class Options(Struct, frozen=True, kw_only=True):
     eras: Annotated[
         Eras | None,
         Row(
-            help="The protocols that are served: sessions (2025-03-26 to 2025-11-25), modern (2026-07-28), or both.",
+            help="The protocols that are served: sessions (2025-03-26 to 2025-11-25), sessionless (2026-07-28), or both.",
             default="both",
         ),
     ] = None

@@ -272,8 +272,7 @@ class HttpFront:
             allowed = ", ".join(self._methods)
             is_preflight = request.method == "OPTIONS" and request.has_origin
             return preflight(allowed) if is_preflight else not_allowed(allowed)
-        client = request.client
-        served = self._open if self._open is not None else client is None or _is_here(client)
+        served = self._open if self._open is not None else _is_here(self._addresses.of(request))
         return None if served else _NOT_FROM_HERE
 
     async def _on_session(
@@ -437,6 +436,8 @@ def _no_session_id(request_id: RequestId | None = None) -> Answer:
 @lru_cache(maxsize=1_024)
 def _is_here(address: str) -> bool:
     """True if a client's address is one of this machine, also in the form of an IPv6 socket that accepts IPv4."""
+    if address == LOCAL:
+        return True
     try:
         ip = ip_address(address)
     except ValueError:

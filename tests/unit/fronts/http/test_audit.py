@@ -232,6 +232,16 @@ async def test_the_audit_names_the_address_that_a_trusted_proxy_reports() -> Non
         assert (await audited(b))[0][1]["address"] == "198.51.100.1"
 
 
+@front_test
+async def test_an_anonymous_client_behind_a_trusted_proxy_of_this_machine_is_not_one_of_this_machine() -> (
+    None
+):
+    async with bench(trusted_proxies=["127.0.0.1"]) as b:
+        for address, status in (("198.51.100.1", 403), ("127.0.0.1", 200)):
+            opened = await b.peer().initialize(headers={"x-forwarded-for": address})
+            assert opened.status == status
+
+
 def test_a_limit_counts_the_network_of_an_ipv6_address() -> None:
     assert counted("2001:db8::1") == counted("2001:db8::ffff:1") == "2001:db8::/64"
     assert counted("198.51.100.1") == "198.51.100.1"
