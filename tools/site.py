@@ -34,6 +34,7 @@ NAMED: Final = re.compile(r"\[[\w./-]+\.md\]\(([\w./-]+\.md)(#[\w-]+)?\)")
 """A link whose text is the name of a file."""
 FENCE: Final = re.compile(r"^(```|````)([a-z]+) +([^`\n]+)$", re.MULTILINE)
 LINK: Final = re.compile(r"(?<!!)\]\(((?:\.\./)+[^)#\s]+)\)")
+CELL: Final = re.compile(r"<t([dh])[ >].*?</t\1>", re.DOTALL)
 LANGUAGES: Final = {
     "py": "python", "toml": "toml", "yaml": "yaml", "json": "json", "conf": "nginx", "": "docker", "cfg": "text",
 }  # fmt: skip
@@ -199,9 +200,14 @@ def build(work: Path) -> Path:
         raise RuntimeError(f"the site has faults:\n{said}")
     for page in (work / "site").rglob("*.html"):
         up = "../" * (len(page.relative_to(work / "site").parts) - 1)
-        text = page.read_text(encoding="utf-8")
-        page.write_text(text.replace(FOREIGN_SHIM, f"{up}{SHIM.name}"), encoding="utf-8")
+        text = page.read_text(encoding="utf-8").replace(FOREIGN_SHIM, f"{up}{SHIM.name}")
+        page.write_text(CELL.sub(_breakable, text), encoding="utf-8")
     return work / "site"
+
+
+def _breakable(cell: re.Match[str]) -> str:
+    """Let long names in a table break after their underscores, and nowhere else."""
+    return re.sub(r"<code>[^<]*_[^<]*</code>", lambda code: code[0].replace("_", "_<wbr>"), cell[0])
 
 
 def _toml(settings: dict[str, Any]) -> str:
