@@ -192,6 +192,8 @@ LINES: Final = "a text of several lines" + "\\n" * (LONG + 1)
 @example(call(f'{{"a":{"[" * 70}{"]" * 70}}}'), 64, 100_000)
 @example(call(f'{{"a":{"[" * 60}{"{}"}{"]" * 60}}}'), 64, 100_000)
 @example(call(f'{{"a":{"[" * 60}{"{}"}{"]" * 60},"s":"{FILL}"}}'), 63, 100_000)
+@example(call('{"a":{}}'), 3, 100_000)
+@example(call('{"a":{}}'), 4, 100_000)
 # Unknown members.
 @example('{"jsonrpc":"2.0","id":1,"params":{},"result":{}}', 64, 100_000)
 @example(f'{{"jsonrpc":"2.0","id":1,"method":"m","extra":[{"[" * 61}[],[]{"]" * 61}]}}', 64, 100_000)

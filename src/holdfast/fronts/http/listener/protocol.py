@@ -280,8 +280,11 @@ class HttpProtocol(asyncio.Protocol):
     def _run(self, channel: SocketChannel, work: Coroutine[Any, Any, object]) -> None:
         members = self.members
         # It removes itself from the set: a done-callback would cost another turn of the loop.
-        channel.task = members.loop.create_task(self._served_by(channel, work))
-        members.tasks.add(channel.task)
+        task = members.loop.create_task(self._served_by(channel, work))
+        # An eager task (Python 3.12) may have ended.
+        if not task.done():
+            channel.task = task
+            members.tasks.add(task)
 
     async def _served_by(self, channel: SocketChannel, work: Coroutine[Any, Any, object]) -> None:
         """Serve a request that takes time. Afterwards it is answered, or its connection is closed."""

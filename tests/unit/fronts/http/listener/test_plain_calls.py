@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import json
 import logging
+import sys
 from typing import Any
 
 import pytest
@@ -182,6 +183,17 @@ async def test_a_duplicate_that_arrives_in_the_turn_of_the_first_request_is_refu
     assert b"already in flight" in paper.written
     assert len(back.handled) == 1
     await line.engine.aclose()
+
+
+if sys.version_info >= (3, 12):
+
+    @virtual_test
+    async def test_a_request_that_an_eager_task_has_served_leaves_no_task() -> None:
+        asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
+        line = await Line(ScriptedBack()).open(sessionless=False)
+        line.protocol.data_received(post({"jsonrpc": "2.0", "id": 1, "result": {}}, line.headers))
+        assert (line.paper.statuses, line.members.tasks) == ([400], set())
+        await line.engine.aclose()
 
 
 @pytest.mark.parametrize("running", [1, 32], ids=["no slot is free", "slots are free"])

@@ -1,6 +1,9 @@
 """The conditions of the short path: a call that does not meet them takes the usual way, with the same result."""
 
 import asyncio
+from typing import Final
+
+import pytest
 
 from holdfast.auth.scopes import Needs
 from holdfast.config import Limits, Settings
@@ -9,6 +12,7 @@ from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.caller import Caller
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Exchange, SessionExchange
+from holdfast.engine.session import Session
 from holdfast.errors import Fenced
 from holdfast.testing.back import ScriptedBack
 from holdfast.wire.jsonrpc import Request
@@ -260,21 +264,39 @@ class AllNeed:
         return self._scopes
 
 
-@virtual_test
-async def test_a_replica_keeps_a_session_until_the_answer_of_its_call_is_written() -> None:
+async def _shared_session() -> tuple[Line, Session]:
+    """Return a replica that needs a session for nothing, after a call."""
     back = ScriptedBack({"tools/call": _content})
     line = await Line(back, store=ScriptedStore(is_shared=True)).open(sessionless=False)
     line.protocol.data_received(line.call(1, sessionless=False))
     await settled()
     [exchange] = back.handled
     assert isinstance(exchange, SessionExchange)
-    runtime, record = line.engine.runtime, exchange.session.record
-    # The call has ended, and its answer is not written: a repeat waits for it.
-    session = runtime.local_session(record)
-    session.answering[1] = exchange
-    runtime.release(session)
-    assert runtime.sessions == {record.key: session}
-    session.answering.clear()
-    runtime.release(session)
-    assert runtime.sessions == {}
-    await line.engine.aclose()
+    return line, line.engine.runtime.local_session(exchange.session.record)
+
+
+NEEDED: Final[dict[str, object]] = {
+    "exchanges": {"s": object()},
+    "answering": {1: object()},
+    "readers": {"s": [object()]},
+    "pending": {"a": object()},
+    "notified": 1,
+    "_calling": object(),
+}
+
+
+@pytest.mark.parametrize(("name", "value"), NEEDED.items(), ids=NEEDED)
+def test_a_replica_keeps_a_session_that_it_needs(name: str, value: object) -> None:
+    @virtual_test
+    async def run() -> None:
+        line, session = await _shared_session()
+        runtime, before = line.engine.runtime, getattr(session, name)
+        setattr(session, name, value)
+        runtime.release(session)
+        assert runtime.sessions == {session.record.key: session}
+        setattr(session, name, before)
+        runtime.release(session)
+        assert runtime.sessions == {}
+        await line.engine.aclose()
+
+    run()
