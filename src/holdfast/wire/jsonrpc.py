@@ -41,8 +41,8 @@ MAX_ID_LENGTH: Final = 256
 _CHECKED: Final = 10_000
 """Bytes of a text that is checked before it is decoded."""
 _CALL_MEMBERS: Final = len(("jsonrpc", "id", "method", "params"))
+_CALL_LEVELS: Final = len(("message", "params", "arguments", "an object", "an empty object"))
 _RESULT_MEMBERS: Final = len(("jsonrpc", "id", "result"))
-_CALL_LEVELS: Final = len(("message", "params", "arguments", "an empty object"))
 # CPython finds a number in bytes five times as fast as bytes in bytes.
 _BRACKET: Final = ord("[")
 _LF: Final = ord("\n")
@@ -111,6 +111,9 @@ def decode(data: bytes, *, max_depth: int = 64, max_values: int = sys.maxsize) -
     for item in params.values():
         if type(item) is dict:
             members += len(item)
+            for inner in item.values():
+                if type(inner) is dict:
+                    members += len(inner)
     is_plain = (
         size <= LONG
         and members == data.count(b":")
