@@ -162,3 +162,17 @@ def test_every_page_and_example_is_reached_from_the_index() -> None:
     examples = {f"../examples/{path.name}" for path in (ROOT / "examples").glob("*.*")}
     names = {path.relative_to(ROOT / "docs").as_posix() for path in pages} - {"index.md"} | examples
     assert names - set(LINK.findall(index)) == set()
+
+
+FROM_AN_INDEX: Final = re.compile(r"pip install(?:(?!`|\n).)*?\s['\"]?holdfast\b(?!-)")
+"""`pip install holdfast` and `pip install 'holdfast[redis]'`."""
+
+
+def test_no_command_installs_the_package_of_another_project() -> None:
+    folders = ("docs", "deploy", "src", "examples")
+    files = [ROOT / "README.md", *(path for name in folders for path in (ROOT / name).rglob("*"))]
+    texts = {path: path.read_text(errors="ignore") for path in files if path.is_file()}
+    found = {named(path): FROM_AN_INDEX.findall(text) for path, text in texts.items()}
+    warning = "Do not run `pip install holdfast`"
+    assert {page: lines for page, lines in found.items() if lines and warning not in texts[ROOT / page]} == {}
+    assert FROM_AN_INDEX.search("RUN pip install --no-cache-dir 'holdfast[redis,auth]'")

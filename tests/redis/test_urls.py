@@ -60,7 +60,7 @@ def test_without_the_redis_package_the_error_names_the_package_to_install() -> N
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert "ConfigError" in done.stdout
-    assert "pip install 'holdfast[redis]'" in done.stdout
+    assert "pip install 'redis[hiredis]'" in done.stdout
 
 
 @async_test

@@ -33,7 +33,7 @@ def begin_tracing() -> None:
         from holdfast.cli.exporters import exporter_of  # noqa: PLC0415 - a command imports what it needs
     except ImportError:
         raise ConfigError(
-            "the OTEL_* variables ask for traces: install holdfast[tracing] and opentelemetry-sdk, or set "
+            "the OTEL_* variables ask for traces: pip install opentelemetry-sdk, or set "
             f"{_EXPORTER}=none"
         ) from None
     named = (

@@ -52,7 +52,7 @@ def _redis(wanted: _Wanted) -> Store:
         if package not in {"redis", "hiredis"}:
             raise
         raise ConfigError(
-            f"{scheme}: needs the package {package}, which is not installed: pip install 'holdfast[redis]'"
+            f"{scheme}: needs the package {package}, which is not installed: pip install 'redis[hiredis]'"
         ) from error
     return RedisStore(
         wanted.url,

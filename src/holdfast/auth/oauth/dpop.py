@@ -63,7 +63,7 @@ def _key(pem: str) -> tuple[Any, str]:
         from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - only for this
         from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415 - only for this
     except ImportError:
-        raise ConfigError("DPoP needs cryptography: pip install 'holdfast[auth]'") from None
+        raise ConfigError("DPoP needs cryptography: pip install 'PyJWT[crypto]'") from None
     if pem:
         return serialization.load_pem_private_key(pem.encode(), password=None), pem
     key = ec.generate_private_key(ec.SECP256R1())
@@ -79,6 +79,6 @@ def _public(key: Any) -> dict[str, Any]:
     try:
         from jwt.algorithms import ECAlgorithm  # noqa: PLC0415 - an extra
     except ImportError:
-        raise ConfigError("DPoP needs PyJWT: pip install 'holdfast[auth]'") from None
+        raise ConfigError("DPoP needs PyJWT: pip install 'PyJWT[crypto]'") from None
     found: dict[str, Any] = msgspec.json.decode(ECAlgorithm.to_jwk(key.public_key()))
     return {name: found[name] for name in ("kty", "crv", "x", "y")}

@@ -117,7 +117,7 @@ def sign(claims: dict[str, Any], key: Any, algorithm: str, headers: dict[str, An
     try:
         import jwt  # noqa: PLC0415 - an extra
     except ImportError:
-        raise ConfigError("signing needs PyJWT: pip install 'holdfast[auth]'") from None
+        raise ConfigError("signing needs PyJWT: pip install 'PyJWT[crypto]'") from None
     try:
         return jwt.encode(claims, key, algorithm=algorithm, headers=headers)
     except (jwt.PyJWTError, ValueError, TypeError, NotImplementedError) as error:

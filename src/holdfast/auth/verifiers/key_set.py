@@ -178,5 +178,5 @@ def import_jwt() -> Any:
     try:
         import jwt  # noqa: PLC0415 - an extra
     except ImportError:
-        raise ConfigError("JWTs need PyJWT: pip install 'holdfast[auth]'") from None
+        raise ConfigError("JWTs need PyJWT: pip install 'PyJWT[crypto]'") from None
     return jwt
