@@ -292,7 +292,7 @@ def holdfast(*arguments: str) -> str:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "serve needs a target"),
+        ((), "the target is missing"),
         (("--",), "-- needs a command after it"),
         ((URL, "--", "npx"), "one target"),
         ((URL, "--env", "A=1"), "--env does not fit a URL"),

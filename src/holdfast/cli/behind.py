@@ -56,7 +56,7 @@ def source(target: str | None, command: tuple[str, ...]) -> Source:
         return Source(command=command)
     if target is None:
         raise ConfigError(
-            "serve needs a target: file.py:object, package.module:object, a URL, holdfast.toml, mcp.json, or a command "
+            "the target is missing: file.py:object, package.module:object, a URL, holdfast.toml, mcp.json, or a command "
             "after --"
         )
     if "://" in target and not target.lower().startswith(_SCHEMES):

@@ -1,13 +1,38 @@
-"""A command whose last words, after `--`, are a program."""
+"""How typer reads the words: a program after `--`, and the words of other projects with ours in the error."""
 
 from typing import Any, Final
 
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from holdfast.errors import ConfigError
 
 COMMAND: Final = "holdfast.command"
 """Where the words after `--` are kept, in the `meta` of the context."""
+
+_THEIR_COMMANDS: Final = {
+    "run": "holdfast serve TARGET",
+    "dev": "holdfast serve TARGET --reload",
+    "list": "holdfast inspect TARGET",
+    "version": "holdfast --version",
+}
+"""Commands of `fastmcp` and `mcp`, and ours."""
+_THEIR_OPTIONS: Final = {
+    "--port": "--http 127.0.0.1:PORT",
+    "-p": "--http 127.0.0.1:PORT",
+    "--host": "--http HOST:PORT",
+    "--transport": "--stdio, or --http HOST:PORT, which is the default",
+    "-t": "--stdio, or --http HOST:PORT, which is the default",
+}
+"""Options of `fastmcp run`, and those of `holdfast serve`."""
+
+
+class Commands(TyperGroup):
+    """The commands. A command of another project is an error that names ours."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if ours := _THEIR_COMMANDS.get(args[0]):
+            raise ConfigError(f"there is no command {args[0]!r}; use {ours}")
+        return super().resolve_command(ctx, args)
 
 
 class WithCommand(TyperCommand):
@@ -21,4 +46,7 @@ class WithCommand(TyperCommand):
             if not command:
                 raise ConfigError("-- needs a command after it, such as -- npx -y some-server")
         ctx.meta[COMMAND] = tuple(command)
+        for flag in (word.partition("=")[0] for word in own if self.name == "serve"):
+            if ours := _THEIR_OPTIONS.get(flag):
+                raise ConfigError(f"serve has no option {flag}; use {ours}")
         return super().parse_args(ctx, own)

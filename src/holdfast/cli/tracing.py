@@ -33,8 +33,7 @@ def begin_tracing() -> None:
         from holdfast.cli.exporters import exporter_of  # noqa: PLC0415 - a command imports what it needs
     except ImportError:
         raise ConfigError(
-            "the OTEL_* variables ask for traces: pip install opentelemetry-sdk, or set "
-            f"{_EXPORTER}=none"
+            f"the OTEL_* variables ask for traces: pip install opentelemetry-sdk, or set {_EXPORTER}=none"
         ) from None
     named = (
         "service.name" in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "") or "OTEL_SERVICE_NAME" in os.environ

@@ -10,7 +10,7 @@ from holdfast import __version__
 from holdfast.cli import sessions
 from holdfast.cli.asked import Asked, run
 from holdfast.cli.collecting import collected
-from holdfast.cli.commands import COMMAND, WithCommand
+from holdfast.cli.commands import COMMAND, Commands, WithCommand
 from holdfast.cli.demo import command as demo
 from holdfast.cli.installing import command as installing
 from holdfast.cli.options import Options
@@ -21,6 +21,7 @@ from holdfast.cli.using import commands as using
 
 app: Final = typer.Typer(
     name="holdfast",
+    cls=Commands,
     help="Serve MCP servers. Their sessions survive broken connections and restarts.",
     epilog="Exit status of every command: 0 it has worked; 1 it has failed; 2 the words or settings are wrong, and nothing was done.",
     no_args_is_help=True,

@@ -153,9 +153,7 @@ def test_a_missing_package_of_a_store_is_named_with_its_install_command(package:
     program = f"import sys; sys.modules[{package!r}] = None; from holdfast.cli.main import main; main()"
     told = _run("-c", program, "serve", SMALL, "--http", "127.0.0.1:0", "--store", "redis://h")
     assert told.returncode == 2
-    assert (
-        f"needs the package {package}, which is not installed: pip install 'redis[hiredis]'" in told.stderr
-    )
+    assert f"needs the package {package}, which is not installed: pip install 'redis[hiredis]'" in told.stderr
     assert "Traceback" not in told.stderr
 
 

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,24 @@ def test_inspect_shows_every_component_with_its_schema(server: str) -> None:
     assert [tool["name"] for tool in found["tools"]] == ["add", "fail", "order", "slow", "picture"]
 
 
+LONG = "It is a long description " * 6 + "with an end."
+
+
+def test_inspect_shows_the_whole_text_of_a_long_description(server: str) -> None:
+    Path(server).write_text(SERVER.replace("Add numbers.", LONG))
+    assert LONG in run("inspect", server).stdout
+
+
+def test_inspect_breaks_long_lines_in_a_terminal(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path(server).write_text(SERVER.replace("Add numbers.", LONG))
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "60")
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", run("inspect", server).stdout)
+    assert max(map(len, shown.splitlines())) <= 60
+    words = re.sub(r"[│├└─\s]+", " ", shown)
+    assert LONG in words
+
+
 @pytest.mark.parametrize("protocol", ["2026-07-28", "2025-11-25"])
 def test_call_takes_arguments_by_the_schema(server: str, protocol: str) -> None:
     result = run("call", server, "add", "a=1", 'tags=["x"]', "loud=yes", "--protocol", protocol)
@@ -138,7 +157,15 @@ def test_a_program_is_used_without_a_target(server: str) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("call", "{server}"), "holdfast call needs more words"),
+        (("call",), "TOOL key=value… is missing. Use: holdfast call TARGET TOOL key=value…"),
+        (
+            ("call", "{server}"),
+            "TOOL key=value… is missing; holdfast inspect {server} lists them. Use: holdfast call",
+        ),
+        (
+            ("read", "{server}"),
+            "URI is missing; holdfast inspect {server} lists them. Use: holdfast read TARGET URI",
+        ),
         (("call", "{server}", "nothing"), "has no tool 'nothing'; it has: add, fail, order, slow, picture"),
         (("call", "{server}", "add"), "add needs a=<integer>"),
         (("call", "{server}", "add", "a=x"), "a must be integer"),
@@ -147,14 +174,14 @@ def test_a_program_is_used_without_a_target(server: str) -> None:
         (("prompt", "{server}", "none"), "no prompt 'none'; it has: menu"),
         (("inspect", "{server}", "more"), "'more' is too many"),
         (("inspect", "{server}", "--header", "x"), "write NAME=VALUE"),
-        (("inspect",), "serve needs a target"),
+        (("inspect",), "the target is missing"),
         (("inspect", "none.py"), "there is no file none.py"),
     ],
 )
 def test_wrong_words_are_explained(server: str, words: tuple[str, ...], message: str) -> None:
     result = run(*(word.format(server=server) for word in words))
     assert isinstance(result.exception, ConfigError)
-    assert message in str(result.exception)
+    assert message.format(server=server) in str(result.exception)
 
 
 def test_a_server_that_cannot_be_reached_has_exit_status_one() -> None:

@@ -31,7 +31,7 @@ class ClientProgram(Struct, frozen=True, kw_only=True):
     member: tuple[str, ...] = ("mcpServers",)
     """The member of the file that has the servers by name."""
     entry: Callable[[Wanted], Entry]
-    restart: str = "Restart it to see the server."
+    restart: str = "Restart the program to see the server."
     """What the user does next."""
 
 
@@ -72,7 +72,7 @@ CLIENTS: Final = {
         title="Claude Code (this project)",
         place=lambda: Path.cwd() / ".mcp.json",
         entry=_typed,
-        restart="Start it in this directory and allow the server.",
+        restart="Start `claude` in this directory and allow the server.",
     ),
     "cursor": ClientProgram(title="Cursor", place=_home(".cursor", "mcp.json"), entry=_named("url")),
     "vscode": ClientProgram(
@@ -80,7 +80,7 @@ CLIENTS: Final = {
         place=lambda: Path.cwd() / ".vscode" / "mcp.json",
         member=("servers",),
         entry=_typed,
-        restart="Open the file there and start the server.",
+        restart="Open this file in VS Code and start the server.",
     ),
     "codex": ClientProgram(title="Codex CLI", place=_codex, member=("mcp_servers",), entry=_named("url")),
     "gemini": ClientProgram(

@@ -24,6 +24,8 @@ from holdfast.client.client import Client
 from holdfast.errors import ConfigError, HoldfastError, Unauthorized
 
 _FAILED: Final = 1
+_ENDLESS: Final = 10_000
+"""Columns, where the output is not a terminal."""
 _CREDENTIALS: Final = "; pass --token-env NAME, --token-file PATH or --oauth"
 _TARGET: Final = (
     "TARGET is what `holdfast serve` takes: file.py:object, package.module:object, a URL, or a file with servers (with "
@@ -72,14 +74,14 @@ Use = Callable[[Client, list[str]], Awaitable[int]]
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the command line."""
-    for name, use, words, text in (
-        ("inspect", _inspect, 0, _INSPECT),
-        ("call", _call, 1, _CALL),
-        ("read", _read, 1, _READ),
-        ("prompt", _prompt, 1, _PROMPT),
+    for name, use, needed, text in (
+        ("inspect", _inspect, "", _INSPECT),
+        ("call", _call, "TOOL key=value…", _CALL),
+        ("read", _read, "URI", _READ),
+        ("prompt", _prompt, "NAME key=value…", _PROMPT),
     ):
         app.command(name, cls=WithCommand, help=text, rich_help_panel="Use a server")(
-            _command(name, use, words)
+            _command(name, use, needed)
         )
 
 
@@ -110,7 +112,7 @@ class _Output:
     console = Console(highlight=False, soft_wrap=True)
 
 
-def _command(name: str, use: Use, needed: int) -> Callable[..., None]:
+def _command(name: str, use: Use, needed: str) -> Callable[..., None]:
     def command(  # noqa: PLR0913, PLR0917 - the options of a command
         context: typer.Context,
         words: Words = None,
@@ -127,8 +129,9 @@ def _command(name: str, use: Use, needed: int) -> Callable[..., None]:
         given = list(words or ())
         program = context.meta[COMMAND]
         target = None if program or not given else given.pop(0)
-        if len(given) < needed:
-            raise ConfigError(f"holdfast {name} needs more words: see holdfast {name} --help")
+        if needed and not given:
+            found = f"; holdfast inspect {target} lists them" if target else ""
+            raise ConfigError(f"{needed} is missing{found}. Use: holdfast {name} TARGET {needed}")
         options = Options(
             headers=pairs(header, "--header"),
             token_file=token_file,
@@ -198,7 +201,9 @@ async def _inspect(client: Client, words: list[str]) -> int:
         )
         return 0
     title = f"{info.get('name', 'server')} {info.get('version', '')} ({version})"
-    _Output.console.print(tree(title, tools, resources, templates, prompts))
+    # A terminal breaks long lines within the tree. A pipe gets each text on one line, so that other programs find it.
+    width = None if _Output.console.is_terminal else _ENDLESS
+    Console(highlight=False, width=width).print(tree(title, tools, resources, templates, prompts))
     return 0
 
 
