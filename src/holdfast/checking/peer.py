@@ -44,10 +44,10 @@ class _Shared:
     """The part of a peer that all its branches use."""
 
     def __init__(self, patience: float) -> None:
-        self.http = HttpTransport(HttpOptions(connect_seconds=min(0.9 * patience, 5.0)))
-        self.held = 0
+        self.http: HttpTransport = HttpTransport(HttpOptions(connect_seconds=min(0.9 * patience, 5.0)))
+        self.held: int = 0
         """Bytes of the responses that are being read."""
-        self.tokens = count(1)
+        self.tokens: count[int] = count(1)
 
 
 class Peer:
