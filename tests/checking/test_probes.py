@@ -219,13 +219,21 @@ async def test_a_server_that_hangs_is_checked_within_the_time_limit(monkeypatch:
 
 @async_test
 async def test_a_cancelled_check_deletes_its_sessions() -> None:
-    app = Faulty(lambda request: HANGS if request.called == "holdfast-check/no-such-method" else None)
+    asked = asyncio.Event()
+
+    def hanging(request: Request) -> Wrong | None:
+        if request.called != "holdfast-check/no-such-method":
+            return None
+        asked.set()
+        return HANGS
+
+    app = Faulty(hanging)
     async with under_uvicorn(app) as port:
         url = f"http://127.0.0.1:{port}/mcp"
         deleted: list[str] = []
         app.fault = _noting(app.fault, deleted)
         task = asyncio.create_task(check(url, only=["unknown-method"]))
-        await asyncio.sleep(0.3)  # The probe waits for an answer that does not come.
+        await asked.wait()  # The probe waits for an answer that does not come.
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
