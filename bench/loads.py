@@ -316,7 +316,7 @@ def open_streams(contestant: Contestant, *, count: int) -> Figures:
 
 
 def first_call(server: Running) -> None:
-    """Call echo once, however long it takes: a back may have to start something first."""
+    """Call echo once, with no time limit: a back may have to start something first."""
 
     async def run() -> None:
         async with Connection(server.port) as connection:

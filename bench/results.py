@@ -43,7 +43,7 @@ def _rounded(table: Table) -> Table:
 
 
 def made_here(python: str, command: str) -> dict[str, Any]:
-    """Return what a reader must know about the machine and the versions. It has no path and no host name."""
+    """Return the facts about the machine and the versions. It has no path and no host name."""
     ours = [python, "-c", "import holdfast, platform; print(holdfast.__version__, platform.python_version())"]
     holdfast, version = subprocess.run(ours, capture_output=True, text=True, check=True).stdout.split()
     return {

@@ -42,7 +42,7 @@ class Screen:
         self._style = Style()
 
     def rows(self) -> tuple[Row, ...]:
-        """Return what the screen shows, without spaces at the ends of rows."""
+        """Return the text of the screen, without spaces at the ends of rows."""
         return tuple(_stripped(row) for row in self._rows)
 
     def feed(self, output: str) -> None:

@@ -253,7 +253,7 @@ class Times(Struct, frozen=True, kw_only=True):
     loop_patience: float = 30.0
     """A replica whose event loop is blocked for longer than this is reported as not alive."""
     report_after: float = 30.0
-    """A call that has not ended after this time gets a line in the log, which says what it waits for."""
+    """A call that has not ended after this time gets a line in the log, with the reason why it waits."""
     sweep: float = 1.0
     """The interval of the search for sessions that are due to close."""
     drain_notice: float = 0.0
@@ -466,7 +466,7 @@ class AdminSettings(Struct, frozen=True, kw_only=True):
     address: str
     """`HOST:PORT`, or `unix:PATH` for a Unix socket."""
     token: str = ""
-    """What operators must present; the same for all replicas. Empty: the variable `HOLDFAST_ADMIN_TOKEN`, or a new token that is
+    """The token of operators; the same for all replicas. Empty: the variable `HOLDFAST_ADMIN_TOKEN`, or a new token that is
     printed, if standard error is a terminal."""
     allowed_hosts: Sequence[str] = LOOPBACK_HOSTS
     """The accepted Host headers, with or without port; others get 421. `*` accepts all."""

@@ -226,11 +226,11 @@ async def test_a_home_that_stops_finishes_its_calls_and_the_next_request_gets_an
     home = two_at_least.replicas[0]
     home.tell(signal.SIGTERM)
 
-    async def is_counted_anew() -> bool:
+    async def is_counted_again() -> bool:
         """True if the answer is that of a new home. Until the old one has begun to stop, it answers."""
         return bool(await clients[-1].call("bump") == 1)
 
-    await until(is_counted_anew)
+    await until(is_counted_again)
     assert value(await response.answer()) == 30
     assert await asyncio.to_thread(home.popen.wait, 15) == 0
     assert await clients[1].call("bump") == 2

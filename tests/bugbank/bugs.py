@@ -163,8 +163,8 @@ def replay_then_register() -> Patches:
     return _with((Reader, "take", replay_first))
 
 
-def data_in_the_bell() -> Patches:
-    """The bell brings the message: only the newest is there when it rings, and a lost bell is a lost message."""
+def data_in_the_wake_up() -> Patches:
+    """The wake-up brings the message: only the newest one arrives, and a lost wake-up is a lost message."""
     take = Reader.take
 
     async def newest(self: Reader) -> Batch | None:
@@ -410,12 +410,12 @@ def lease_never_revived() -> Patches:
     """A replica whose lease has ended takes a new incarnation, and ends its own calls."""
     renew = Cluster.renew
 
-    async def anew(self: Cluster, seconds: float) -> Any:
+    async def as_new(self: Cluster, seconds: float) -> Any:
         if 0.0 < self._leases.get(self._me.owner, 0.0) <= self.now():
             self._leases[self._me.owner] = 0.0
         return await renew(self, seconds)
 
-    return _with((Cluster, "renew", anew))
+    return _with((Cluster, "renew", as_new))
 
 
 def adopted_without_a_fence() -> Patches:
@@ -475,7 +475,7 @@ BUGS: Final[dict[str, Bug]] = {
     "streams not scoped to their session": Bug(not_scoped_to_session(), "log", "I3"),
     "principal unchecked on GET and DELETE": Bug(principal_unchecked(), "claim", "I10"),
     "replay, then register": Bug(replay_then_register(), "log", "I2"),
-    "data in pub/sub": Bug(data_in_the_bell(), "log", "I2"),
+    "data in pub/sub": Bug(data_in_the_wake_up(), "log", "I2"),
     "no fence": Bug(no_fence(), "takeover", "I1"),
     "no tag": Bug(no_tag()),
     "append not safe to send again": Bug(append_sent_again(), "log", "I2"),

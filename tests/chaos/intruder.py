@@ -26,7 +26,7 @@ class Intruder:
         self._random = Random(f"{seed}/intruder")
 
     async def run(self) -> None:
-        """Go on until cancelled."""
+        """Run until cancelled."""
         while True:
             player = self._random.choice(self._players)
             if player.session:

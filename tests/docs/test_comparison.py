@@ -50,6 +50,6 @@ def test_every_cell_is_still_true() -> None:
             differing = [key for key, cell in cells.items() if cell.verdict != verdicts[key]]
             again = await collected(peer, only=differing) if differing else {}
             wrong = {key: cell for key, cell in again.items() if cell.verdict != verdicts[key]}
-            assert wrong == {}, f"{peer.name} {peer.version} does not do what docs/comparison.md says"
+            assert wrong == {}, f"{peer.name} {peer.version} does not behave as docs/comparison.md says"
 
     attempt()

@@ -40,6 +40,22 @@ RIDDLES: Final = {
     r"\bfor good\b": "say 'and does not return', 'for ever'",
     r"\bas (?:ever|said)\b": "say what happens",
     r"\b(?:is|are) meant\b": "name the thing",
+    r"\bfor ever\b": "say 'forever'",
+    r"\bstore (?:that )?(?:is|was|stays|stayed) away\b": "say 'unavailable'",
+    r"\bhowever (?:long|often|many|much|large)\b": "say 'even if …', or name the limit",
+    r"\ball the same\b": "say 'nevertheless', or leave it out",
+    r"\btakes? note\b": "say 'record'",
+    r"\banew\b": "say 'again'",
+    r"\bhonest(?:ly)? (?:error|end)\b": "name the error: 'outcome unknown'",
+    r"\breturns? what\b": "name the value: 'Return the messages that …'",
+    r"\b(?:do|does) what\b": "name the action",
+    r"\bof what (?:is|was|has|had)\b": "name the thing",
+    r"\bwhat came of\b": "say 'the result of'",
+    r"\bthose who\b": "name who they are",
+    r"\blets? go of\b": "say 'release'",
+    r"\bof (?:many|several|two) (?:who|that) try\b": "say 'if several replicas try, one succeeds'",
+    r"\b(?:what|work|tasks|calls|asks|readers|turns) (?:of )?the dead\b(?! (?:replica|owner|home))": "say 'of dead replicas'",
+    r"\ba command imports what\b": "say 'imported only by this command'",
 }
 
 _ANY_RIDDLE: Final = re.compile(

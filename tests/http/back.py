@@ -92,7 +92,7 @@ class ToolBack:
         """Nothing to get ready."""
 
     async def stop(self) -> None:
-        """Nothing to let go of."""
+        """Nothing to release."""
 
     async def initialize(self, record: SessionRecord, caller: Caller) -> dict[str, Any]:
         return {"serverInfo": self.server_info, "capabilities": {"tools": {}, "logging": {}}}

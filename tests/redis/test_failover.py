@@ -177,7 +177,7 @@ async def test_recent_writes_that_do_not_reach_back_far_enough_leave_a_reported_
 
 
 @async_test
-async def test_the_newest_append_is_restored_whole_however_large_it_is() -> None:
+async def test_the_newest_append_is_restored_whole_even_if_it_is_large() -> None:
     async with failover() as disaster:
         store = disaster.store
         fence, _ = await opened(store)

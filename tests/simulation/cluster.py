@@ -85,7 +85,7 @@ class ReplicaConnection:
         return self._cluster.serve(self, name, args, kwargs, op)
 
     def bind(self, on_wake: OnWake) -> None:
-        """Ring this bell from now on."""
+        """Send wake-ups to this function from now on."""
         self.on_wake = on_wake
 
     def twin(self) -> Store:
@@ -147,7 +147,7 @@ class Cluster(MemoryStore):
             self._done[op] = result
         return result
 
-    # Bells
+    # Wake-ups
 
     def _route(self, what: WakeUp, key: str, name: str) -> None:
         match what:

@@ -107,7 +107,7 @@ class FaultyStore:
         if wait > PATIENCE:
             raise StoreUnavailable("the store cannot be reached")
 
-    # Bells
+    # Wake-ups
 
     def bind(self, on_wake: OnWake) -> None:
         """Ring this bell, late or, where it was lost, at the store's second look."""

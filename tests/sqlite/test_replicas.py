@@ -190,7 +190,7 @@ async def test_a_twin_renews_the_same_incarnation() -> None:
 
 
 @async_test
-async def test_the_work_of_the_dead_is_ended_once_and_they_are_fenced() -> None:
+async def test_the_work_of_dead_replicas_is_ended_once_and_they_are_fenced() -> None:
     async with pair() as both:
         fence = await both.begin()
         assert await both.there.orphans() == []
@@ -225,7 +225,7 @@ async def test_exchanges_of_living_replicas_and_settled_exchanges_are_not_reaped
 
 
 @async_test
-async def test_sessions_that_the_dead_left_alone_are_detached_and_their_grace_begins() -> None:
+async def test_sessions_of_dead_replicas_are_detached_and_their_grace_begins() -> None:
     async with pair() as both:
         attached = await both.here.attach(KEY, PRINCIPAL, None, None)
         assert isinstance(attached, Attached)

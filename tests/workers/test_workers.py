@@ -106,7 +106,7 @@ async def test_a_killed_workers_calls_end_with_one_error_and_no_other_is_touched
 
 
 @http_test_within(40)
-async def test_the_calls_of_the_dead_end_within_the_lease_and_two_seconds() -> None:
+async def test_the_calls_of_a_dead_worker_end_within_the_lease_and_two_seconds() -> None:
     with fleet("--workers", "2") as running:
         client = await at_every((running.port,))
         journey = Journey(client, "steps", n=400, seconds=0.1)

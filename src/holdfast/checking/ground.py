@@ -18,7 +18,7 @@ _WAIT_MOST: Final = 20.0
 
 
 class Failed(HoldfastError):
-    """The server does not do what the probe expects."""
+    """The server does not behave as the probe expects."""
 
 
 class NotApplicable(HoldfastError):

@@ -170,7 +170,7 @@ async def initialize(peer: Peer, version: str = SESSION_VERSION) -> tuple[Outcom
         session=outcome.headers.get(SESSION_HEADER, ("",))[0],
         capabilities=able if isinstance(able, dict) else {},
     )
-    # If the server is busy, the session exists all the same, and must be deleted.
+    # If the server is busy, the session exists nevertheless, and must be deleted.
     with suppress(Busy):
         await lane.notify("notifications/initialized")
     return outcome, lane

@@ -19,7 +19,7 @@ class Probe(Struct, frozen=True):
     name: str
     title: str
     run: Callable[[Ground], Awaitable[str]]
-    """Returns what happened; raises `Failed` or `NotApplicable`."""
+    """Returns the result as text; raises `Failed` or `NotApplicable`."""
     specification: str
     """The revision, the section and the rule."""
     remedy: str

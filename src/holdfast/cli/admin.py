@@ -28,7 +28,7 @@ def admin(process: ProcessOptions) -> Iterator["Opened | None"]:
                 raise ConfigError(f"{option} needs --admin HOST:PORT")
         yield None
         return
-    from holdfast.ops.admin.opened import opened  # noqa: PLC0415 - a command imports what it needs
+    from holdfast.ops.admin.opened import opened  # noqa: PLC0415 - imported only by this command
 
     settings = AdminSettings(
         address=process.admin,

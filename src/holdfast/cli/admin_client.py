@@ -47,7 +47,7 @@ class AdminClient:
         """None: a Unix socket."""
 
     def get(self, kind: type[T], *path: str, **query: str | int) -> T:
-        """Return what a GET of the API answers.
+        """Return the answer to a GET of the API.
 
         Raises:
             NotFound: there is nothing of this name.

@@ -1,4 +1,4 @@
-"""A command that was read: what is served, and how. `run` does it."""
+"""A command that was read: the servers and their options. `run` executes it."""
 
 import os
 from typing import Final
@@ -16,7 +16,7 @@ _OF_SOCKETS: Final = ("http", "fd", "tls_cert", "tls_key")
 
 
 class Asked(Struct, frozen=True, kw_only=True):
-    """What the words of `holdfast serve` ask for."""
+    """The parsed words of `holdfast serve`."""
 
     target: str | None = None
     command: tuple[str, ...] = ()
@@ -53,17 +53,17 @@ def run(asked: Asked) -> int:
     workers = plan.process.workers or 1
     if plan.process.reload:
         _check_reload(stdio=asked.stdio, workers=workers)
-        from holdfast.cli.workers import serve_with_reload  # noqa: PLC0415 - a command imports what it needs
+        from holdfast.cli.workers import serve_with_reload  # noqa: PLC0415 - imported only by this command
 
         return serve_with_reload(asked.plan, asked.target or "")
     if workers > 1:
         if asked.stdio:
             raise ConfigError("--stdio serves one client in one process: leave --workers out")
-        from holdfast.cli.workers import serve_with_workers  # noqa: PLC0415 - a command imports what it needs
+        from holdfast.cli.workers import serve_with_workers  # noqa: PLC0415 - imported only by this command
 
         return serve_with_workers(plan, workers)
     _check_stdio(asked)
-    from holdfast.cli.serve import serve  # noqa: PLC0415 - a command imports what it needs
+    from holdfast.cli.serve import serve  # noqa: PLC0415 - imported only by this command
 
     serve(plan, stdio=asked.stdio)
     return 0

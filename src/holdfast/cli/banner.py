@@ -1,4 +1,4 @@
-"""What `holdfast serve` prints when it is ready: the address, and how to call it. It goes to stderr, as all logs do."""
+"""The output of `holdfast serve` when it is ready: the address, and how to call it. It goes to stderr, as all logs do."""
 
 import json
 import os
@@ -21,7 +21,7 @@ _COLOURS: Final = ("\033[1m", "\033[1;36m", "\033[0m")
 
 
 class Facts(Struct, frozen=True, kw_only=True):
-    """What the banner shows of a server."""
+    """The facts of a server for the banner."""
 
     name: str
     version: str
@@ -32,7 +32,7 @@ class Facts(Struct, frozen=True, kw_only=True):
 
 
 class Report(Struct, frozen=True, kw_only=True):
-    """What a process reports when it is ready."""
+    """The report of a process that is ready."""
 
     servers: tuple[Facts, ...]
     patience: float
@@ -40,7 +40,7 @@ class Report(Struct, frozen=True, kw_only=True):
 
 
 def facts(server: "Served", *, url: str, name: str = "") -> Facts:
-    """Return what the banner shows of a server. `name` is its name in a file."""
+    """Return the facts of a server for the banner. `name` is its name in a file."""
     store = server.store
     return Facts(
         name=name or server.name,

@@ -1,4 +1,4 @@
-"""What is served: a server object of Python, the server behind a URL, or a program. And which options fit it."""
+"""The source of a server: a server object of Python, the server behind a URL, or a program. And which options fit it."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -15,7 +15,7 @@ _WORDS: Final = {COMMAND: "a command after --"}
 
 
 class Source(Struct, frozen=True, kw_only=True):
-    """What is served. One of the members is set."""
+    """The source of a server. One of the members is set."""
 
     object: str = ""
     """A server object: file.py:object or package.module:object."""
@@ -26,7 +26,7 @@ class Source(Struct, frozen=True, kw_only=True):
 
     @property
     def kind(self) -> Kind:
-        """What it is, in words."""
+        """Its kind, as text."""
         return URL if self.url else COMMAND if self.command else OBJECT
 
     def server(self, options: Options) -> "Served":
@@ -36,16 +36,16 @@ class Source(Struct, frozen=True, kw_only=True):
             ConfigError: there is no such server, or an option is invalid.
         """
         if not self.url and not self.command:
-            from holdfast.cli.target import load  # noqa: PLC0415 - a command imports what it needs
+            from holdfast.cli.target import load  # noqa: PLC0415 - imported only by this command
 
             return load(self.object, self.directory)
-        from holdfast.cli.proxied import process, remote  # noqa: PLC0415 - a command imports what it needs
+        from holdfast.cli.proxied import process, remote  # noqa: PLC0415 - imported only by this command
 
         return remote(self.url, options) if self.url else process(self.command, options, self.directory)
 
 
 def source(target: str | None, command: tuple[str, ...]) -> Source:
-    """Return what the command line names.
+    """Return the source that the command line names.
 
     Raises:
         ConfigError: it names nothing, or two things.

@@ -1,6 +1,6 @@
-"""The `holdfast` command. An error says what is wrong, where, and what would be right; a usage error has no traceback.
+"""The `holdfast` command. An error names the fault, its place and a valid form; a usage error has no traceback.
 
-Most of the time until the first answer is imports, so a command imports only what it needs.
+Most of the time until the first answer is imports, so a command imports only the modules that it uses.
 """
 
 import os
@@ -13,19 +13,19 @@ from holdfast.errors import ConfigError
 def main() -> None:
     """Run the command line."""
     collector.pause()
-    from holdfast.cli.quick import read  # noqa: PLC0415 - a command imports what it needs
+    from holdfast.cli.quick import read  # noqa: PLC0415 - imported only by this command
 
     try:
         asked = read(sys.argv[1:], os.environ)
         if asked is None:
-            from holdfast.cli.whole import app  # noqa: PLC0415 - a command imports what it needs
+            from holdfast.cli.whole import app  # noqa: PLC0415 - imported only by this command
 
             app()
         else:
-            from holdfast.cli.asked import run  # noqa: PLC0415 - a command imports what it needs
+            from holdfast.cli.asked import run  # noqa: PLC0415 - imported only by this command
 
             sys.exit(run(asked))
     except ConfigError as error:
-        from holdfast.cli.refusing import refuse  # noqa: PLC0415 - a command imports what it needs
+        from holdfast.cli.refusing import refuse  # noqa: PLC0415 - imported only by this command
 
         refuse(error, sys.argv[1:])

@@ -5,7 +5,7 @@ the key in the file, its type says which values are allowed, and its `Row` says 
 makes the parameters of the command line from these rows. To add an option, add one member here and use it.
 
 None means that an option was not given. So values from several places can be laid over each other: the command line
-over the environment over the file (`laid_over`), and what remains None has the default.
+over the environment over the file (`laid_over`), and an option that is still None has the default.
 """
 
 from collections.abc import Iterator
@@ -49,7 +49,7 @@ S = TypeVar("S", bound=Struct)
 
 
 class Row(Struct, frozen=True, kw_only=True):
-    """What the type of an option does not say."""
+    """The facts of an option besides its type."""
 
     help: str = ""
     fits: tuple[Kind, ...] = ALL

@@ -103,7 +103,7 @@ class Prepared:
         return self.explained(lambda: front.engine.failed if isinstance(front, Router) else "")
 
     def report(self, url: str) -> banner.Report:
-        """Return what the banner shows. The URL is that of the only endpoint, or of the root."""
+        """Return the facts for the banner. The URL is that of the only endpoint, or of the root."""
         return banner.Report(
             servers=tuple(
                 banner.facts(

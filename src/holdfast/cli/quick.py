@@ -23,7 +23,7 @@ class _NotReadHere(Exception):
 
 
 def read(words: Sequence[str], environment: Mapping[str, str]) -> Asked | None:
-    """Return what a command asks for; None if typer must read it."""
+    """Return the command that was read; None if typer must read it."""
     if not words or words[0] != "serve":
         return None
     own, command = list(words[1:]), tuple[str, ...]()

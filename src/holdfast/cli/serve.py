@@ -55,7 +55,7 @@ def serve(plan: Plan, *, stdio: bool) -> None:
 
 
 def _operations() -> "Operations":
-    from holdfast.server.running.operations import Operations  # noqa: PLC0415 - a command imports what it needs
+    from holdfast.server.running.operations import Operations  # noqa: PLC0415 - imported only by this command
 
     return Operations()
 
@@ -63,8 +63,8 @@ def _operations() -> "Operations":
 def _serve_stdio(
     plan: Plan, operations: "Operations | None", beside: Beside | None, shown: banner.Lines
 ) -> None:
-    from holdfast.fronts.stdio import run_pipes  # noqa: PLC0415 - a command imports what it needs
-    from holdfast.transports.stdio import claimed_stdio  # noqa: PLC0415 - a command imports what it needs
+    from holdfast.fronts.stdio import run_pipes  # noqa: PLC0415 - imported only by this command
+    from holdfast.transports.stdio import claimed_stdio  # noqa: PLC0415 - imported only by this command
 
     # Before the author's code is imported, because its output is not protocol.
     with claimed_stdio() as pipes:

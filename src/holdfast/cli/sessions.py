@@ -2,7 +2,7 @@
 
 Exit status: 0 done; 1 there is no such session or event, or the operator answered no; 2 wrong usage, or the surface cannot be asked.
 
-Names come from clients: what a terminal would obey is escaped.
+Names come from clients: control characters are escaped.
 """
 
 import sys
@@ -54,7 +54,7 @@ Name = Annotated[str, typer.Argument(help="The short name of the session, as the
 
 
 class _Known(Struct, frozen=True):
-    """What the surface knows about one session."""
+    """The facts of one session."""
 
     session: SessionView | None
     events: list[Happened]

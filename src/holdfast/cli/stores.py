@@ -36,7 +36,7 @@ def redacted(url: str) -> str:
 
 
 def check(url: str) -> None:
-    """Refuse an invalid URL of a store, without showing what may be a password.
+    """Refuse an invalid URL of a store, without showing a possible password.
 
     Raises:
         ConfigError: the URL is not valid.

@@ -1,4 +1,4 @@
-"""Load the server object that TARGET names in a file or a module. An error says what is wrong and what would be right."""
+"""Load the server object that TARGET names in a file or a module. An error names the fault and a valid form."""
 
 import contextlib
 import importlib
@@ -118,7 +118,7 @@ def _errors_shown(place: str) -> Iterator[None]:
 
 
 def _missing(error: Exception, place: str) -> str:
-    """Return what to do if a module is not installed where holdfast runs; empty for any other error."""
+    """Return instructions if a module is not installed where holdfast runs; empty for any other error."""
     if not isinstance(error, ModuleNotFoundError) or not error.name:
         return ""
     program = place if place.endswith(".py") else f"-m {place}"

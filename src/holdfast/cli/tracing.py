@@ -30,7 +30,7 @@ def begin_tracing() -> None:
         from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
         from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
 
-        from holdfast.cli.exporters import exporter_of  # noqa: PLC0415 - a command imports what it needs
+        from holdfast.cli.exporters import exporter_of  # noqa: PLC0415 - imported only by this command
     except ImportError:
         raise ConfigError(
             f"the OTEL_* variables ask for traces: pip install opentelemetry-sdk, or set {_EXPORTER}=none"

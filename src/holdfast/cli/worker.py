@@ -149,10 +149,10 @@ def _serve(job: Job, channel: socket.socket) -> None:
 
 
 def _operations(line: int | None, stack: contextlib.ExitStack) -> tuple["Operations | None", Beside | None]:
-    """Return what operators see of this process, and what answers the parent's questions. None without an admin surface."""
+    """Return the view of operators on this process, and the task that answers the parent's questions. None without an admin surface."""
     if line is None:
         return None, None
-    from holdfast.server.running.operations import Operations  # noqa: PLC0415 - a command imports what it needs
+    from holdfast.server.running.operations import Operations  # noqa: PLC0415 - imported only by this command
 
     opened = stack.enter_context(socket.socket(fileno=line))
     # A child process that kept it open would hide the end of this one.

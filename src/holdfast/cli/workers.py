@@ -102,7 +102,7 @@ async def _supervise(job: Job, count: int, surface: "Opened | None", reloader: R
 
     if surface is None:
         return await Supervisor(job, count).run(shown, reloader)
-    from holdfast.ops.admin.workers import Workers  # noqa: PLC0415 - a command imports what it needs
+    from holdfast.ops.admin.workers import Workers  # noqa: PLC0415 - imported only by this command
 
     clock, asked = SystemClock(), Workers()
     async with surface.serving(asked, clock, LogObserver(clock)):
@@ -120,7 +120,7 @@ class Worker:
         self._reader = reader
         self.began: float = asyncio.get_running_loop().time()
         self.facts: banner.Report | None = None
-        """What the worker reported when it was ready."""
+        """The report of the worker when it was ready."""
         self.files: tuple[str, ...] = ()
         """The source files that it named, if they are watched."""
         self.retired = False

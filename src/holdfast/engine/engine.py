@@ -155,7 +155,7 @@ class Engine:
         self.sessions = self.sessions_type(runtime, self.exchanges)
         self.readers = self.readers_type(runtime, self.sessions)
         self.sessionless = self.sessionless_type(runtime)
-        self.rates.starts_anew = self.sessionless.starts_anew
+        self.rates.starts_again = self.sessionless.starts_again
         self.listening = Listening(runtime)
         self.tasks = Tasks(runtime, self.sessionless.end, self.listening)
         inbox = Inbox(runtime, Credentials(forward_key, self.random))

@@ -189,4 +189,4 @@ class _AnswerLog:
             SessionGone: it does not exist.
         """
         if await self._store.read(*self._where, self._start, 1, 1) is None:
-            raise SessionGone("the client of a forwarded request has gone")
+            raise SessionGone("the client of a forwarded request has disconnected")

@@ -47,7 +47,7 @@ _REMEMBERED: Final = 20_000
 _REPLY_SECONDS: Final = 60.0
 """How long a reply stays in an inbox. The replica that waits for it reads its inbox every second."""
 _SENDERS: Final = "forwarded"
-"""The principal to whom a message is charged until it is decoded and its own principal is known."""
+"""The principal that a message is charged to until it is decoded and its own principal is known."""
 
 _UNSEALED: Final = Late(
     "Busy: the replica that must answer cannot decrypt the credentials of this request, and nothing was executed. All replicas "

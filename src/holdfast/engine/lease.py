@@ -7,7 +7,7 @@ again after a failure. When the lease has ended, another replica may declare it 
       ──────┼────────────┼────────────┼───────────────────────┼──────────────────── declare it dead
             ◀── L/3 ────▶            ◀────────── L ──────────▶ the lease ends
 
-Why an outage of the store ends no call, however long it is.
+Why an outage of the store ends no call, even if it is long.
 
 1. A replica may declare others dead only after it has renewed for a whole L with no two renewals more than L/2 apart,
    by the store's clock.

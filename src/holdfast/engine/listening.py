@@ -48,7 +48,7 @@ class Ended(Enum):
     SLOW = "slow"
     """Too many changes wait for it. One was lost, so its connection is closed without a result."""
     LEFT = "left"
-    """The client has cancelled it or has gone: nothing more is sent."""
+    """The client has cancelled it or has disconnected: nothing more is sent."""
 
 
 class Listener:

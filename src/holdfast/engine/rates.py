@@ -51,7 +51,7 @@ class RateLimiter:
         self._configured = {name: Rate.read(text) for name, text in limits.tools.items()}
         self._tools: dict[str, tuple[bytes, Rate]] = {}
         self._prefixes: dict[bytes, Rate] = {}
-        self.starts_anew: Callable[[Request, Caller], bool] = lambda _request, _caller: False
+        self.starts_again: Callable[[Request, Caller], bool] = lambda _request, _caller: False
         """Returns True for a retry that calls its handler again. A client can repeat it, so it counts as a call."""
         self._buckets = Buckets(runtime.random.token(6), reports=runtime.store.is_shared)
         self.is_on: bool = False
@@ -85,7 +85,7 @@ class RateLimiter:
             RateLimited: a limit is reached; nothing may start.
         """
         for one in message if isinstance(message, list) else (message,):
-            if isinstance(one, Request) and (not passes(one) or self.starts_anew(one, caller)):
+            if isinstance(one, Request) and (not passes(one) or self.starts_again(one, caller)):
                 self._check(one, caller, caller.key or address)
 
     def _check(self, request: Request, caller: Caller, who: str) -> None:

@@ -8,7 +8,7 @@ sweep (`orphans`: exchanges whose owner's lease has ended), and handles each of 
 
 Why each orphan ends once. Several replicas find the same orphan. `reap` and `adopt` are atomic steps that name the
 owner and the fence that the orphan was found with; the first one changes them, and the others change nothing.
-Why a living replica is not reaped: see `lease.py`. If it happens all the same (a replica that cannot reach the store
+Why a living replica is not reaped: see `lease.py`. If it happens nevertheless (a replica that cannot reach the store
 while others can), its fence is old, and everything that it still writes is refused.
 If `reap` or `adopt` fails, the next sweep finds the same orphan again.
 
@@ -98,7 +98,7 @@ class Replica:
         keeper.start(lease.incarnation)
 
     def _lost_lease(self) -> None:
-        """Another replica declared this one dead: its calls are fenced. Go on with a new lease."""
+        """Another replica declared this one dead: its calls are fenced. Continue with a new lease."""
         self._runtime.observer.note("replica.lease_lost", replica=self._runtime.store.replica)
         self._runtime.spawn(self._retake_lease())
 

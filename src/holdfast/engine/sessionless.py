@@ -351,7 +351,7 @@ class SessionlessCalls:
         return self.keys.sealer.seal(encode(state))
 
     def go_on(self, meta: RequestMeta, caller: Caller, request: Request) -> AwaitedCall:
-        """Go on with the call of a retry. From now on the request's id, `_meta` and headers are the retry's.
+        """Continue the call of a retry. From now on the request's id, `_meta` and headers are the retry's.
 
         Raises:
             ParkedGone: the state is invalid, has expired, or belongs to another request. One error for all reasons.
@@ -365,7 +365,7 @@ class SessionlessCalls:
         responses = _responses(request)
         state = self._open(request, caller)
         if state.by_hand is not None:
-            return self._start_anew(state.origin, meta, caller, request, Given(state.by_hand, responses))
+            return self._start_again(state.origin, meta, caller, request, Given(state.by_hand, responses))
         if state.replica != self._runtime.store.replica:
             raise ParkedElsewhere(state.replica)
         exchange = self.parking.find(state.key)
@@ -386,7 +386,7 @@ class SessionlessCalls:
         """Return the origin of the request from the state of an author; empty without traces (`ops/tracing.py`)."""
         return ""
 
-    def _start_anew(
+    def _start_again(
         self,
         origin: str,  # noqa: ARG002 - a traced engine uses it
         meta: RequestMeta,
@@ -397,7 +397,7 @@ class SessionlessCalls:
         """Start the call of a retry whose state an author made. `origin`: see `_origin_of`."""
         return self.start(meta, caller, request, given)
 
-    def starts_anew(self, request: Request, caller: Caller) -> bool:
+    def starts_again(self, request: Request, caller: Caller) -> bool:
         """True if a request has a state that an author made by hand: it does not continue a call, but starts one."""
         if "requestState" not in request.params:
             return False

@@ -45,7 +45,7 @@ class StreamBuffer:
     """The messages that are not in the log yet, and the lock of all calls to the store that concern the stream.
 
     `wake` is set when messages were stored, and when that has failed. `append` may try again by itself while the store is
-    away.
+    unavailable.
     """
 
     __slots__ = ("_batch", "_failure", "_task", "_waiting", "_waiting_bytes", "events", "lock", "size")

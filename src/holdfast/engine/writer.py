@@ -214,7 +214,7 @@ class LogWriter(SessionWriter):
     terminal: bytes | None
 
     def go_on_at(self, position: Position) -> None:
-        """Go on with the stream of an exchange that another replica began. No connection reads it yet."""
+        """Continue the stream of an exchange that another replica began. No connection reads it yet."""
         self.start = self.position = position
         self.reading = _GONE
 
@@ -244,8 +244,8 @@ class LogWriter(SessionWriter):
         """Append to the log (law 4), then wait while this exchange's own reader is far behind (law 7).
 
         If the store is outside of this process, the message is in the buffer when this returns, and in the log soon after
-        (`stream_buffer.py`). It waits for an unavailable store: under the same tag the message is there once, however
-        often it is sent.
+        (`stream_buffer.py`). It waits for an unavailable store: under the same tag a repeated message is stored
+        once.
 
         Raises:
             StoreError: this message, or one before it, could not be stored: the store stayed unavailable for too long, or

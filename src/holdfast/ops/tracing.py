@@ -388,12 +388,12 @@ class _TracedSessionlessCalls(SessionlessCalls):
         return awaited
 
     @override
-    def _start_anew(
+    def _start_again(
         self, origin: str, meta: RequestMeta, caller: Caller, request: Request, given: Given
     ) -> AwaitedCall:
         if self._retried is not None:
             _link(self._retried.span, _unpacked(origin))
-        return super()._start_anew(origin, meta, caller, request, given)
+        return super()._start_again(origin, meta, caller, request, given)
 
     @override
     def _park(self, exchange: Exchange, number: int, asked: dict[str, Asked]) -> bytes:

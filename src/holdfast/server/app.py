@@ -448,7 +448,7 @@ class Server(Served, Registration):
 
 @cache
 def _capabilities(*, tools: bool, resources: bool, prompts: bool, completions: bool) -> dict[str, Any]:
-    """Return what a server with these kinds of components declares: one object for all sessions, do not change it."""
+    """Return the capabilities of these kinds of components: one object for all sessions, do not change it."""
     listed: dict[str, Any] = {"listChanged": True}
     return ServerCapabilities(
         tools=listed if tools else None,

@@ -287,7 +287,7 @@ async def test_a_cancellation_and_a_notification_reach_the_home() -> None:
 
 
 @engine_test
-async def test_the_home_lets_go_of_a_session_that_another_replica_closes() -> None:
+async def test_the_home_releases_a_session_that_another_replica_closes() -> None:
     wait, _ = gate()
     async with pair(wait) as (_, home, other):
         await other.submit(1)

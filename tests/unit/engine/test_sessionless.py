@@ -71,7 +71,7 @@ class House:
         return Visit(self.engine, start(META, caller, request))
 
     def retry(self, result: Json, answers: Json, caller: Caller = ALICE, **params: Any) -> Visit:
-        """Go on with answers, each given as a bare value and wrapped as a client's result is: an object."""
+        """Continue with answers, each given as a bare value and wrapped as a client's result is: an object."""
         state = result["result"]["requestState"]
         wrapped = {key: {"value": value} for key, value in answers.items()}
         return self.call({"requestState": state, "inputResponses": wrapped, **params}, caller, request_id=2)

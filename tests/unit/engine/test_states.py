@@ -139,7 +139,7 @@ async def test_an_answer_that_could_not_be_written_is_kept_once() -> None:
 
 
 @engine_test
-async def test_an_answer_that_could_not_be_written_while_the_store_was_away_is_kept_too() -> None:
+async def test_an_answer_that_could_not_be_written_while_the_store_was_unavailable_is_kept_too() -> None:
     store = ScriptedStore()
     async with engine_harness(store=store) as d:
         store.fail("settle", "keep")

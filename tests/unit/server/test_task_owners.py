@@ -226,7 +226,7 @@ async def test_a_replica_that_stops_ends_its_tasks_and_leaves_none_to_others() -
         assert (await two.get(task_id))["status"] == "failed", "at once, and not by the next sweep"
 
 
-# Bells are lost
+# Wake-ups are lost
 
 
 @pytest.mark.parametrize("is_lost", [False, True])

@@ -179,7 +179,7 @@ class UserOAuth:
 
 
 class Consent:
-    """The browser of a user whom we cannot reach: it keeps the URL until the user has agreed. One for each principal."""
+    """The browser of a user on another machine: it keeps the URL until the user has agreed. One for each principal."""
 
     def __init__(self, callback: str) -> None:
         self.redirect_uri = callback

@@ -40,7 +40,7 @@ class Introspection:
         client_id, client_secret   how this server signs in there
         audience        the URL of this server; needed if the authorization server has tokens for several servers
         issuer          the authorization server, for clients that have no token yet
-        cache_seconds   how long an answer is used again; a revoked token is accepted for so long
+        cache_seconds   how long an answer is used again; a revoked token is accepted until then
 
         Raises:
             ConfigError: a value is invalid.

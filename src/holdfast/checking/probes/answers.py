@@ -11,7 +11,7 @@ from holdfast.errors import INVALID_REQUEST
 
 
 def fault(outcome: Outcome, used: Any, question: Question) -> str:
-    """Return what is wrong with the response to a request; empty if it is right."""
+    """Return the fault of the response to a request; empty if it has none."""
     answers = outcome.answers
     if len(answers) > 1:
         return f"{question.method} got {len(answers)} answers"

@@ -66,7 +66,7 @@ async def _where_to_get_a_token(ground: Ground) -> str:
 
 
 async def _metadata(ground: Ground, demand: OAuthChallenge) -> str:
-    """Return what the server says about its tokens; empty if it says nothing, as with keys of its own.
+    """Return the metadata of the server about its tokens; empty if it says nothing, as with keys of its own.
 
     Raises:
         Failed: the server announces a document that does not exist or names no authorization server.

@@ -1,4 +1,4 @@
-"""What `holdfast serve` serves, from the command line and from a file: one frozen `Plan`.
+"""The servers of `holdfast serve`, from the command line and from a file: one frozen `Plan`.
 
 plan         the plan, and the paths of servers
 sources      the only place that decides which value counts: command line, environment, file

@@ -1,4 +1,4 @@
-"""Values of a file into structures, strictly. An error names the file, the table and the key, and says what is allowed.
+"""Values of a file into structures, strictly. An error names the file, the table and the key, and says which values are allowed.
 
 An error never shows a value: it may be a secret.
 """
@@ -115,7 +115,7 @@ def _allowed(hint: Any) -> str:
 
 
 def _but(allowed: str, value: Any) -> str:
-    """Return what is allowed and, if that says more, what kind of value it is."""
+    """Return the allowed values and, if it helps, the kind of the given value."""
     word = _WORDS.get(type(value))
     says_nothing = word is None or allowed.startswith((word, "one of"))
     return allowed if says_nothing else f"{allowed}, not {word}"

@@ -27,7 +27,7 @@ class Endpoint(Struct, frozen=True, kw_only=True):
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """What a process serves."""
+    """All servers of a process."""
 
     endpoints: tuple[Endpoint, ...]
     process: ProcessOptions = ProcessOptions()

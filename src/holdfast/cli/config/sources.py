@@ -25,7 +25,7 @@ def planned(
     *,
     only: tuple[str, ...] = (),
 ) -> Plan:
-    """Return what is served. `options` and `process` are those of the command line, over the environment.
+    """Return the plan of a process. `options` and `process` are those of the command line, over the environment.
 
     Raises:
         ConfigError: the target, the file or the options cannot work.
@@ -44,10 +44,10 @@ def planned(
 
 def _read(file: Path, only: tuple[str, ...]) -> Plan:
     if file.suffix.lower() == ".toml":
-        from holdfast.cli.config.toml_file import read_toml  # noqa: PLC0415 - a command imports what it needs
+        from holdfast.cli.config.toml_file import read_toml  # noqa: PLC0415 - imported only by this command
 
         return read_toml(file, only)
-    from holdfast.cli.config.mcp_json import read_mcp_json  # noqa: PLC0415 - a command imports what it needs
+    from holdfast.cli.config.mcp_json import read_mcp_json  # noqa: PLC0415 - imported only by this command
 
     return read_mcp_json(file, only)
 

@@ -39,7 +39,7 @@ _INSTEAD: Final = {
 
 
 class ServerTable(Options, frozen=True, kw_only=True):
-    """The table of one server: its options, and one of the three that say what it is."""
+    """The table of one server: its options, and one of the three keys that name its source."""
 
     command: tuple[str, ...] | None = None
     url: str | None = None

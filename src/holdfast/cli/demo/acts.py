@@ -1,6 +1,6 @@
-"""The acts of the demo: each makes one of the four problems happen and judges what came of it.
+"""The acts of the demo: each makes one of the four problems happen and judges the result.
 
-An act is the same for every server. It returns what happened, or raises `Failed` (the guarantee did not hold) or
+An act is the same for every server. It returns the result as text, or raises `Failed` (the guarantee did not hold) or
 `NotOffered` (the server does not have what the act needs). The judges take plain values, so tests give them wrong ones.
 """
 
@@ -24,7 +24,7 @@ ALL_SECONDS: Final = 20.0
 STEPS: Final = 12
 STEP_SECONDS: Final = 0.1
 AWAY_SECONDS: Final = 0.25
-"""How long the client is away after a cut. Events of this time can only come from the server's log."""
+"""How long the client stays disconnected after a cut. Events of this time can only come from the server's log."""
 TOGETHER: Final = 2
 """How many messages are read between two cuts."""
 BESIDE: Final = 8
@@ -169,7 +169,7 @@ ACTS: Final[tuple[Act, ...]] = (
 
 
 def judge_answer(outcome: Outcome, used: Any, text: str) -> str:
-    """Return what is wrong with the answer to a call; empty if it is its own answer, once."""
+    """Return the fault of the answer to a call; empty if it is its own answer, once."""
     if len(outcome.answers) > 1:
         return f"{len(outcome.answers)} answers"
     if not outcome.answers or not outcome.is_ok or outcome.code is not None:

@@ -17,7 +17,7 @@ def main() -> None:
 
         serve()
     else:
-        from holdfast.cli.main import main as holdfast  # noqa: PLC0415 - a command imports what it needs
+        from holdfast.cli.main import main as holdfast  # noqa: PLC0415 - imported only by this command
 
         holdfast()
 

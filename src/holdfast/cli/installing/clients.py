@@ -32,7 +32,7 @@ class ClientProgram(Struct, frozen=True, kw_only=True):
     """The member of the file that has the servers by name."""
     entry: Callable[[Wanted], Entry]
     restart: str = "Restart the program to see the server."
-    """What the user does next."""
+    """The next step of the user."""
 
 
 def _program(wanted: Wanted, **further: Any) -> Entry:

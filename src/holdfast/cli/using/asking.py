@@ -64,7 +64,7 @@ class Terminal:
 
 
 def _label(name: str, member: Mapping[str, Any], *, needed: bool) -> str:
-    """Return the name of a field, with what a person must know to fill it in."""
+    """Return the name of a field, with the rules for its value."""
     choices = member.get("enum")
     kind = "|".join(map(str, choices)) if isinstance(choices, list) else "|".join(sorted(kinds_of(member)))
     notes = [kind] if kind else []

@@ -36,12 +36,12 @@ def _target(endpoint: Endpoint) -> dict[str, Any]:
     source: Source = endpoint.source
     options = endpoint.options
     if source.url:
-        from holdfast.cli.proxied import authorizer  # noqa: PLC0415 - a command imports what it needs
+        from holdfast.cli.proxied import authorizer  # noqa: PLC0415 - imported only by this command
 
         return {"target": source.url, "headers": options.headers, "auth": authorizer(options)}
     if source.command:
         cwd = options.cwd or source.directory or None
         return {"target": list(source.command), "env": options.env, "cwd": cwd}
-    from holdfast.cli.prepared import prepare  # noqa: PLC0415 - a command imports what it needs
+    from holdfast.cli.prepared import prepare  # noqa: PLC0415 - imported only by this command
 
     return {"target": prepare(source, options)}

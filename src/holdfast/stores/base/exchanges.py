@@ -68,7 +68,7 @@ class AtOnce(Protocol):
     """
 
     def open_now(self, record: SessionRecord, *, evict: bool) -> list[Closed] | Refusal:
-        """Do what `open` does."""
+        """Has the effect of `open`."""
         ...
 
     def claim_now(self, key: str, principal: str, claim: Claim) -> Claimed | Duplicate | Refusal:

@@ -89,7 +89,7 @@ class MemoryStore(
         return self.open_now(record, evict=evict)
 
     def open_now(self, record: SessionRecord, *, evict: bool) -> list[Closed] | Refusal:
-        """Do what `open` does."""
+        """Has the effect of `open`."""
         if record.key in self._sessions:
             return []
         evicted: list[Closed] = []

@@ -20,7 +20,7 @@ class AdoptionContract(FleetContract):
         await one.open()
         await one.begin(1, "plain")
         await one.begin(2, "kept", payload=PAYLOAD)
-        orphans = await fleet.left_by_the_dead()
+        orphans = await fleet.orphans_of_dead_replicas()
         assert {orphan.stream: orphan.runs for orphan in orphans} == {"plain": 0, "kept": 1}
         for orphan in orphans:
             adopted = await two.store.adopt(orphan, tag=9)
@@ -32,7 +32,7 @@ class AdoptionContract(FleetContract):
         await fleet.lease(0, 1, 2)
         await one.open()
         await one.begin("x", "a", digest=b"call", payload=PAYLOAD)
-        [orphan] = await fleet.left_by_the_dead()
+        [orphan] = await fleet.orphans_of_dead_replicas()
         await fleet.lease(2)
         tries = [two.store.adopt(orphan, tag=8), three.store.adopt(orphan, tag=9)]
         tried = await asyncio.gather(*tries)
@@ -56,7 +56,7 @@ class AdoptionContract(FleetContract):
         assert [key for key, _ in await two.sweep()] == [KEY], "counted twice it would still be at work"
 
     @voyage()
-    async def test_the_stream_goes_on_where_the_dead_left_it_and_the_dead_writes_no_more(
+    async def test_the_stream_continues_after_an_adoption_and_the_dead_replica_writes_no_more(
         self, fleet: Fleet
     ) -> None:
         one, two, three = fleet.benches
@@ -65,7 +65,7 @@ class AdoptionContract(FleetContract):
         fence = await one.streaming(1, "a", payload=PAYLOAD)
         last = await one.append("a", fence, 1, b"first run")
         reader = await three.attach("a")
-        [orphan] = await fleet.left_by_the_dead()
+        [orphan] = await fleet.orphans_of_dead_replicas()
         adopted = await _adopted(two, orphan)
         assert adopted.position == last
         for attempt in (
@@ -93,7 +93,7 @@ class AdoptionContract(FleetContract):
     async def test_what_was_adopted_is_an_orphan_again_when_the_adopter_dies(self, fleet: Fleet) -> None:
         _, two, three, orphan = await _orphaned(fleet)
         first = await _adopted(two, orphan)
-        [again] = await fleet.left_by_the_dead(2)
+        [again] = await fleet.orphans_of_dead_replicas(2)
         assert (again.stream, again.runs) == ("a", 2)
         assert again.owner != orphan.owner
         assert await three.store.adopt(orphan, tag=10) is None, "it is no longer that owner's"
@@ -133,13 +133,13 @@ class AdoptionContract(FleetContract):
         await fleet.heard(1, WakeUp.CANCEL, KEY, "a")
 
     @voyage(asks=1)
-    async def test_the_asks_of_the_dead_are_forgotten_and_their_places_free(self, fleet: Fleet) -> None:
+    async def test_the_asks_of_a_dead_replica_are_forgotten_and_their_places_free(self, fleet: Fleet) -> None:
         one, two, _ = fleet.benches
         await fleet.lease(0, 1)
         await one.open()
         await one.begin(1, "a", payload=PAYLOAD)
         assert await one.store.ask(KEY, "a.old", "a")
-        [orphan] = await fleet.left_by_the_dead()
+        [orphan] = await fleet.orphans_of_dead_replicas()
         await _adopted(two, orphan)
         assert await two.store.answer(KEY, PRINCIPAL, "a.old", b"d", b"{}") is Answered.UNKNOWN
         assert await two.store.ask(KEY, "a.new", "a")
@@ -158,7 +158,7 @@ class AdoptionContract(FleetContract):
         await one.store.settle(KEY, "s1", streamed, b"last", tag=tag_of("s1", 1))
         await one.begin("room", "room", payload=PAYLOAD)
         await one.begin("room too", "room too", payload=PAYLOAD)
-        orphans = await fleet.left_by_the_dead()
+        orphans = await fleet.orphans_of_dead_replicas()
         kept = {orphan.stream: orphan.runs for orphan in orphans}
         assert kept == {"big": 0, "full": 0, "room": 1, "room too": 1}
 
@@ -175,7 +175,7 @@ class AdoptionContract(FleetContract):
                 )
         await one.store.settle("a", "0", fences["a", "0"], None)
         await one.begin("2", "2", key="c", payload=PAYLOAD)
-        orphans = await fleet.left_by_the_dead()
+        orphans = await fleet.orphans_of_dead_replicas()
         kept = {orphan.session + orphan.stream for orphan in orphans if orphan.runs}
         assert kept == {"a1", "b0", "c2", "d0", "d1"}, "the rest ran too, and was not kept"
         assert len(orphans) == 8
@@ -198,7 +198,7 @@ async def _orphaned(fleet: Fleet) -> tuple[Bench, Bench, Bench, Orphan]:
     await fleet.lease(0, 1)
     await one.open()
     await one.begin(1, "a", payload=PAYLOAD)
-    [orphan] = await fleet.left_by_the_dead()
+    [orphan] = await fleet.orphans_of_dead_replicas()
     await three.store.renew(LEASE)
     return one, two, three, orphan
 

@@ -122,7 +122,7 @@ class AskContract(Contract):
         assert await bench.store.answer(KEY, PRINCIPAL, "a.1", b"d2", b"two") is Answered.CONFLICT
 
     @scenario()
-    async def test_answers_of_what_has_ended_are_remembered_for_a_time(self, bench: Bench) -> None:
+    async def test_answers_of_ended_exchanges_are_remembered_for_a_time(self, bench: Bench) -> None:
         await bench.open(idle=10 * REMEMBERED_SECONDS, lifetime=10 * REMEMBERED_SECONDS)
         fence = await bench.begin(1, "a")
         await bench.store.ask(KEY, "a.1", "a")
@@ -134,7 +134,7 @@ class AskContract(Contract):
         assert await bench.store.answer(KEY, PRINCIPAL, "a.1", b"d1", b"one") is Answered.UNKNOWN
 
     @scenario(asks=REMEMBERED_ANSWERS + 1)
-    async def test_answers_of_what_has_ended_are_remembered_up_to_a_number(self, bench: Bench) -> None:
+    async def test_answers_of_ended_exchanges_are_remembered_up_to_a_number(self, bench: Bench) -> None:
         await bench.open()
         for number in range(REMEMBERED_ANSWERS + 1):
             stream = f"s{number}"

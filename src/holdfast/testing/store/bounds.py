@@ -61,7 +61,7 @@ class BoundContract(Contract):
         assert data_of(page) == [b"%d" % number for number in range(90, 100)]
 
     @scenario(stream_bytes=100)
-    async def test_an_answer_over_the_budget_is_delivered_all_the_same(self, bench: Bench) -> None:
+    async def test_an_answer_over_the_budget_is_delivered(self, bench: Bench) -> None:
         await bench.open()
         fence = await bench.streaming(1, "a")
         start = await bench.start_of("a")

@@ -75,7 +75,7 @@ class ClosingContract(Contract):
         assert (data_of(page), page.finished) == ([b"last"], True)
 
     @scenario()
-    async def test_what_is_left_of_a_closed_session_is_forgotten_in_time(self, bench: Bench) -> None:
+    async def test_the_streams_of_a_closed_session_are_forgotten_in_time(self, bench: Bench) -> None:
         await bench.open()
         fence = await bench.streaming(1, "a")
         start = await bench.append("a", fence, 1)

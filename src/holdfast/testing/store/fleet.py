@@ -27,7 +27,7 @@ class Fleet:
         for number in numbers:
             await self.benches[number].store.renew(LEASE)
 
-    async def left_by_the_dead(self, number: int = 1) -> list[Orphan]:
+    async def orphans_of_dead_replicas(self, number: int = 1) -> list[Orphan]:
         """Let all leases but one end; return the orphans that its replica finds."""
         await self.sail(LEASE * 1.25, number)
         return await self.benches[number].store.orphans()

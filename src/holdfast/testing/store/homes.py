@@ -135,7 +135,7 @@ class HomeContract(FleetContract):
         for gone in (one, three):
             assert await two.store.forward(gone.store.replica, "f", b"run this", seconds=600)
         await three.store.release()
-        assert await fleet.left_by_the_dead(1) == []
+        assert await fleet.orphans_of_dead_replicas(1) == []
         for gone in (one, three):
             assert not await two.store.forward(gone.store.replica, "g", b"run this", seconds=600)
             assert await two.store.remove_forwarded("f", replica=gone.store.replica), "it never ran"

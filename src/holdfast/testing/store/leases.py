@@ -82,7 +82,7 @@ class LeaseContract(FleetContract):
         first = await one.store.renew(LEASE)
         await one.open()
         old = await one.begin(1, "a")
-        orphan = await _only(two, await fleet.left_by_the_dead())
+        orphan = await _only(two, await fleet.orphans_of_dead_replicas())
         again = await one.store.renew(LEASE)
         assert again.incarnation != first.incarnation
         fence = await one.begin(2, "b")
@@ -99,7 +99,7 @@ class LeaseContract(FleetContract):
         await fleet.lease(0, 1)
         await two.open()
         await two.streaming(7, "theirs", payload=b"again")
-        assert await fleet.left_by_the_dead() == []
+        assert await fleet.orphans_of_dead_replicas() == []
         await refused(one.claim(1, "a"), (StoreUnavailable,))
         await refused(one.store.attach(KEY, PRINCIPAL, None, None), (StoreUnavailable,))
         await two.store.release()

@@ -105,7 +105,7 @@ class OrphanTaskContract(FleetContract):
     async def test_who_was_declared_dead_begins_no_task_before_it_has_a_new_lease(self, fleet: Fleet) -> None:
         one, two, _ = fleet.benches
         await fleet.lease(0, 1)
-        await fleet.left_by_the_dead()
+        await fleet.orphans_of_dead_replicas()
         try:
             await one.store.open_task(TASK, PRINCIPAL, b"", ttl=60)
         except StoreUnavailable:
@@ -116,7 +116,7 @@ class OrphanTaskContract(FleetContract):
         raise AssertionError("a task whose owner is dead from the start has begun")
 
     @voyage()
-    async def test_all_tasks_of_the_dead_are_found_in_the_end(self, fleet: Fleet) -> None:
+    async def test_all_tasks_of_dead_replicas_are_found(self, fleet: Fleet) -> None:
         one, two, _ = fleet.benches
         await fleet.lease(0, 1)
         for number in range(50):

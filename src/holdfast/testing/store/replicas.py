@@ -225,7 +225,7 @@ class SharedContract(AdoptionContract, HomeContract, LeaseContract, OrphanTaskCo
         await one.open()
         await one.begin(1, "a")
         await one.store.ask(KEY, "a.1", "a")
-        [orphan] = await fleet.left_by_the_dead()
+        [orphan] = await fleet.orphans_of_dead_replicas()
         assert await two.store.reap(orphan, DEAD, tag=tag_of("a", 9))
         await fleet.heard(0, WakeUp.ANSWER, KEY, "a.1")
         assert await one.store.take_answer(KEY, "a.1") is None
@@ -319,7 +319,7 @@ class SharedContract(AdoptionContract, HomeContract, LeaseContract, OrphanTaskCo
         fence = await one.streaming(7, "a")
         await one.append("a", fence, 1, b"one")
         plain = await one.begin("8", "b")
-        orphans = await fleet.left_by_the_dead()
+        orphans = await fleet.orphans_of_dead_replicas()
         assert sorted((orphan.stream, orphan.id) for orphan in orphans) == [("a", 7), ("b", "8")]
         for orphan in orphans:
             reaps = [
@@ -343,7 +343,7 @@ class SharedContract(AdoptionContract, HomeContract, LeaseContract, OrphanTaskCo
         await fleet.lease(0, 1)
         await one.open()
         await one.begin(1, "a", digest=b"call")
-        [orphan] = await fleet.left_by_the_dead()
+        [orphan] = await fleet.orphans_of_dead_replicas()
         assert await two.store.reap(orphan, DEAD, tag=9)
         repeat = await two.claim(1, "b", digest=b"call")
         assert isinstance(repeat, Duplicate)
@@ -351,14 +351,14 @@ class SharedContract(AdoptionContract, HomeContract, LeaseContract, OrphanTaskCo
         await two.begin(1, "c", digest=b"another")
 
     @voyage()
-    async def test_the_readers_of_the_dead_are_gone_and_the_grace_begins(self, fleet: Fleet) -> None:
+    async def test_the_readers_of_a_dead_replica_are_gone_and_the_grace_begins(self, fleet: Fleet) -> None:
         one, two, _ = fleet.benches
         await fleet.lease(0, 1)
         await one.open()
         await one.attach()
         fleet.clock.advance(IDLE + GRACE)
         assert await two.sweep() == [], "a reader counts as life as long as its replica does"
-        assert await fleet.left_by_the_dead() == []
+        assert await fleet.orphans_of_dead_replicas() == []
         assert await two.sweep() == []
         fleet.clock.advance(GRACE)
         assert await two.sweep() == [(KEY, SessionInput.GRACE_OVER)]
@@ -370,7 +370,7 @@ class SharedContract(AdoptionContract, HomeContract, LeaseContract, OrphanTaskCo
         await one.open()
         await one.streaming(1, "a")
         reader = await two.attach("a")
-        [orphan] = await fleet.left_by_the_dead()
+        [orphan] = await fleet.orphans_of_dead_replicas()
         assert await two.store.reap(orphan, DEAD, tag=9)
         assert (WakeUp.STREAM, KEY, "a") in two.wakeups
         assert data_of(await two.read("a", reader.cursor)) == [DEAD]
@@ -383,7 +383,7 @@ class SharedContract(AdoptionContract, HomeContract, LeaseContract, OrphanTaskCo
         first = await one.store.renew(LEASE)
         await one.open()
         await one.begin(1, "a")
-        [orphan] = await fleet.left_by_the_dead()
+        [orphan] = await fleet.orphans_of_dead_replicas()
         again = await one.store.renew(LEASE)
         assert again.incarnation != first.incarnation
         fence = await one.begin(2, "b")

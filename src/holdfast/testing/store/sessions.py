@@ -183,7 +183,7 @@ class SessionContract(Contract):
         assert await bench.store.sessions() == []
 
     @scenario(sessions_per_principal=1)
-    async def test_those_who_share_a_principal_do_not_evict_each_other(self, bench: Bench) -> None:
+    async def test_anonymous_clients_do_not_evict_each_other(self, bench: Bench) -> None:
         await bench.open("1", "")
         await bench.open("2", "")
         assert sorted(await bench.store.sessions()) == ["1", "2"]

@@ -80,7 +80,7 @@ class FleetTurnContract(FleetContract):
         assert await two.store.turn(KEY, "b", second)
 
     @voyage()
-    async def test_the_turns_that_the_dead_held_end_with_them(self, fleet: Fleet) -> None:
+    async def test_the_turns_of_a_dead_replica_end_with_it(self, fleet: Fleet) -> None:
         one, two, _ = fleet.benches
         await fleet.lease(0, 1)
         await one.open()
@@ -89,7 +89,7 @@ class FleetTurnContract(FleetContract):
         await one.store.hold_turn(KEY, "a", first)
         await one.store.settle(KEY, "a", first, None)
         assert not await two.store.turn(KEY, "b", second)
-        assert await fleet.left_by_the_dead() == []
+        assert await fleet.orphans_of_dead_replicas() == []
         assert await two.store.turn(KEY, "b", second)
 
     @voyage()
@@ -99,7 +99,7 @@ class FleetTurnContract(FleetContract):
         await one.open()
         first = await one.begin(1, "a")
         second = await two.begin(2, "b")
-        [orphan] = await fleet.left_by_the_dead()
+        [orphan] = await fleet.orphans_of_dead_replicas()
         assert not await two.store.turn(KEY, "b", second)
         assert await two.store.reap(orphan, b"lost", tag=9)
         assert await two.store.turn(KEY, "b", second)
