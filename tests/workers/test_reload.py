@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli.reloading import PAUSE, Files
+from holdfast.cli.worker import Job
+from holdfast.cli.workers import Supervisor, Worker
 from tests.command_line import run
 from tests.http.client import http_test_within
-from tests.support import until, virtual_test
+from tests.support import async_test, until, virtual_test
 from tests.workers.fleet import Anywhere, Fleet, Journey, at_every, fleet, lives
 
 SECOND = 1_700_000_000_000_000_000
@@ -151,10 +153,24 @@ async def test_a_program_and_a_file_of_servers_are_reloaded_too(place: Path) -> 
         assert await other.call("plain") == "two"
 
 
-def test_a_server_that_cannot_start_is_tried_again_when_it_is_saved(place: Path) -> None:
+MANY = 700
+
+
+@pytest.mark.parametrize(
+    ("file", "fault", "said"),
+    [
+        ("parts.py", "WORD = oops\n", "nothing is served until the error above is fixed"),
+        ("app.py", "import os\nos._exit(3)\n", "ended with status 3"),
+        ("app.py", "import sys, time\nprint('hangs', file=sys.stderr)\ntime.sleep(600)\n", "hangs"),
+    ],
+)
+def test_a_server_that_cannot_start_is_tried_again_when_it_is_saved(
+    place: Path, file: str, fault: str, said: str
+) -> None:
     @http_test_within(40)
     async def conversation() -> None:
-        save(place, "WORD = oops\n")
+        right = (place / file).read_text()
+        save(place, fault, file)
         command = [
             sys.executable,
             "-m",
@@ -168,11 +184,11 @@ def test_a_server_that_cannot_start_is_tried_again_when_it_is_saved(place: Path)
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
             assert process.stderr is not None
             seen = ""
-            while "nothing is served until the error above is fixed" not in seen:
+            while said not in seen:
                 seen = process.stderr.readline()
                 assert seen, "it has ended"
-            save(place, "WORD = 'one'\n")
-            while "(Ctrl+C stops)" not in seen:
+            save(place, right, file)
+            while "(Ctrl+C stops)" not in seen or "serving" not in seen:
                 seen = process.stderr.readline()
                 assert seen, "it has ended"
             process.send_signal(signal.SIGINT)
@@ -180,6 +196,63 @@ def test_a_server_that_cannot_start_is_tried_again_when_it_is_saved(place: Path)
         assert process.returncode == 0
 
     conversation()
+
+
+@http_test_within(60)
+async def test_links_many_modules_and_a_failed_start_with_a_thread_are_handled(place: Path) -> None:
+    # The names of the modules are longer than the buffer of an asyncio reader.
+    package = "package_" + "x" * 100
+    (place / package).mkdir()
+    (place / package / "__init__.py").write_text(
+        f"import importlib\nfor n in range({MANY}): importlib.import_module(f'{package}.m{{n}}')\n"
+    )
+    for number in range(MANY):
+        (place / package / f"m{number}.py").touch()
+    for number in (1, 2):
+        (place / f"v{number}.py").write_text(f"import {package}\n{SERVER}# {number * 10}\n")
+    (place / "link.py").symlink_to("v1.py")
+    with fleet("--reload", target=str(place / "link.py")) as running:
+        assert f"when one of {MANY + 3} files changes" in running.output()
+        # Another release of the server, as a deployment switches it.
+        (place / "next").symlink_to("v2.py")
+        (place / "next").rename(place / "link.py")
+        await until(lambda: len(lines(running, "reloaded")()) == 1)
+        await until(lambda: len(running.workers()) == 1)
+        # The thread keeps the process, which cannot serve.
+        save(
+            place, "import threading, time\nthreading.Thread(target=time.sleep, args=(600,)).start()\noops\n"
+        )
+        await until(lambda: len(lines(running, "not reloaded")()) == 1)
+        assert len(running.workers()) == 1
+
+
+@async_test
+async def test_a_new_worker_that_is_not_needed_any_more_ends_its_calls_first() -> None:
+    """It may serve already: its report is on its way."""
+    told: list[signal.Signals] = []
+    begun = asyncio.Event()
+    job = Job(endpoints=(), log_level=None, log_format=None, listeners=())
+    supervisor = Supervisor(job, 1)
+
+    async def started(number: int, job: Job | None = None) -> Worker:
+        process = await asyncio.create_subprocess_exec("sleep", "600")
+        worker = Worker(number, process, asyncio.StreamReader())
+
+        def tell(number: signal.Signals) -> None:
+            told.append(number)
+            process.send_signal(number)
+
+        vars(worker)["tell"] = tell
+        begun.set()
+        return worker
+
+    vars(supervisor)["_start"] = started
+    renewing = asyncio.ensure_future(supervisor.renew(()))
+    await begun.wait()
+    renewing.cancel()
+    await asyncio.gather(renewing, return_exceptions=True)
+    await until(lambda: bool(told) and not supervisor._tasks)
+    assert told == [signal.SIGTERM]
 
 
 @pytest.mark.parametrize(

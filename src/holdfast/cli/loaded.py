@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.cli.config.plan import Endpoint
+from holdfast.cli.target import split
 
 _INSTALLED: Final = (
     Path(__file__).parents[1],
@@ -27,13 +28,21 @@ def files_in(error: BaseException, endpoints: Iterable[Endpoint]) -> list[str]:
 
 
 def named_files(endpoints: Iterable[Endpoint]) -> list[str]:
-    """Return the files among the words of the programs."""
-    return [
-        str(file)
-        for endpoint in endpoints
-        for word in endpoint.source.command
-        if (file := Path(endpoint.options.cwd or endpoint.source.directory, word).resolve()).is_file()
-    ]
+    """Return the files of the targets, and the files among the words of the programs."""
+    return [str(file) for endpoint in endpoints for file in _candidates(endpoint) if file.is_file()]
+
+
+def _candidates(endpoint: Endpoint) -> Iterator[Path]:
+    source = endpoint.source
+    for word in source.command:
+        yield Path(endpoint.options.cwd or source.directory, word).absolute()
+    if source.object:
+        place, directory = split(source.object)[0], Path(source.directory).absolute()
+        if place.endswith(".py"):
+            yield directory / place
+        else:
+            module = directory.joinpath(*place.split("."))
+            yield from (module.with_name(f"{module.name}.py"), module / "__init__.py")
 
 
 def _directories(endpoints: Iterable[Endpoint]) -> set[Path]:
@@ -46,12 +55,13 @@ def _directories(endpoints: Iterable[Endpoint]) -> set[Path]:
 
 
 def _own(files: Iterable[str], directories: Collection[Path]) -> list[str]:
-    paths = {Path(file).resolve() for file in files}
+    """Return those in the directories. A symbolic link keeps its name: it may lead to another file later."""
+    paths = {Path(file).absolute() for file in files}
     return sorted(
         str(path)
         for path in paths
-        if any(path.is_relative_to(one) for one in directories)
-        and not any(path.is_relative_to(one) for one in _INSTALLED)
+        if any(path.is_relative_to(one) or path.resolve().is_relative_to(one) for one in directories)
+        and not any(path.resolve().is_relative_to(one) for one in _INSTALLED)
     )
 
 

@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from holdfast.cli import banner
 from holdfast.cli.config.plan import Plan
@@ -28,11 +28,13 @@ if TYPE_CHECKING:
 PAUSE: Final = 0.2
 """Seconds between two looks at the files."""
 _FILES: Final = (".toml", ".json")
+_EXPLAINED: Final = (1, WRONG)
+"""The exit statuses of a worker that has printed its error."""
 _NAMED: Final = 3
 """How many files a line names."""
 
-State = tuple[int, int] | None
-"""The time and the size of a file; None: it counts as changed."""
+State = tuple[int, int, int] | None
+"""The time, the size and the number of a file; None: it counts as changed."""
 
 
 class Files:
@@ -78,7 +80,7 @@ class Files:
 def _state(name: str) -> State:
     with contextlib.suppress(OSError):
         seen = Path(name).stat()
-        return seen.st_mtime_ns, seen.st_size
+        return seen.st_mtime_ns, seen.st_size, seen.st_ino
     return None
 
 
@@ -98,7 +100,7 @@ class Reloader:
         """
         self._again = again
         self._clock = clock
-        self._config = (str(Path(target).resolve()),) if Path(target).suffix.lower() in _FILES else ()
+        self._config = (str(Path(target).absolute()),) if Path(target).suffix.lower() in _FILES else ()
         self._plan = again()
         self._files = Files()
         self._began = clock.wall()
@@ -109,7 +111,7 @@ class Reloader:
                 "--reload has no file to watch: a URL has none, and no word of the command is a file. Leave --reload out"
             )
 
-    async def run(self, supervisor: "Supervisor", shown: "Shown") -> None:
+    async def run(self, supervisor: "Supervisor", shown: "Shown") -> NoReturn:
         """Start the worker, show it, and replace it after each change, until the task is cancelled."""
         changed = list[str]()
         while True:
@@ -151,14 +153,17 @@ class Reloader:
     async def _renewed(self, supervisor: "Supervisor", shown: "Shown") -> bool:
         try:
             plan = self._again()
-        except ConfigError as error:
+            worker = await supervisor.renew(plan.endpoints)
+        except (ConfigError, OSError) as error:
             banner.say(str(error))
             return False
-        worker = await supervisor.renew(plan.endpoints)
         if worker.facts is None:
             self._watch((*self._files.names, *worker.files))
-            if await worker.process.wait() == WRONG and not self._is_serving:
+            status = worker.process.returncode
+            if status == WRONG and not self._is_serving:
                 supervisor.give_up(WRONG)
+            elif status not in _EXPLAINED:
+                banner.say(f"the new process {worker.how_it_ended()}")
             return False
         if plan.process != self._plan.process:
             banner.say("an option of the process, such as http, changes when holdfast is started again")

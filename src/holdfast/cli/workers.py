@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 LOGGER: Final = logging.getLogger("holdfast.workers")
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 30.0
+LONGEST_REPORT: Final = 16 * 1024 * 1024
+"""Bytes of the report of a worker: with --reload it names every source file."""
 STEADY: Final = 10.0
 """A worker that has served for this many seconds did start properly: its successor starts at once."""
 _ROOT: Final = Path(__file__).parents[2]
@@ -181,9 +183,13 @@ class Supervisor:
             await self._stopping.wait()
         else:
             reloading = asyncio.get_running_loop().create_task(reloader.run(self, shown))
+            # It ends only with an unexpected error.
+            reloading.add_done_callback(lambda _: self._stopping.set())
             await self._stopping.wait()
             reloading.cancel()
-            await asyncio.gather(reloading, return_exceptions=True)
+            await asyncio.wait([reloading])
+            status = await self._end()
+            return status if reloading.cancelled() else reloading.result()
         return await self._end()
 
     async def _begin_all(self, shown: Shown) -> None:
@@ -243,7 +249,7 @@ class Supervisor:
                 )
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-        reader, writer = await asyncio.open_unix_connection(sock=ours)
+        reader, writer = await asyncio.open_unix_connection(sock=ours, limit=LONGEST_REPORT)
         worker = Worker(number, process, reader)
         self._alive.add(worker)
         if self._asked is not None and ends is not None:
@@ -307,15 +313,19 @@ class Supervisor:
     async def renew(self, endpoints: tuple[Endpoint, ...]) -> Worker:
         """Start a worker for these endpoints; if it serves, it is the only one, and the old one drains. Return the new worker.
 
-        If the task is cancelled before the new worker serves, the new worker is killed.
+        A new worker that cannot start has ended when this returns. If the task is cancelled, the new worker drains: it
+        may serve already.
         """
         async with self._rolling:
             job = replace(self._job, endpoints=endpoints)
             new = await self._start(1, job)
             try:
                 is_ready = await new.ready()
+                if not is_ready:
+                    # A thread of the author's code may keep it from ending.
+                    await self._ended(new, MARGIN)
             except asyncio.CancelledError:
-                new.tell(signal.SIGKILL)
+                self._spawn(self._retire(new))
                 raise
             if is_ready:
                 self._job, old = job, self._places.get(1)
@@ -327,8 +337,12 @@ class Supervisor:
     async def _retire(self, worker: Worker) -> None:
         worker.retired = True
         worker.tell(signal.SIGTERM)
+        await self._ended(worker, self._patience + MARGIN)
+
+    async def _ended(self, worker: Worker, seconds: float) -> None:
+        """Wait for the end of a worker; after so many seconds, kill it."""
         try:
-            async with asyncio.timeout(self._patience + MARGIN):
+            async with asyncio.timeout(seconds):
                 await worker.process.wait()
         except TimeoutError:
             LOGGER.warning("%r did not end in time and is killed", worker)
