@@ -11,9 +11,11 @@ pyright() { PATH="$PWD/.venv/bin:$PATH" .node/bin/node "$program" "$@"; }
 
 rm -rf build/pages
 .venv/bin/python tools/doc_blocks.py build/pages
-# The servers that need fastmcp are left out: it is not installed here.
+# The servers on FastMCP are checked with the packages of its own environment, where it is installed (make peers).
+fastmcp=.peers/fastmcp/bin/python
 mapfile -t examples < <(find examples -name '*.py' ! -name '*_fastmcp.py')
 pyright build/pages "${examples[@]}"
+if [ -x "$fastmcp" ]; then pyright --pythonpath "$fastmcp" examples/from_fastmcp/*_fastmcp.py; fi
 
 log=build/pages/interface.txt
 if ! pyright --verifytypes holdfast --ignoreexternal >"$log"; then

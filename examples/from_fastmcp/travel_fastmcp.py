@@ -91,7 +91,7 @@ async def advertise(city: str, ctx: Context) -> str:
     answer = await ctx.session.create_message(
         [question], max_tokens=60, system_prompt="You sell journeys.", related_request_id=ctx.request_id
     )
-    return f"{city}: {answer.content.text}"
+    return f"{city}: {answer.content.text if isinstance(answer.content, TextContent) else 'no text'}"
 
 
 @mcp.tool

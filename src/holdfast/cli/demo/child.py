@@ -13,7 +13,7 @@ def main() -> None:
     """Serve until standard input ends."""
     threading.Thread(target=_end_with_input, daemon=True).start()
     if sys.argv[1] == "mcp":
-        from holdfast.cli.demo.of_mcp import serve  # noqa: PLC0415 - the SDK may be absent
+        from holdfast.cli.demo._of_mcp import serve  # noqa: PLC0415 - the SDK may be absent
 
         serve()
     else:

@@ -1,4 +1,4 @@
-"""The server of the demo. `of_mcp.py` has the same tools, written for the official SDK."""
+"""The server of the demo. `_of_mcp.py` has the same tools, written for the official SDK."""
 
 import asyncio
 from typing import Final
