@@ -136,7 +136,10 @@ def test_the_rest_of_a_toml_file_stays_and_its_own_table_is_replaced(home: Path)
 @pytest.mark.parametrize(
     ("client", "text"),
     [
-        ("vscode", '{\n  // mine\n  "servers": {}\n}\n'),
+        ("vscode", '{"servers": {},\n  // not closed\n'),
+        ("vscode", '{"servers": {"a": tru}}'),
+        ("vscode", "[" * 5_000 + "]" * 5_000),
+        ("cursor", "\ufeff[]"),
         ("cursor", '{"mcpServers": []}'),
         ("cursor", "[]"),
         ("cursor", '{"mcpServers": {"a": 1, "a": 2}}'),
@@ -151,6 +154,116 @@ def test_a_file_that_would_lose_something_is_not_changed(client: str, text: str)
     result = run(URL, "--client", client, "--yes")
     assert isinstance(result.exception, ConfigError)
     assert file.read_text() == text
+
+
+COMMENTED = """\
+// The servers of this project.
+{
+    /* "servers": {"old": 1}, */
+    "inputs": [ {"id": "key", "type": "promptString"} ],  // asked once
+    "servers": {
+        "a": { "url": "http://a/mcp", "n": 1.50 }, // the "first" one
+        // "b": { "url": "http://b/mcp" },
+    },
+}
+"""
+
+
+def changed(client: str, text: str, *words: str) -> str:
+    """Install into a file with this text; return the new text, with its line ends."""
+    file = CLIENTS[client].place()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(text.encode())
+    result = run(URL, "--client", client, "--yes", *words)
+    assert result.exit_code == 0, result.output
+    return file.read_bytes().decode()
+
+
+def test_comments_and_the_form_of_json_stay() -> None:
+    after = changed("vscode", COMMENTED)
+    added = '        "example-com": {\n            "type": "http",\n            "url": "https://example.com/mcp"\n        }\n'
+    mark = '        // "b": { "url": "http://b/mcp" },\n'
+    assert after == COMMENTED.replace(mark, mark + added)
+    assert changed("vscode", after) == after
+    other = changed("vscode", after.replace("https://example.com/mcp", "http://old/mcp"))
+    assert other == after, "an entry of the same name is replaced in its place"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{}",
+        '{"servers":{}}',
+        '{"servers": {"a": {"url": "x"}}, "z": 1e3}',
+        '{"servers": {"a": {"url": "x"} // last\n}}',
+        '{\n  "servers": {\n    // none yet\n  }\n}',
+        '{"z": "\\"}{ //", "servers": {"a/*": []}}',
+        '{"z": [1, {"servers": {}}, "é", "\\u00e9"]}\n\n',
+    ],
+)
+def test_each_form_of_json_gets_the_entry_and_keeps_its_other_lines(text: str) -> None:
+    after = changed("vscode", text)
+    kept = after.replace(" ", "").replace("\n", "")
+    assert '"example-com":{"type":"http","url":"https://example.com/mcp"}' in kept
+    for part in ('"a":{"url":"x"}', "1e3", "//last", "//noneyet", '"\\"}{//"', '"a/*":[]', '"\\u00e9"'):
+        assert part not in text.replace(" ", "") or part in kept
+    assert changed("vscode", after) == after
+
+
+@pytest.mark.parametrize("client", ["vscode", "codex"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_line_ends_and_the_mark_at_the_beginning_stay(client: str, mark: str) -> None:
+    old = {"vscode": '{\r\n  "servers": {}\r\n}\r\n', "codex": '# mine\r\nmodel = "x"\r\n'}[client]
+    after = changed(client, mark + old)
+    assert after.startswith(mark + old[:3])
+    assert "\n" not in after.replace("\r\n", "")
+    assert "example-com" in after
+    assert changed(client, after) == after
+
+
+def test_a_table_of_toml_is_replaced_in_its_place_and_the_comments_of_the_next_one_stay() -> None:
+    before = (
+        '# mine\n[mcp_servers.example-com]\ncommand = "old"  # gone\n\n[mcp_servers.example-com.env]\nA = "1"\n\n'
+        '# about the other one\n\n# really\n[mcp_servers.other]\nurl = "y"  # kept\n'
+    )
+    after = changed("codex", before)
+    assert after == (
+        '# mine\n[mcp_servers.example-com]\nurl = "https://example.com/mcp"\n\n# about the other one\n\n# really\n'
+        '[mcp_servers.other]\nurl = "y"  # kept\n'
+    )
+    assert changed("codex", after) == after
+
+
+def test_the_lines_of_other_servers_are_not_shown(home: Path) -> None:
+    (home / ".cursor").mkdir()
+    (home / ".cursor" / "mcp.json").write_text(
+        '{\n  "mcpServers": {\n    "a": {\n      "env": {\n        "KEY": "secret"\n      }\n    }\n  }\n}\n'
+    )
+    result = run("https://me:word@example.com:8443/mcp", "--client", "cursor", "--dry-run")
+    assert '+    "example-com": {' in result.output, "user, password and port are not in the name"
+    assert "secret" not in result.output
+
+
+def test_a_read_only_file_a_directory_and_a_circle_of_links_are_refused(home: Path) -> None:
+    file = home / ".cursor" / "mcp.json"
+    file.parent.mkdir()
+    file.write_text("{}")
+    file.chmod(0o444)
+    assert "is read-only" in str(run(URL, "--client", "cursor", "--yes").exception)
+    assert file.read_text() == "{}"
+    file.unlink()
+    file.symlink_to(file)
+    assert isinstance(run(URL, "--client", "cursor", "--yes").exception, ConfigError)
+    file.unlink()
+    file.mkdir()
+    assert "cannot be read" in str(run(URL, "--client", "cursor", "--yes").exception)
+
+
+def test_a_link_to_a_file_that_does_not_exist_yet_is_followed(home: Path) -> None:
+    (home / ".cursor").mkdir()
+    (home / ".cursor" / "mcp.json").symlink_to(home / "dotfiles" / "mcp.json")
+    assert run(URL, "--client", "cursor", "--yes").exit_code == 0
+    assert "example-com" in (home / "dotfiles" / "mcp.json").read_text()
 
 
 def test_a_link_stays_a_link(home: Path) -> None:

@@ -2,21 +2,28 @@
 
 import io
 import json
+import os
+import pty
 import re
+import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from holdfast.cli.using.arguments import typed
+from holdfast.cli.using.showing import tree
 from holdfast.cli.whole import app
 from holdfast.errors import ConfigError
+from holdfast.types import Tool
 
 SERVER = '''
 from typing import Literal
-from holdfast import Context, Image, Server, ToolError
+from holdfast import Context, Image, InputRequired, Server, ToolError, Want
 from pydantic import BaseModel
 
 server = Server("kitchen", version="2")
@@ -38,6 +45,14 @@ async def fail() -> str:
 async def order(ctx: Context) -> str:
     answer = await ctx.elicit("What would you like?", Order)
     return f"{answer.action} {answer.data}"
+
+@server.tool
+async def register(ctx: Context) -> str | InputRequired:
+    answer = ctx.input_responses.get("who")
+    if answer is not None:
+        return str(answer["content"])
+    fields = {"user name=": {"type": "string"}, "ok": {"type": "boolean"}}
+    return InputRequired(requests={"who": Want.form("\\x1b[2JWho?", {"type": "object", "properties": fields})})
 
 @server.tool
 async def slow(ctx: Context) -> str:
@@ -86,7 +101,7 @@ def test_inspect_shows_every_component_with_its_schema(server: str) -> None:
     assert result.exit_code == 0, result.output
     for part in (
         "kitchen 2 (2026-07-28)",
-        "tools (5)",
+        "tools (6)",
         "a: integer",
         "b: number = 1.5",
         "note://{name}",
@@ -97,7 +112,14 @@ def test_inspect_shows_every_component_with_its_schema(server: str) -> None:
         assert part in result.stdout
     found = run_json("inspect", server)
     assert found["server"] == {"name": "kitchen", "version": "2"}
-    assert [tool["name"] for tool in found["tools"]] == ["add", "fail", "order", "slow", "picture"]
+    assert [tool["name"] for tool in found["tools"]] == [
+        "add",
+        "fail",
+        "order",
+        "register",
+        "slow",
+        "picture",
+    ]
 
 
 LONG = "It is a long description " * 6 + "with an end."
@@ -166,7 +188,10 @@ def test_a_program_is_used_without_a_target(server: str) -> None:
             ("read", "{server}"),
             "URI is missing; holdfast inspect {server} lists them. Use: holdfast read TARGET URI",
         ),
-        (("call", "{server}", "nothing"), "has no tool 'nothing'; it has: add, fail, order, slow, picture"),
+        (
+            ("call", "{server}", "nothing"),
+            "has no tool 'nothing'; it has: add, fail, order, register, slow, picture",
+        ),
         (("call", "{server}", "add"), "add needs a=<integer>"),
         (("call", "{server}", "add", "a=x"), "a must be integer"),
         (("call", "{server}", "add", "a=1", "c=2"), "add has no argument 'c'; it has a, b, tags, loud"),
@@ -235,6 +260,45 @@ def test_a_form_is_asked_in_the_terminal(
     assert "What would you like?" in shown.err
 
 
+def asked_on_a_terminal(server: str, tool: str) -> tuple[subprocess.Popen[bytes], int, bytes]:
+    """Start a call in a real terminal; return the process, the terminal, and its output up to the first field."""
+    terminal, its_end = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "holdfast", "call", server, tool],
+        stdin=its_end,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    os.close(its_end)
+    assert process.stderr is not None
+    said = b""
+    while not said.endswith(b": "):
+        part = os.read(process.stderr.fileno(), 1000)
+        assert part, said
+        said += part
+    return process, terminal, said
+
+
+def test_ctrl_c_at_a_question_ends_the_command_at_once(server: str) -> None:
+    process, terminal, _ = asked_on_a_terminal(server, "order")
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=10)
+    os.close(terminal)
+    assert process.returncode == 130
+
+
+def test_lines_that_are_pasted_together_answer_one_field_each_and_nothing_of_a_server_changes_the_terminal(
+    server: str,
+) -> None:
+    process, terminal, said = asked_on_a_terminal(server, "register")
+    assert b"\x1b" not in said, "the message of the server has control characters"
+    os.write(terminal, b"@alice\nyes\n")
+    out, _ = process.communicate(timeout=10)
+    os.close(terminal)
+    assert out == b"{'user name=': '@alice', 'ok': True}\n", "a field is not the name of a file"
+
+
 def test_without_a_terminal_a_form_is_declined(server: str) -> None:
     assert run("call", server, "order").stdout == "decline None\n"
 
@@ -288,3 +352,26 @@ def test_a_value_may_come_from_a_file(tmp_path: Path) -> None:
 def test_wrong_arguments_are_explained(words: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         typed(words, {"properties": {"x": {"enum": ["a", "b"], "type": "string"}}}, "t")
+
+
+ODD: list[Any] = [
+    {"type": "object", "properties": [1, 2]},
+    {"type": "object", "properties": {"a": {"type": "string"}}, "required": 5},
+    {"type": "object", "properties": {"a": {"type": [{}, 1, "string"]}}},
+    {"type": "object", "properties": {"a": {"type": 7, "enum": 5}}},
+    {"type": "object", "properties": {"a": {"anyOf": [1, {"type": [[]]}]}}},
+    {"type": "object", "properties": {"a": {"$ref": "#/properties/a", "items": 3}, "b": 7}},
+    {"type": "object", "properties": {"a\x1b[31m": {"description": {"x": 1}}}, "required": ["a\x1b[31m"]},
+]
+
+
+@pytest.mark.parametrize("schema", ODD)
+def test_a_schema_that_is_not_valid_is_shown_and_used_as_far_as_it_goes(schema: dict[str, Any]) -> None:
+    console = Console(file=io.StringIO(), width=200)
+    tool = Tool(name="odd", input_schema=schema)
+    console.print(tree("server", [tool], [], [], []))
+    if schema is ODD[-1]:
+        with pytest.raises(ConfigError, match="it has a�"):
+            typed(["a=1"], schema, "odd")
+    else:
+        assert typed(["a=1"], schema, "odd") in ({"a": "1"}, {"a": 1})

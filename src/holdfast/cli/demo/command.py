@@ -24,7 +24,7 @@ from holdfast.cli.demo.acts import Act
 from holdfast.cli.demo.run import Report, Result, Verdict, Watcher, chosen, our_side, peer_side, run
 from holdfast.cli.demo.stage import Side
 from holdfast.cli.using.commands import Json, print_json
-from holdfast.cli.using.showing import plain
+from holdfast.cli.using.plain import plain
 
 _FAILED: Final = 1
 _STOPPED: Final = 130

@@ -3,10 +3,12 @@
 import difflib
 import os
 import re
+import stat
 import sys
 import tempfile
 from pathlib import Path
 from typing import Annotated, Final
+from urllib.parse import urlsplit
 
 import typer
 
@@ -16,6 +18,7 @@ from holdfast.cli.installing.clients import CLIENTS, Wanted, client_program
 from holdfast.cli.installing.files import with_entry
 from holdfast.cli.target import load, split
 from holdfast.cli.using.commands import pairs
+from holdfast.cli.using.plain import plain
 from holdfast.errors import ConfigError
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -102,13 +105,14 @@ def _name_of(found: Source) -> str:
     if found.object:
         return _OTHER.sub("-", load(found.object).name).strip("-")[:64] or "server"
     if found.url:
-        return _OTHER.sub("-", found.url.split("://", 1)[1].split("/")[0]).strip("-")[:64]
+        # The host without its port: user and password are not part of a name.
+        return _OTHER.sub("-", urlsplit(found.url).hostname or "").strip("-")[:64] or "server"
     raise ConfigError("a program needs a name in the file: give --name NAME")
 
 
 def _text(file: Path) -> str:
     try:
-        return file.read_text("utf-8")
+        return file.read_bytes().decode("utf-8")
     except FileNotFoundError:
         return ""
     except (OSError, UnicodeDecodeError) as error:
@@ -116,8 +120,11 @@ def _text(file: Path) -> str:
 
 
 def _show(before: str, after: str, file: Path) -> None:
-    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), str(file), str(file), lineterm="")
-    print("\n".join(lines))
+    """Print the changed lines alone: the lines around them may be secrets of other servers."""
+    lines = difflib.unified_diff(
+        before.splitlines(), after.splitlines(), str(file), str(file), lineterm="", n=0
+    )
+    print("\n".join(map(plain, lines)))
 
 
 def _agreed(title: str) -> bool:
@@ -132,17 +139,20 @@ def _agreed(title: str) -> bool:
 
 def _write(file: Path, text: str) -> None:
     """Replace the file in one step, with the same permissions; a link stays a link."""
-    file = file.resolve()
     try:
+        file = file.resolve()
+        if file.exists() and not file.stat().st_mode & stat.S_IWUSR:
+            raise ConfigError(f"{file} is read-only: nothing was changed")
         file.parent.mkdir(parents=True, exist_ok=True)
         descriptor, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
         try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
+            with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as opened:
                 opened.write(text)
             Path(temporary).chmod(file.stat().st_mode & 0o777 if file.exists() else 0o600)
             Path(temporary).replace(file)
         except BaseException:
             Path(temporary).unlink(missing_ok=True)
             raise
-    except OSError as error:
+    except (OSError, RuntimeError) as error:
+        # RuntimeError: a link that leads to itself.
         raise ConfigError(f"{file} cannot be written: {error}") from None

@@ -1,7 +1,7 @@
-"""The file of a client program with one entry more: everything else in it stays as it was.
+"""The file of a client program with one entry more: everything else in it stays as it was, also comments and line ends.
 
-JSON is written again with the indent that it had; the order of members stays. A file that this cannot keep, because it has
-comments or is not an object, is refused and not changed. In TOML only the lines of the entry's own table are replaced.
+In JSON the text of the entry is put into the text of the file. In TOML the lines of the entry's own table are replaced. The
+result is decoded and compared: if something else than the entry changed, the file is refused and not changed.
 """
 
 import json
@@ -10,11 +10,14 @@ import tomllib
 from pathlib import Path
 from typing import Any, Final
 
+from holdfast.cli.installing import jsonc
 from holdfast.errors import ConfigError
 
-_INDENT: Final = re.compile(r"^([ \t]+)\S", re.MULTILINE)
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 _TABLE: Final = re.compile(r"^[ \t]*\[", re.MULTILINE)
+_BETWEEN: Final = re.compile(r"(?:^[ \t]*(?:#[^\n]*)?\n)*\Z", re.MULTILINE)
+"""Blank lines and comments before the next table: they belong to that table."""
+_BOM: Final = "\ufeff"
 
 
 def with_entry(text: str, file: Path, member: tuple[str, ...], name: str, entry: dict[str, Any]) -> str:
@@ -24,74 +27,86 @@ def with_entry(text: str, file: Path, member: tuple[str, ...], name: str, entry:
         ConfigError: the file cannot be changed without losing something.
     """
     change = _toml if file.suffix == ".toml" else _json
-    return change(text, file, member, name, entry)
+    mark = _BOM if text.startswith(_BOM) else ""
+    return mark + change(text.removeprefix(_BOM), file, (*member, name), entry)
 
 
-def _json(text: str, file: Path, member: tuple[str, ...], name: str, entry: dict[str, Any]) -> str:
+def _json(text: str, file: Path, path: tuple[str, ...], entry: dict[str, Any]) -> str:
+    name = path[-1]
+    if not text.strip():
+        return jsonc.with_member("{}", path, entry) + "\n"
     try:
-        whole = json.loads(text, object_pairs_hook=_once) if text.strip() else {}
+        before = jsonc.decoded(text)
+        made = jsonc.with_member(text, path, entry)
+        after = jsonc.decoded(made)
     except ValueError as error:
-        raise ConfigError(f"{file} is not plain JSON ({error}): {_by_hand(name, entry)}") from None
-    place = whole
-    for step in member:
-        if not isinstance(place, dict) or not isinstance(place.setdefault(step, {}), dict):
-            raise ConfigError(f"{file} has no object {step!r} for servers: {_by_hand(name, entry)}")
-        place = place[step]
-    place[name] = entry
-    found = _INDENT.search(text)
-    indent: str | int = found.group(1) if found else 2
-    return json.dumps(whole, indent=indent, ensure_ascii=False) + "\n"
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) < len(pairs):
-        raise ValueError("a name is there twice")
+        raise ConfigError(f"{file} cannot be changed ({error}): {_by_hand(name, entry)}") from None
+    if _drop(before, path) != _drop(after, path) or _at(after, path) != entry:
+        raise ConfigError(f"{file} has a form that cannot be changed: {_by_hand(name, entry)}")
     return made
+
+
+def _at(whole: Any, path: tuple[str, ...]) -> Any:
+    for step in path:
+        whole = whole[step]
+    return whole
 
 
 def _by_hand(name: str, entry: dict[str, Any]) -> str:
     return f"nothing was changed; add this yourself:\n{json.dumps({name: entry}, indent=2)}"
 
 
-def _toml(text: str, file: Path, member: tuple[str, ...], name: str, entry: dict[str, Any]) -> str:
-    lines = "".join(
-        f"{key} = {_value(value)}\n" for key, value in entry.items() if not isinstance(value, dict)
-    )
-    heading = ".".join(map(_key, (*member, name)))
-    table = f"[{heading}]\n{lines}"
-    for key, value in entry.items():
-        if isinstance(value, dict):
-            table += f"\n[{heading}.{_key(key)}]\n" + "".join(
-                f"{_key(k)} = {_value(v)}\n" for k, v in value.items()
-            )
-    kept = _without_table(text, (*member, name))
-    made = f"{kept.rstrip()}\n\n{table}" if kept.strip() else table
+def _toml(text: str, file: Path, path: tuple[str, ...], entry: dict[str, Any]) -> str:
+    crlf = "\r\n" in text and "\n" not in text.replace("\r\n", "")
+    plain = text.replace("\r\n", "\n") if crlf else text
+    made = _replaced(plain, path, _table(path, entry))
     try:
-        before, after = tomllib.loads(text), tomllib.loads(made)
+        before, after = tomllib.loads(plain), tomllib.loads(made)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{file} cannot be read as TOML ({error}): nothing was changed") from None
-    if _drop(before, (*member, name)) != _drop(after, (*member, name)):
+    if _drop(before, path) != _drop(after, path):
         raise ConfigError(
-            f"{file} has the server {name!r} in a form that cannot be replaced: change it by hand"
+            f"{file} has the server {path[-1]!r} in a form that cannot be replaced: change it by hand"
         )
-    return made
+    return made.replace("\n", "\r\n") if crlf else made
 
 
-def _without_table(text: str, path: tuple[str, ...]) -> str:
-    """Return the text without the table of this name and its sub-tables."""
+def _table(path: tuple[str, ...], entry: dict[str, Any]) -> str:
+    heading = ".".join(map(_key, path))
+    table = f"[{heading}]\n" + _lines({key: one for key, one in entry.items() if not isinstance(one, dict)})
+    for key, value in entry.items():
+        if isinstance(value, dict):
+            table += f"\n[{heading}.{_key(key)}]\n{_lines(value)}"
+    return table
+
+
+def _lines(values: dict[str, Any]) -> str:
+    return "".join(f"{_key(key)} = {_value(value)}\n" for key, value in values.items())
+
+
+def _replaced(text: str, path: tuple[str, ...], table: str) -> str:
+    """Return the text with this table, in the place of the former one and its sub-tables, or at the end."""
     name = r"\s*\.\s*".join(rf'(?:{re.escape(step)}|"{re.escape(step)}")' for step in path)
     heading = re.compile(rf"^[ \t]*\[\s*{name}\s*(?:\.[^\]]*)?\][^\n]*\n?", re.MULTILINE)
+    place: int | None = None
     while found := heading.search(text):
+        place = found.start() if place is None else place
         following = _TABLE.search(text, found.end())
-        text = text[: found.start()] + (text[following.start() :] if following else "")
-    return text
+        end = following.start() if following else len(text)
+        is_next_own = following is not None and heading.match(text, end) is not None
+        between = None if following is None or is_next_own else _BETWEEN.search(text[found.end() : end])
+        kept = text[found.end() + between.start() : end] if between else ""
+        text = text[: found.start()] + kept + text[end:]
+    if place is None:
+        return f"{text.rstrip()}\n\n{table}" if text.strip() else table
+    after = text[place:]
+    return text[:place] + table + ("" if not after or after.startswith("\n") else "\n") + after
 
 
-def _drop(whole: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
+def _drop(whole: Any, path: tuple[str, ...]) -> Any:
     """Return a document without one member, and without the tables above it that are empty then."""
     first, *rest = path
-    if first not in whole:
+    if not isinstance(whole, dict) or first not in whole:
         return whole
     inner = _drop(whole[first], tuple(rest)) if rest and isinstance(whole[first], dict) else None
     others = {key: value for key, value in whole.items() if key != first}

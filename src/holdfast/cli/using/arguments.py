@@ -11,6 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast.cli.using.plain import plain
+from holdfast.cli.using.schemas import choices_of, kinds_of, properties_of, required_of
 from holdfast.errors import ConfigError
 
 _WORD: Final = re.compile(r"([^=:@\s]+)(:?=)(.*)", re.DOTALL)
@@ -24,7 +26,7 @@ def typed(words: Iterable[str], schema: Mapping[str, Any], name: str) -> dict[st
     Raises:
         ConfigError: a word has the wrong form, its value the wrong type, or a required argument is missing.
     """
-    properties: Mapping[str, Any] = schema.get("properties") or {}
+    properties = properties_of(schema)
     found: dict[str, Any] = {}
     for word in words:
         match = _WORD.fullmatch(word)
@@ -32,13 +34,13 @@ def typed(words: Iterable[str], schema: Mapping[str, Any], name: str) -> dict[st
             raise ConfigError(f"{word!r} is not an argument: write key=value, or key:=JSON")
         key, sign, text = match.groups()
         if properties and key not in properties and schema.get("additionalProperties") is not True:
-            raise ConfigError(f"{name} has no argument {key!r}; it has {', '.join(properties)}")
+            raise ConfigError(f"{name} has no argument {key!r}; it has {', '.join(map(plain, properties))}")
         if key in found:
             raise ConfigError(f"the argument {key!r} is given twice")
-        found[key] = _value(key, _text(text), {} if sign == ":=" else _resolved(properties.get(key), schema))
-    missing = [key for key in schema.get("required") or () if key not in found]
+        found[key] = value_of(key, _text(text), {} if sign == ":=" else properties.get(key, {}))
+    missing = [key for key in required_of(schema) if key not in found]
     if missing:
-        known = ", ".join(_shown(key, _resolved(properties.get(key), schema)) for key in missing)
+        known = ", ".join(_shown(key, properties.get(key, {})) for key in missing)
         raise ConfigError(f"{name} needs {known}")
     return found
 
@@ -60,8 +62,12 @@ def _text(text: str) -> str:
         raise ConfigError(f"{path} is not a text in UTF-8") from None
 
 
-def _value(key: str, text: str, schema: Mapping[str, Any]) -> Any:
-    """Return the value of a text: the first type of the schema that it fits."""
+def value_of(key: str, text: str, schema: Mapping[str, Any]) -> Any:
+    """Return the value of a text: the first type of the schema that it fits.
+
+    Raises:
+        ConfigError: it fits none.
+    """
     kinds = kinds_of(schema)
     if "boolean" in kinds and text.lower() in _BOOLEANS:
         return _BOOLEANS[text.lower()]
@@ -81,9 +87,9 @@ def _value(key: str, text: str, schema: Mapping[str, Any]) -> Any:
 
 
 def _one_of(key: str, text: str, schema: Mapping[str, Any]) -> str:
-    allowed = schema.get("enum")
-    if isinstance(allowed, list) and text not in allowed:
-        raise ConfigError(f"{key} must be one of {', '.join(map(str, allowed))}, not {text[:60]!r}")
+    allowed = choices_of(schema)
+    if allowed and text not in allowed:
+        raise ConfigError(f"{key} must be one of {', '.join(map(plain, allowed))}, not {text[:60]!r}")
     return text
 
 
@@ -106,33 +112,6 @@ def _kinds(value: object) -> set[str]:
             return {"object"}
 
 
-def kinds_of(schema: Mapping[str, Any]) -> set[str]:
-    """Return the types that a schema names; empty: any."""
-    given = schema.get("type")
-    if isinstance(given, str):
-        return {given}
-    if isinstance(given, list):
-        return set(given)
-    either = schema.get("anyOf") or schema.get("oneOf")
-    if isinstance(either, list):
-        every = [kinds_of(one) for one in either if isinstance(one, Mapping)]
-        return set[str]().union(*every) if all(every) else set()
-    return {"string"} if schema.get("enum") else set()
-
-
-def _resolved(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the schema that a reference within the same document names."""
-    if not isinstance(schema, Mapping):
-        return {}
-    reference = schema.get("$ref")
-    if not isinstance(reference, str) or not reference.startswith("#/"):
-        return schema
-    found: Any = root
-    for part in reference[2:].split("/"):
-        found = found.get(part) if isinstance(found, Mapping) else None
-    return found if isinstance(found, Mapping) else {}
-
-
 def _shown(key: str, schema: Mapping[str, Any]) -> str:
     kinds = kinds_of(schema)
-    return f"{key}=<{'|'.join(sorted(kinds)) or 'value'}>"
+    return plain(f"{key}=<{'|'.join(sorted(kinds)) or 'value'}>")

@@ -1,11 +1,14 @@
 """Questions of a server, answered in the terminal: forms field by field, pages by opening them, models not at all."""
 
 import asyncio
+import os
 import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
-from holdfast.cli.using.arguments import kinds_of, typed
+from holdfast.cli.using.arguments import value_of
+from holdfast.cli.using.plain import plain
+from holdfast.cli.using.schemas import choices_of, kinds_of, properties_of, required_of
 from holdfast.errors import ConfigError
 from holdfast.types import ElicitFormParams, ElicitResult, ElicitURLParams
 
@@ -18,6 +21,8 @@ class Terminal:
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
+        self._typed = bytearray()
+        """Bytes that were typed and not taken yet."""
 
     async def elicit(self, asked: ElicitFormParams | ElicitURLParams) -> ElicitResult:
         """Ask, and return the answer; without a terminal, the question is declined."""
@@ -34,17 +39,17 @@ class Terminal:
 
     async def _page(self, asked: ElicitURLParams) -> ElicitResult:
         _say(f"The server asks you to open a page: {asked.message}\n  {asked.url}")
-        answer = await _line("Open it yourself, then press Enter (n: decline) ")
+        answer = await self._line("Open it yourself, then press Enter (n: decline) ")
         return ElicitResult(action="decline" if answer.lower() in {"n", "no"} else "accept")
 
     async def _form(self, asked: ElicitFormParams) -> ElicitResult:
         schema: Mapping[str, Any] = asked.requested_schema
-        required = schema.get("required") or ()
+        required = required_of(schema)
         _say(f"The server asks: {asked.message}\n({_DECLINE} declines, {_CANCEL} cancels)")
         content: dict[str, Any] = {}
-        for name, member in (schema.get("properties") or {}).items():
+        for name, member in properties_of(schema).items():
             while True:
-                text = await _line(f"  {_label(name, member, needed=name in required)}: ")
+                text = await self._line(f"  {_label(name, member, needed=name in required)}: ")
                 if text in {_DECLINE, _CANCEL}:
                     return ElicitResult(action="decline" if text == _DECLINE else "cancel")
                 if not text:
@@ -55,18 +60,57 @@ class Terminal:
                         continue
                     break
                 try:
-                    content |= typed([f"{name}={text}"], {"properties": {name: member}}, "The form")
+                    content[name] = value_of(name, text, member)
                 except ConfigError as error:
                     _say(f"  {error}")
                 else:
                     break
         return ElicitResult(action="accept", content=content)
 
+    async def _line(self, prompt: str) -> str:
+        """Read a line; the connection stays alive meanwhile, and Ctrl-C ends the wait.
+
+        Raises:
+            EOFError: there is no further line.
+        """
+        sys.stderr.write(plain(prompt))
+        sys.stderr.flush()
+        while b"\n" not in self._typed:
+            try:
+                descriptor = sys.stdin.fileno()
+                await _until_readable(descriptor)
+            except (NotImplementedError, OSError):
+                # Windows, and input that is not a file: a thread reads.
+                line: str = await asyncio.to_thread(sys.stdin.readline)
+                data = line.encode()
+            else:
+                data = os.read(descriptor, 4096)
+            if not data:
+                raise EOFError
+            self._typed += data
+        taken, _, rest = bytes(self._typed).partition(b"\n")
+        self._typed = bytearray(rest)
+        return taken.decode(errors="replace").strip()
+
+
+async def _until_readable(descriptor: int) -> None:
+    """Wait until bytes can be read.
+
+    Raises:
+        NotImplementedError, OSError: the loop cannot watch this file.
+    """
+    loop = asyncio.get_running_loop()
+    readable = asyncio.Event()
+    loop.add_reader(descriptor, readable.set)
+    try:
+        await readable.wait()
+    finally:
+        loop.remove_reader(descriptor)
+
 
 def _label(name: str, member: Mapping[str, Any], *, needed: bool) -> str:
     """Return the name of a field, with the rules for its value."""
-    choices = member.get("enum")
-    kind = "|".join(map(str, choices)) if isinstance(choices, list) else "|".join(sorted(kinds_of(member)))
+    kind = "|".join(map(str, choices_of(member))) or "|".join(sorted(kinds_of(member)))
     notes = [kind] if kind else []
     if "default" in member:
         notes.append(f"Enter: {member['default']}")
@@ -77,15 +121,5 @@ def _label(name: str, member: Mapping[str, Any], *, needed: bool) -> str:
 
 
 def _say(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
+    sys.stderr.write(f"{plain(text)}\n")
     sys.stderr.flush()
-
-
-async def _line(prompt: str) -> str:
-    """Read a line in a thread, so that the connection stays alive meanwhile."""
-    sys.stderr.write(prompt)
-    sys.stderr.flush()
-    line: str = await asyncio.to_thread(sys.stdin.readline)
-    if not line:
-        raise EOFError
-    return line.strip()

@@ -18,7 +18,7 @@ from holdfast.checking.report import Report, Row, Verdict
 from holdfast.checking.run import PATIENCE, Wanted, check
 from holdfast.cli.secrets import upstream_token
 from holdfast.cli.using.commands import Header, Json, TokenEnv, TokenFile, pairs, print_json
-from holdfast.cli.using.showing import plain
+from holdfast.cli.using.plain import plain
 from holdfast.errors import ConfigError
 
 _FAILED: Final = 1

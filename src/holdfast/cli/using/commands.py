@@ -19,7 +19,8 @@ from holdfast.cli.commands import COMMAND, WithCommand
 from holdfast.cli.options import Options
 from holdfast.cli.using.arguments import typed
 from holdfast.cli.using.connecting import client_of
-from holdfast.cli.using.showing import plain, show_blocks, show_contents, tree
+from holdfast.cli.using.plain import plain
+from holdfast.cli.using.showing import show_blocks, show_contents, tree
 from holdfast.client.client import Client
 from holdfast.errors import ConfigError, HoldfastError, Unauthorized
 

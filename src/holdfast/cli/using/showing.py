@@ -1,6 +1,5 @@
 """Components and results in the terminal. Every text of a server is shown as it is: no markup, no control characters."""
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -9,7 +8,8 @@ from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree
 
-from holdfast.cli.using.arguments import kinds_of
+from holdfast.cli.using.plain import plain
+from holdfast.cli.using.schemas import choices_of, kinds_of, properties_of, required_of
 from holdfast.content import (
     AudioContent,
     ContentBlock,
@@ -20,7 +20,6 @@ from holdfast.content import (
 )
 from holdfast.types import Prompt, Resource, ResourceContents, ResourceTemplate, Tool, ToolAnnotations
 
-_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _HINTS: Final = {
     "read_only_hint": "read-only",
     "destructive_hint": "destructive",
@@ -29,11 +28,6 @@ _HINTS: Final = {
 }
 _DEEPEST: Final = 6
 """How many levels of a schema are shown."""
-
-
-def plain(text: object) -> str:
-    """Return a text without control characters, which could change the terminal."""
-    return _CONTROL.sub("�", str(text))
 
 
 def tree(
@@ -96,12 +90,10 @@ def _hints(annotations: ToolAnnotations | None) -> str:
 
 
 def _add_schema(node: Tree, schema: Mapping[str, Any], depth: int = 0) -> None:
-    required = schema.get("required") or ()
-    for name, member in (schema.get("properties") or {}).items():
-        if not isinstance(member, Mapping):
-            continue
+    required = required_of(schema)
+    for name, member in properties_of(schema).items():
         kind = " or ".join(sorted(kinds_of(member))) or "any"
-        if choices := member.get("enum"):
+        if choices := choices_of(member):
             kind = " | ".join(map(str, choices))
         leaf = _leaf(node, name, kind, member.get("description"), required=name in required, default=member)
         items = member.get("items") if isinstance(member.get("items"), Mapping) else member
