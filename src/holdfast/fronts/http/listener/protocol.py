@@ -50,8 +50,8 @@ class HttpProtocol(asyncio.Protocol):
     """A connection."""
 
     __slots__ = (
-        "__weakref__", "_after", "_deadlines", "_is_over", "_is_paused", "_known", "_newest", "_parser", "_room",
-        "_served", "_since", "_started", "_taken", "_taken_at", "_unread", "_waiting", "address", "client",
+        "__weakref__", "_after", "_deadlines", "_is_over", "_is_paused", "_known", "_lingers", "_newest", "_parser",
+        "_room", "_served", "_since", "_started", "_taken", "_taken_at", "_unread", "_waiting", "address", "client",
         "half_closed", "is_full", "members", "peer", "scheme", "transport",
     )  # fmt: skip
 
@@ -63,6 +63,8 @@ class HttpProtocol(asyncio.Protocol):
         self._since = 0.0
         self._is_over = False
         """Nothing more is read: a request was refused, or the client has closed its side."""
+        self._lingers = False
+        """Our side is closed, and the client has a moment to read the last answer."""
         self._newest: SocketChannel | None = None
         """The request whose body arrives."""
         self._served: SocketChannel | None = None
@@ -247,7 +249,7 @@ class HttpProtocol(asyncio.Protocol):
             rest, self._unread = self._unread, b""
             self._feed(rest)
         self.read_on()
-        if self._served is None and self._is_over:
+        if self._served is None and self._is_over and not self._lingers:
             if self._after is not None:
                 self._write_refusal(self._after)
             else:
@@ -320,7 +322,7 @@ class HttpProtocol(asyncio.Protocol):
         if not channel.is_last:
             if self._waiting or self._unread or self._is_paused or self._is_over:
                 self._next(soon=True)
-        elif channel.has_all or not self.transport.can_write_eof():
+        elif channel.has_all:
             self.transport.close()
         else:
             self._linger()
@@ -365,7 +367,7 @@ class HttpProtocol(asyncio.Protocol):
 
     def _linger(self) -> None:
         """Close our side. The client has a moment to read: a close with unread bytes would reset the connection."""
-        self._is_over = True
+        self._is_over = self._lingers = True
         self._since = self._deadlines.now
         if self.transport.can_write_eof():
             self.transport.write_eof()

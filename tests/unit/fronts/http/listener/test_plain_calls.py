@@ -274,3 +274,38 @@ def test_a_fault_before_or_after_the_handler_is_answered_with_500_and_logged(
         await line.engine.aclose()
 
     run()
+
+
+@virtual_test
+async def test_a_request_whose_task_is_cancelled_ends_its_connection() -> None:
+    back, never = ScriptedBack(), asyncio.Event()
+
+    @back.on("tools/call")
+    async def plain(_exchange: Exchange) -> object:
+        await never.wait()
+        return {}
+
+    line = await Line(back).open(sessionless=False)
+    line.protocol.data_received(line.call(1, sessionless=False))
+    await settled()
+    [task] = line.members.tasks
+    task.cancel()
+    await settled()
+    assert (line.paper.is_closing(), line.members.tasks) == (True, set())
+    await line.engine.aclose()
+
+
+@pytest.mark.parametrize("missing", [0, 5], ids=["the whole body", "a part of the body"])
+def test_the_client_has_time_to_read_its_last_answer_if_its_body_was_not_read(missing: int) -> None:
+    @virtual_test
+    async def run() -> None:
+        line = await Line(ScriptedBack()).open(sessionless=False)
+        refused = post({"a": 1}, {"Content-Type": "text/plain", "Connection": "close"})
+        line.protocol.data_received(refused[: len(refused) - missing])
+        await settled()
+        assert line.paper.statuses == [415]
+        # A close with unread bytes would reset the connection.
+        assert line.paper.is_closing() is (missing == 0)
+        await line.engine.aclose()
+
+    run()
