@@ -1,6 +1,7 @@
 """`Remote`, `Process` and their command lines: which values they pass on, keep and refuse."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -279,6 +280,8 @@ def holdfast(*arguments: str) -> str:
     """Return the error of a command that cannot start."""
     ran = subprocess.run(
         [sys.executable, "-m", "holdfast", "serve", *arguments],
+        # Another program may use the default port.
+        env={**os.environ, "HOLDFAST_HTTP": "127.0.0.1:0"},
         capture_output=True,
         text=True,
         timeout=30,

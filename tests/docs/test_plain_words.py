@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 ROOT: Final = Path(__file__).parents[2]
 FOLDERS: Final = ("src", "tests", "examples", "bench", "tools")
@@ -58,9 +60,15 @@ RIDDLES: Final = {
     r"\ba command imports what\b": "say 'imported only by this command'",
 }
 
-_ANY_RIDDLE: Final = re.compile(
-    "|".join(phrase if "none" in phrase else f"(?i:{phrase})" for phrase in RIDDLES)
-)
+
+def _literals(phrase: str) -> tuple[str, ...]:
+    """Return texts of which a text with the phrase has at least one: to search for them is fast."""
+    groups = re.compile(r"\((?:\?(?:<?[!=]|:))?([^()]*)\)\??")
+    outside = re.findall(r"[a-z ]{3,}", re.sub(r"[a-z]\?", "|", groups.sub("|", phrase.replace(r"\b", "|"))))
+    return (max(outside, key=len),) if outside else tuple(groups.search(phrase)[1].split("|"))  # type: ignore[index]
+
+
+_LITERALS: Final = {phrase: _literals(phrase) for phrase in RIDDLES}
 
 
 _PYTHON_PROSE: Final = re.compile(
@@ -101,7 +109,17 @@ def corpus() -> dict[Path, str]:
 
 def may_have_riddles(text: str) -> bool:
     """Return False if no phrase can be in the prose of a file: most files need not be parsed then."""
-    return _ANY_RIDDLE.search(re.sub(r"[\s_#-]+", " ", text)) is not None
+    words = re.sub(r"[\s_#-]+", " ", text)
+    lower = words.lower()
+    return any(
+        any(literal in lower for literal in _LITERALS[phrase]) and re.search(phrase, words, flags_of(phrase))
+        for phrase in RIDDLES
+    )
+
+
+def flags_of(phrase: str) -> re.RegexFlag:
+    """Return the flags of a phrase. None is a value of Python: that word is read as it is written."""
+    return re.NOFLAG if "none" in phrase else re.IGNORECASE
 
 
 def found(pattern: str) -> list[str]:
@@ -109,13 +127,21 @@ def found(pattern: str) -> list[str]:
     return [
         f"{path.relative_to(ROOT)}: …{text[max(0, hit.start() - 40) : hit.end() + 40]}…"
         for path, text in corpus().items()
-        for hit in re.finditer(pattern, text, re.IGNORECASE if "none" not in pattern else 0)
+        for hit in re.finditer(pattern, text, flags_of(pattern))
     ]
 
 
 @pytest.mark.parametrize("phrase", RIDDLES)
 def test_a_riddle_does_not_come_back(phrase: str) -> None:
     assert not (hits := found(phrase)), f"{RIDDLES[phrase]}\n" + "\n".join(hits)
+
+
+@pytest.mark.parametrize("phrase", RIDDLES)
+@settings(max_examples=10)
+@given(data=st.data())
+def test_every_text_with_a_riddle_has_one_of_its_literals(phrase: str, data: st.DataObject) -> None:
+    text = data.draw(st.from_regex(phrase))
+    assert any(literal in text for literal in _LITERALS[phrase])
 
 
 def test_code_is_not_read_and_prose_is(tmp_path: Path) -> None:
