@@ -27,6 +27,8 @@ class Facts(Struct, frozen=True, kw_only=True):
     version: str
     has: str
     url: str
+    public: str = ""
+    """The URL as clients know it, if that is another one."""
     store: str = ""
     """The store, without secrets; empty for memory."""
 
@@ -39,7 +41,7 @@ class Report(Struct, frozen=True, kw_only=True):
     """Seconds that stopping may take."""
 
 
-def facts(server: "Served", *, url: str, name: str = "") -> Facts:
+def facts(server: "Served", *, url: str, public: str = "", name: str = "") -> Facts:
     """Return the facts of a server for the banner. `name` is its name in a file."""
     store = server.store
     return Facts(
@@ -47,6 +49,7 @@ def facts(server: "Served", *, url: str, name: str = "") -> Facts:
         version=server.version,
         has=server.summary,
         url=url,
+        public=public,
         store="" if store is None else shown(store, server.namespace),
     )
 
@@ -67,7 +70,7 @@ def initialize_call(url: str) -> str:
 
 def client_config(servers: Iterable[Facts]) -> str:
     """Return the entries for the configuration file of most clients."""
-    entries = {server.name: {"type": "http", "url": server.url} for server in servers}
+    entries = {server.name: {"type": "http", "url": server.public or server.url} for server in servers}
     return json.dumps({"mcpServers": entries})
 
 
@@ -79,6 +82,8 @@ def show(known: Report, workers: int = 1, more: Lines = ()) -> None:
         version = f" {server.version}" if server.version else ""
         _print(f"{bold}{server.name}{plain}{version}: {server.has or 'nothing yet'}")
         _print(f"  serving   {blue}{server.url}{plain}  (Ctrl+C stops){several}")
+        if server.public:
+            _print(f"  public    {server.public}")
         if server.store:
             _print(f"  store     {server.store}")
         if len(known.servers) == 1:

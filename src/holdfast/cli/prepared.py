@@ -107,7 +107,10 @@ class Prepared:
         return banner.Report(
             servers=tuple(
                 banner.facts(
-                    server, name=name, url=url + (self._endpoints[name].options.path or "") if name else url
+                    server,
+                    name=name,
+                    url=url + (self._endpoints[name].options.path or "") if name else url,
+                    public=self._endpoints[name].options.public_url or "",
                 )
                 for name, server in self.servers.items()
             ),

@@ -97,6 +97,8 @@ def test_the_banner_can_be_pasted() -> None:
     assert (command[0], body["method"]) == ("curl", "initialize")
     config = json.loads(client_config([facts(Server("mine"), url="http://127.0.0.1:1/mcp")]))
     assert config["mcpServers"]["mine"]["url"] == "http://127.0.0.1:1/mcp"
+    public = facts(Server("mine"), url="http://127.0.0.1:1/mcp", public="https://mcp.example.com/mcp")
+    assert json.loads(client_config([public]))["mcpServers"]["mine"]["url"] == "https://mcp.example.com/mcp"
 
 
 def test_the_banner_counts_tools_resources_and_prompts() -> None:
