@@ -12,7 +12,7 @@ from tools.comparison.page import PAGE, load, written
 from tools.comparison.peers import PEERS, Peer
 from tools.comparison.rows import ROWS
 
-HASTE: Final = 1.0
+HASTE: Final = 2.0
 """Seconds for an answer, while all servers run at once. Cells that differ then are measured again, alone and with more time."""
 
 
