@@ -17,7 +17,7 @@ from holdfast.cli.workers import Supervisor, Worker
 from tests.command_line import run
 from tests.http.client import http_test_within
 from tests.support import async_test, until, virtual_test
-from tests.workers.fleet import Anywhere, Fleet, Journey, at_every, fleet, lives
+from tests.workers.fleet import Anywhere, Fleet, Journey, at_every, children, fleet, lives
 
 SECOND = 1_700_000_000_000_000_000
 NUMBERS = itertools.count(1)
@@ -224,6 +224,25 @@ async def test_links_many_modules_and_a_failed_start_with_a_thread_are_handled(p
         )
         await until(lambda: len(lines(running, "not reloaded")()) == 1)
         assert len(running.workers()) == 1
+
+
+@http_test_within(40)
+async def test_a_worker_whose_import_hangs_ends_with_a_killed_parent_and_leaves_nothing(
+    tmp_path: Path,
+) -> None:
+    app, home = tmp_path / "app.py", tmp_path / "home"
+    home.mkdir()
+    app.write_text(
+        "import time\nfrom pathlib import Path\nPath(__file__ + '.began').touch()\ntime.sleep(600)\n"
+    )
+    words = [sys.executable, "-m", "holdfast", "serve", str(app), "--reload", "--http", "127.0.0.1:0"]
+    with subprocess.Popen(words, env={**os.environ, "TMPDIR": str(home)}) as process:
+        await until(Path(f"{app}.began").exists)
+        (worker,) = children(process.pid)
+        assert len(list(home.iterdir())) == 1
+        process.kill()
+    await until(lambda: not lives(worker))
+    assert list(home.iterdir()) == []
 
 
 @async_test

@@ -56,8 +56,22 @@ def check(url: str) -> None:
 @contextlib.contextmanager
 def private_store() -> Iterator[str]:
     """Make a store in a directory that only this user can read; it is removed when the server ends."""
-    with tempfile.TemporaryDirectory(prefix="holdfast-", ignore_cleanup_errors=True) as home:
+    with temporary_directory("holdfast-") as home:
         yield f"sqlite:///{Path(home, _FILE).as_posix()}"
+
+
+def temporary_directory(prefix: str) -> tempfile.TemporaryDirectory[str]:
+    """Make a directory that only this user can read.
+
+    Raises:
+        ConfigError: it cannot be made.
+    """
+    try:
+        return tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True)
+    except OSError as error:
+        raise ConfigError(
+            f"no temporary directory can be made: {error}. Set TMPDIR to a directory that can be written"
+        ) from None
 
 
 class PrivateStoreUser:

@@ -1,7 +1,7 @@
 """One of several workers: a process that serves an inherited socket until a signal stops it or its parent dies.
 
 Its standard input is a socket to the parent. The job comes in, facts about the server go back, and the end of the socket
-means that the parent is dead. So no worker outlives its parent for longer than the drain time.
+means that the parent is dead. So no worker outlives its parent for longer than the drain time, also if an import hangs.
 """
 
 import contextlib
@@ -10,8 +10,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
 from msgspec import Struct
@@ -122,10 +121,11 @@ def _serve(job: Job, channel: socket.socket) -> None:
     begin_tracing()
     with contextlib.ExitStack() as stack:
         operations, beside = _operations(job.line, stack)
+        watch = stack.enter_context(_Watch(channel, job.private))
+        watch.start()
         prepared = Prepared(job.endpoints, operations)
-        watch = _Watch(channel, prepared.patience)
-        if job.private is not None and _use_private(prepared, job.private, job.private_key):
-            stack.enter_context(watch.using_private_store(job.private))
+        if job.private is not None:
+            _use_private(prepared, job.private, job.private_key)
         opened = [stack.enter_context(socket.socket(fileno=number)) for number in job.listeners]
         front = prepared.front()
         stack.enter_context(prepared.running(front))
@@ -134,7 +134,7 @@ def _serve(job: Job, channel: socket.socket) -> None:
                 _check_shared(server)
         for listener in opened:
             check_exposure(front, host_of(listener))
-        watch.start()
+        watch.patience = prepared.patience
         run(
             serve(
                 front,
@@ -161,13 +161,12 @@ def _operations(line: int | None, stack: contextlib.ExitStack) -> tuple["Operati
     return operations, operations.on(opened)
 
 
-def _use_private(prepared: Prepared, store: str, key: str) -> bool:
-    """Give the private store to every server that names none; False if all have one."""
-    without = [server for server in prepared.servers.values() if server.store is None]
-    for server in without:
-        server.store = store
-        server.forward_key = server.forward_key or ForwardKey(key)
-    return bool(without)
+def _use_private(prepared: Prepared, store: str, key: str) -> None:
+    """Give the private store to every server that names none."""
+    for server in prepared.servers.values():
+        if server.store is None:
+            server.store = store
+            server.forward_key = server.forward_key or ForwardKey(key)
 
 
 def _check_shared(server: "Served") -> None:
@@ -191,13 +190,29 @@ def _send(channel: socket.socket, report: Started) -> None:
 
 
 class _Watch:
-    """Notices the death of the parent, in a thread: a busy event loop would be late."""
+    """Notices the death of the parent, in a thread: a busy event loop would be late, and so would an import that hangs.
 
-    def __init__(self, channel: socket.socket, patience: float) -> None:
+    The private store is in use until the end. The last worker removes it if the parent is dead.
+    """
+
+    def __init__(self, channel: socket.socket, private: str | None) -> None:
         self._channel = channel
-        self._patience = patience
+        self._private = private
+        self._user: PrivateStoreUser | None = None
         self._done = threading.Event()
-        self.alone = False
+        self._is_alone = False
+        self.patience: float | None = None
+        """The drain time; None: nothing is served yet."""
+
+    def __enter__(self) -> Self:
+        if self._private is not None:
+            with contextlib.suppress(FileNotFoundError):
+                self._user = PrivateStoreUser(self._private)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_alone:
+            self._remove()
 
     def start(self) -> None:
         """Start to watch."""
@@ -207,20 +222,17 @@ class _Watch:
         with contextlib.suppress(OSError):
             while self._channel.recv(1):
                 pass
-        self.alone = True
+        self._is_alone = True
+        if self.patience is None:
+            self._remove()
+            os._exit(1)
         os.kill(os.getpid(), signal.SIGTERM)
-        if not self._done.wait(self._patience + MARGIN):
+        if not self._done.wait(self.patience + MARGIN):
             os._exit(1)
 
-    @contextlib.contextmanager
-    def using_private_store(self, url: str) -> Iterator[None]:
-        """Use a private store; remove it at the end if the parent is dead."""
-        user = PrivateStoreUser(url)
-        try:
-            yield
-        finally:
-            if self.alone:
-                user.remove_if_last()
+    def _remove(self) -> None:
+        if self._user is not None:
+            self._user.remove_if_last()
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from typer.testing import CliRunner
 
 from holdfast.cli.whole import app
 from holdfast.errors import ConfigError
+from tests.command_line import run
 
 
 @pytest.mark.parametrize(
@@ -34,3 +35,12 @@ def test_an_unknown_command_is_still_an_error_of_usage() -> None:
     result = CliRunner().invoke(app, ["nonsense"])
     assert result.exit_code == 2
     assert "No such command 'nonsense'" in result.output
+
+
+def test_ctrl_c_while_modules_are_imported_shows_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("holdfast.cli.quick.read", interrupted)
+    told = run("demo")
+    assert (told.status, told.err) == (130, "")

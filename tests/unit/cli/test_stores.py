@@ -161,3 +161,12 @@ def test_a_target_that_cannot_be_served_ends_all_workers(tmp_path: Path) -> None
     told = holdfast("serve", str(tmp_path / "none.py"), "--http", "127.0.0.1:0", "--workers", "3")
     assert told.returncode == 2
     assert told.stderr.count("there is no file") == 1
+
+
+def test_a_machine_without_a_place_for_temporary_files_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/dev/null/nowhere")
+    with (
+        pytest.raises(ConfigError, match="Set TMPDIR to a directory that can be written"),
+        stores.private_store(),
+    ):
+        pass

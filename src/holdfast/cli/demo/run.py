@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import importlib.metadata
 import importlib.util
-import tempfile
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -16,6 +15,7 @@ from holdfast import __version__
 from holdfast.checking.ground import Failed
 from holdfast.cli.demo.acts import ACTS, Act, NotOffered
 from holdfast.cli.demo.stage import NotStarted, Say, Side, Stage, staged
+from holdfast.cli.stores import temporary_directory
 from holdfast.errors import ConfigError, HoldfastError
 
 ACT_SECONDS: Final = 40.0
@@ -67,7 +67,7 @@ class Watcher(Protocol):
 @contextlib.contextmanager
 def our_side(target: str = "holdfast.cli.demo.ours:server") -> Iterator[Side]:
     """Give our side, whose replicas share an SQLite file in a directory that is removed at the end."""
-    with tempfile.TemporaryDirectory(prefix="holdfast-demo-", ignore_cleanup_errors=True) as home:
+    with temporary_directory("holdfast-demo-") as home:
         store = f"sqlite:///{Path(home, 'store.db').as_posix()}"
         words = ("serve", target, "--http", "127.0.0.1:0", "--store", store, "--log-level", "error")
         yield Side(name="holdfast", version=__version__, words=words)
