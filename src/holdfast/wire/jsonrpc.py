@@ -45,6 +45,7 @@ _CALL_LEVELS: Final = len(("message", "params", "arguments", "an object", "an em
 _RESULT_MEMBERS: Final = len(("jsonrpc", "id", "result"))
 # CPython finds a number in bytes five times as fast as bytes in bytes.
 _BRACKET: Final = ord("[")
+_BACKSLASH: Final = ord("\\")
 _LF: Final = ord("\n")
 _CR: Final = ord("\r")
 _UNREADABLE: Final = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
@@ -92,10 +93,8 @@ def decode(data: bytes, *, max_depth: int = 64, max_values: int = sys.maxsize) -
         check_text(data, max_depth, max_values)
     try:
         found = _decode_envelope(data)
-    except msgspec.ValidationError:
-        return _decode_other(data, max_depth)
     except _UNREADABLE as error:
-        raise _unreadable(data, error, max_depth) from None
+        return _decode_again(data, error, max_depth)
     number, method, params = found.id, found.method, found.params
     if (
         type(params) is not dict
@@ -105,18 +104,22 @@ def decode(data: bytes, *, max_depth: int = 64, max_values: int = sys.maxsize) -
         or found.error is not UNSET
     ):
         return _decode_rarer(data, found, max_depth)
-    # A plain call: each colon of the text belongs to a member of the message, of its params or of an object in them. So no
-    # member is missing, and an object further inside is empty. Only arrays could be too deep.
-    members = _CALL_MEMBERS + len(params)
+    # A plain call: each colon of the text belongs to a member of the message, of its params or of an object in them, or to a
+    # string there, where it is not escaped. So no member is missing, and an object further inside is empty. Only arrays
+    # could be too deep.
+    members, in_strings = _CALL_MEMBERS + len(params), 0
     for item in params.values():
         if type(item) is dict:
             members += len(item)
             for inner in item.values():
                 if type(inner) is dict:
                     members += len(inner)
+                elif type(inner) is str and ":" in inner:
+                    in_strings += inner.count(":")
     is_plain = (
         size <= LONG
-        and members == data.count(b":")
+        and members + in_strings == data.count(b":")
+        and not (in_strings and _BACKSLASH in data)
         and max_depth >= _CALL_LEVELS
         and (size <= 2 * max_depth or _BRACKET not in data)
     )
@@ -159,6 +162,13 @@ def _decode_rarer(data: bytes, found: _Envelope, max_depth: int) -> Message | li
     if isinstance(number, UnsetType):
         return Notification(method, params)
     return Request(_checked_id(number), method, params)
+
+
+def _decode_again(data: bytes, error: Exception, max_depth: int) -> Message | list[Message]:
+    """Return the message of a text that does not fit the envelope; raise the error of a text that is not JSON."""
+    if isinstance(error, msgspec.ValidationError):
+        return _decode_other(data, max_depth)
+    raise _unreadable(data, error, max_depth) from None
 
 
 def _decode_other(data: bytes, max_depth: int) -> Message | list[Message]:
