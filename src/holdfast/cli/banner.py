@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from holdfast.cli.stores import shown
+from holdfast.fronts.http.listener.sockets import UNIX
 
 if TYPE_CHECKING:
     from holdfast.server.served import Served
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 
 Lines = Iterable[tuple[str, str]]
 """Labels and values."""
+_EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - recognised, not bound
+"""Addresses of all interfaces, and the address of this machine for each."""
 _COLOURS: Final = ("\033[1m", "\033[1;36m", "\033[0m")
 """Bold, bold and blue, and as before."""
 
@@ -54,8 +58,20 @@ def facts(server: "Served", *, url: str, public: str = "", name: str = "") -> Fa
     )
 
 
+def callable_url(url: str, host: str = "") -> str:
+    """Return a URL that clients can call: an address of all interfaces becomes a host, or the one of this machine."""
+    for everywhere, here in _EVERYWHERE.items():
+        if f"://{everywhere}:" in url:
+            return url.replace(everywhere, host or here, 1)
+    return url
+
+
 def initialize_call(url: str) -> str:
     """Return a curl command that sends `initialize`, ready to paste."""
+    place = callable_url(url)
+    if place.startswith(UNIX):
+        file, _, path = place.removeprefix(UNIX).rpartition(":")
+        place = f"--unix-socket {shlex.quote(file)} http://localhost{path}"
     params = {
         "protocolVersion": "2025-11-25",
         "capabilities": {},
@@ -63,14 +79,16 @@ def initialize_call(url: str) -> str:
     }
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params})
     return (
-        f"curl -i {url} -H 'Content-Type: application/json' "
+        f"curl -i {place} -H 'Content-Type: application/json' "
         f"-H 'Accept: application/json, text/event-stream' -d '{body}'"
     )
 
 
 def client_config(servers: Iterable[Facts]) -> str:
     """Return the entries for the configuration file of most clients."""
-    entries = {server.name: {"type": "http", "url": server.public or server.url} for server in servers}
+    entries = {
+        server.name: {"type": "http", "url": server.public or callable_url(server.url)} for server in servers
+    }
     return json.dumps({"mcpServers": entries})
 
 
@@ -88,7 +106,8 @@ def show(known: Report, workers: int = 1, more: Lines = ()) -> None:
             _print(f"  store     {server.store}")
         if len(known.servers) == 1:
             _print(f"  try       {initialize_call(server.url)}")
-    _print(f"  clients   {client_config(known.servers)}")
+    if not known.servers[0].url.startswith(UNIX):
+        _print(f"  clients   {client_config(known.servers)}")
     show_lines(more)
 
 

@@ -2,8 +2,9 @@
 
 import contextlib
 import logging
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
@@ -23,6 +24,10 @@ from holdfast.ops.operated import Operated
 if TYPE_CHECKING:
     from holdfast.server.running.operations import Operations
     from holdfast.server.served import Served
+
+_SINGLE: Final = ("concurrency", "strict", "home")
+"""The options for a server in front of another one that have their own flags."""
+_PORT: Final = re.compile(r":[0-9]+$")
 
 
 class Prepared:
@@ -104,18 +109,15 @@ class Prepared:
 
     def report(self, url: str) -> banner.Report:
         """Return the facts for the banner. The URL is that of the only endpoint, or of the root."""
-        return banner.Report(
-            servers=tuple(
-                banner.facts(
-                    server,
-                    name=name,
-                    url=url + (self._endpoints[name].options.path or "") if name else url,
-                    public=self._endpoints[name].options.public_url or "",
-                )
-                for name, server in self.servers.items()
-            ),
-            patience=self.patience,
-        )
+        servers = (self._facts(name, server, url) for name, server in self.servers.items())
+        return banner.Report(servers=tuple(servers), patience=self.patience)
+
+    def _facts(self, name: str, server: "Served", url: str) -> banner.Facts:
+        options = self._endpoints[name].options
+        own = url + (options.path or "") if name else url
+        hosts = [host for host in options.allowed_hosts or () if host != "*" and not _PORT.search(host)]
+        public = options.public_url or (banner.callable_url(own, hosts[0]) if hosts else own)
+        return banner.facts(server, name=name, url=own, public="" if public == own else public)
 
 
 def prepare(source: Source, options: Options) -> "Served":
@@ -152,7 +154,7 @@ def prepare(source: Source, options: Options) -> "Served":
 
 def _proxied(options: Options) -> dict[str, Any]:
     """Return the options for a server in front of another one that were given."""
-    single = {"concurrency": options.concurrency, "strict": options.strict, "home": options.home}
+    single = {name: getattr(options, name) for name in _SINGLE}
     return {**(options.proxy or {}), **{name: value for name, value in single.items() if value is not None}}
 
 
@@ -160,8 +162,10 @@ def _set_proxied(server: "Served", given: dict[str, Any], dashes: str) -> None:
     from holdfast.server.proxies import Proxy  # noqa: PLC0415 - `--help` does not need it
 
     if not isinstance(server, Proxy):
+        name = next(iter(given))
+        flag = f"{dashes and '--proxy-limit '}{name}" if name not in _SINGLE else f"{dashes}{name}"
         raise ConfigError(
-            f"{dashes}{next(iter(given))} is for a server in front of another one, and this is a holdfast.Server: its calls "
+            f"{flag} is for a server in front of another one, and this is a holdfast.Server: its calls "
             "are limited by limits.running and in_order, and any process answers for it"
         )
     server.options = replace(server.options, **given)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 import msgspec
 import pytest
@@ -15,8 +16,9 @@ from holdfast import Server, Settings, Times, __version__
 from holdfast.cli.asked import Asked
 from holdfast.cli.banner import client_config, facts, initialize_call
 from holdfast.cli.behind import Source
+from holdfast.cli.config.plan import Endpoint
 from holdfast.cli.options import Options
-from holdfast.cli.prepared import prepare
+from holdfast.cli.prepared import Prepared, prepare
 from holdfast.config import LOOPBACK_HOSTS, HttpSettings, Quirks
 from holdfast.errors import ConfigError
 from holdfast.fronts.http.head import HeadRules
@@ -99,6 +101,21 @@ def test_the_banner_can_be_pasted() -> None:
     assert config["mcpServers"]["mine"]["url"] == "http://127.0.0.1:1/mcp"
     public = facts(Server("mine"), url="http://127.0.0.1:1/mcp", public="https://mcp.example.com/mcp")
     assert json.loads(client_config([public]))["mcpServers"]["mine"]["url"] == "https://mcp.example.com/mcp"
+
+
+def test_the_banner_of_all_addresses_and_of_a_unix_socket_can_be_pasted_too(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text("from holdfast import Server\nserver = Server('mine')\n")
+    source = Source(object="app.py", directory=str(tmp_path))
+    open_to_all = Options(allowed_hosts=("vm",), allow_anonymous=True)
+    for url in ("http://0.0.0.0:1/mcp", "http://[::]:1/mcp"):
+        prepared = Prepared((Endpoint(source=source, options=open_to_all),))
+        assert prepared.report(url).servers[0].public == "http://vm:1/mcp"
+    rules = HeadRules(open_to_all.http())
+    for url in ("http://0.0.0.0:1/mcp", "http://[::]:1/mcp"):
+        host = urlsplit(shlex.split(initialize_call(url))[2]).netloc
+        assert rules.host_allowed(host)
+    words = shlex.split(initialize_call("unix:/run/a b.sock:/mcp"))
+    assert words[2:5] == ["--unix-socket", "/run/a b.sock", "http://localhost/mcp"]
 
 
 def test_the_banner_counts_tools_resources_and_prompts() -> None:
