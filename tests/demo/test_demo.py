@@ -13,7 +13,6 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from holdfast.checking.ground import Failed
 from holdfast.checking.outcome import Event, Outcome
 from holdfast.cli.demo.acts import (
     ACTS,
@@ -25,7 +24,7 @@ from holdfast.cli.demo.acts import (
     judge_stream,
 )
 from holdfast.cli.demo.run import Report, Result, SideReport, Watcher, our_side, run
-from holdfast.cli.demo.stage import Side
+from holdfast.cli.demo.stage import Failed, Side
 from tests.command_line import run as command
 from tests.support import wait_until
 from tests.workers.fleet import children, lives

@@ -164,6 +164,6 @@ def _from_module(name: str, directory: str) -> ModuleType:
         if error.name is None or not (name == error.name or name.startswith(f"{error.name}.")):
             raise
         raise ConfigError(
-            f"{sys.executable}, which runs holdfast, does not find the module {error.name} (also not in "
+            f"{sys.executable}, which runs holdfast, does not find the module {name} (also not in "
             f"{', '.join(looked)}). Install it there, or write the path of a file. {_FORMS}"
         ) from None

@@ -59,8 +59,8 @@ def test_a_file_can_import_its_neighbours(tmp_path: Path) -> None:
     ("target", "said"),
     [
         ("nowhere.py", "there is no file nowhere.py"),
-        ("no_such_module:server", "there is no module 'no_such_module'"),
-        ("no_such.module", "there is no module 'no_such.module'"),
+        ("no_such_module:server", "does not find the module no_such_module"),
+        ("no_such.module", "does not find the module no_such.module"),
         (":server", "names no server"),
         ("a.py:1x", "names no server"),
         (f"{SMALL}:missing", f"has no object 'missing'; it has: {SMALL}:server"),
@@ -126,7 +126,7 @@ def test_relative_targets_begin_at_the_given_directory(tmp_path: Path) -> None:
     assert load("in_a_file.py", deep).name == "file"
     assert load("in_a_module", deep).name == "module"
     assert callable(load_verifier("in_a_module:verify", deep))
-    with pytest.raises(ConfigError, match=f"no module 'in_no_module' .looked in {deep}, {tmp_path}"):
+    with pytest.raises(ConfigError, match=f"the module in_no_module .also not in {deep}, {tmp_path}"):
         load("in_no_module", deep)
 
 
