@@ -11,15 +11,20 @@ from typing import Any, Final
 import pytest
 
 from holdfast import Context, Server
+from holdfast.auth.authorizer import Bearer
+from holdfast.auth.oauth import AuthorizationCode, MemoryStorage, OAuth
 from holdfast.checking import peer, run
 from holdfast.checking.probes.inputs import is_private
 from holdfast.checking.run import Wanted
+from holdfast.checking.signing_in import signed_in
+from holdfast.errors import ConfigError
 from holdfast.testing import Report, check
 from holdfast.types import ToolAnnotations
 from tests.checking.faulty import STREAM, Fault, Faulty, Request, Send, Wrong, result
 from tests.http.serving import under_uvicorn
 from tests.redis.test_tls import Authority
 from tests.support import async_test, async_test_within
+from tests.unit.auth.oauth.authority import authority
 
 READ_ONLY: Final = ToolAnnotations(read_only_hint=True)
 
@@ -285,6 +290,38 @@ async def test_a_server_whose_responses_share_one_writer_is_found_by_the_stalled
     assert "while 2 responses were not read" in row.happened
 
 
+class Slow(Faulty):
+    """A server that needs long for each large message, and does nothing else meanwhile."""
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        async with WRITER[0]:
+            pass
+        await super().__call__(scope, receive, send)
+
+
+@async_test_within(60)
+async def test_a_server_that_is_slow_with_large_messages_is_not_accused_of_waiting_for_a_reader() -> None:
+    WRITER[:] = [asyncio.Lock()]
+
+    async def logging() -> None:
+        async with WRITER[0]:
+            await asyncio.sleep(1)  # Longer than the check waits: real time is the subject.
+
+    tasks: set[asyncio.Task[None]] = set()
+
+    def fault(request: Request) -> Wrong | None:
+        if len(request.body) > 1_000_000:
+            tasks.add(asyncio.create_task(logging()))
+        return None
+
+    report = await checked(Slow(fault), only=["stalled"], timeout=0.5)
+    assert report.row("stalled").verdict == "not applicable", report.row("stalled")
+    assert "also if they are read" in report.row("stalled").happened
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
 def held_back(request: Request, send: Send) -> Send:
     """Hold the body of a call back until its end, as a proxy does that buffers."""
     parts: list[bytes] = []
@@ -359,6 +396,32 @@ async def test_a_server_that_needs_a_token_says_where_to_get_it_and_shows_the_co
         assert said in happened
         assert happened.endswith("--token-env TOKEN")
         assert report.row("parallel").happened == "the server refuses access"
+
+
+@async_test_within(60)
+async def test_a_check_signs_in_before_the_first_probe() -> None:
+    async with authority() as at:
+        oauth = OAuth(
+            AuthorizationCode(at.browse, redirect_uri="http://127.0.0.1:3000/callback"),
+            storage=MemoryStorage(),
+        )
+        headers = await signed_in(at.url, oauth, {"x-tenant": "a"})
+        assert headers["x-tenant"] == "a"
+        assert headers["authorization"].removeprefix("Bearer ") in at.valid
+        assert at.seen["/authorize"] == 1
+
+
+@async_test_within(60)
+async def test_a_sign_in_that_needs_a_proof_for_each_request_is_refused() -> None:
+    class Proving(Bearer):
+        async def headers(self, method: str, url: str) -> dict[str, str]:
+            return {**await super().headers(method, url), "dpop": "proof"}
+
+    app = Faulty(lambda _: None)
+    async with under_uvicorn(app) as port:
+        with pytest.raises(ConfigError, match="DPoP"):
+            await signed_in(f"http://127.0.0.1:{port}/mcp", Proving("token"), {})
+        await app.aclose()
 
 
 @async_test_within(60)

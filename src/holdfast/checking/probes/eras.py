@@ -24,8 +24,10 @@ async def reachable(ground: Ground) -> str:
     """Send server/discover and initialize. One of them must be answered."""
     facts = ground.facts
     if facts.unreachable and facts.handshake.status in UNAUTHORIZED:
-        use = f"holdfast check {shown(ground.peer.url)} --token-env TOKEN"
-        raise Failed(f"{facts.unreachable}. {await _where_to_get_a_token(ground)} Then run: {use}")
+        where, option = await _where_to_get_a_token(ground)
+        raise Failed(
+            f"{facts.unreachable}. {where} Then run: holdfast check {shown(ground.peer.url)} {option}"
+        )
     if facts.unreachable:
         raise Failed(facts.unreachable)
     return f"{facts.server} speaks {' and '.join(facts.versions)}"
@@ -57,12 +59,15 @@ async def _knock(ground: Ground, headers: dict[str, str]) -> Outcome:
     return outcome
 
 
-async def _where_to_get_a_token(ground: Ground) -> str:
+async def _where_to_get_a_token(ground: Ground) -> tuple[str, str]:
+    """Return where the user gets a token, and the option to use."""
     try:
         said = await _metadata(ground, oauth_challenge(ground.facts.handshake.headers))
     except Failed as error:
-        said = str(error)
-    return said or "Put its token into a variable (TOKEN) or a file (--token-file)."
+        return str(error) + ".", "--token-env TOKEN"
+    if said:
+        return said, "--oauth, or with a token --token-env TOKEN"
+    return "Put its token into a variable (TOKEN) or a file (--token-file).", "--token-env TOKEN"
 
 
 async def _metadata(ground: Ground, demand: OAuthChallenge) -> str:

@@ -6,11 +6,13 @@ the id of a request in its response. A server may refuse long values; then short
 """
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 from holdfast.checking.ground import Failed, Ground, NotApplicable
 from holdfast.checking.lane import Lane, Question
+from holdfast.checking.outcome import Outcome
 from holdfast.checking.probes.answers import answers_still
 from holdfast.errors import Broken, WireError
 from holdfast.transports.http import HttpAnswer
@@ -24,6 +26,7 @@ LEAST: Final = 64 * 1024
 _SETTLE_SECONDS: Final = 0.3
 """How long the calls write into the buffers before other requests are sent."""
 _DRAIN_SECONDS: Final = 2.0
+_RECOVER_SECONDS: Final = 8.0
 _REFUSED: Final = 300
 
 
@@ -31,18 +34,21 @@ async def stalled(ground: Ground) -> str:
     """Leave several large responses unread. Other requests must be answered meanwhile."""
     lane = await ground.lane()
     before = max([await answers_still(lane) for _ in range(3)])
-    opening = await _opened(ground, lane)
+    length, opening = await _opened(ground, lane)
     try:
         await asyncio.wait(opening, timeout=max(_SETTLE_SECONDS, min(ground.facts.call_seconds or 0.0, 1.0)))
-        try:
-            during = max([await answers_still(lane) for _ in range(5)])
-        except Failed as error:
-            raise Failed(f"while {STALLED} responses were not read: {error}") from None
+        during = max([await answers_still(lane) for _ in range(5)])
         sizes = await asyncio.gather(*(_drained(task) for task in opening))
+    except Failed as error:
+        await _ended(opening)
+        lane.peer.release()
+        if await _delays_also_when_read(ground, length):
+            raise NotApplicable(
+                f"responses of {length >> 10} KiB and more delay other requests also if they are read"
+            ) from None
+        raise Failed(f"while {STALLED} responses were not read: {error}") from None
     finally:
-        for task in opening:
-            task.cancel()
-        await asyncio.gather(*opening, return_exceptions=True)
+        await _ended(opening)
     if max(sizes) < LEAST:
         raise NotApplicable(
             f"the responses have only {max(sizes)} bytes, which fit into the buffers: name a tool with --tool that reports progress"
@@ -54,8 +60,49 @@ async def stalled(ground: Ground) -> str:
     )
 
 
-async def _opened(ground: Ground, lane: Lane) -> list["asyncio.Task[HttpAnswer]"]:
-    """Send the requests with the longest value that the server accepts."""
+async def _delays_also_when_read(ground: Ground, length: int) -> bool:
+    """Send the same requests and read their responses; return whether other requests fail also then.
+
+    A server that needs long for large messages, for example because it logs them, does not wait for a reader.
+
+    Raises:
+        Failed: a new session is not served although the unread responses are closed.
+    """
+    lane = await _recovered(ground)
+    reading = [asyncio.create_task(_read(lane, *_request(ground, lane, length, at))) for at in range(STALLED)]
+    try:
+        for _ in range(5):
+            await answers_still(lane)
+    except Failed:
+        return True
+    finally:
+        await _ended(reading)
+    return False
+
+
+async def _recovered(ground: Ground) -> Lane:
+    """Return a new session, as soon as the server answers in it."""
+    deadline = asyncio.get_running_loop().time() + _RECOVER_SECONDS
+    while True:
+        try:
+            lane = await ground.lane()
+            await answers_still(lane)
+        except Failed as error:
+            if asyncio.get_running_loop().time() > deadline:
+                raise Failed(f"after {STALLED} responses were not read, and then closed: {error}") from None
+            await asyncio.sleep(_SETTLE_SECONDS)
+        else:
+            return lane
+
+
+async def _ended(tasks: Sequence["asyncio.Task[Any]"]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _opened(ground: Ground, lane: Lane) -> tuple[int, list["asyncio.Task[HttpAnswer]"]]:
+    """Send the requests with the longest value that the server accepts; return its length, and the requests."""
     tasks: list[asyncio.Task[HttpAnswer]] = []
     for length in LENGTHS:
         for number in range(STALLED):
@@ -64,13 +111,15 @@ async def _opened(ground: Ground, lane: Lane) -> list["asyncio.Task[HttpAnswer]"
         done, _ = await asyncio.wait(tasks, timeout=_SETTLE_SECONDS)
         refused = any(task.exception() is not None or task.result().status >= _REFUSED for task in done)
         if not refused or length == LENGTHS[-1]:
-            break
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+            return length, tasks
+        await _ended(tasks)
         lane.peer.release()
         tasks.clear()
-    return tasks
+    return LENGTHS[-1], tasks
+
+
+async def _read(lane: Lane, question: Question, used: str) -> Outcome:
+    return await lane.ask(question, id=used)
 
 
 async def _open(lane: Lane, question: Question, used: str) -> HttpAnswer:

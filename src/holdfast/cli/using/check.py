@@ -5,6 +5,7 @@ usage.
 """
 
 import asyncio
+import sys
 from typing import Annotated, Any, Final, Self
 
 import msgspec
@@ -14,12 +15,16 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
+from holdfast.auth.oauth.oauth import OAuth
 from holdfast.checking.report import Report, Row, Verdict
 from holdfast.checking.run import PATIENCE, Wanted, check
-from holdfast.cli.secrets import upstream_token
-from holdfast.cli.using.commands import Header, Json, TokenEnv, TokenFile, pairs, print_json
+from holdfast.checking.signing_in import signed_in
+from holdfast.cli.options import Options
+from holdfast.cli.proxied import authorizer
+from holdfast.cli.using.commands import Header, Json, OAuthFlag, TokenEnv, TokenFile, pairs, print_json
 from holdfast.cli.using.plain import plain
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, HoldfastError
+from holdfast.transports.http import place_of
 
 _FAILED: Final = 1
 _STYLES: Final[dict[Verdict, tuple[str, str]]] = {
@@ -65,12 +70,16 @@ def _check(  # noqa: PLR0913, PLR0917 - the options of a command
     header: Header = None,
     token_file: TokenFile = None,
     token_env: TokenEnv = None,
+    oauth: OAuthFlag = False,
     json: Json = False,
 ) -> None:
     headers = pairs(header, "--header") or {}
-    token = upstream_token(token_file, token_env)
-    if token is not None:
-        headers["authorization"] = f"Bearer {token}"
+    credentials = authorizer(Options(token_file=token_file, token_env=token_env, oauth=oauth or None))
+    if isinstance(credentials, str):
+        headers["authorization"] = f"Bearer {credentials}"
+    elif credentials is not None:
+        place_of(url)
+        headers = _signed_in(url, credentials, headers)
     if arguments is not None and not tool:
         raise ConfigError("--arguments needs --tool NAME")
     wanted = Wanted(
@@ -88,6 +97,16 @@ def _check(  # noqa: PLR0913, PLR0917 - the options of a command
     else:
         _print(report)
     raise typer.Exit(0 if report.passed else _FAILED)
+
+
+def _signed_in(url: str, oauth: OAuth, headers: dict[str, str]) -> dict[str, str]:
+    try:
+        return asyncio.run(signed_in(url, oauth, headers))
+    except ConfigError:
+        raise
+    except HoldfastError as error:
+        sys.stderr.write(f"holdfast: {plain(error)}\n")
+        raise typer.Exit(_FAILED) from None
 
 
 def _arguments(text: str | None) -> dict[str, Any] | None:
