@@ -31,8 +31,10 @@ class Facts(Struct, frozen=True, kw_only=True):
     version: str
     has: str
     url: str
+    """Where the process listens."""
     public: str = ""
     """The URL as clients know it, if that is another one."""
+    needs_token: bool = False
     store: str = ""
     """The store, without secrets; empty for memory."""
 
@@ -54,6 +56,7 @@ def facts(server: "Served", *, url: str, public: str = "", name: str = "") -> Fa
         has=server.summary,
         url=url,
         public=public,
+        needs_token=server.verifier is not None,
         store="" if store is None else shown(store, server.namespace),
     )
 
@@ -66,8 +69,8 @@ def callable_url(url: str, host: str = "") -> str:
     return url
 
 
-def initialize_call(url: str) -> str:
-    """Return a curl command that sends `initialize`, ready to paste."""
+def initialize_call(url: str, *, needs_token: bool = False) -> str:
+    """Return a curl command that sends `initialize`, ready to paste. It takes a token from the variable TOKEN."""
     place = callable_url(url)
     if place.startswith(UNIX):
         file, _, path = place.removeprefix(UNIX).rpartition(":")
@@ -78,8 +81,9 @@ def initialize_call(url: str) -> str:
         "clientInfo": {"name": "curl", "version": "0"},
     }
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params})
+    token = '-H "Authorization: Bearer $TOKEN" ' if needs_token else ""
     return (
-        f"curl -i {place} -H 'Content-Type: application/json' "
+        f"curl -i {place} {token}-H 'Content-Type: application/json' "
         f"-H 'Accept: application/json, text/event-stream' -d '{body}'"
     )
 
@@ -105,7 +109,7 @@ def show(known: Report, workers: int = 1, more: Lines = ()) -> None:
         if server.store:
             _print(f"  store     {server.store}")
         if len(known.servers) == 1:
-            _print(f"  try       {initialize_call(server.url)}")
+            _print(f"  try       {initialize_call(server.url, needs_token=server.needs_token)}")
     if not known.servers[0].url.startswith(UNIX):
         _print(f"  clients   {client_config(known.servers)}")
     show_lines(more)
