@@ -9,7 +9,8 @@ from msgspec import Struct
 EVENT_STREAM: Final = "text/event-stream"
 NO_ANSWER: Final = 0
 """The status of a request without a response."""
-_SHOWN: Final = 120
+SHOWN: Final = 120
+"""Characters of a text of the server that a row quotes."""
 _OK: Final = range(200, 300)
 _REFUSALS: Final = range(400, 500)
 _SERVER_ERRORS: Final = range(500, 600)
@@ -98,7 +99,7 @@ class Outcome(Struct, kw_only=True):
     def __str__(self) -> str:
         """Describe it in a few words."""
         if self.status == NO_ANSWER:
-            return f"no response within {self.seconds:.1f} s" if self.ended == "late" else self.text[:_SHOWN]
+            return f"no response within {self.seconds:.1f} s" if self.ended == "late" else self.text[:SHOWN]
         said = f"status {self.status}"
         if self.code is not None:
             said += f" with the error {self.code}"
@@ -107,7 +108,7 @@ class Outcome(Struct, kw_only=True):
         elif self.ended == "large":
             said += f" and {self.text}"
         elif self.text:
-            said += f" ({' '.join(self.text[:_SHOWN].split())})"
+            said += f" ({' '.join(self.text[:SHOWN].split())})"
         elif self.is_ok:
             said += " and no answer" + (f" within {self.seconds:.1f} s" if self.ended == "late" else "")
         return said

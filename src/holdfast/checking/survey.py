@@ -11,7 +11,7 @@ from typing import Any, Final
 from msgspec import Struct, field
 
 from holdfast.checking.lane import Lane, Question, discover, initialize
-from holdfast.checking.outcome import Outcome
+from holdfast.checking.outcome import NO_ANSWER, SHOWN, Outcome
 from holdfast.checking.peer import Peer
 from holdfast.errors import ConfigError, NotSent
 from holdfast.protocol.mirrored_headers import encode_value, mirrored_parameters, values_of
@@ -196,7 +196,10 @@ def _reason(facts: Facts) -> str:
     if outcome.status in UNAUTHORIZED:
         return f"the server refuses access ({outcome})"
     moved = "".join(f", to {place}: check that URL" for place in outcome.headers.get("location", ()))
-    return f"initialize got {outcome}{moved}"
+    if outcome.status == NO_ANSWER:
+        return f"initialize: {outcome}"
+    said = outcome.error.get("message")
+    return f"initialize got {outcome}{moved}" + (f": {said[:SHOWN]}" if isinstance(said, str) else "")
 
 
 def _name(handshake: Any, discovery: Any) -> str:

@@ -100,6 +100,7 @@ def test_wrong_usage_ends_with_2_and_a_server_that_is_absent_with_1() -> None:
     url = f"http://127.0.0.1:{free_port()}/mcp"
     for words, said in (
         (("ftp://x",), "not a URL"),
+        (("server.py",), "server.py is not a URL. The check needs a server that is running: holdfast serve"),
         ((url, "--arguments", "{}"), "--arguments needs --tool"),
         ((url, "--tool", "x", "--arguments", "[]"), "--arguments is not a JSON object"),
         ((url, "--only", "nothing"), "there is no probe 'nothing'; there are reachable, "),
@@ -112,3 +113,14 @@ def test_wrong_usage_ends_with_2_and_a_server_that_is_absent_with_1() -> None:
     absent = run("check", url)
     assert absent.status == 1
     assert "cannot connect" in " ".join(absent.out.split())
+    assert absent.out.count("│ n/a") == 0, "one row says it, not one for each probe"
+    assert "1 fail, 31 not applicable" in absent.out
+
+
+def test_a_server_that_refuses_the_first_request_is_quoted() -> None:
+    def conversation(command: Callable[..., Result]) -> None:
+        done = command("--only", "parallel")
+        assert "initialize got status 404 with the error -32600: the endpoint is /api" in done.output
+
+    error = {"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": "the endpoint is /api"}}
+    checked(Faulty(lambda _: Wrong(404, json.dumps(error).encode())), conversation)

@@ -73,6 +73,9 @@ def _check(  # noqa: PLR0913, PLR0917 - the options of a command
     oauth: OAuthFlag = False,
     json: Json = False,
 ) -> None:
+    if "://" not in url:
+        example = "holdfast serve TARGET, then holdfast check http://127.0.0.1:8000/mcp"
+        raise ConfigError(f"{url} is not a URL. The check needs a server that is running: {example}")
     headers = pairs(header, "--header") or {}
     credentials = authorizer(Options(token_file=token_file, token_env=token_env, oauth=oauth or None))
     if isinstance(credentials, str):
@@ -124,7 +127,8 @@ def _print(report: Report) -> None:
     table.add_column("verdict", no_wrap=True)
     table.add_column("probe", ratio=2)
     table.add_column("what happened", ratio=5)
-    for row in report.rows:
+    reached = not report.rows or report.rows[0].verdict != "fail"
+    for row in report.rows if reached else report.rows[:1]:
         word, style = _STYLES[row.verdict]
         table.add_row(Text(word, style=style), Text(row.title), _happened(row))
     console.print(table)
