@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import msgspec
 import pytest
 
-from holdfast import Server, Settings, Times, __version__
+from holdfast import Principal, Server, Settings, Times, __version__
 from holdfast.cli.asked import Asked
 from holdfast.cli.banner import client_config, facts, initialize_call
 from holdfast.cli.behind import Source
@@ -118,12 +118,12 @@ def test_the_banner_of_all_addresses_and_of_a_unix_socket_can_be_pasted_too(tmp_
     assert words[2:5] == ["--unix-socket", "/run/a b.sock", "http://localhost/mcp"]
 
 
-def test_the_command_of_the_banner_has_a_token_if_the_server_needs_one(tmp_path: Path) -> None:
-    verifier = tmp_path / "auth.py"
-    verifier.write_text("async def verify(token): ...")
-    for options, needed in ((Options(verifier=f"{verifier}:verify"), True), (Options(), False)):
-        prepared = Prepared((Endpoint(source=Source(object=SMALL), options=options),))
-        (shown,) = prepared.report("http://127.0.0.1:1/mcp").servers
+def test_the_command_of_the_banner_has_a_token_if_the_server_needs_one() -> None:
+    async def verify(token: str) -> Principal | None:
+        return Principal(subject=token)
+
+    for server, needed in ((Server("open"), False), (Server("closed", verifier=verify), True)):
+        shown = facts(server, url="http://127.0.0.1:1/mcp")
         command = initialize_call(shown.url, needs_token=shown.needs_token)
         assert ('-H "Authorization: Bearer $TOKEN"' in command) is needed
 

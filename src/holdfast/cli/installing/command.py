@@ -37,7 +37,7 @@ Target = Annotated[
     ),
 ]
 ClientNames = Annotated[
-    list[str], typer.Option("--client", metavar="NAME", help=f"{', '.join(CLIENTS)}; may be repeated.")
+    list[str] | None, typer.Option("--client", metavar="NAME", help=f"{', '.join(CLIENTS)}; may be repeated.")
 ]
 Name = Annotated[
     str | None, typer.Option(metavar="NAME", help="The server's name in the file; by default its own.")
@@ -56,13 +56,15 @@ def register(app: typer.Typer) -> None:
 
 def _install(
     context: typer.Context,
-    client: ClientNames,
     target: Target = None,
+    client: ClientNames = None,
     name: Name = None,
     env: Env = None,
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> None:
+    if not client:
+        raise ConfigError(f"--client NAME is missing; NAME is one of {', '.join(CLIENTS)}")
     programs = [client_program(one) for one in client]
     found = source(target, context.meta[COMMAND])
     named = name or _name_of(found)
