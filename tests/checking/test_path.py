@@ -25,11 +25,13 @@ def replicas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, in
 
 
 def in_front(*ports: int) -> str:
-    """Return deploy/nginx.conf with these replicas."""
+    """Return deploy/nginx.conf with these replicas, without TLS."""
     config = (ROOT / "deploy" / "nginx.conf").read_text()
     servers = "".join(f"    server 127.0.0.1:{port};\n" for port in ports)
     config = re.sub(r"(?:    server 10\..*\n)+", servers, config)
-    return config.replace("listen 8000;", "listen FRONT;")
+    plain = re.sub(r"    ssl_.*\n", "", config).replace("listen 443 ssl;", "listen FRONT;")
+    assert "ssl" not in plain
+    return plain
 
 
 def checked(port: int, *only: str) -> Report:
