@@ -76,6 +76,8 @@ def _settings(pairs: dict[str, str], entry: Entry) -> dict[str, Any]:
         if name in (entry.row.members or ()) or name in entry.row.taken:
             raise ConfigError(f"{entry.flag} {name}: it has an option of its own, --{name.replace('_', '-')}")
         table, is_inner, key = name.partition(".")
+        if is_inner and not (table and key):
+            raise ConfigError(f"{entry.flag} {name}: write a name on both sides of the dot")
         if is_inner:
             given.setdefault(table, {})[key] = text
         else:
@@ -118,7 +120,7 @@ def _pairs(texts: Iterable[str], option: str) -> dict[str, str]:
     for text in texts:
         name, separator, value = text.partition("=")
         if not separator or not name.strip():
-            # The value may be a secret: it is not repeated.
-            raise ConfigError(f"{option} takes NAME=VALUE, not {name[:64]!r}")
+            # It may be a secret, as in 'Authorization: Bearer …': it is not repeated.
+            raise ConfigError(f"{option} takes NAME=VALUE")
         pairs[name.strip()] = value
     return pairs

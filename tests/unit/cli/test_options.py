@@ -121,7 +121,7 @@ def test_a_target_is_an_object_a_url_or_a_command() -> None:
     assert source("HTTPS://h/mcp", ()) == Source(url="HTTPS://h/mcp")
     assert source(None, ("npx", "-y")) == Source(command=("npx", "-y"))
     for target, command in ((None, ()), ("a.py", ("npx",))):
-        with pytest.raises(ConfigError, match=r"serve (needs a|takes one) target"):
+        with pytest.raises(ConfigError, match=r"the target is missing|serve takes one target"):
             source(target, command)
 
 
@@ -171,6 +171,8 @@ def test_every_limit_can_be_set_by_its_name(option: str, kind: type[Struct], wro
 
 
 def test_rates_are_texts_and_those_of_tools_have_names() -> None:
+    with pytest.raises(ConfigError, match="a name on both sides of the dot"):
+        read("a.py", "--rate", "tools.=3/s")
     options, _ = read("a.py", "--rate", "principal=100/s", "--rate", "tools.search=10/m per principal")
     assert options.rates == {"principal": "100/s", "tools": {"search": "10/m per principal"}}
     assert options.over(Settings()).rates == RateLimits(
@@ -204,6 +206,9 @@ def test_a_secret_is_no_argument(monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         told = run("serve", *words)
         assert (told.status, said in told.err) == (2, True), told.err
+    for option, value in (("--header", "Authorization: Bearer hidden"), ("--env", "hidden")):
+        told = run("serve", "https://h/mcp", option, value)
+        assert (told.status, "takes NAME=VALUE" in told.err, "hidden" in told.err) == (2, True, False)
     options = from_arguments(Options(headers={"Authorization": "Bearer ${TOKEN}"}), None, ())
     assert options.headers == {"Authorization": "Bearer abc"}
     assert from_arguments(Options(store="redis://:pw@h"), None, ()).store == "redis://:pw@h", (
