@@ -11,6 +11,7 @@ changed if its time is after the start of the worker.
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
@@ -79,7 +80,8 @@ class Files:
 
 def _state(name: str) -> State:
     with contextlib.suppress(OSError):
-        seen = Path(name).stat()
+        # A path object would triple the time of a look at thousands of files.
+        seen = os.stat(name)  # noqa: PTH116
         return seen.st_mtime_ns, seen.st_size, seen.st_ino
     return None
 
