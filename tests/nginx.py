@@ -30,9 +30,12 @@ http {{
 
 
 @contextlib.contextmanager
-def nginx(config: str) -> Iterator[int]:
-    """Run nginx with the directives of an `http` block, `FRONT` in them being a free address; yield its port."""
-    front = free_port()
+def nginx(config: str, front: int = 0) -> Iterator[int]:
+    """Run nginx with the directives of an `http` block; yield its port.
+
+    `FRONT` in the directives stands for the address; without a port, a free one is chosen.
+    """
+    front = front or free_port()
     with tempfile.TemporaryDirectory() as place:
         file = Path(place) / "nginx.conf"
         file.write_text(_MAIN.format(place=place, config=config.replace("FRONT", f"127.0.0.1:{front}")))

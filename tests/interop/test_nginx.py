@@ -15,8 +15,8 @@ import pytest
 
 import holdfast
 from tests.interop.checks import Conversation, ModernConversation, heard, told
-from tests.interop.nginx import NAME, Site
 from tests.interop.peers import MODERN_PEERS, PEERS, SERVE, Run, over_http, serving
+from tests.interop.public_site import NAME, Site
 from tests.support import async_test_within, until
 
 PYTHON_WITH_SESSIONS: Final = next(peer for peer in PEERS if str(peer) == "mcp2")

@@ -41,7 +41,7 @@ ROWS: Final = (
     Row("ask-in-session", "a function asks the user by one `await`, a client of 2025-11-25", _ERAS),
     Row("ask-without-session", "the same function, a client of 2026-07-28", _ERAS),
     Row("bad-ids", "invalid ids get no result", _RULES),
-    Row("bad-bodies", "invalid bodies are refused, invalid UTF-8 too", _RULES),
+    Row("bad-bodies", "invalid bodies are refused, and cause no internal error", _RULES),
     Row("large-request", "a request of 5 MiB is refused with 413", _RULES),
     Row("unknown-method", "an unknown method is the error −32601", _RULES),
     Row("unknown-tool", "an unknown tool is an error", _RULES),
@@ -50,7 +50,7 @@ ROWS: Final = (
     Row("deleted", "a deleted session is gone", _RULES),
     Row("version-header", "an unknown version in the header gets 400", _RULES),
     Row("origin", "a page of another site is refused", _RULES),
-    Row("content-type", "a body as text/plain is refused", _RULES),
+    Row("content-type", "a body as text/plain from a page of another site is refused", _RULES),
     Row("sessionless-headers", "headers of 2026-07-28 that differ from the body are refused", _RULES),
     Row("sessionless-version", "an unknown version of 2026-07-28 is the error −32022", _RULES),
 )

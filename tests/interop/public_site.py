@@ -8,7 +8,6 @@ import datetime as dt
 import os
 import re
 import socket
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -20,9 +19,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from msgspec import Struct
 
-from tests.http.serving import ROOT, wait_until_connected
+from tests.http.serving import ROOT
+from tests.nginx import nginx
 from tests.ports import free_port
-from tests.programs import program
 
 NAME: Final = "mcp.example.test"
 _SHIPPED: Final = ROOT / "deploy" / "nginx.conf"
@@ -88,17 +87,8 @@ class Site(Struct, frozen=True):
     @contextlib.contextmanager
     def in_front_of(self, *ports: int) -> Iterator[None]:
         """Run nginx in front of these replicas."""
-        (self.directory / "mcp.conf").write_text(self.configured(*ports))
-        main = self.directory / "nginx.conf"
-        main.write_text(self._around())
-        command = [program("nginx"), "-e", str(self.directory / "nginx.log"), "-c", str(main)]
-        popen = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-        try:
-            wait_until_connected(self.port, popen)
+        with nginx(self.configured(*ports), self.port):
             yield
-        finally:
-            popen.terminate()
-            popen.wait()
 
     def configured(self, *ports: int) -> str:
         """Return the shipped configuration with the values of this test, and nothing else changed."""
@@ -113,16 +103,6 @@ class Site(Struct, frozen=True):
             config, count = re.subn(pattern, value, config)
             assert count, f"{pattern} is not in deploy/nginx.conf"
         return config
-
-    def _around(self) -> str:
-        """Return the rest of the configuration: one process, and every file in the directory of the test."""
-        here = self.directory
-        kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-        places = "\n".join(f"{kind}_temp_path {here / kind};" for kind in kinds)
-        return (
-            f"daemon off;\nmaster_process off;\npid {here / 'pid'};\nerror_log {here / 'nginx.log'};\n"
-            f"events {{}}\nhttp {{\naccess_log off;\n{places}\ninclude {here / 'mcp.conf'};\n}}\n"
-        )
 
 
 def _certify(directory: Path) -> None:
