@@ -29,7 +29,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from holdfast.errors import INVALID_REQUEST, PARSE_ERROR, McpError, WireError
-from holdfast.wire.shape import LONG, check_depth, check_text, is_whole
+from holdfast.wire.shape import LONG, STACK, check_depth, check_text, is_whole
 
 RequestId = int | str
 """The id of a JSON-RPC request: `1` and `"1"` are different ids."""
@@ -38,8 +38,6 @@ MAX_ID: Final = 2**53
 """The largest integer that every JSON implementation represents exactly."""
 _MIN_ID: Final = -MAX_ID
 MAX_ID_LENGTH: Final = 256
-_CHECKED: Final = 10_000
-"""Bytes of a text that is checked before it is decoded."""
 _CALL_MEMBERS: Final = len(("jsonrpc", "id", "method", "params"))
 _CALL_LEVELS: Final = len(("message", "params", "arguments", "an object", "an empty object"))
 _RESULT_MEMBERS: Final = len(("jsonrpc", "id", "result"))
@@ -89,7 +87,7 @@ def decode(data: bytes, *, max_depth: int = 64, max_values: int = sys.maxsize) -
         WireError: with the JSON-RPC code and, where it could be read, the request's id.
     """
     size = len(data)
-    if size > _CHECKED or size > max_values:
+    if size > STACK or size > max_values:
         check_text(data, max_depth, max_values)
     try:
         found = _decode_envelope(data)

@@ -31,8 +31,11 @@ a bracket and a comma; a number in a list takes 8 to 32."""
 _MANY: Final = 4_096
 _EXACT_BYTES: Final = 1024 * 1024
 """Longer texts are not counted exactly: that would take longer than decoding them."""
-_STACK: Final = 10_000
-"""So many levels have room on the stack of a thread. The decoder calls itself for each level, which takes up to 420 bytes."""
+STACK: Final = 1_000
+"""So many levels have room on the stack of a thread, which may have 512 KiB. The decoder calls itself for each level, which
+takes up to 420 bytes."""
+_HAS_ONE_LIMIT: Final = sys.version_info < (3, 12)
+"""The limit of recursion counts for functions in C too. Later Pythons stop these at 10,000 levels or more."""
 LONG: Final = 2_048
 """From this size on, all other characters are removed before some are counted, and long strings are cut out."""
 _FEW: Final = 16
@@ -66,8 +69,10 @@ def check_text(data: bytes, max_depth: int, max_values: int) -> None:
         # Each member has at most two strings. A text with more of them is not cut at each of their quotes.
         if unescaped.count(b'"') > 4 * max_values or _values(_outside(unescaped)) > max_values:
             raise WireError(INVALID_REQUEST, f"Invalid request: a message has at most {max_values} values")
-    # The interpreter stops the decoder at its limit of recursion. An author may have raised that limit.
-    if len(data) > _STACK and sys.getrecursionlimit() > _STACK:
+    if _HAS_ONE_LIMIT and sys.getrecursionlimit() <= STACK:
+        # The interpreter stops the decoder in time.
+        return
+    if len(data) > STACK and data.count(b"{") + data.count(b"[") > STACK:
         check_depth(data, max_depth)
 
 
