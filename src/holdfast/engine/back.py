@@ -90,7 +90,8 @@ class Back(Protocol):
     def initialize(self, record: SessionRecord, caller: Caller) -> Described:
         """Return the members of an initialize result besides `protocolVersion`, or a coroutine that returns them.
 
-        The session is not stored yet.
+        The session is not stored yet. A back that keeps something for it returns a coroutine: `dropped` may not be called for a
+        session that was described at once.
 
         Raises:
             McpError: this client cannot be served; there will be no session.
