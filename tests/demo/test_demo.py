@@ -82,7 +82,7 @@ def test_all_four_hold_and_the_table_shows_the_results_of_the_sdk_too(tmp_path: 
 
 def test_the_first_generation_of_the_sdk_is_shown_too(tmp_path: Path) -> None:
     status, out = ended(tmp_path, "--only", "duplicate", "--only", "replicas", python=peer("mcp1"))
-    assert status == 0
+    assert status == 0, out
     lines = out.splitlines()
     assert [line.partition(":")[0].rpartition(".")[0] for line in lines[:4]] == [
         "holdfast 0.1",
@@ -94,7 +94,7 @@ def test_the_first_generation_of_the_sdk_is_shown_too(tmp_path: Path) -> None:
 
 def test_without_the_sdk_a_line_says_how_to_see_it(tmp_path: Path) -> None:
     status, out = ended(tmp_path, "--only", "parallel")
-    assert status == 0
+    assert status == 0, out
     first, summary, note = out.splitlines()
     assert "200 calls at once on one session: held: 200 calls of 0.3 s" in first
     assert summary.startswith("holdfast 0.1.0: 1 held. ")

@@ -19,7 +19,7 @@ from holdfast.checking.peer import Peer
 from holdfast.errors import HoldfastError
 
 REPLICAS: Final = 2
-START_SECONDS: Final = 20.0
+START_SECONDS: Final = 60.0
 PATIENCE: Final = 5.0
 """How long an answer may take, in seconds. The longest call of an act takes about a second."""
 _ADDRESS: Final = re.compile(r"serving +(http://127\.0\.0\.1:\d+/mcp)")
