@@ -31,6 +31,7 @@ from holdfast.fronts.http.listener.sockets import (
     from_systemd,
     host_of,
     inherited,
+    listening,
     tls_context,
     url_of,
 )
@@ -160,6 +161,24 @@ def test_an_abandoned_unix_socket_is_replaced_and_one_in_use_is_not(tmp_path: Pa
     assert (tmp_path / "file").read_text() == "kept"
     with pytest.raises(ConfigError, match="No such file"):
         bind_unix(str(tmp_path / "nowhere" / "s"))
+
+
+def test_a_server_removes_only_its_own_unix_socket(tmp_path: Path) -> None:
+    path, file = tmp_path / "s", tmp_path / "file"
+    file.write_text("kept")
+    with bind_unix(str(path)):
+        for used in (path, file):
+            with pytest.raises(ConfigError, match="in use"), listening(f"unix:{used}"):
+                pass
+            assert used.exists()
+    path.unlink()
+    with contextlib.ExitStack() as stopping, contextlib.ExitStack() as running:
+        stopping.enter_context(listening(f"unix:{path}")).close()
+        running.enter_context(listening(f"unix:{path}"))
+        stopping.close()
+        assert path.exists(), "the next server started while the first one stopped"
+        running.close()
+        assert not path.exists()
 
 
 @async_test

@@ -43,15 +43,17 @@ class RawRequest:
         """The rules that this head has passed (`HttpFront`), so that an equal head is not checked again."""
 
     def changed(self, values: dict[bytes, bytes]) -> "RawRequest":
-        """Return this request with other values of headers that were sent once and that `HeadRules` does not read."""
+        """Return this request with other values of headers that were sent once; `HeadRules` reads none of them."""
         other = RawRequest.__new__(RawRequest)
         head = other.head = self.head.changed(values)
         other.method, other.path, other.client = self.method, self.path, self.client
-        other.has_origin, other.passed = self.has_origin, self.passed
+        other.has_origin = self.has_origin
         other.version = (
             head.text(b"mcp-protocol-version") if b"mcp-protocol-version" in values else self.version
         )
         other.session_id = head.text(b"mcp-session-id") if b"mcp-session-id" in values else self.session_id
+        # The rules read the address of the client, which a trusted proxy reports in this header.
+        other.passed = None if b"x-forwarded-for" in values else self.passed
         # A principal belongs to its token. With another token it is not known yet.
         other.known = None if b"authorization" in values else self.known
         return other

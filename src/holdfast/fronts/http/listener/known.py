@@ -6,16 +6,15 @@ remembers its last heads. A read is served without the parser if:
 
 - its head has the lines of a remembered head, in the same order;
 - only the values of headers in `_VARYING` differ. No rule of the server reads them before the front has the request,
-  and the parser gives them no meaning. `passed` of the request stays true, since no rule of `HeadRules` reads them
-  either;
+  and the parser gives them no meaning. If the front has read one of them to accept the first request, it checks the other
+  request again (`RawRequest.changed`);
 - such a value consists of printable ASCII characters and neither begins nor ends with a space. The parser would
-return it unchanged;
+  return it unchanged;
 - the head is not longer than the limit;
 - exactly as many bytes follow as its length says: a complete request, and nothing behind it.
 
 Everything else goes to the parser. So this module never refuses, and never accepts a request that the parser would
-refuse. The memory belongs
-to the connection, since a head may have a token. The principal of a token is kept only while the line with the token is the same.
+refuse. The memory belongs to the connection, since a head may have a token.
 """
 
 from itertools import compress
@@ -105,7 +104,10 @@ def known_head(data: bytes, length: int, request: RawRequest, parsed: Parsed, li
     if parsed.is_last or length == CHUNKED:
         return None
     head = data[: len(data) - length]
-    return KnownHead(head, length, request, parsed, min(limit, _LONGEST)) if len(head) <= _LONGEST else None
+    # The parser drops empty lines before and behind a request: then these bytes are not exactly its head.
+    if head.find(_END) + len(_END) != len(head) or len(head) > _LONGEST:
+        return None
+    return KnownHead(head, length, request, parsed, min(limit, _LONGEST))
 
 
 def _lines(text: list[bytes], request: RawRequest) -> list[_Line]:

@@ -48,12 +48,14 @@ def listening(text: str, option: str = HTTP) -> Iterator[socket.socket]:
             yield listener
         return
     path = text.removeprefix(UNIX)
+    listener = bind_unix(path)
     try:
-        with bind_unix(path) as listener:
+        with listener:
             yield listener
     finally:
+        # A server that has started in the meantime may listen at the same path.
         with contextlib.suppress(OSError):
-            os.unlink(path)  # noqa: PTH108 - a text, as it was given
+            _remove_abandoned(path)
 
 
 def bind(host: str, port: int, option: str = HTTP) -> socket.socket:
@@ -98,7 +100,7 @@ def bind_unix(path: str) -> socket.socket:
 
 
 def _remove_abandoned(path: str) -> None:
-    """Remove a socket file whose program has ended. Any other file stays, and binding fails."""
+    """Remove a socket file that no program listens on. Any other file stays."""
     try:
         if not stat.S_ISSOCK(os.stat(path).st_mode):  # noqa: PTH116 - one call, no Path is needed
             return

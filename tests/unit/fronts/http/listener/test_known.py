@@ -38,6 +38,7 @@ READS = [
     post(b"abc", b"003"), post(b"abc", b" 3"), post(b"abc", b"+3"), post(b"abc", b"4"), post(b"abc", b"2"),
     post(b"a", None, b"Connection: close"), post(b"a", None, b"Expect: 100-continue"), post(b"a", None, b"Content-Length: 1"),
     post(b"a", None, b"Transfer-Encoding: chunked"), GET[:-2], b"\r\n", b"\r\n" + GET, post(b"a").replace(b"POST", b"PUT"),
+    post(b"abc") + b"\r\n", GET + b"\r\n", post(b"\r\n\r\nabc") + b"\r\n\r\n", b"\r\n\r\n" + post(b"abc"),
 ]  # fmt: skip
 NAMED = [
     named(b"one"), named(b"two"), named(b"a longer one"), named(b""), named(b" "), named(b" one"), named(b"one "), named(b"\tone"),
@@ -55,6 +56,17 @@ def test_a_connection_that_remembers_heads_reads_the_same_as_one_that_does_not(r
     @virtual_test
     async def run() -> None:
         await check_alike(reads)
+
+    run()
+
+
+@pytest.mark.parametrize("more", [b"\r\n", b"\r\n\r\n"])
+def test_empty_lines_around_a_request_are_no_part_of_it(more: bytes) -> None:
+    @virtual_test
+    async def run() -> None:
+        for body in (b"", b"abc", b"\r\n\r\nabc"):
+            for read in (post(body) + more, more + post(body)):
+                await check_alike([read, read, post(body)])
 
     run()
 
@@ -147,6 +159,39 @@ class Remembering:
         return Principal(subject=token)
 
 
+def call_with(header: str, value: str) -> bytes:
+    """Return a call of the tool `who`, with this header."""
+    params = {"name": "who", "arguments": {}, "_meta": metadata()}
+    body = encode(request(1, "tools/call", params))
+    headers = {**modern_headers("tools/call", params), header: value}
+    head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    start = "POST /mcp HTTP/1.1\r\nHost: localhost\r\nAccept: application/json, text/event-stream\r\n"
+    length = f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    return (start + head + length).encode() + body
+
+
+@virtual_test
+async def test_each_address_behind_a_proxy_is_checked_on_a_shared_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server = Server("house")
+
+    @server.tool
+    async def who() -> str:
+        return "someone"
+
+    front = server.front(HttpSettings(trusted_proxies=["127.0.0.1"]))
+    await front.engine.ensure_started()
+    watched = Watched(monkeypatch, front.serve)
+    # Without a verifier only clients of this machine are served. The proxy is on this machine, too.
+    for address in ("127.0.0.1", "203.0.113.5", "127.0.0.1", "203.0.113.5"):
+        watched.connection.data_received(call_with("X-Forwarded-For", address))
+        await settled()
+    assert watched.paper.statuses == [200, 403, 200, 403]
+    assert watched.parsed == 1
+    await front.engine.aclose()
+
+
 @virtual_test
 async def test_each_token_on_a_connection_has_its_own_principal(monkeypatch: pytest.MonkeyPatch) -> None:
     server = Server("house", verifier=Remembering())
@@ -155,21 +200,12 @@ async def test_each_token_on_a_connection_has_its_own_principal(monkeypatch: pyt
     async def who(ctx: Context) -> str:
         return f"<{ctx.principal.subject}>" if ctx.principal is not None else "<>"
 
-    def call(token: str) -> bytes:
-        params = {"name": "who", "arguments": {}, "_meta": metadata()}
-        body = encode(request(1, "tools/call", params))
-        headers = {**modern_headers("tools/call", params), "Authorization": f"Bearer {token}"}
-        head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-        start = "POST /mcp HTTP/1.1\r\nHost: localhost\r\nAccept: application/json, text/event-stream\r\n"
-        length = f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-        return (start + head + length).encode() + body
-
     front = server.front(HttpSettings())
     await front.engine.ensure_started()
     watched = Watched(monkeypatch, front.serve)
     tokens = ["ann", "ann", "bob", "ann", "mallory", "mallory", "bob", "mallory", "ann"]
     for token in tokens:
-        watched.connection.data_received(call(token))
+        watched.connection.data_received(call_with("Authorization", f"Bearer {token}"))
         await settled()
     assert watched.parsed == 1
     answers = watched.paper.written.split(b"HTTP/1.1 ")[1:]
