@@ -11,14 +11,14 @@ from typing import BinaryIO, Final
 
 import pytest
 
-from tests.support import wait_until
+from tests.support import BOUND, wait_until
 
 needs_redis = pytest.mark.skipif(
     shutil.which("redis-server") is None,
     reason="redis-server is not installed; tools/install-system.sh installs it",
 )
 
-PATIENCE: Final = 15.0
+PATIENCE: Final = BOUND
 
 
 def free_ports(count: int) -> list[int]:

@@ -95,7 +95,6 @@ def test_every_load_refuses_a_wrong_answer() -> None:
         create(server, seconds=1, connections=1)
 
 
-@pytest.mark.timeout(120)
 def test_proxies_are_compared_in_one_run() -> None:
     workload = WORKLOADS["url"]
     names = ("remote", "fastmcp's proxy", "mcp-proxy of stdio")

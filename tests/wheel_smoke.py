@@ -45,7 +45,7 @@ def over_stdio(command: list[str]) -> None:
         [*command, "--stdio"],
         input=INITIALIZE + b"\n" + CALL + b"\n",
         capture_output=True,
-        timeout=30,
+        timeout=120,
         check=True,
     )
     answers = {answer["id"]: answer for answer in map(json.loads, done.stdout.splitlines())}
@@ -60,13 +60,13 @@ def over_http(command: list[str]) -> None:
             url = next(line.split()[1] for line in server.stderr if "serving" in line)
             headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
             with urllib.request.urlopen(
-                urllib.request.Request(url, INITIALIZE, headers), timeout=10
+                urllib.request.Request(url, INITIALIZE, headers), timeout=60
             ) as answer:
                 headers["Mcp-Session-Id"] = answer.headers["Mcp-Session-Id"]
-            with urllib.request.urlopen(urllib.request.Request(url, CALL, headers), timeout=10) as answer:
+            with urllib.request.urlopen(urllib.request.Request(url, CALL, headers), timeout=60) as answer:
                 check(json.load(answer))
             server.send_signal(signal.SIGTERM)
-            assert server.wait(timeout=10) == 0
+            assert server.wait(timeout=60) == 0
         finally:
             server.kill()
 

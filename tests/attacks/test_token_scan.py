@@ -25,7 +25,7 @@ from tests.asgi import Call, Peer
 from tests.attacks.house import ANN, BOB, MARKER, META, STORES, Kept, house, kept, verifier
 from tests.backs.fake import Fake
 from tests.messages import LATEST, initialize, notification, request
-from tests.support import async_test_within
+from tests.support import BOUND, async_test
 
 WRONG: Final = tuple(f"{MARKER}-wrong-{kind}" for kind in ("raise", "guess", "expired"))
 LITTLE: Final = [sys.executable, str(Path(__file__).parents[1] / "backs" / "little.py")]
@@ -89,7 +89,7 @@ class Attempts:
             await call.begun()
             await call.cut()
         else:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(BOUND):
                 await call.done()
         # The session's own id is in one header, for its own client.
         headers = [pair for pair in call.raw_headers if pair[0] != b"mcp-session-id"]
@@ -145,7 +145,7 @@ SETTINGS: Final = Settings(
 
 
 @pytest.mark.parametrize("store", STORES)
-@async_test_within(60)
+@async_test
 async def test_no_token_is_in_a_log_a_store_or_a_response(store: str) -> None:
     with kept(store) as where, logged() as log:
         async with house(where.url, settings=SETTINGS) as h:
@@ -190,7 +190,7 @@ async def in_front(kind: str, url: str) -> AsyncIterator[tuple[Served, str]]:
 
 @pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize("kind", ["process", "remote"])
-@async_test_within(60)
+@async_test
 async def test_no_token_is_left_by_a_server_in_front_of_another_one(kind: str, store: str) -> None:
     with kept(store) as where, logged() as log:
         async with in_front(kind, where.url) as (server, tool):
@@ -211,7 +211,7 @@ def test_the_scan_finds_a_token_in_each_form() -> None:
     assert found("log", b"a plain line", {ANN, BOB}) == []
 
 
-@async_test_within(60)
+@async_test
 async def test_the_scan_finds_a_token_that_a_tool_writes_down() -> None:
     with kept("sqlite") as where, logged() as log:
         async with house(where.url) as h:

@@ -78,7 +78,7 @@ async def measured(sessions: int, warm_up: int) -> tuple[Left, Left]:
     server = subprocess.Popen(command, stderr=subprocess.DEVNULL)
 
     async def settled() -> Left:
-        await until(lambda: not descendants(server.pid), 60)
+        await until(lambda: not descendants(server.pid))
         return left(server.pid)
 
     try:
@@ -91,7 +91,7 @@ async def measured(sessions: int, warm_up: int) -> tuple[Left, Left]:
                 step = min(AT_ONCE, count - done)
                 await drop(port, step)
                 done += step
-                await until(lambda: len(descendants(server.pid)) < CHILDREN // 2, 60)
+                await until(lambda: len(descendants(server.pid)) < CHILDREN // 2)
             found.append(await settled())
     finally:
         server.send_signal(signal.SIGTERM)

@@ -18,7 +18,7 @@ from holdfast.ports import SilentObserver
 from holdfast.wire.jsonrpc import Request
 from tests.backs.behind import Behind, in_front
 from tests.duplex import DuplexClient
-from tests.support import async_test, stays, until, virtual_test_within
+from tests.support import BOUND, async_test, stays, until, virtual_test_within
 
 ERAS = ["sessions", "sessionless"]
 
@@ -157,7 +157,7 @@ async def test_control_traffic_passes_although_the_limit_of_calls_is_reached() -
     ):
         calls = [asyncio.ensure_future(client.call_tool("work")) for _ in range(2)]
         await until(lambda: slow.running == 1)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(BOUND):
             await client.ping()
             await client.set_log_level("warning")
             async with client.listen(resources=["memo://one"]):

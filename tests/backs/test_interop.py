@@ -14,10 +14,11 @@ import pytest
 
 from tests.backs.dropped_sessions import measured
 from tests.client.servers import listening
-from tests.http.client import http_test_within
+from tests.http.client import http_test
 from tests.interop.behind import APPS, environment, holdfast, peer, url
 from tests.interop.peers import serving
 from tests.ports import free_port
+from tests.support import BOUND
 
 HERE: Final = Path(__file__).parent
 SERVE: Final = [sys.executable, "-m", "holdfast", "serve"]
@@ -53,14 +54,14 @@ def test_a_2025_client_answers_the_questions_of_a_server_that_speaks_only_2026(
 ) -> None:
     with in_front_of_modern(back, tmp_path) as address:
         command = [peer("mcp1"), str(HERE / "peers" / "client1.py"), address, "two", "five"]
-        ran = subprocess.run(command, capture_output=True, text=True, timeout=40, check=False)
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=BOUND, check=False)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.splitlines() == ["2025-11-25 FIRST? SECOND?", "2025-11-25 <0>,<1>,<2>,<3>,<4>"]
 
 
 @pytest.mark.parametrize("sessions", [60, pytest.param(500, marks=pytest.mark.campaign)])
 def test_sessions_over_children_that_are_opened_and_dropped_leave_nothing_behind(sessions: int) -> None:
-    @http_test_within(300)
+    @http_test
     async def run() -> None:
         before, after = await measured(sessions, warm_up=20)
         assert after.processes == before.processes == 0

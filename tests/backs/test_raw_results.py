@@ -14,7 +14,7 @@ from tests.asgi import Peer
 from tests.backs.fake import Fake
 from tests.backs.raw import LARGE, RESULTS
 from tests.messages import request
-from tests.support import async_test_within
+from tests.support import async_test
 
 PROGRAM: Final = [sys.executable, str(Path(__file__).parent / "raw.py")]
 UPSTREAMS: Final = ("json", "sse", "stdio")
@@ -52,7 +52,7 @@ async def ask(peer: Peer, name: str) -> Any:
 @pytest.mark.parametrize("form", FRONTS)
 @pytest.mark.parametrize("kind", UPSTREAMS)
 def test_results_pass_whole_and_only_as_utf_8(kind: str, form: str) -> None:
-    @async_test_within(60)
+    @async_test
     async def run() -> None:
         async with served(kind, form) as peer:
             assert (await ask(peer, "plain"))["result"]["text"] == "café"
@@ -70,7 +70,7 @@ def test_results_pass_whole_and_only_as_utf_8(kind: str, form: str) -> None:
 
 @pytest.mark.parametrize("kind", UPSTREAMS)
 def test_results_are_passed_on_unchanged(kind: str) -> None:
-    @async_test_within(60)
+    @async_test
     async def run() -> None:
         async with served(kind, "json") as peer:
             call = request(1, "tools/call", {"name": "numbers", "arguments": {}})

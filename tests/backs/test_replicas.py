@@ -20,7 +20,7 @@ from holdfast.auth.forward_key import new_key
 from holdfast.errors import OUTCOME_UNKNOWN, REQUEST_CANCELLED
 from holdfast.ports import SystemRandom
 from tests.client.servers import listening
-from tests.http.client import Client, Keeper, Response, call, http_test_within, sessionless, value
+from tests.http.client import Client, Keeper, Response, call, http_test, sessionless, value
 from tests.messages import Json
 from tests.ports import free_port
 from tests.redis_server import RedisServer, needs_redis, redis_server
@@ -124,7 +124,7 @@ async def in_progress(response: Response) -> None:
     await arrived(response, "notifications/progress")
 
 
-@http_test_within(30)
+@http_test
 async def test_requests_of_a_session_reach_what_the_home_keeps_from_every_replica(trio: Trio) -> None:
     clients = await opened(trio)
     assert [await client.call("bump") for client in clients * 2] == [1, 2, 3, 4, 5, 6]
@@ -134,7 +134,7 @@ async def test_requests_of_a_session_reach_what_the_home_keeps_from_every_replic
     assert await other.call("bump") == 1, "another session has its own"
 
 
-@http_test_within(30)
+@http_test
 async def test_a_question_is_asked_where_the_call_arrived_and_answered_anywhere(trio: Trio) -> None:
     clients = await opened(trio)
     for at, client in enumerate(clients):
@@ -143,7 +143,7 @@ async def test_a_question_is_asked_where_the_call_arrived_and_answered_anywhere(
         assert await answered(response, clients[(at + 1) % 3], f"from {at}") == f"from {at}"
 
 
-@http_test_within(30)
+@http_test
 async def test_a_2026_client_is_asked_at_one_replica_and_answers_at_another(trio: Trio) -> None:
     params: dict[str, Json] = {"name": "ask", "arguments": {}}
     first = await (await sessionless(trio.ports[0], "tools/call", params, capabilities=ELICITATION)).answer()
@@ -155,7 +155,7 @@ async def test_a_2026_client_is_asked_at_one_replica_and_answers_at_another(trio
     assert value(final) == "me"
 
 
-@http_test_within(30)
+@http_test
 async def test_a_notification_reaches_the_home_from_any_replica(trio: Trio) -> None:
     clients = await opened(trio)
     before = await clients[0].call("roots_changed")
@@ -168,7 +168,7 @@ async def test_a_notification_reaches_the_home_from_any_replica(trio: Trio) -> N
         await until(is_heard)
 
 
-@http_test_within(30)
+@http_test
 async def test_a_call_is_cancelled_from_any_replica(trio: Trio) -> None:
     clients = await opened(trio)
     for number, (runner, canceller) in enumerate([(1, 2), (2, 0), (0, 1)]):
@@ -184,7 +184,7 @@ async def test_a_call_is_cancelled_from_any_replica(trio: Trio) -> None:
         await until(is_cancelled)
 
 
-@http_test_within(30)
+@http_test
 async def test_a_session_closed_at_another_replica_leaves_nothing_at_its_home(trio: Trio) -> None:
     clients = await opened(trio)
     await clients[1].call("bump")
@@ -195,7 +195,7 @@ async def test_a_session_closed_at_another_replica_leaves_nothing_at_its_home(tr
         wait_until(lambda: any(not lives(pid) for pid in grown))
 
 
-@http_test_within(30)
+@http_test
 async def test_the_end_of_a_receiving_replica_loses_nothing(trio: Trio) -> None:
     clients = await opened(trio)
     await clients[0].call("bump")
@@ -215,7 +215,7 @@ async def test_the_end_of_a_receiving_replica_loses_nothing(trio: Trio) -> None:
     assert await clients[2].call("bump") == 2, "the data of the home is unchanged"
 
 
-@http_test_within(40)
+@http_test
 async def test_a_home_that_stops_finishes_its_calls_and_the_next_request_gets_another_home(
     two_at_least: Trio,
 ) -> None:
@@ -236,7 +236,7 @@ async def test_a_home_that_stops_finishes_its_calls_and_the_next_request_gets_an
     assert await clients[1].call("bump") == 2
 
 
-@http_test_within(40)
+@http_test
 async def test_a_killed_home_costs_one_error_for_the_calls_in_flight_and_the_next_request_gets_another(
     trio: Trio,
 ) -> None:
@@ -274,7 +274,7 @@ def command(pid: int) -> str:
     return ""
 
 
-@http_test_within(40)
+@http_test
 async def test_workers_over_one_file_share_the_sessions_and_replace_a_killed_home() -> None:
     with fleet("--workers", "3", env={"FLEET_BACK": "process"}, target=APP) as running:
         client = await Client.opened(running.port)
@@ -291,7 +291,7 @@ async def test_workers_over_one_file_share_the_sessions_and_replace_a_killed_hom
         await until(lambda: not homes(running))
 
 
-@http_test_within(40)
+@http_test
 async def test_workers_of_a_hosted_object_need_no_key_and_pass_credentials_on() -> None:
     with fleet("--workers", "3", env={"FLEET_BACK": "hosted"}, target=APP) as running:
         client = await Client.opened(running.port)
@@ -312,7 +312,7 @@ def strict_pair() -> Iterator[tuple[Trio, RedisServer, str]]:
         yield two, redis, env["FLEET_KEY"]
 
 
-@http_test_within(30)
+@http_test
 async def test_credentials_reach_the_home_and_are_not_in_the_store(
     strict_pair: tuple[Trio, RedisServer, str],
 ) -> None:
@@ -333,7 +333,7 @@ async def test_credentials_reach_the_home_and_are_not_in_the_store(
     assert key not in said
 
 
-@http_test_within(30)
+@http_test
 async def test_a_strict_server_closes_the_session_when_its_home_is_gone(
     strict_pair: tuple[Trio, RedisServer, str],
 ) -> None:

@@ -25,7 +25,7 @@ from holdfast.upstream.settings import ClientTimes
 from tests.asgi import Peer
 from tests.messages import request
 from tests.ports import free_port
-from tests.support import async_test
+from tests.support import BOUND, async_test
 from tests.workers.fleet import SHOP
 
 LITTLE: Final = [sys.executable, str(Path(__file__).parent / "little.py")]
@@ -284,7 +284,7 @@ def holdfast(*arguments: str) -> str:
         env={**os.environ, "HOLDFAST_HTTP": "127.0.0.1:0"},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=BOUND,
         check=False,
     )
     assert ran.returncode == 2, ran.stderr

@@ -15,7 +15,7 @@ from holdfast import Client, HoldfastError
 from tests.http.client import Client as RawClient
 from tests.http.client import Connection
 from tests.http.serving import Process, holdfast_serve
-from tests.support import async_test
+from tests.support import BOUND, async_test
 
 HERE: Final = Path(__file__).parent
 ROOT: Final = HERE.parents[1]
@@ -65,7 +65,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
         file.write_text(text_of_file(upstream.port))
         with holdfast_serve(str(file)) as process:
             yield process
-            assert process.terminate(20) == 0, process.output()
+            assert process.terminate(BOUND) == 0, process.output()
 
 
 def url_of(served: Process, name: str) -> str:
@@ -162,7 +162,7 @@ def run(*arguments: str, stdin: str = "") -> "subprocess.CompletedProcess[str]":
         input=stdin,
         capture_output=True,
         text=True,
-        timeout=40,
+        timeout=BOUND,
         check=False,
     )
 
@@ -244,7 +244,7 @@ def test_workers_serve_every_server_of_a_file(tmp_path: Path) -> None:
     with holdfast_serve(str(file)) as process:
         call(process.port)
         process.tell(signal.SIGTERM)
-        assert process.ended(20) == 0, process.output()
+        assert process.ended(BOUND) == 0, process.output()
 
 
 def test_the_servers_of_an_mcp_json_are_served(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.programs import program
-from tests.support import until
+from tests.support import BOUND, until
 
 FLAGS: Final = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars"),
@@ -180,7 +180,7 @@ class Tab:
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
-    async def until(self, expression: str, seconds: float = 15.0) -> None:
+    async def until(self, expression: str, seconds: float = BOUND) -> None:
         """Wait until an expression is true in the page."""
 
         async def holds() -> bool:
@@ -192,7 +192,7 @@ class Tab:
         """Return the text of an element as it is seen; empty if there is none."""
         return str(await self.js(f"document.querySelector({json.dumps(selector)})?.innerText ?? ''"))
 
-    async def shows(self, selector: str, text: str, seconds: float = 15.0) -> None:
+    async def shows(self, selector: str, text: str, seconds: float = BOUND) -> None:
         """Wait until an element has this text in it."""
         await self.until(
             f"(document.querySelector({json.dumps(selector)})?.innerText ?? '').includes({json.dumps(text)})",

@@ -12,7 +12,7 @@ from tests.browser.chromium import Chromium, Tab
 from tests.browser.dashboard import CALLS, SESSIONS, act_on, count_is, row_is_gone, row_shows, rows, signed_in
 from tests.browser.product import TOKEN, admin_url, detached, operated
 from tests.command_line import Done, run
-from tests.http.client import Client, http_test, http_test_within
+from tests.http.client import Client, http_test
 from tests.redis_server import needs_redis, redis_server
 from tests.support import until
 from tests.workers.fleet import Fleet
@@ -94,7 +94,7 @@ def test_the_command_line_shows_and_closes_the_same_sessions(
             return (await far_away())[1] == "detached"
 
         # A call that comes before the end of the connection is noticed keeps the session attached.
-        await until(is_detached, 20.0)
+        await until(is_detached)
         await client.call("who")
         await client.start("steps", n=10_000, seconds=0.1)
         name, _ = await far_away()
@@ -105,7 +105,7 @@ def test_the_command_line_shows_and_closes_the_same_sessions(
             wanted = ("session.opened", "session.detached", "tool=who", "steps", "handler")
             return all(text in shown for text in wanted)
 
-        await until(is_shown, 20.0)
+        await until(is_shown)
         assert (await sessions("close", name, "--yes")).status == 0
         assert (await sessions("close", name, "--yes")).status == 1
         closed = (await sessions("show", name)).out
@@ -130,7 +130,7 @@ async def _is_less(tab: Tab, before: int) -> bool:
 def test_a_thousand_real_sessions_are_shown_in_pages(
     browser: Chromium, replicas: tuple[Fleet, Fleet]
 ) -> None:
-    @http_test_within(50)
+    @http_test
     async def attempt() -> None:
         here, there = replicas
         ports = [here.port, there.port]

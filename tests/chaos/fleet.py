@@ -22,11 +22,11 @@ from holdfast.config import Settings
 from tests.chaos.replica import Entry, ReplicaConfig
 from tests.programs import program
 from tests.redis_server import RedisServer
-from tests.support import until
+from tests.support import BOUND, until
 
 ROOT: Final = Path(__file__).parents[2]
 DURABLE: Final = ("--appendonly", "yes", "--appendfsync", "always", "--maxmemory-policy", "noeviction")
-_PATIENCE: Final = 30.0
+_PATIENCE: Final = BOUND
 
 
 def fixed_ports(count: int) -> list[int]:

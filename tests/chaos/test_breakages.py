@@ -65,7 +65,6 @@ def test_every_breakage_has_a_plan_that_shows_it() -> None:
 
 @needs_redis
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("law", sorted(CAUGHT))
 def test_a_broken_law_is_found_out(law: str) -> None:
     plan: Plan

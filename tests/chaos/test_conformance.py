@@ -17,7 +17,6 @@ EVERYTHING = "examples/everything.py:server"
 
 @needs_redis
 @pytest.mark.slow
-@pytest.mark.timeout(150)
 @pytest.mark.parametrize("name", ["required", "modern"])
 def test_three_replicas_conform_as_one_process_does(name: str, tmp_path: Path) -> None:
     checks, said = asyncio.run(_run(name, tmp_path))

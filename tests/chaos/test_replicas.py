@@ -23,16 +23,15 @@ from tests.http.client import (
     Keeper,
     call,
     http_test,
-    http_test_within,
     sessionless,
     text,
 )
 from tests.http.test_listen import CHANGED
 from tests.messages import request
 from tests.redis_server import needs_redis
-from tests.support import until
+from tests.support import BOUND, until
 
-pytestmark = [needs_redis, pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [needs_redis, pytest.mark.slow]
 TIMES: Final = Times(lease=2.0, lease_renewal=0.5, sweep=0.5, drain=10.0, stream_after=0.1)
 ASKING: Final[dict[str, Any]] = {"elicitation": {"form": {}}}
 
@@ -161,8 +160,8 @@ async def test_a_session_deleted_at_one_replica_ends_at_all(three: Fleet) -> Non
     await anext(response.events())
     standing = await three_.get()
     assert await two.delete() == 204
-    await asyncio.wait_for(response.answer(), 5)
-    await asyncio.wait_for(standing.answer(), 5)
+    await asyncio.wait_for(response.answer(), BOUND)
+    await asyncio.wait_for(standing.answer(), BOUND)
     for client in (one, two, three_):
         assert (await client.post(call(2, "quick", nonce="deleted"))).status == 404
     key = key_of(one.session_id)
@@ -205,7 +204,7 @@ async def test_a_parked_call_continues_at_its_replica_when_the_retry_arrives_at_
     assert result["structuredContent"]["result"] == f"Ada told {pids[0]}"
 
 
-@http_test_within(110)
+@http_test
 async def test_counters_are_exact_over_three_replicas(three: Fleet) -> None:
     owner = await Client.opened(three.port)
 
@@ -223,7 +222,7 @@ async def test_counters_are_exact_over_three_replicas(three: Fleet) -> None:
     assert total.endswith("/2000")
 
 
-@http_test_within(100)
+@http_test
 async def test_a_rolling_restart_loses_no_running_call(three: Fleet) -> None:
     client = await Client.opened(three.port)
     over = asyncio.Event()

@@ -10,7 +10,7 @@ from typing import Any, Final
 from holdfast.testing import Row, check
 from tests.checking.faulty import STREAM, Fault, Faulty, Request, Wrong, result
 from tests.http.serving import under_uvicorn
-from tests.support import async_test_within
+from tests.support import async_test
 
 AGREED: Final = b'{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"x","version":"1"}}}'
 ANSWER: Final = {"jsonrpc": "2.0", "id": 4711, "result": {"content": []}}
@@ -272,7 +272,7 @@ async def rows(claims: Claims) -> dict[str, tuple[Row, str]]:
     return dict(await asyncio.gather(*map(one, claims)))
 
 
-@async_test_within(90)
+@async_test
 async def test_every_broken_rule_is_found() -> None:
     found = await rows(BREAKING)
     blind = {
@@ -423,7 +423,7 @@ FREE: Final[Claims] = {
 }
 
 
-@async_test_within(90)
+@async_test
 async def test_no_freedom_of_the_specification_is_a_failure() -> None:
     found = await rows(FREE)
     accused = {

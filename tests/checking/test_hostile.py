@@ -23,7 +23,7 @@ from holdfast.types import ToolAnnotations
 from tests.checking.faulty import STREAM, Fault, Faulty, Request, Send, Wrong, result
 from tests.http.serving import under_uvicorn
 from tests.redis.test_tls import Authority
-from tests.support import async_test, async_test_within
+from tests.support import async_test
 from tests.unit.auth.oauth.authority import authority
 
 READ_ONLY: Final = ToolAnnotations(read_only_hint=True)
@@ -62,7 +62,7 @@ async def checked(app: Faulty, **options: Any) -> Report:
     ids=lambda one: one[:20] if isinstance(one, str) else "",
 )
 def test_a_server_that_answers_nothing_useful_gets_a_clear_row(wrong: Wrong, said: str) -> None:
-    @async_test_within(30)
+    @async_test
     async def attempt() -> None:
         # An endless answer must reach its limit of bytes or events before the time limit.
         report = await checked(Faulty(lambda _: wrong), timeout=5 if wrong.endless else 0.5)
@@ -144,7 +144,7 @@ async def _wrong_tls(tmp_path: Path) -> None:
 # Servers that answer the first requests
 
 
-@async_test_within(60)
+@async_test
 async def test_calls_that_are_only_accepted_fail_the_probes_that_need_an_answer() -> None:
     app = Faulty(lambda r: Wrong(202) if r.called == "tools/call" else None)
     report = await checked(app, only=["parallel", "resume", "sessionless", "cancel"])
@@ -153,7 +153,7 @@ async def test_calls_that_are_only_accepted_fail_the_probes_that_need_an_answer(
     assert report.row("parallel").verdict == "pass", "it is tried without the tool"
 
 
-@async_test_within(60)
+@async_test
 async def test_a_server_that_breaks_after_the_first_look_is_checked_to_the_end() -> None:
     def fault(request: Request) -> Wrong | None:
         return Wrong(500) if request.count("all") > 8 else None
@@ -163,7 +163,7 @@ async def test_a_server_that_breaks_after_the_first_look_is_checked_to_the_end()
     assert "a new session was refused: status 500" in report.row("duplicate-ids").happened
 
 
-@async_test_within(60)
+@async_test
 async def test_answers_that_never_end_are_read_within_the_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "LONGEST", 12.0)
     largest = 0
@@ -211,14 +211,14 @@ def many_tools(count: int) -> Fault:
     return fault
 
 
-@async_test_within(60)
+@async_test
 async def test_a_tool_on_the_last_of_a_hundred_pages_is_found() -> None:
     report = await checked(Faulty(many_tools(1000)), tool="tool-999", only=["parallel"])
     assert report.tool == "tool-999"
     assert report.passed, str(report)
 
 
-@async_test_within(60)
+@async_test
 async def test_the_same_page_again_and_again_ends_the_search() -> None:
     endless = {"tools": [], "nextCursor": "again"}
     app = Faulty(lambda r: result(r, endless) if r.called == "tools/list" else None)
@@ -226,7 +226,7 @@ async def test_the_same_page_again_and_again_ends_the_search() -> None:
     assert report.tool == ""
 
 
-@async_test_within(60)
+@async_test
 async def test_a_slow_tool_is_used_only_where_its_answer_is_not_needed() -> None:
     server = Server("slow")
 
@@ -247,7 +247,7 @@ async def test_a_slow_tool_is_used_only_where_its_answer_is_not_needed() -> None
     assert "--timeout" in report.row("resume").happened
 
 
-@async_test_within(60)
+@async_test
 async def test_of_several_read_only_tools_one_that_works_is_called() -> None:
     server = Server("several")
 
@@ -281,7 +281,7 @@ def one_writer(_: Request, send: Send) -> Send:
 WRITER: Final[list[asyncio.Lock]] = []
 
 
-@async_test_within(60)
+@async_test
 async def test_a_server_whose_responses_share_one_writer_is_found_by_the_stalled_reader() -> None:
     WRITER[:] = [asyncio.Lock()]
     report = await checked(Faulty(lambda _: None, sending=one_writer), only=["stalled"], timeout=1)
@@ -299,7 +299,7 @@ class Slow(Faulty):
         await super().__call__(scope, receive, send)
 
 
-@async_test_within(60)
+@async_test
 async def test_a_server_that_is_slow_with_large_messages_is_not_accused_of_waiting_for_a_reader() -> None:
     WRITER[:] = [asyncio.Lock()]
 
@@ -337,7 +337,7 @@ def held_back(request: Request, send: Send) -> Send:
     return held
 
 
-@async_test_within(60)
+@async_test
 async def test_events_that_are_held_back_until_the_answer_are_found() -> None:
     app = Faulty(lambda r: Wrong(405) if r.method == "GET" else None, sending=held_back)
     row = (await checked(app, only=["buffering"], timeout=2)).row("buffering")
@@ -374,7 +374,7 @@ FOUND: Final = {"authorization_servers": ["https://login.example"]}
 RIGHT: Final = {"authorization": "Bearer right-token"}
 
 
-@async_test_within(60)
+@async_test
 async def test_a_server_that_needs_a_token_says_where_to_get_it_and_shows_the_command() -> None:
     for fault, said in (
         (
@@ -398,7 +398,7 @@ async def test_a_server_that_needs_a_token_says_where_to_get_it_and_shows_the_co
         assert report.row("parallel").happened == "the server refuses access"
 
 
-@async_test_within(60)
+@async_test
 async def test_a_check_signs_in_before_the_first_probe() -> None:
     async with authority() as at:
         oauth = OAuth(
@@ -411,7 +411,7 @@ async def test_a_check_signs_in_before_the_first_probe() -> None:
         assert at.seen["/authorize"] == 1
 
 
-@async_test_within(60)
+@async_test
 async def test_a_sign_in_that_needs_a_proof_for_each_request_is_refused() -> None:
     class Proving(Bearer):
         async def headers(self, method: str, url: str) -> dict[str, str]:
@@ -424,7 +424,7 @@ async def test_a_sign_in_that_needs_a_proof_for_each_request_is_refused() -> Non
         await app.aclose()
 
 
-@async_test_within(60)
+@async_test
 async def test_a_server_that_verifies_its_tokens_passes_and_false_metadata_are_found() -> None:
     right = await checked(Faulty(guarded(FOUND)), headers=RIGHT, only=["authorization"])
     assert right.row("authorization").verdict == "pass"
@@ -445,7 +445,7 @@ async def test_a_server_that_verifies_its_tokens_passes_and_false_metadata_are_f
 # Secrets
 
 
-@async_test_within(60)
+@async_test
 async def test_a_server_that_repeats_everything_cannot_put_a_secret_into_the_report() -> None:
     def fault(request: Request) -> Wrong | None:
         said = " ".join(request.headers.values())

@@ -11,7 +11,7 @@ from holdfast.testing import check
 from tests.http.serving import holdfast_serve
 from tests.programs import program
 from tests.redis_server import redis_server
-from tests.support import async_test_within
+from tests.support import async_test
 
 APP = "tests/checking/app.py:server"
 
@@ -32,7 +32,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 def test_our_server_passes_every_probe_on_every_store_and_keeps_no_session(store: str) -> None:
     options = () if store == "memory" else ("--store", store)
 
-    @async_test_within(60)
+    @async_test
     async def attempt() -> None:
         report = await check(url)
         others = {row.probe for row in report.rows if row.verdict != "pass"}

@@ -11,7 +11,7 @@ from tests.checking.faulty import Faulty
 from tests.http.serving import ROOT, holdfast_serve, under_uvicorn
 from tests.http.test_balancer import haproxy, shipped
 from tests.nginx import nginx
-from tests.support import async_test_within
+from tests.support import async_test
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def in_front(*ports: int) -> str:
 def checked(port: int, *only: str) -> Report:
     reports: list[Report] = []
 
-    @async_test_within(60)
+    @async_test
     async def attempt() -> None:
         reports.append(await check(f"http://127.0.0.1:{port}/mcp", only=only))
 
@@ -93,7 +93,7 @@ async def strangers() -> AsyncIterator[list[int]]:
         await two.aclose()
 
 
-@async_test_within(60)
+@async_test
 async def test_replicas_that_do_not_share_sessions_are_found() -> None:
     # The survey and `initialize` go to one replica, half of the connections to the other.
     config = """

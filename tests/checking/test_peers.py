@@ -13,7 +13,7 @@ from holdfast.testing import check
 from tests.http.serving import wait_until_connected
 from tests.interop import peers
 from tests.ports import free_port
-from tests.support import async_test_within
+from tests.support import async_test
 
 ROOT: Final = Path(__file__).parents[2]
 SERVERS: Final = Path(__file__).parent / "servers"
@@ -45,7 +45,7 @@ def serving(peer: str) -> Iterator[str]:
 def test_the_lost_answers_of_duplicate_ids_are_found_and_holdfast_in_front_prevents_them(
     peer: str, tmp_path: Path
 ) -> None:
-    @async_test_within(60)
+    @async_test
     async def attempt() -> None:
         report = await check(url, only=["parallel", "duplicate-ids", "reused-id"], timeout=2)
         assert [row.verdict for row in report.rows] == ["pass", "pass", "fail", "pass"], str(report)
@@ -55,7 +55,7 @@ def test_the_lost_answers_of_duplicate_ids_are_found_and_holdfast_in_front_preve
         assert "holdfast serve URL" in row.remedy
         assert report.tool == "look"
 
-    @async_test_within(60)
+    @async_test
     async def in_front() -> None:
         report = await check(f"http://127.0.0.1:{port}/mcp", only=["parallel", "duplicate-ids", "id-types"])
         assert {row.verdict for row in report.rows} == {"pass"}, str(report)

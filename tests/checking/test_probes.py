@@ -12,7 +12,7 @@ from holdfast.errors import ConfigError
 from holdfast.testing import Report, check
 from tests.checking.faulty import STREAM, Fault, Faulty, Request, Wrong, result
 from tests.http.serving import under_uvicorn
-from tests.support import async_test, async_test_within
+from tests.support import async_test
 
 
 def stalled(request: Request) -> Wrong | None:
@@ -83,7 +83,7 @@ def test_every_probe_has_a_fault() -> None:
     assert list(FAULTS) == [probe.name for probe in PROBES]
 
 
-@async_test_within(90)
+@async_test
 async def test_each_probe_finds_its_fault() -> None:
     places = asyncio.Semaphore(6)
 

@@ -14,7 +14,7 @@ from holdfast.client.targets import Target
 from holdfast.protocol.params import CreateMessageParams
 from tests.client.servers import SERVE, peer_command, peer_listening, small_listening
 from tests.client.small import server
-from tests.support import async_test_within
+from tests.support import async_test
 
 N: Final = 5
 EACH: Final = 0.5
@@ -65,7 +65,7 @@ PLACES: Final = [
 
 @pytest.mark.parametrize(("place", "era"), PLACES)
 def test_five_questions_of_half_a_second_take_half_a_second(place: str, era: str) -> None:
-    @async_test_within(30)
+    @async_test
     async def ask() -> None:
         with at(place) as target:
             model = Model()
@@ -80,7 +80,7 @@ def test_five_questions_of_half_a_second_take_half_a_second(place: str, era: str
     ask()
 
 
-@async_test_within(30)
+@async_test
 async def test_asked_in_order_it_answers_one_by_one() -> None:
     model = Model(0.01)
     async with Client(server, sampling=model, in_order=True) as client:
@@ -92,7 +92,7 @@ TWO_THOUSAND: Final = 2_000
 HUNDREDS: Final = 500
 
 
-@async_test_within(55)
+@async_test
 async def test_two_thousand_asks_stay_within_the_limit_are_all_answered_and_leave_memory_flat() -> None:
     model = Model(0.001)
     async with Client(server, sampling=model, version="sessions") as client:
@@ -108,7 +108,7 @@ async def test_two_thousand_asks_stay_within_the_limit_are_all_answered_and_leav
 
 @pytest.mark.parametrize("peer", ["mcp1", "mcp2"])
 def test_hundreds_of_questions_at_once_from_an_official_server_are_all_answered(peer: str) -> None:
-    @async_test_within(55)
+    @async_test
     async def ask() -> None:
         model = Model(0.001)
         async with Client(peer_command(peer), sampling=model, version="sessions", timeout=50) as client:
@@ -120,7 +120,7 @@ def test_hundreds_of_questions_at_once_from_an_official_server_are_all_answered(
     ask()
 
 
-@async_test_within(30)
+@async_test
 async def test_a_handler_that_calls_the_server_back_gets_its_answer_though_every_place_is_taken() -> None:
     async def ask_back(params: CreateMessageParams) -> str:
         return (await client.call_tool("echo", {"text": "back"})).text

@@ -27,7 +27,7 @@ from tests.client.torture import (
     plain,
 )
 from tests.ports import free_port
-from tests.support import async_test, until
+from tests.support import BOUND, async_test, until
 
 TIMES: Final = ClientTimes(patience=10.0, settle=0.1, backoff=(0.005, 0.1))
 
@@ -378,7 +378,7 @@ def test_a_subscription_continues_after_the_server_was_killed_and_started_again(
             seen: set[str] = set()
             while seen != {"tools", "resource"}:
                 await client.call_tool("change")
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(BOUND):
                     change = await anext(changes)
                 if not change.missed:
                     seen.add(change.kind)

@@ -12,7 +12,7 @@ from holdfast.ports import SilentObserver, SystemClock
 from holdfast.testing.chance import SeededRandom
 from holdfast.upstream.negotiation import EraMemory
 from tests.client.torture import Torture
-from tests.support import async_test_within
+from tests.support import async_test
 
 SCENARIOS: Final = 1_000
 BATCHES: Final = 5
@@ -69,7 +69,7 @@ def judge(server: Torture, token: str, end: str | HoldfastError, *, may_repeat: 
 @pytest.mark.slow
 @pytest.mark.parametrize("batch", range(BATCHES))
 def test_no_call_is_lost_or_doubled_and_the_client_recovers(batch: int) -> None:
-    @async_test_within(55)
+    @async_test
     async def run() -> None:
         places = asyncio.Semaphore(AT_ONCE)
 

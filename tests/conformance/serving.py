@@ -8,6 +8,8 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from tests.support import BOUND
+
 ROOT: Final = Path(__file__).parents[2]
 EVERYTHING: Final = "examples/everything.py:server"
 _URL: Final = re.compile(r"serving +http://127\.0\.0\.1:(\d+)/mcp")
@@ -52,7 +54,7 @@ def served(log: Path, target: str, *options: str) -> Iterator[Served]:
     try:
         yield Served(_url(process, log), log)
         process.terminate()
-        assert process.wait(20) == 0, log.read_text(encoding="utf-8")
+        assert process.wait(BOUND) == 0, log.read_text(encoding="utf-8")
     finally:
         process.kill()
         process.wait()

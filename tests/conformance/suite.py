@@ -14,6 +14,8 @@ from typing import Final, NamedTuple
 
 import pytest
 
+from tests.support import BOUND
+
 ROOT: Final = Path(__file__).parents[2]
 NODE: Final = ROOT / ".node" / "bin" / "node"
 PINS: Final = dict(
@@ -50,7 +52,7 @@ class Suite(NamedTuple):
     def run(self, url: str, output: Path) -> list[Check]:
         """Run it and return every verdict. Its exit code is not asked: the verdicts say more."""
         command = [str(NODE), str(self.script()), "server", "--url", url, "-o", str(output), *self.arguments]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=BOUND, check=False)
         checks = read_checks(output)
         assert checks, f"the suite wrote no checks:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
         return checks

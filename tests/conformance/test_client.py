@@ -16,7 +16,6 @@ from tests.conformance.client_suite import (
     play,
 )
 
-pytestmark = pytest.mark.timeout(260)
 VERSIONS = (OLD, OLDEST, STABLE)
 CASES = [(version, scenario) for version in VERSIONS for scenario in expected(version)]
 

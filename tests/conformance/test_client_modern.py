@@ -6,8 +6,6 @@ import pytest
 
 from tests.conformance.client_suite import NEW, Played, expected, judge, play
 
-pytestmark = pytest.mark.timeout(260)
-
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Played]:

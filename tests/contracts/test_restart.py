@@ -10,6 +10,7 @@ from holdfast import Client, Server
 from holdfast.stores.redis.store import RedisStore
 from tests.redis_server import needs_redis, redis_cluster, redis_server
 from tests.sqlite.support import store_path
+from tests.support import BOUND
 
 
 @contextmanager
@@ -32,7 +33,7 @@ async def serve_twice(server: Server) -> None:
     for _ in range(2):
         await server.engine.ensure_started()
         store = server.engine.runtime.store
-        async with asyncio.timeout(20), Client(server, version="sessions") as client:
+        async with asyncio.timeout(BOUND), Client(server, version="sessions") as client:
             if isinstance(store, RedisStore):
                 await store.heard()
             assert await client.request("ping") == {}

@@ -26,7 +26,7 @@ from holdfast.cli.demo.acts import (
 from holdfast.cli.demo.run import Report, Result, SideReport, Watcher, our_side, run
 from holdfast.cli.demo.stage import Failed, Side
 from tests.command_line import run as command
-from tests.support import wait_until
+from tests.support import BOUND, wait_until
 from tests.workers.fleet import children, lives
 
 ROOT: Final = Path(__file__).parents[2]
@@ -50,7 +50,7 @@ def started(
 def ended(home: Path, *words: str, python: str = sys.executable) -> tuple[int, str]:
     """Run it to its end; return its exit status and its output. It leaves no file."""
     with started(home, *words, python=python) as process:
-        out, err = process.communicate(timeout=55)
+        out, err = process.communicate(timeout=BOUND)
     assert err == ""
     assert list(home.iterdir()) == []
     return process.returncode, out
@@ -105,7 +105,7 @@ def test_a_terminal_shows_a_table_that_changes(tmp_path: Path) -> None:
     with started(
         tmp_path, "--only", "parallel", "--no-peer", FORCE_COLOR="1", TERM="xterm", COLUMNS="120"
     ) as process:
-        out, err = process.communicate(timeout=55)
+        out, err = process.communicate(timeout=BOUND)
     assert (process.returncode, err) == (0, "")
     assert "two processes start" in out
     assert "of 200 calls have ended" in out
@@ -131,7 +131,7 @@ def test_when_it_is_stopped_no_process_and_no_file_is_left(tmp_path: Path, numbe
         replicas = children(process.pid)
         assert len(replicas) == 2
         process.send_signal(number)
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=BOUND)
     wait_until(lambda: not any(map(lives, replicas)))
     assert err == ""
     if number != signal.SIGKILL:

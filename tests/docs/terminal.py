@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Final
 
 from tests.ports import free_port
-from tests.support import wait_until
+from tests.support import BOUND, wait_until
 
 PORT: Final = re.compile(r"\b80\d\d\b")
 """The ports of all pages. A test uses free ones instead."""
 
-LIMIT: Final = 45.0
+LIMIT: Final = BOUND
 ROOT: Final = Path(__file__).parents[2]
 CLONE: Final = "~/holdfast/"
 """Where the pages have the clone of this repository."""
@@ -133,7 +133,7 @@ class Terminal:
             os.killpg(process.pid, signal.SIGTERM)
         for process in left:
             try:
-                process.wait(10)
+                process.wait(LIMIT)
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()

@@ -3,8 +3,6 @@
 import asyncio
 from typing import Final
 
-import pytest
-
 from holdfast import __version__
 from tests.support import async_test_within
 from tools.comparison.collect import collected
@@ -40,7 +38,6 @@ def test_the_data_have_a_cell_for_every_row_and_server() -> None:
     assert {len(row) for row in cells.values()} == {len(PEERS)}
 
 
-@pytest.mark.timeout(240)
 def test_every_cell_is_still_true() -> None:
     @async_test_within(200)
     async def attempt() -> None:

@@ -24,7 +24,7 @@ from holdfast.stores.urls import SCHEMES
 from tests.http.serving import wait_until_connected
 from tests.ports import free_port
 from tests.programs import program
-from tests.support import wait_until
+from tests.support import BOUND, wait_until
 
 DEPLOY: Final = Path(__file__).parents[2] / "deploy"
 SMALL: Final = Path(__file__).parents[1] / "unit" / "fronts" / "fixtures" / "small.py"
@@ -170,7 +170,7 @@ def test_nothing_serves_anonymous_clients_on_all_interfaces(words: list[str]) ->
         capture_output=True,
         text=True,
         check=False,
-        timeout=30,
+        timeout=BOUND,
         env={name: value for name, value in os.environ.items() if name != "HOLDFAST_STORE"},
     )
     assert done.returncode == 2
@@ -210,7 +210,7 @@ def test_the_pod_of_the_manifest_serves_its_probes_and_its_host(tmp_path: Path) 
 
 def asked(port: int, path: str, host: str) -> int:
     """Return the status of a request with a Host header."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=BOUND)
     method, body = ("POST", "{}") if path == "/mcp" else ("GET", None)
     kinds = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
     with contextlib.closing(connection):

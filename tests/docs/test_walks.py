@@ -14,6 +14,7 @@ from typing import Final
 
 import pytest
 
+from tests.support import BOUND
 from tests.test_architecture import LAYERS, PACKAGE
 
 ROOT: Final = Path(__file__).parents[2]
@@ -37,7 +38,7 @@ def walks() -> Walks:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=BOUND,
     )
     assert done.returncode == 0, done.stderr
     return {

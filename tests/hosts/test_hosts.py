@@ -13,14 +13,15 @@ from typing import Final
 
 import pytest
 
-from tests.http.client import Client, http_test_within, sessionless, text
+from tests.http.client import Client, http_test, sessionless, text
 from tests.http.serving import ROOT, wait_until_connected
 from tests.messages import Json
 from tests.ports import free_port
 from tests.redis_server import redis_server
+from tests.support import BOUND
 
 APP: Final = "tests.hosts.app"
-PATIENCE: Final = 20.0
+PATIENCE: Final = BOUND
 ASKABLE: Final[Json] = {"elicitation": {"form": {}}}
 HOSTS: Final = {
     "uvicorn": ("uvicorn", f"{APP}:mounted", "--port", "{port}"),
@@ -57,7 +58,7 @@ def hosted(command: tuple[str, ...], **env: str) -> Iterator[tuple[int, "subproc
 
 @pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("host", HOSTS)
-@http_test_within(3 * PATIENCE)
+@http_test
 async def test_a_host_that_stops_finishes_calls_and_does_not_wait_for_streams(
     host: str, signal_number: signal.Signals
 ) -> None:
@@ -104,7 +105,7 @@ def store_url(kind: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("made", ["by its URL", "before the fork"])
 @pytest.mark.parametrize("kind", ["sqlite", "redis"])
-@http_test_within(3 * PATIENCE)
+@http_test
 async def test_processes_forked_after_the_import_are_replicas_of_their_own(kind: str, made: str) -> None:
     few = asyncio.Semaphore(4)
 

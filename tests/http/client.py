@@ -27,28 +27,22 @@ from tests.messages import (
     parse_event,
     request,
 )
-from tests.support import async_test_within
+from tests.support import async_test
 
 P = ParamSpec("P")
 
 
-def http_test_within(seconds: float) -> Callable[[Callable[P, Coroutine[Any, Any, None]]], Callable[P, None]]:
+def http_test(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
     """Run a coroutine test in real time; afterwards cut the connections it has left open."""
 
-    def decorate(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-        @functools.wraps(test)
-        async def tidy(*args: P.args, **kwargs: P.kwargs) -> None:
-            try:
-                await test(*args, **kwargs)
-            finally:
-                await Connection.cut_all()
+    @functools.wraps(test)
+    async def tidy(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            await test(*args, **kwargs)
+        finally:
+            await Connection.cut_all()
 
-        return async_test_within(seconds)(tidy)
-
-    return decorate
-
-
-http_test = http_test_within(30)
+    return async_test(tidy)
 
 
 class Cut(Exception):

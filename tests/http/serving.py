@@ -20,7 +20,7 @@ from holdfast.fronts.http.listener.service import Service
 from holdfast.fronts.http.request import Application
 from tests.http.back import DEFAULT, Config, ToolBack, build
 from tests.http.client import Connection
-from tests.support import wait_until
+from tests.support import BOUND, wait_until
 
 ROOT = Path(__file__).parents[2]
 ADDRESS = re.compile(r"http://127\.0\.0\.1:(\d+)/")
@@ -64,7 +64,7 @@ def listening() -> socket.socket:
     return sock
 
 
-def wait_until_connected(port: int, popen: "subprocess.Popen[bytes]", seconds: float = 20.0) -> None:
+def wait_until_connected(port: int, popen: "subprocess.Popen[bytes]", seconds: float = BOUND) -> None:
     """Return when the process accepts connections on the port."""
 
     def connects() -> bool:

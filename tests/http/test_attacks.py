@@ -17,7 +17,7 @@ import pytest
 from holdfast.config import Limits, Settings, Times
 from holdfast.ports import SystemRandom
 from tests.http.back import Config
-from tests.http.client import Client, Connection, Response, call, http_test, http_test_within, text
+from tests.http.client import Client, Connection, Response, call, http_test, text
 from tests.http.serving import Process, in_loop, process
 from tests.messages import BOTH, Json, request
 from tests.support import until
@@ -410,7 +410,7 @@ async def test_json_that_is_not_one_plain_message_is_refused_at_once(
 # Many of them
 
 
-@http_test_within(50)
+@http_test
 async def test_one_principal_that_opens_sessions_without_end_evicts_only_its_own() -> None:
     limits = Limits(sessions_per_principal=50, sessions=200)
     config = Config(settings=Settings(limits=limits), tokens={**TWO.tokens, "c": "carol"})

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from tests.http.client import Client, Connection, Keeper, call, http_test, http_test_within, text
+from tests.http.client import Client, Connection, Keeper, call, http_test, text
 from tests.http.serving import ROOT, Process, wait_until_connected
 from tests.ports import free_port
 from tests.programs import program
@@ -94,7 +94,7 @@ def shipped(*ports: int) -> str:
 
 
 @pytest.mark.slow
-@http_test_within(30)
+@http_test
 async def test_a_tool_survives_balancers_that_cut_five_times_while_it_runs(everything: Process) -> None:
     """Trap 14: one proxy cuts by age, haproxy by silence; chatty and silent tools behind both."""
     client = await Client.opened(everything.port)

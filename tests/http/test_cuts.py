@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from tests.http.client import Client, Keeper, call, http_test_within, run_all, text
+from tests.http.client import Client, Keeper, call, http_test, run_all, text
 from tests.http.serving import Process
 
 CALLS = 200
@@ -13,7 +13,7 @@ TICKS = 20
 
 
 @pytest.mark.slow
-@http_test_within(60)
+@http_test
 async def test_two_hundred_calls_lose_nothing_through_a_thousand_random_cuts(everything: Process) -> None:
     """Traps 19, 21: every event once and in order, for cuts at any byte, also in the head, the priming event and the answer.
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from holdfast.config import Limits, Settings, Times
 from holdfast.protocol.subscriptions import Change
 from tests.http.back import Config
-from tests.http.client import Response, http_test, http_test_within, sessionless
+from tests.http.client import Response, http_test, sessionless
 from tests.http.serving import Served, holdfast_serve, in_loop
 from tests.messages import MODERN
 from tests.schema import validate
@@ -63,7 +63,7 @@ async def ears(served: Served, number: int, wanted: dict[str, Any]) -> list[Ear]
     return list(await asyncio.gather(*(one(n) for n in range(number))))
 
 
-@http_test_within(60)
+@http_test
 async def test_a_thousand_listeners_get_one_change_each() -> None:
     async with in_loop() as served:
         opened = await ears(served, 1_000, TOOLS)

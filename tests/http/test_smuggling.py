@@ -13,7 +13,7 @@ from tests.http.fuzz import fuzz, outcome
 from tests.http.paper import Paper, quiet
 from tests.http.serving import Process
 from tests.http.smuggling import CORPUS, SECOND, Case, chunked, post
-from tests.support import async_test, async_test_within
+from tests.support import async_test
 
 
 @pytest.mark.parametrize("case", CORPUS.values(), ids=list(CORPUS))
@@ -36,7 +36,7 @@ async def statuses(port: int, sent: bytes) -> list[int]:
     return [int(answer[:3]) for answer in answers]
 
 
-@async_test_within(60)
+@async_test
 async def test_the_corpus_over_sockets_reaches_no_application_that_it_should_not(trial: Process) -> None:
     found = {name: await statuses(trial.port, case.sent) for name, case in CORPUS.items()}
     # The paths of the corpus do not exist here: accepted requests get 404.

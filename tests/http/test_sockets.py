@@ -36,7 +36,7 @@ from holdfast.fronts.http.listener.sockets import (
     url_of,
 )
 from tests.http.serving import ROOT
-from tests.support import async_test, until, wait_until
+from tests.support import BOUND, async_test, until, wait_until
 
 SMALL: Final = ROOT / "tests" / "unit" / "fronts" / "fixtures" / "small.py"
 PROBE: Final = b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
@@ -144,7 +144,7 @@ def test_a_unix_socket_is_served_and_removed_at_the_end(tmp_path: Path) -> None:
         assert exchanged(unix(path), PROBE).endswith(b"ready\n")
         assert b"mcp-session-id" in exchanged(unix(path), CALL)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(10) == 0
+        assert process.wait(BOUND) == 0
         assert not path.exists()
 
 
@@ -280,7 +280,7 @@ def test_https_is_served_by_one_process_and_by_several(certificate: Path, worker
         # A request without TLS is no handshake.
         assert b"HTTP/1.1" not in exchanged(socket.create_connection(("127.0.0.1", int(found[1]))), PROBE)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(15) == 0
+        assert process.wait(BOUND) == 0
 
 
 def test_a_certificate_that_cannot_be_used_is_named(tmp_path: Path, certificate: Path) -> None:
@@ -311,6 +311,6 @@ def test_a_certificate_that_cannot_be_used_is_named(tmp_path: Path, certificate:
 )
 def test_options_that_cannot_work_are_refused(options: tuple[str, ...], text: str) -> None:
     command = [sys.executable, "-m", "holdfast", "serve", str(SMALL), *options]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=30)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=BOUND)
     assert done.returncode == 2
     assert text in done.stderr

@@ -12,7 +12,7 @@ from holdfast import Client as OurClient
 from holdfast import McpError
 from tests.http.client import Client, http_test
 from tests.http.serving import Process, holdfast_serve
-from tests.support import async_test, wait_until
+from tests.support import BOUND, async_test, wait_until
 
 SERVER: Final = """
 import asyncio, time
@@ -59,7 +59,7 @@ def _stop_at_once(process: Process) -> None:
         lambda: says(process, "Stopping: 1 call is running (wait); waiting up to 30 s. Press Ctrl+C again")
     )
     process.tell(signal.SIGINT)
-    assert process.ended(10) == 0
+    assert process.ended(BOUND) == 0
 
 
 @http_test

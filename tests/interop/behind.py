@@ -22,6 +22,7 @@ from holdfast.upstream.settings import ClientTimes
 from tests.http.serving import listening, wait_until_connected
 from tests.interop.peers import ROOT, serving
 from tests.ports import free_port
+from tests.support import BOUND
 
 APPS: Final = Path(__file__).parent / "hosted"
 FRAMEWORKS: Final = ("mcp1", "mcp2", "fastmcp")
@@ -148,7 +149,7 @@ class Fronts:
         thread.start()
         stack.callback(thread.join)
         stack.callback(stop.set)
-        assert ready.wait(10), "the fronts do not listen"
+        assert ready.wait(BOUND), "the fronts do not listen"
 
     def target(self, row: Row) -> Process | Remote:
         """Return the proxy of a row that is not hosted."""

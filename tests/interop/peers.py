@@ -18,14 +18,14 @@ from msgspec import Struct
 
 from tests.interop.proxy import Cut, Request, proxied
 from tests.interop.server import COUNTS, ERAS
-from tests.support import wait_until
+from tests.support import BOUND, wait_until
 
 ROOT: Final = Path(__file__).parents[2]
 CLIENTS: Final = Path(__file__).parent / "clients"
 SERVE: Final = [sys.executable, "-m", "holdfast", "serve", "--log-level", "warning"]
 SERVER: Final = f"{Path(__file__).parent / 'server.py'}:server"
 LOG: Final = "server.log"
-PATIENCE: Final = 30.0
+PATIENCE: Final = BOUND
 
 
 Mode = Literal["legacy", "fallback", "modern"]
@@ -192,7 +192,7 @@ def serving(
     try:
         yield _port(process, log)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(10) == 0, log.read_text()
+        assert process.wait(PATIENCE) == 0, log.read_text()
     finally:
         process.kill()
         process.wait()

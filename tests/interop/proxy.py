@@ -14,6 +14,8 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from tests.support import BOUND
+
 CHUNK: Final = 65_536
 Writer = asyncio.StreamWriter
 
@@ -159,7 +161,7 @@ def proxied(target: int, cuts: list[Cut], *, lasting: float | None = None) -> It
     thread = threading.Thread(target=lambda: asyncio.run(run()))
     thread.start()
     try:
-        assert ready.wait(5), "the proxy does not listen"
+        assert ready.wait(BOUND), "the proxy does not listen"
         yield proxy
     finally:
         stop.set()

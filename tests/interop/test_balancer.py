@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from tests.http.client import Cut, http_test_within, sessionless
+from tests.http.client import Cut, http_test, sessionless
 from tests.interop.peers import MODERN_PEERS, converse, serving
 from tests.interop.proxy import proxied
 
@@ -38,7 +38,7 @@ def test_a_five_second_call_gets_through_a_balancer_that_cuts_after_one(tmp_path
     assert errors == ""
 
 
-@http_test_within(60)
+@http_test
 async def _listen(port: int) -> None:
     response = await sessionless(port, "subscriptions/listen", {"notifications": {"toolsListChanged": True}})
     await response.body()

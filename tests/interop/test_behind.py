@@ -24,7 +24,7 @@ from tests.interop.behind import CHEAP, FRAMEWORKS, QUICK, ROWS, Fronts, Row, co
 from tests.interop.test_interview import COMMANDS, VERSIONS
 from tests.messages import Json
 from tests.ports import free_port
-from tests.support import async_test
+from tests.support import BOUND, async_test
 
 ERAS: Final = ("sessions", "sessionless")
 CROSSING: Final = ("mcp1", "mcp2")
@@ -156,7 +156,7 @@ async def test_p4_a_call_that_is_cut_is_resumed_without_loss_and_the_session_sta
 @every_cheap_row
 @async_test
 async def test_a_client_without_a_session_gets_its_own_answers_too(fronts: Fronts, row: Row) -> None:
-    async with Client(url(fronts.ports[row]), version="sessionless", timeout=20) as client:
+    async with Client(url(fronts.ports[row]), version="sessionless", timeout=BOUND) as client:
         assert {"add", "ticks"} <= {tool.name for tool in await client.list_tools()}
         calls = [client.call_tool("add", {"a": number, "b": 1}) for number in range(10)]
         met = [client.call_tool("meet", {"name": "sessionless"}) for _ in range(3)]
@@ -174,7 +174,7 @@ async def test_the_lifespan_of_a_hosted_object_is_entered_once(
     fronts: Fronts, framework: str, era: str
 ) -> None:
     for _ in range(2):
-        async with Client(hosted(fronts, framework), version=era, timeout=20) as client:
+        async with Client(hosted(fronts, framework), version=era, timeout=BOUND) as client:
             assert (await client.call_tool("entered")).data == 1
 
 
@@ -190,7 +190,7 @@ async def test_a_question_of_a_hosted_call_that_has_ended_does_not_reach_another
         return {"name": "x"}
 
     async with Client(
-        hosted(fronts, framework), version="sessionless", elicitation=fill_in, timeout=20
+        hosted(fronts, framework), version="sessionless", elicitation=fill_in, timeout=BOUND
     ) as client:
         assert (await client.call_tool("linger")).data == "ended"
         assert (await client.call_tool("outcome")).data == "refused"
@@ -201,7 +201,7 @@ async def test_a_question_of_a_hosted_call_that_has_ended_does_not_reach_another
 async def test_without_a_verifier_there_is_no_user_and_a_tool_that_needs_one_is_not_offered(
     fronts: Fronts,
 ) -> None:
-    async with Client(hosted(fronts, "fastmcp"), timeout=20, auth="ada") as client:
+    async with Client(hosted(fronts, "fastmcp"), timeout=BOUND, auth="ada") as client:
         assert (await client.call_tool("who")).data == ["no user", "no color"]
         assert "secret" not in {tool.name for tool in await client.list_tools()}
 
@@ -223,7 +223,7 @@ def test_two_questions_and_five_samplings_work_in_both_eras_and_the_body_runs_on
 ) -> None:
     """The client is `mcp` 2 with `auto` and `legacy`. It counts the questions that it gets."""
     words = [*COMMANDS["mcp2"], url(fronts.ports[row]), *VERSIONS]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=40, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=BOUND, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     assert [one["version"] for one in found] == list(VERSIONS.values())
@@ -264,7 +264,7 @@ async def test_two_clients_at_once_never_see_each_others_questions(
             return line
 
         async with Client(
-            url(fronts.ports[row]), version=era, elicitation=fill_in, sampling=say, timeout=20
+            url(fronts.ports[row]), version=era, elicitation=fill_in, sampling=say, timeout=BOUND
         ) as client:
             colors = [f"{person}{number}" for number in range(3)]
             results = await asyncio.gather(*(client.call_tool("greet", {"color": color}) for color in colors))

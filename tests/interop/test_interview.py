@@ -8,6 +8,7 @@ from typing import Final
 import pytest
 
 from tests.conformance.serving import everything
+from tests.support import BOUND
 
 ROOT: Final = Path(__file__).parents[2]
 CLIENTS: Final = ROOT / "tests" / "interop" / "clients"
@@ -25,7 +26,7 @@ def test_an_ordinary_handler_works_unmodified_in_both_eras_and_its_body_runs_onc
 ) -> None:
     with everything(tmp_path / "server.log") as served:
         command = [*COMMANDS[peer], served.url, *VERSIONS]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=40, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=BOUND, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")] == [
         {

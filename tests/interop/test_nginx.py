@@ -17,7 +17,7 @@ import holdfast
 from tests.interop.checks import Conversation, ModernConversation, heard, told
 from tests.interop.peers import MODERN_PEERS, PEERS, SERVE, Run, over_http, serving
 from tests.interop.public_site import NAME, Site
-from tests.support import async_test_within, until
+from tests.support import BOUND, async_test, until
 
 PYTHON_WITH_SESSIONS: Final = next(peer for peer in PEERS if str(peer) == "mcp2")
 TYPESCRIPT_WITHOUT: Final = next(peer for peer in MODERN_PEERS if peer.name == "ts2")
@@ -90,7 +90,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 @pytest.mark.parametrize("era", ["sessions", "sessionless"])
 def test_our_client_asks_and_reads_streams_that_are_not_buffered(site: Site, era: str) -> None:
-    @async_test_within(30)
+    @async_test
     async def conversation() -> None:
         progress: list[float] = []
         async with holdfast.Client(site.url, version=era, elicitation=_answer) as client:
@@ -122,7 +122,7 @@ def test_check_finds_no_fault_on_the_way(site: Site) -> None:
         env={**site.environment, "PATH": ""},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=BOUND,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -153,7 +153,7 @@ def test_a_client_that_must_sign_in_finds_the_metadata_under_the_public_name(tmp
         assert fetched(site.url, {"Authorization": "Bearer right", "Host": "other.example"}, b"{}")[0] == 421
         assert fetched(f"{site.url.removesuffix('/mcp')}/readyz", {})[0] == 404, "health is not public"
 
-        @async_test_within(20)
+        @async_test
         async def conversation() -> None:
             async with holdfast.Client(site.url, auth="right") as client:
                 assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
@@ -166,7 +166,7 @@ def fetched(url: str, headers: dict[str, str], body: bytes | None = None) -> tup
     types = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
     request = urllib.request.Request(url, body, {**types, **headers})
     try:
-        with urllib.request.urlopen(request, timeout=10) as response:
+        with urllib.request.urlopen(request, timeout=BOUND) as response:
             return response.status, response.headers, response.read()
     except urllib.error.HTTPError as error:
         with error:

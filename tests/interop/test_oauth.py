@@ -14,8 +14,6 @@ from msgspec import Struct
 from tests.interop.oauth.processes import PROGRAMS, LineProcess, authority, client, protected
 from tests.ports import free_port
 
-pytestmark = pytest.mark.timeout(120)
-
 
 class Run(Struct):
     """The results of each client, by the stage of the run, and the requests at the authorization server."""

@@ -12,7 +12,7 @@ from tests.http.serving import wait_until_connected
 from tests.interop.behind import environment, holdfast, peer
 from tests.interop.peers import ROOT, Peer, converse, serving
 from tests.ports import free_port
-from tests.support import async_test_within
+from tests.support import async_test
 
 PEERS = {
     "2025-11-25": Peer("mcp1", "legacy", ".peers/mcp1/bin/python", "readme.py", "peers", 1, rewinds=True),
@@ -54,7 +54,7 @@ def printed_checks() -> list[tuple[dict[str, str], int]]:
     ]
 
 
-@async_test_within(60)
+@async_test
 async def checked(url: str, printed: dict[str, str], failures: int) -> None:
     report = await check(url, timeout=3)
     verdicts = {row.title: row.verdict for row in report.rows}

@@ -25,7 +25,7 @@ from tests.interop.behind import environment, holdfast, peer
 from tests.interop.peers import ROOT, serving
 from tests.interop.test_from_fastmcp import PAGE
 from tests.ports import free_port
-from tests.support import async_test
+from tests.support import BOUND, async_test
 
 EXAMPLES: Final = ROOT / "examples" / "from_fastmcp"
 PORTED: Final = ("library", "travel")
@@ -108,7 +108,7 @@ async def interviewed(name: str, target: Any, version: str) -> Seen:
 
     answers: dict[str, Any] = {"elicitation": user, "sampling": model, "roots": ["file:///projects/x"]}
     async with Client(
-        target, version=version, raise_on_error=False, timeout=20, on_log=seen.logs.append, **answers
+        target, version=version, raise_on_error=False, timeout=BOUND, on_log=seen.logs.append, **answers
     ) as client:
         for kind in ("list_tools", "list_resources", "list_resource_templates", "list_prompts"):
             seen.lists[kind] = msgspec.to_builtins(await getattr(client, kind)())

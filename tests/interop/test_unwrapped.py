@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.client.servers import SERVE
+from tests.support import BOUND
 
 ROOT: Final = Path(__file__).parents[2]
 CLIENT: Final = [
@@ -15,6 +16,6 @@ CLIENT: Final = [
 
 def test_fastmcps_client_gets_the_value_and_not_the_object_that_wraps_it_in_both_eras() -> None:
     command = [*CLIENT, *SERVE, "--stdio"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=40, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=BOUND, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[-2:] == ["auto ['hi', 5, 21.5]", "legacy ['hi', 5, 21.5]"]

@@ -13,16 +13,16 @@ from typing import Any, Final
 import pytest
 
 from tests.browser.product import TOKEN, admin_url, operated
-from tests.http.client import Client, Cut, Response, call, http_test_within, sessionless
+from tests.http.client import Client, Cut, Response, call, http_test, sessionless
 from tests.messages import metadata
 from tests.redis_server import RedisServer, redis_server
-from tests.support import until
+from tests.support import BOUND, until
 from tests.workers.fleet import Fleet
 
 APP: Final = str(Path(__file__).with_name("app.py")) + ":server"
 ERAS: Final = pytest.mark.parametrize("era", ["sessions", "sessionless"])
 ASKABLE: Final[dict[str, Any]] = {"elicitation": {}}
-fault_test = http_test_within(60)
+fault_test = http_test
 
 
 class Operators:
@@ -46,7 +46,7 @@ class Operators:
         asked = urllib.request.Request(
             self.url.rstrip("/") + path, headers={"Authorization": f"Bearer {TOKEN}"}
         )
-        with urllib.request.urlopen(asked, timeout=20) as answer:
+        with urllib.request.urlopen(asked, timeout=BOUND) as answer:
             body: bytes = answer.read()
         return body
 
@@ -184,7 +184,7 @@ async def test_a_full_queue(replicas: list[Operators]) -> None:
         shown = sorted(one["state"] for one in await operators.calls("hang"))
         return shown == ["queued", "running", "running"]
 
-    await until(is_shown, 30)
+    await until(is_shown)
     assert await operators.metric("holdfast_exchanges", state="queued") == 1
     assert await operators.metric("holdfast_refusals_total", reason="busy") >= 1
     for task in waiting:
@@ -251,13 +251,13 @@ async def end(operators: Operators, client: Client | None, response: Response | 
         method="POST",
         headers={"Authorization": f"Bearer {TOKEN}"},
     )
-    await asyncio.to_thread(lambda: urllib.request.urlopen(asked, timeout=20).close())
+    await asyncio.to_thread(lambda: urllib.request.urlopen(asked, timeout=BOUND).close())
     if response is not None:
         response.connection.cut()
 
     async def is_gone() -> bool:
         return not await operators.calls(tool)
 
-    await until(is_gone, 30)
+    await until(is_gone)
     if client is not None:
         await client.delete()

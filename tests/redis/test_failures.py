@@ -14,7 +14,7 @@ from holdfast.stores.redis.store import RedisStore
 from holdfast.testing import NotingObserver, VirtualClock
 from holdfast.testing.store.bench import KEY, PRINCIPAL, record
 from tests.redis_server import redis_pair, redis_server
-from tests.support import async_test, async_test_within
+from tests.support import BOUND, async_test
 
 ROUND = (KEY, PRINCIPAL)
 
@@ -59,13 +59,13 @@ async def test_a_redis_that_returns_is_used_again() -> None:
         rung.clear()
         await store.attach(*ROUND, None, None)
         await other.append(KEY, "", -1, [(5, b"{}")])
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(BOUND):
             await rung.wait()
         for one in (store, other):
             await one.aclose()
 
 
-@async_test_within(40)
+@async_test
 async def test_a_redis_that_hangs_is_abandoned_and_used_again_when_it_wakes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

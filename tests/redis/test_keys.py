@@ -95,7 +95,7 @@ async def test_an_expired_handle_leaves_no_key(server: RedisServer) -> None:
     assert [key for key in found if not 0 < int(server.tell("PTTL", key)) <= 60_000] == []
     await store.open_scope("short", PRINCIPAL, 0.05)
     await store.set_state("short", "f", b"1", op="o1")
-    await until(lambda: not [key for key in keys(server) if "{short}" in key], 5)
+    await until(lambda: not [key for key in keys(server) if "{short}" in key])
     await store.aclose()
 
 

@@ -17,7 +17,7 @@ from holdfast.stores.redis.store import RedisStore
 from holdfast.testing import ScriptedBack
 from holdfast.wire.jsonrpc import Request
 from tests.redis_server import RedisServer
-from tests.support import async_test
+from tests.support import BOUND, async_test
 
 META = RequestMeta("2026-07-28", {"sampling": {}}, {"name": "test"}, "")
 ALICE = Caller("alice")
@@ -41,7 +41,7 @@ async def engine(server: RedisServer, namespace: str) -> AsyncIterator[Engine]:
 async def parked(running: Engine) -> str:
     """Begin a call that asks; return the state its client is to bring back."""
     awaited = running.sessionless.start(META, ALICE, Request(1, "tools/call", {"name": "x"}))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(BOUND):
         while awaited.outcome is None:
             awaited.waiter.wake.clear()
             await awaited.waiter.wake.wait(1)

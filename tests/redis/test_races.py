@@ -20,7 +20,7 @@ from holdfast.testing import VirtualClock
 from holdfast.testing.store.bench import KEY, PRINCIPAL, record
 from tests.redis.links import Lossy
 from tests.redis_server import RedisServer
-from tests.support import async_test_within
+from tests.support import async_test
 
 ROOMY = Limits(running=1_000_000, asks=8)
 
@@ -36,7 +36,7 @@ async def fleet(url: str, count: int, *, lossy: bool = False) -> AsyncIterator[l
         await store.aclose()
 
 
-@async_test_within(60)
+@async_test
 async def test_of_64_workers_each_of_2000_ids_is_won_by_one(server: RedisServer) -> None:
     async with fleet(server.url, 4) as stores:
         won: Counter[int] = Counter()
@@ -53,7 +53,7 @@ async def test_of_64_workers_each_of_2000_ids_is_won_by_one(server: RedisServer)
         assert set(won.values()) == {1}
 
 
-@async_test_within(60)
+@async_test
 async def test_counters_are_exact_although_replies_are_lost(server: RedisServer) -> None:
     async with fleet(server.url, 3, lossy=True) as stores:
 
@@ -65,7 +65,7 @@ async def test_counters_are_exact_although_replies_are_lost(server: RedisServer)
         assert await stores[0].add_state(KEY, "n", 0, op="end") == 2_000
 
 
-@async_test_within(60)
+@async_test
 async def test_exchanges_begin_and_end_once_although_replies_are_lost(server: RedisServer) -> None:
     async with fleet(server.url, 3, lossy=True) as stores:
 
@@ -91,7 +91,7 @@ async def test_exchanges_begin_and_end_once_although_replies_are_lost(server: Re
             )
 
 
-@async_test_within(60)
+@async_test
 async def test_pushes_of_many_writers_are_there_once_although_replies_are_lost(server: RedisServer) -> None:
     async with fleet(server.url, 3, lossy=True) as stores:
         pushes = [stores[n % 3].append(KEY, "", -1, [(n + 1, b"%d" % n)]) for n in range(300)]
@@ -102,7 +102,7 @@ async def test_pushes_of_many_writers_are_there_once_although_replies_are_lost(s
         assert sorted(int(event.data) for event in page.events) == list(range(300))
 
 
-@async_test_within(60)
+@async_test
 async def test_places_for_asks_are_never_exceeded_nor_lost(server: RedisServer) -> None:
     async with fleet(server.url, 3, lossy=True) as stores:
         outstanding = highest = 0
@@ -125,7 +125,7 @@ async def test_places_for_asks_are_never_exceeded_nor_lost(server: RedisServer) 
         assert not await stores[0].ask(KEY, "end.8", "x")
 
 
-@async_test_within(60)
+@async_test
 async def test_a_session_is_closed_or_reattached_and_never_both(server: RedisServer) -> None:
     clock = VirtualClock()
     links = [Lossy(server.url, seed) for seed in range(4)]
@@ -185,7 +185,7 @@ class Slow(Lossy):
         return reply
 
 
-@async_test_within(60)
+@async_test
 async def test_an_attach_sent_again_late_does_not_supersede_a_newer_reader(server: RedisServer) -> None:
     newest: list[Attached] = []
 
@@ -207,7 +207,7 @@ async def test_an_attach_sent_again_late_does_not_supersede_a_newer_reader(serve
         await store.aclose()
 
 
-@async_test_within(60)
+@async_test
 async def test_a_closing_whose_reply_was_lost_is_still_the_closers(server: RedisServer) -> None:
     store = RedisStore(Lossy(server.url, 1, replies=1.0), namespace="closing")
     for number in range(20):

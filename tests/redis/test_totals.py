@@ -19,7 +19,7 @@ from holdfast.stores.redis.store import RedisStore
 from holdfast.testing.store.bench import record
 from tests.redis.links import Lossy
 from tests.redis_server import RedisServer
-from tests.support import async_test, async_test_within
+from tests.support import async_test
 
 SHARED: Final = "hf:4:default:{*}"
 TOTAL: Final = 100_000
@@ -83,7 +83,7 @@ async def attack(
 
 
 @pytest.mark.parametrize("seed", range(3))
-@async_test_within(60)
+@async_test
 async def test_a_hostile_principal_stays_within_its_total_and_does_not_use_anothers(
     server: RedisServer, seed: int
 ) -> None:

@@ -19,7 +19,7 @@ from holdfast.stores.urls import open_store
 from holdfast.testing import VirtualClock
 from holdfast.testing.store.bench import GRACE, KEY, PRINCIPAL, Bench, data_of, record, tag_of
 from tests.sqlite.support import counts, store_path
-from tests.support import async_test
+from tests.support import BOUND, async_test
 
 FUTURE = "CREATE TABLE later (x INTEGER);\n"
 
@@ -255,7 +255,7 @@ async def test_a_wake_up_of_an_unknown_kind_is_ignored() -> None:
             )
             connection.commit()
         await other.announce("news", b"x")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(BOUND):
             assert await wakeups.get() is WakeUp.NEWS
         await store.aclose()
         await other.aclose()

@@ -16,7 +16,7 @@ from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.store.bench import KEY, record
 from tests.sqlite.child import ROOMY
 from tests.sqlite.support import store_path
-from tests.support import async_test_within
+from tests.support import async_test
 
 PROCESSES: Final = 4
 ADDS, IDS, APPENDS = 2_500, 2_000, 500
@@ -35,7 +35,7 @@ async def opened(path: Path) -> SqliteStore:
     return store
 
 
-@async_test_within(60)
+@async_test
 async def test_processes_count_claim_and_append_as_one() -> None:
     with store_path() as path:
         store = await opened(path)
@@ -55,7 +55,7 @@ async def test_processes_count_claim_and_append_as_one() -> None:
 
 @pytest.mark.parametrize("acknowledged", [1, 40, 150])
 def test_writes_acknowledged_before_a_kill_are_stored_and_no_write_is_partial(acknowledged: int) -> None:
-    @async_test_within(30)
+    @async_test
     async def run() -> None:
         with store_path() as path:
             await (await opened(path)).aclose()

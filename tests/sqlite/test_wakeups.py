@@ -14,7 +14,7 @@ from holdfast.stores.sqlite.transaction import WAKEUP_SECONDS, Transaction
 from holdfast.testing import VirtualClock
 from holdfast.testing.store.bench import KEY, OTHER, PRINCIPAL, record
 from tests.sqlite.support import store_path
-from tests.support import async_test
+from tests.support import BOUND, async_test
 
 AddressedWakeUp = tuple[WakeUp, str, str]
 
@@ -37,7 +37,7 @@ class TwoStores:
 
     async def until(self, *wanted: AddressedWakeUp) -> None:
         """Wait until all of these have arrived."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(BOUND):
             while not set(wanted) <= set(self.wakeups):
                 self._more.clear()
                 await self._more.wait()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import REQUEST_CANCELLED
-from tests.http.client import Client, Connection, call, http_test_within, text
+from tests.http.client import Client, Connection, call, http_test, text
 from tests.sqlite.support import store_path
 from tests.workers.fleet import Fleet, fleet
 from tests.workers.tasks import begun
@@ -96,7 +96,7 @@ async def exchanged(shopper: Shopper, one: Fleet, two: Fleet) -> None:
     assert found["result"]["structuredContent"]["result"] == one.pid
 
 
-@http_test_within(55)
+@http_test
 async def test_sessions_continue_between_two_releases_on_one_file(predecessor: Path) -> None:
     with store_path() as store, contextlib.ExitStack() as stack:
         old = stack.enter_context(serving(store, predecessor))

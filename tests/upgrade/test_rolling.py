@@ -22,7 +22,7 @@ from tests.chaos.players import OPENING_BYTES, Player
 from tests.chaos.replica import TOKEN
 from tests.chaos.test_replicas import ASKING
 from tests.chaos.trial import until_closed
-from tests.http.client import http_test_within, sessionless
+from tests.http.client import http_test, sessionless
 from tests.redis_server import needs_redis
 from tests.support import until
 
@@ -147,8 +147,7 @@ def test_a_replica_of_the_predecessor_runs_the_predecessors_code(predecessor: Pa
 
 @needs_redis
 @pytest.mark.slow
-@pytest.mark.timeout(120)
-@http_test_within(110)
+@http_test
 async def test_a_rolling_upgrade_under_load_and_a_step_back_lose_no_call(predecessor: Path) -> None:
     notes = Notes()
     async with fleet(PLAN.settings(), code=predecessor) as running:

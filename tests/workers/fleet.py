@@ -14,11 +14,11 @@ from typing import IO, Final
 
 from tests.http.client import Client, Connection, Cut, call, value
 from tests.messages import Json
-from tests.support import wait_until
+from tests.support import BOUND, wait_until
 
 ROOT: Final = Path(__file__).parents[2]
 SHOP: Final = str(Path(__file__).with_name("shop.py"))
-PATIENCE: Final = 30.0
+PATIENCE: Final = BOUND
 
 
 class Fleet:

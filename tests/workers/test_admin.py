@@ -18,9 +18,9 @@ import pytest
 from msgspec import Struct
 
 from holdfast.ops.admin.surface import ROUTES
-from tests.http.client import Client, Connection, Cut, http_test_within
+from tests.http.client import Client, Connection, Cut, http_test
 from tests.messages import Json
-from tests.support import until
+from tests.support import BOUND, until
 from tests.workers.fleet import ROOT, Fleet, fleet
 
 TOKEN: Final = "operators-know-this-token"
@@ -88,7 +88,7 @@ def pair() -> Iterator[Fleet]:
 # One process
 
 
-@http_test_within(30)
+@http_test
 async def test_every_route_passes_the_guard_of_the_real_server(single: Fleet) -> None:
     other_host = {**WITH_TOKEN, "Host": "evil.example"}
     other_origin = {**WITH_TOKEN, "Origin": "http://evil.example"}
@@ -110,7 +110,7 @@ async def test_every_route_passes_the_guard_of_the_real_server(single: Fleet) ->
     assert TOKEN not in single.output()
 
 
-@http_test_within(30)
+@http_test
 async def test_the_page_is_public_and_the_endpoint_is_not_there(single: Fleet) -> None:
     page = await ask(single, "/", headers={})
     assert page.status == 200
@@ -121,7 +121,7 @@ async def test_the_page_is_public_and_the_endpoint_is_not_there(single: Fleet) -
     assert (await connection.request("GET", WITH_TOKEN, path="/api/state")).status == 404
 
 
-@http_test_within(30)
+@http_test
 async def test_connections_beyond_the_limit_are_refused(single: Fleet) -> None:
     port = admin_port(single.output())
     held = [await Connection.open(port) for _ in range(64)]
@@ -142,7 +142,7 @@ async def test_connections_beyond_the_limit_are_refused(single: Fleet) -> None:
     await until(is_free)
 
 
-@http_test_within(30)
+@http_test
 async def test_an_operator_closes_a_session_and_the_audit_log_says_so(single: Fleet) -> None:
     client = await Client.opened(single.port)
     sessions = (await state(single))["sessions"]
@@ -158,7 +158,7 @@ async def test_an_operator_closes_a_session_and_the_audit_log_says_so(single: Fl
     assert [line["session"] for line in done] == [session["id"] for session in sessions]
 
 
-@http_test_within(30)
+@http_test
 async def test_the_surface_is_readable_while_the_server_drains_and_live_streams_end_completely() -> None:
     with fleet(*ADMIN, "--drain", "20", env=ENV, target=SMALL) as running:
         client = await Client.opened(running.port)
@@ -188,7 +188,7 @@ def serve(*options: str, env: Mapping[str, str] | None = None) -> "subprocess.Co
     without = {name: value for name, value in os.environ.items() if name != "HOLDFAST_ADMIN_TOKEN"}
     command = [sys.executable, "-m", "holdfast", "serve", SMALL, "--http", "127.0.0.1:0", *options]
     return subprocess.run(
-        command, env={**without, **(env or {})}, capture_output=True, text=True, timeout=30, check=False
+        command, env={**without, **(env or {})}, capture_output=True, text=True, timeout=BOUND, check=False
     )
 
 
@@ -210,7 +210,7 @@ def test_a_port_in_use_is_one_line() -> None:
     assert "--admin HOST:PORT" in refused.stderr
 
 
-@http_test_within(30)
+@http_test
 async def test_a_terminal_shows_a_new_token_once_and_stdio_has_a_surface_too() -> None:
     ours, terminal = pty.openpty()
     env = {name: value for name, value in os.environ.items() if name != "HOLDFAST_ADMIN_TOKEN"}
@@ -246,7 +246,7 @@ async def test_a_terminal_shows_a_new_token_once_and_stdio_has_a_surface_too() -
 # A program
 
 
-@http_test_within(30)
+@http_test
 async def test_a_program_serves_its_own_surface(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(
@@ -275,7 +275,7 @@ async def test_a_program_serves_its_own_surface(tmp_path: Path) -> None:
 # Workers
 
 
-@http_test_within(60)
+@http_test
 async def test_workers_have_one_surface_whose_counters_survive_them(pair: Fleet) -> None:
     served: set[int] = set()
     sent = 0
@@ -298,7 +298,7 @@ async def test_workers_have_one_surface_whose_counters_survive_them(pair: Fleet)
     assert await calls(pair) > before
 
 
-@http_test_within(60)
+@http_test
 async def test_counters_are_exact_when_all_workers_are_replaced(pair: Fleet) -> None:
     for _ in range(5):
         await (await Client.opened(pair.port)).call("who")
@@ -312,7 +312,7 @@ async def test_counters_are_exact_when_all_workers_are_replaced(pair: Fleet) -> 
     assert await calls(pair) == before
 
 
-@http_test_within(60)
+@http_test
 async def test_a_worker_that_hangs_costs_the_surface_seconds_and_no_answer(pair: Fleet) -> None:
     for stopped in pair.workers():
         os.kill(stopped, signal.SIGSTOP)

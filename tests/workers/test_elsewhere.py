@@ -9,9 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.http.client import Client, Connection, Cut, call, http_test_within, value
+from tests.http.client import Client, Connection, Cut, call, http_test, value
 from tests.messages import Json
 from tests.redis_server import needs_redis, redis_server
+from tests.support import BOUND
 from tests.workers.fleet import Fleet, fleet
 
 TRIALS = 5
@@ -47,7 +48,7 @@ async def last_when_deleted(client: Client, port: int, tool: str, **args: Json) 
     return last
 
 
-@http_test_within(40)
+@http_test
 async def test_calls_end_as_cancelled_when_their_session_is_deleted_at_another_process(
     two: list[Fleet],
 ) -> None:
@@ -55,7 +56,7 @@ async def test_calls_end_as_cancelled_when_their_session_is_deleted_at_another_p
     for _ in range(TRIALS):
         for tool, args in (("steps", {"n": 500, "seconds": 0.02}), ("ask", {})):
             client = await Client.opened(runner.port, capabilities={"sampling": {}})
-            last = await asyncio.wait_for(last_when_deleted(client, other.port, tool, **args), 10)
+            last = await asyncio.wait_for(last_when_deleted(client, other.port, tool, **args), BOUND)
             assert last.get("error", {}).get("code") == -32800, (tool, last)
             assert await client.delete() == 404
     assert "SessionGone" not in runner.output() + other.output()
@@ -75,7 +76,7 @@ async def cut_and_repeated(client: Client, port: int, seconds: float) -> tuple[i
     return response.status, value(await response.answer())
 
 
-@http_test_within(40)
+@http_test
 async def test_cut_calls_repeated_at_another_process_get_the_answer_of_the_one_execution(
     two: list[Fleet],
 ) -> None:
@@ -85,7 +86,7 @@ async def test_cut_calls_repeated_at_another_process_get_the_answer_of_the_one_e
     assert await asyncio.gather(*cuts) == [(200, runner.pid)] * 16, "each ran once, where it came first"
 
 
-@http_test_within(40)
+@http_test
 async def test_a_call_whose_first_connection_is_half_open_is_repeated_at_another_process(
     two: list[Fleet],
 ) -> None:
@@ -102,7 +103,7 @@ async def test_a_call_whose_first_connection_is_half_open_is_repeated_at_another
     half_open.connection.cut()
 
 
-@http_test_within(40)
+@http_test
 async def test_a_call_of_a_killed_process_repeated_at_another_waits_for_its_outcome(store: str) -> None:
     env = {"HOLDFAST_STORE": store}
     with fleet(env=env) as runner, fleet(env=env) as other:

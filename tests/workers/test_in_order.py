@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.http.client import Client, call, http_test_within, value
+from tests.http.client import Client, call, http_test, value
 from tests.messages import Json
 from tests.redis_server import needs_redis, redis_server
 from tests.support import until
@@ -33,7 +33,7 @@ async def at(client: Client, port: int, body: Json) -> Json:
     return await (await there.post(body)).answer()
 
 
-@http_test_within(40)
+@http_test
 async def test_calls_of_one_session_at_two_processes_never_overlap(two: list[Fleet], tmp_path: Path) -> None:
     client = await Client.opened(two[0].port)
     file = tmp_path / "notes"
@@ -52,7 +52,7 @@ def test_a_cancelled_call_keeps_its_turn_until_its_function_has_ended(
     file = tmp_path / "notes"
     more = {"cleanup": 0.5} if tool == "alone_and_tidy" else {}
 
-    @http_test_within(40)
+    @http_test
     async def run() -> None:
         client = await Client.opened(two[0].port)
         first = asyncio.ensure_future(

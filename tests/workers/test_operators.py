@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.http.client import Client, http_test_within
+from tests.http.client import Client, http_test
 from tests.messages import Json
 from tests.redis_server import RedisServer, needs_redis, redis_server
 from tests.support import until
@@ -38,11 +38,11 @@ async def until_seen(running: Fleet, wanted: Any) -> Json:
         states[:] = [await state(running)]
         return bool(wanted(states[0]))
 
-    await until(is_as_wanted, 40, every=0.2)
+    await until(is_as_wanted, every=0.2)
     return states[0]
 
 
-@http_test_within(90)
+@http_test
 async def test_operators_of_one_replica_see_and_cancel_the_work_of_another_until_it_is_killed(
     redis: RedisServer,
 ) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.http.client import Client, Connection, call, http_test_within, value
+from tests.http.client import Client, Connection, call, http_test, value
 from tests.messages import JSON_TYPE, Json, metadata, modern_headers
 from tests.support import stays
 from tests.workers.fleet import fleet
@@ -27,7 +27,7 @@ def posted(client: Client, message: Json) -> bytes:
 
 
 @pytest.mark.parametrize("pooled", [False, True], ids=["new connections", "open connections"])
-@http_test_within(40)
+@http_test
 async def test_a_stopped_process_later_runs_no_call_of_a_client_that_left_and_all_of_one_that_waits(
     tmp_path: Path, pooled: bool
 ) -> None:

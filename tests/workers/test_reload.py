@@ -15,8 +15,8 @@ from holdfast.cli.reloading import PAUSE, Files
 from holdfast.cli.worker import Job
 from holdfast.cli.workers import Supervisor, Worker
 from tests.command_line import run
-from tests.http.client import http_test_within
-from tests.support import async_test, until, virtual_test
+from tests.http.client import http_test
+from tests.support import BOUND, async_test, until, virtual_test
 from tests.workers.fleet import Anywhere, Fleet, Journey, at_every, children, fleet, lives
 
 SECOND = 1_700_000_000_000_000_000
@@ -70,7 +70,7 @@ def lines(running: Fleet, beginning: str) -> Callable[[], list[str]]:
     ]
 
 
-@http_test_within(60)
+@http_test
 async def test_a_session_calls_the_new_code_and_a_running_call_ends_with_the_old_one(place: Path) -> None:
     with fleet("--reload", target=str(place / "app.py"), env={"PYTHONDONTWRITEBYTECODE": ""}) as running:
         assert "when one of 2 files changes" in running.output()
@@ -115,7 +115,7 @@ async def test_a_session_calls_the_new_code_and_a_running_call_ends_with_the_old
         assert "Traceback" not in running.output().rpartition("SyntaxError")[2]
 
 
-@http_test_within(60)
+@http_test
 async def test_the_new_file_that_breaks_the_server_is_watched_and_so_is_a_start_that_hangs(
     place: Path,
 ) -> None:
@@ -133,7 +133,7 @@ async def test_the_new_file_that_breaks_the_server_is_watched_and_so_is_a_start_
         assert await client.call("word") == "right 1"
 
 
-@http_test_within(60)
+@http_test
 async def test_a_program_and_a_file_of_servers_are_reloaded_too(place: Path) -> None:
     (place / "run.py").write_text("from app import server\nserver.run()\n")
     table = f"[servers.a]\npath = '/mcp'\ncommand = ['{sys.executable}', 'run.py']\n"
@@ -170,7 +170,7 @@ MANY = 700
 def test_a_server_that_cannot_start_is_tried_again_when_it_is_saved(
     place: Path, file: str, fault: str, said: str
 ) -> None:
-    @http_test_within(40)
+    @http_test
     async def conversation() -> None:
         right = (place / file).read_text()
         save(place, fault, file)
@@ -201,7 +201,7 @@ def test_a_server_that_cannot_start_is_tried_again_when_it_is_saved(
     conversation()
 
 
-@http_test_within(60)
+@http_test
 async def test_links_many_modules_and_a_failed_start_with_a_thread_are_handled(place: Path) -> None:
     # The names of the modules are longer than the buffer of an asyncio reader.
     package = "package_" + "x" * 100
@@ -229,7 +229,7 @@ async def test_links_many_modules_and_a_failed_start_with_a_thread_are_handled(p
         assert len(running.workers()) == 1
 
 
-@http_test_within(40)
+@http_test
 async def test_a_worker_whose_import_hangs_ends_with_a_killed_parent_and_leaves_nothing(
     tmp_path: Path,
 ) -> None:
@@ -304,7 +304,7 @@ def test_a_store_of_one_process_is_refused(place: Path) -> None:
         "127.0.0.1:0",
     ]
     told = subprocess.run(
-        [*command, "--store", "memory:"], capture_output=True, text=True, timeout=30, check=False
+        [*command, "--store", "memory:"], capture_output=True, text=True, timeout=BOUND, check=False
     )
     assert told.returncode == 2
     assert "need a shared store" in told.stderr

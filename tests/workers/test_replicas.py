@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.http.client import Connection, http_test_within
+from tests.http.client import Connection, http_test
 from tests.redis_server import RedisServer, needs_redis, redis_server
 from tests.support import until, wait_until
 from tests.workers.fleet import Anywhere, Fleet, Journey, at_every, fleet, increments
@@ -32,7 +32,7 @@ def replicas(redis: RedisServer, count: int, *options: str) -> Iterator[list[Fle
         yield [stack.enter_context(fleet(*options, env=env)) for _ in range(count)]
 
 
-@http_test_within(55)
+@http_test
 async def test_twenty_clients_count_to_a_thousand_over_three_processes(redis: RedisServer) -> None:
     with replicas(redis, 3) as running:
         ports = tuple(replica.port for replica in running)
@@ -44,7 +44,7 @@ async def test_twenty_clients_count_to_a_thousand_over_three_processes(redis: Re
         assert await client.call("counted") == 1_000
 
 
-@http_test_within(40)
+@http_test
 async def test_calls_of_a_killed_process_end_with_one_error_in_time_or_run_again(
     redis: RedisServer,
 ) -> None:
@@ -81,7 +81,7 @@ async def test_calls_of_a_killed_process_end_with_one_error_in_time_or_run_again
         assert victim.pid not in pids
 
 
-@http_test_within(40)
+@http_test
 async def test_tasks_of_killed_and_frozen_processes_end_and_those_of_living_ones_continue(
     redis: RedisServer,
 ) -> None:
@@ -103,7 +103,7 @@ async def test_tasks_of_killed_and_frozen_processes_end_and_those_of_living_ones
         assert (await ended(living, again))["result"]["structuredContent"]["result"] == frozen.pid
 
 
-@http_test_within(55)
+@http_test
 async def test_restarting_one_process_after_another_loses_no_running_call(redis: RedisServer) -> None:
     with contextlib.ExitStack() as stack:
         env = {"HOLDFAST_STORE": redis.url}
@@ -124,7 +124,7 @@ async def test_restarting_one_process_after_another_loses_no_running_call(redis:
         assert await Journey(client, "bump").run() == 1, "the session has outlived both"
 
 
-@http_test_within(30)
+@http_test
 async def test_servers_of_two_namespaces_on_one_redis_never_see_each_other(redis: RedisServer) -> None:
     with (
         replicas(redis, 1, "--namespace", "one") as (one,),
@@ -164,7 +164,7 @@ def _arguments(pid: int) -> str:
         return file.read()
 
 
-@http_test_within(30)
+@http_test
 async def test_a_stopping_process_is_first_not_ready_then_refuses_new_calls_then_ends(
     redis: RedisServer,
 ) -> None:

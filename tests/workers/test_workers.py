@@ -13,9 +13,9 @@ from typing import Literal
 import pytest
 
 import holdfast
-from tests.http.client import Connection, http_test_within, value
+from tests.http.client import Connection, http_test, value
 from tests.messages import Json
-from tests.support import async_test_within, until, wait_until
+from tests.support import BOUND, async_test, until, wait_until
 from tests.workers.fleet import Anywhere, Fleet, Journey, at_every, fleet, increments, lives
 
 
@@ -32,7 +32,7 @@ def pair() -> Iterator[Fleet]:
         yield running
 
 
-@http_test_within(50)
+@http_test
 async def test_twenty_clients_count_to_a_thousand_over_three_workers(three: Fleet) -> None:
     client = await at_every((three.port,))
     clients = [client, *(Anywhere(three.port) for _ in range(19))]
@@ -42,7 +42,7 @@ async def test_twenty_clients_count_to_a_thousand_over_three_workers(three: Flee
     assert await client.call("counted") == 1_000
 
 
-@http_test_within(30)
+@http_test
 async def test_a_session_is_served_by_any_process_that_accepts_the_connection(three: Fleet) -> None:
     client = await at_every((three.port,))
     served: set[int] = set()
@@ -51,7 +51,7 @@ async def test_a_session_is_served_by_any_process_that_accepts_the_connection(th
     assert served == set(three.workers())
 
 
-@http_test_within(30)
+@http_test
 async def test_an_answer_may_come_to_another_worker_than_the_one_that_asked(three: Fleet) -> None:
     client = await at_every((three.port,))
     for _ in range(5):
@@ -77,7 +77,7 @@ def test_the_banner_is_shown_once(three: Fleet) -> None:
     assert "3 workers" in three.output()
 
 
-@http_test_within(40)
+@http_test
 async def test_a_killed_workers_calls_end_with_one_error_and_no_other_is_touched() -> None:
     with fleet("--workers", "3") as running:
         client = await at_every((running.port,))
@@ -105,7 +105,7 @@ async def test_a_killed_workers_calls_end_with_one_error_and_no_other_is_touched
         assert f"(pid {victim}) was killed by SIGKILL" in running.output()
 
 
-@http_test_within(40)
+@http_test
 async def test_the_calls_of_a_dead_worker_end_within_the_lease_and_two_seconds() -> None:
     with fleet("--workers", "2") as running:
         client = await at_every((running.port,))
@@ -118,7 +118,7 @@ async def test_the_calls_of_a_dead_worker_end_within_the_lease_and_two_seconds()
         assert time.monotonic() - killed_at < 1.5 + 2
 
 
-@http_test_within(50)
+@http_test
 async def test_replacing_every_worker_loses_no_running_call(pair: Fleet, tmp_path: Path) -> None:
     before = pair.workers()
     client = await at_every((pair.port,))
@@ -155,7 +155,7 @@ async def _count_on(client: Anywhere) -> None:
         assert await Journey(client, "who").run() > 0
 
 
-@http_test_within(30)
+@http_test
 async def test_a_stop_lets_running_calls_finish_and_is_a_good_end() -> None:
     with fleet("--workers", "2") as running:
         workers = running.workers()
@@ -173,7 +173,7 @@ async def test_a_stop_lets_running_calls_finish_and_is_a_good_end() -> None:
         assert "Traceback" not in running.output()
 
 
-@http_test_within(40)
+@http_test
 async def test_clients_that_keep_their_connections_are_never_refused_while_workers_are_replaced(
     pair: Fleet,
 ) -> None:
@@ -205,7 +205,7 @@ async def test_clients_that_keep_their_connections_are_never_refused_while_worke
 def test_no_call_of_our_own_client_fails_in_a_rolling_restart(
     pair: Fleet, era: Literal["sessionless", "sessions"]
 ) -> None:
-    @async_test_within(30)
+    @async_test
     async def conversation() -> None:
         before = set(pair.workers())
         async with holdfast.Client(f"http://127.0.0.1:{pair.port}/mcp", version=era) as client:
@@ -227,7 +227,7 @@ def test_no_call_of_our_own_client_fails_in_a_rolling_restart(
     conversation()
 
 
-@http_test_within(40)
+@http_test
 async def test_ctrl_c_in_a_terminal_drains_and_a_second_one_stops_waiting() -> None:
     with fleet("--workers", "2") as running:
         client = await Anywhere.opened(running.port, version="2025-06-18")
@@ -246,7 +246,7 @@ async def test_ctrl_c_in_a_terminal_drains_and_a_second_one_stops_waiting() -> N
         task.cancel()
 
 
-@http_test_within(40)
+@http_test
 async def test_a_session_in_a_file_outlives_a_killed_process_and_its_calls_end_with_one_error(
     tmp_path: Path,
 ) -> None:
@@ -280,12 +280,12 @@ def test_a_worker_that_hangs_is_killed_in_the_end() -> None:
         os.kill(stopped, signal.SIGSTOP)
         began = time.monotonic()
         running.tell(signal.SIGTERM)
-        assert running.popen.wait(15) == 1
+        assert running.popen.wait(BOUND) == 1
         assert time.monotonic() - began > 1
         assert "did not end in time" in running.output()
 
 
-@http_test_within(30)
+@http_test
 async def test_a_worker_that_keeps_dying_is_started_ever_later() -> None:
     with fleet("--workers", "2") as running:
         client = await at_every((running.port,))

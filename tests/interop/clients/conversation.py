@@ -14,7 +14,7 @@ from typing import Any, Final
 NOTE: Final = "note://shared"
 HOME: Final = "file:///home/ada"
 FANOUT: Final = 5
-PATIENCE: Final = 10.0
+PATIENCE: Final = 60.0
 Cancel = Callable[[], Awaitable[None]]
 
 

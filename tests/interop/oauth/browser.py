@@ -20,7 +20,7 @@ _FORM: Final = re.compile(
     r'<form[^>]* action="(?P<action>[^"]+)" method="post">.*?name="prompt" value="(?P<prompt>\w+)"', re.DOTALL
 )
 _PAGES: Final = 20
-_PATIENCE: Final = 10.0
+_PATIENCE: Final = 60.0
 
 
 class _Stay(urllib.request.HTTPRedirectHandler):

@@ -24,6 +24,7 @@ from holdfast.errors import ConfigError
 from holdfast.fronts.http.head import HeadRules
 from holdfast.fronts.http.listener.sockets import address
 from holdfast.server.proxies import Proxy
+from tests.support import BOUND
 
 SMALL: Final = str(Path(__file__).parents[1] / "fronts" / "fixtures" / "small.py")
 
@@ -33,7 +34,7 @@ def holdfast(*arguments: str) -> "subprocess.CompletedProcess[str]":
         [sys.executable, "-m", "holdfast", *arguments],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=BOUND,
         check=False,
     )
 

@@ -15,7 +15,7 @@ from holdfast import Server
 from holdfast.cli import stores
 from holdfast.cli.banner import facts
 from holdfast.errors import ConfigError
-from tests.support import async_test
+from tests.support import BOUND, async_test
 from tests.unit.server.peer import serving
 
 SMALL: Final = str(Path(__file__).parents[1] / "fronts" / "fixtures" / "small.py")
@@ -32,7 +32,7 @@ def _run(*arguments: str, store: str | None = None) -> "subprocess.CompletedProc
         env=env if store is None else {**env, "HOLDFAST_STORE": store},
         capture_output=True,
         text=True,
-        timeout=40,
+        timeout=BOUND,
         check=False,
     )
 

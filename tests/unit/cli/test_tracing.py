@@ -11,6 +11,7 @@ import pytest
 from holdfast.cli.tracing import begin_tracing
 from holdfast.errors import ConfigError
 from tests.messages import metadata, request
+from tests.support import BOUND
 from tests.unit.cli.test_serve import SMALL
 
 QUIET = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
@@ -28,7 +29,7 @@ def served(module: str, **variables: str) -> "subprocess.CompletedProcess[str]":
         input=json.dumps(call) + "\n",
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=BOUND,
         check=False,
         env={**QUIET, **variables},
     )

@@ -20,6 +20,7 @@ from holdfast.cli.using.showing import tree
 from holdfast.cli.whole import app
 from holdfast.errors import ConfigError
 from holdfast.types import Tool
+from tests.support import BOUND
 
 SERVER = '''
 from typing import Literal
@@ -283,7 +284,7 @@ def asked_on_a_terminal(server: str, tool: str) -> tuple[subprocess.Popen[bytes]
 def test_ctrl_c_at_a_question_ends_the_command_at_once(server: str) -> None:
     process, terminal, _ = asked_on_a_terminal(server, "order")
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=10)
+    process.communicate(timeout=BOUND)
     os.close(terminal)
     assert process.returncode == 130
 
@@ -294,7 +295,7 @@ def test_lines_that_are_pasted_together_answer_one_field_each_and_nothing_of_a_s
     process, terminal, said = asked_on_a_terminal(server, "register")
     assert b"\x1b" not in said, "the message of the server has control characters"
     os.write(terminal, b"@alice\nyes\n")
-    out, _ = process.communicate(timeout=10)
+    out, _ = process.communicate(timeout=BOUND)
     os.close(terminal)
     assert out == b"{'user name=': '@alice', 'ok': True}\n", "a field is not the name of a file"
 

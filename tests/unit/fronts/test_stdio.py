@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import async_test
+from tests.support import BOUND, async_test
 from tests.unit.fronts.stdio_process import python, small_server
 
 
@@ -196,4 +196,4 @@ async def test_a_client_that_no_longer_reads_ends_the_server() -> None:
         transport = client.process._transport  # type: ignore[attr-defined]
         transport.get_pipe_transport(1).close()
         client.say("ping", 1)
-        assert await asyncio.wait_for(client.process.wait(), 10) == 0
+        assert await asyncio.wait_for(client.process.wait(), BOUND) == 0

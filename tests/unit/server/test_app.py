@@ -24,7 +24,7 @@ from holdfast.server.running.task_handlers import TaskHandlers
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import NotingObserver
 from holdfast.types import Icon
-from tests.support import async_test, until
+from tests.support import BOUND, async_test, until
 from tests.unit.server.peer import connect, connected, serving, settle
 
 
@@ -140,7 +140,7 @@ async def test_the_lifespan_is_entered_once_and_its_value_is_in_the_context() ->
     async def life(server: Server) -> AsyncIterator[dict[str, str]]:
         steps.append(f"enter {server.name}")
         # Cancel scopes must be left in the task that entered them.
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(BOUND):
             yield {"db": "open"}
         steps.append("leave")
 
@@ -400,4 +400,4 @@ async def test_an_engine_that_was_never_closed_is_freed_with_its_server() -> Non
         gc.collect()
         return freed() is None
 
-    await until(is_freed, 5)
+    await until(is_freed)

@@ -13,7 +13,7 @@ from holdfast.config import HttpSettings
 from holdfast.errors import ConfigError
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.clock import VirtualClock
-from tests.support import async_test
+from tests.support import BOUND, async_test
 from tests.unit.server.peer import connect, connected, serving
 from tests.unit.server.sessionless_client import SessionlessClient, sessionless
 
@@ -135,7 +135,7 @@ def test_a_server_that_strangers_would_share_does_not_start(tmp_path: Path) -> N
         [sys.executable, "-m", "holdfast", "serve", str(program), *options],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=BOUND,
         check=False,
     )
     assert told.returncode == 2

@@ -14,7 +14,7 @@ import pytest
 from holdfast.errors import Broken, ConfigError, LineTooLong, NotSent
 from holdfast.transports.child import STDERR_BYTES, Child, ChildOptions
 from holdfast.transports.guard import GUARD, Guard
-from tests.support import async_test, until, wait_until
+from tests.support import BOUND, async_test, until, wait_until
 
 ROOT: Final = Path(__file__).parents[3]
 QUICK: Final = ChildOptions(close_seconds=0.3)
@@ -192,7 +192,7 @@ def test_no_orphan_of_any_child_is_left_when_we_are_killed_also_if_a_process_for
             assert all(map(is_alive, [forked, guard, *living]))
             assert not any(map(is_alive, stopped))
             os.kill(parent.pid, signal.SIGKILL)
-            wait_until(lambda: not any(map(is_alive, [guard, *living])), 10)
+            wait_until(lambda: not any(map(is_alive, [guard, *living])))
         finally:
             os.kill(forked, signal.SIGKILL)
 
@@ -245,8 +245,8 @@ def test_a_guard_that_has_ended_or_does_not_read_is_replaced_and_knows_every_gro
         assert watched._shell.stdin is not None
         watched._shell.stdin.close()  # as the kernel does when we are dead
         for sleeper in sleepers:
-            assert sleeper.wait(timeout=10) == -signal.SIGTERM
-        watched._shell.wait(timeout=10)
+            assert sleeper.wait(timeout=BOUND) == -signal.SIGTERM
+        watched._shell.wait(timeout=BOUND)
     finally:
         for sleeper in sleepers:
             sleeper.kill()

@@ -10,6 +10,7 @@ import pytest
 from holdfast.config import Limits
 from holdfast.transports.loops import run
 from holdfast.transports.threads import DaemonThreads
+from tests.support import BOUND
 
 
 def test_as_many_blocking_functions_run_at_once_as_there_are_threads() -> None:
@@ -32,7 +33,7 @@ def test_a_function_that_blocks_does_not_keep_the_process_alive() -> None:
         "    asyncio.get_running_loop().run_in_executor(None, time.sleep, 60)\n"
         "run(work(), threads=2)\n"
     )
-    assert subprocess.run([sys.executable, "-c", program], timeout=20, check=False).returncode == 0
+    assert subprocess.run([sys.executable, "-c", program], timeout=BOUND, check=False).returncode == 0
 
 
 def test_functions_beyond_the_threads_wait_their_turn_and_all_are_run() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast.transports.pipes import CHUNK, PENDING, PipeReader, PipeWriter
-from tests.support import async_test
+from tests.support import BOUND, async_test
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def pipe() -> Iterator[tuple[int, int]]:
     # A reader that still waits would read the next file with this descriptor number: let it see the end first.
     for thread in threading.enumerate():
         if thread.name == "holdfast-reader":
-            thread.join(5)
+            thread.join(BOUND)
     with contextlib.suppress(OSError):
         os.close(source)
 

@@ -11,13 +11,13 @@ import pytest
 
 from holdfast.auth.oauth import AuthorizationCode, Loopback, MemoryStorage, OAuth
 from holdfast.errors import AuthorizationFailed, ConfigError
-from tests.support import async_test
+from tests.support import BOUND, async_test
 from tests.unit.auth.oauth.authority import authority, call
 
 
 def get(url: str) -> int:
     try:
-        with urllib.request.urlopen(url, timeout=5) as page:
+        with urllib.request.urlopen(url, timeout=BOUND) as page:
             return int(page.status)
     except urllib.error.HTTPError as refused:
         refused.close()

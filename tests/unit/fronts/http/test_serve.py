@@ -26,7 +26,7 @@ from holdfast.fronts.http.listener.sockets import bind, url_of
 from holdfast.fronts.http.serve import check_exposure, is_loopback
 from holdfast.testing.back import ScriptedBack
 from tests.http.client import Connection
-from tests.support import async_test, until
+from tests.support import BOUND, async_test, until
 
 SMALL: Final = Path(__file__).parents[1] / "fixtures" / "small.py"
 QUICK: Final = Limits(header_seconds=0.3, body_seconds=0.3, headers=4_096)
@@ -341,7 +341,7 @@ async def test_sigterm_ends_open_streams_and_lets_a_running_call_finish() -> Non
         streamed = await raw.rest()
         assert b'"text":"slept"' in streamed
         assert (await standalone.rest()).endswith(b"0\r\n\r\n")
-        assert await asyncio.wait_for(started.wait(), 5) == 0
+        assert await asyncio.wait_for(started.wait(), BOUND) == 0
         assert started.stderr is not None
         assert b"closed: shutdown" in await started.stderr.read()
 
