@@ -18,6 +18,8 @@ from holdfast.core.stream import NewEvents, Position
 from holdfast.errors import StoreUnavailable
 from holdfast.ports import Clock
 from holdfast.stores.base import (
+    INBOX,
+    UNREPORTED_SECONDS,
     Adopted,
     Attached,
     Claim,
@@ -42,8 +44,6 @@ from holdfast.stores.rules import claimed_already
 
 Operation = tuple[str, int]
 """Names one call, so that it can be sent again."""
-UNREPORTED_SECONDS: Final = 30.0
-_INBOX: Final = 10_000
 _REMEMBERED: Final = frozenset(
     {"attach", "close", "remove_forwarded", "settle", "sweep", "unreported_closings"}
 )
@@ -417,7 +417,7 @@ class Cluster(MemoryStore):
     @override
     async def forward(self, replica: str, name: str, payload: bytes, *, seconds: float) -> bool:
         box = self._inboxes[replica]
-        if replica not in await self.replicas() or len(box) >= _INBOX:
+        if replica not in await self.replicas() or len(box) >= INBOX:
             return False
         box.setdefault(name, (self.now() + seconds, payload))
         self._wake({f"{replica}.": None}, WakeUp.FORWARD, "", "")

@@ -10,6 +10,7 @@ import pytest
 from holdfast.core.lifecycle import SessionInput
 from holdfast.errors import Fenced
 from holdfast.stores.base import (
+    UNREPORTED_SECONDS,
     Answered,
     Attached,
     Claim,
@@ -21,7 +22,6 @@ from holdfast.stores.base import (
     WakeUp,
 )
 from holdfast.stores.sqlite import SqliteStore
-from holdfast.stores.sqlite.outbox import UNREPORTED_SECONDS
 from holdfast.testing import VirtualClock
 from holdfast.testing.store.bench import GRACE, KEY, PRINCIPAL, data_of, record
 from tests.sqlite.support import store_path

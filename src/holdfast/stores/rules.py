@@ -16,6 +16,7 @@ from holdfast.core.lifecycle import SessionInput, SessionState, step
 from holdfast.errors import StateError
 from holdfast.stores.base import TASK_END_BYTES, Answered, Cell, Claim, Duplicate, SessionRecord, Status
 from holdfast.stores.kept import growth
+from holdfast.wire.jsonrpc import RequestId
 
 RECHECK_SECONDS: Final = 1.0
 """A session that is due and still has work is examined again after this time."""
@@ -111,6 +112,16 @@ def claimed_already(stream: str, version: str, *, running: bool, has_reader: boo
 def answered(first: bytes, digest: bytes) -> Answered:
     """Compare an answer with the first one, by their digests."""
     return Answered.AGAIN if first == digest else Answered.CONFLICT
+
+
+def id_text(request_id: RequestId) -> str:
+    """Return an id as text in which 1 and "1" differ."""
+    return f"i{request_id}" if isinstance(request_id, int) else f"s{request_id}"
+
+
+def id_from(text: str) -> RequestId:
+    """Return the id that `id_text` wrote."""
+    return int(text[1:]) if text[0] == "i" else text[1:]
 
 
 # Bytes of streams

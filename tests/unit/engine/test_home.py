@@ -331,7 +331,7 @@ async def test_an_answer_whose_receiving_replica_is_gone_is_kept_for_a_repeat() 
 @engine_test
 async def test_a_home_with_a_full_inbox_stays_the_home(monkeypatch: pytest.MonkeyPatch) -> None:
     async with pair() as (world, _, other):
-        monkeypatch.setattr(cluster, "_INBOX", 0)
+        monkeypatch.setattr(cluster, "INBOX", 0)
         with pytest.raises(Busy, match="too much to do"):
             await other.submit(1)
         assert world.home(other.key) == "home"

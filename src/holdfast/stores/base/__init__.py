@@ -1,6 +1,6 @@
 """The contract between the engine and a store, in four parts. `holdfast.testing` has a test for each rule.
 
-    part       module        what it is for                       a store without it inherits
+    part       module        purpose                              a store without it inherits
     ────────   ───────────   ──────────────────────────────────   ───────────────────────────
     required   required.py   sessions, exchanges, streams, asks   (every store writes it)
                overview.py   the view of operators                OneProcess, for the listing
@@ -38,6 +38,8 @@ from holdfast.stores.base.one_process import OneProcess, OneProcessStore
 from holdfast.stores.base.overview import Listing, OverviewPart, Status, Totals
 from holdfast.stores.base.refusal import Refusal
 from holdfast.stores.base.replicas import (
+    INBOX,
+    UNREPORTED_SECONDS,
     Adopted,
     Announced,
     Forwarded,
@@ -57,7 +59,7 @@ from holdfast.stores.base.sessions import (
     SessionPart,
     SessionRecord,
 )
-from holdfast.stores.base.state import Cell, NoState, StatePart, refuse_state
+from holdfast.stores.base.state import REMEMBERED_OPS, Cell, NoState, StatePart, refuse_state
 from holdfast.stores.base.streams import STANDALONE_FENCE, Attached, StreamPart
 from holdfast.stores.base.tasks import TASK_END_BYTES, NoTasks, OrphanTask, TaskPart, refuse_tasks
 from holdfast.stores.base.wakeups import OnWake, WakeUp
@@ -68,12 +70,15 @@ class Store(RequiredPart, StatePart, TaskPart, ReplicaPart, Protocol):
 
 
 __all__ = [
+    "INBOX",
     "LINGER_SECONDS",
     "LINGER_SHARE",
     "REMEMBERED_ANSWERS",
+    "REMEMBERED_OPS",
     "REMEMBERED_SECONDS",
     "STANDALONE_FENCE",
     "TASK_END_BYTES",
+    "UNREPORTED_SECONDS",
     "Adopted",
     "Announced",
     "Answered",

@@ -13,7 +13,7 @@ from typing import Final, Protocol, Self
 from holdfast.core.lifecycle import SessionState
 from holdfast.ports import Clock, SystemClock
 from holdfast.stores.base.overview import Listing, Status, Totals
-from holdfast.stores.base.replicas import Adopted, Announced, Forwarded, Lease, Orphan, Probed
+from holdfast.stores.base.replicas import INBOX, Adopted, Announced, Forwarded, Lease, Orphan, Probed
 from holdfast.stores.base.sessions import Closed, SessionRecord
 from holdfast.stores.base.state import NoState
 from holdfast.stores.base.tasks import NoTasks
@@ -21,8 +21,6 @@ from holdfast.stores.base.wakeups import OnWake, WakeUp
 
 _ANNOUNCEMENTS: Final = 1_000
 """Announcements kept; the oldest are deleted first."""
-_INBOX: Final = 10_000
-"""Requests that may wait in the inbox."""
 
 
 def _ignore(what: WakeUp, session: str, name: str) -> None:
@@ -120,7 +118,7 @@ class OneProcess:
 
     async def forward(self, replica: str, name: str, payload: bytes, *, seconds: float) -> bool:  # noqa: ARG002
         """Put a request into the own inbox. False for any other replica."""
-        if replica != self.replica or not self._leased or len(self._inbox) >= _INBOX:
+        if replica != self.replica or not self._leased or len(self._inbox) >= INBOX:
             return False
         self._inbox.setdefault(name, payload)
         self.wake(WakeUp.FORWARD, "", "")

@@ -9,7 +9,7 @@ announce changes to all, and report each closing to listeners at least once.
 A store for one process inherits `OneProcess` and implements none of this.
 """
 
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from msgspec import Struct
 
@@ -17,6 +17,11 @@ from holdfast.core.stream import Position
 from holdfast.stores.base.exchanges import Claim
 from holdfast.stores.base.sessions import Closed, SessionRecord
 from holdfast.wire.jsonrpc import RequestId
+
+INBOX: Final = 10_000
+"""Forwarded requests that may wait for one replica."""
+UNREPORTED_SECONDS: Final = 30.0
+"""A closing that was returned and not reported for this long is returned again."""
 
 
 class Probed(Struct, frozen=True):

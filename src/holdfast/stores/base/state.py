@@ -4,9 +4,12 @@ A store without state inherits `NoState`. Then `ctx.state` and `ctx.state_for` r
 `state="principal"` does not start.
 """
 
-from typing import NamedTuple, NoReturn, Protocol
+from typing import Final, NamedTuple, NoReturn, Protocol
 
 from holdfast.errors import ConfigError
+
+REMEMBERED_OPS: Final = 256
+"""Operations of a scope whose results are kept for a command that is sent again."""
 
 
 class Cell(NamedTuple):

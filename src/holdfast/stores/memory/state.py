@@ -7,13 +7,11 @@ from typing import Final, NamedTuple
 import msgspec
 
 from holdfast.config import Limits
-from holdfast.stores.base import Cell
+from holdfast.stores.base import REMEMBERED_OPS, Cell
 from holdfast.stores.kept import Kept, too_much
 from holdfast.stores.rules import added, state_growth
 from holdfast.stores.scopes import is_own, most_bytes, most_of_one, most_scopes
 
-REMEMBERED_OPS = 256
-"""State operations whose result is kept for a command that is sent again."""
 _NO_OPS: Final[OrderedDict[str, int]] = OrderedDict()
 """Of every owner whose state was not changed yet: most sessions have no state."""
 

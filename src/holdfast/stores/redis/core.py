@@ -45,7 +45,6 @@ from holdfast.stores.base import Claim, OnWake, SessionRecord, WakeUp
 from holdfast.stores.redis.link import Argument, RedisLink
 from holdfast.stores.redis.recent_writes import RecentWrites
 from holdfast.stores.redis.refusals import Later, Lost, Poisoned
-from holdfast.wire.jsonrpc import RequestId
 
 FORMAT: Final = 4
 """In every key and channel. It changes only if an older release would misread the data of a newer one. A field that
@@ -83,15 +82,9 @@ def hashed(text: str) -> str:
     return sha256(text.encode()).hexdigest()[:32]
 
 
-def typed(request_id: RequestId) -> str:
-    """Return the id as text in which 1 and "1" differ."""
-    return f"i{request_id}" if isinstance(request_id, int) else f"s{request_id}"
-
-
-def untyped(text: bytes) -> RequestId:
-    """Return the id that `typed` wrote."""
-    kind, value = text[:1], text[1:].decode()
-    return int(value) if kind == b"i" else value
+def milliseconds(seconds: float) -> int:
+    """Return a time as scripts read it."""
+    return round(seconds * 1000)
 
 
 def flag(value: object) -> str:

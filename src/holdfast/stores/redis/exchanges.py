@@ -1,21 +1,18 @@
 """Exchanges: claimed in one step, ended once, cancelled on the replica that runs them (lua/exchanges.lua)."""
 
-from typing import Any, Final
+from typing import Any
 
+from holdfast.core.stream import before_terminal
 from holdfast.errors import Fenced, SessionGone, StreamClosed
 from holdfast.stores.base import Claim, Claimed, Duplicate, Refusal, WakeUp
-from holdfast.stores.redis.core import Core, flag, typed
+from holdfast.stores.redis.core import Core, flag
+from holdfast.stores.rules import id_text
 from holdfast.wire.jsonrpc import RequestId
 
-_TAG_BITS: Final = 2**64 - 1
 
-
-def before(tag: int) -> int:
-    """Return the tag of the position before a terminal message that is the only event of its stream.
-
-    It differs from the terminal message's tag, and is the same when the command is sent again.
-    """
-    return tag ^ _TAG_BITS
+def terminal_tags(tag: int) -> tuple[str, str]:
+    """Return the tag of a terminal message, and that of the position before it if the stream has no other event."""
+    return str(tag), str(before_terminal(tag).tag)
 
 
 def check(reply: list[Any]) -> None:
@@ -37,7 +34,7 @@ class ExchangeMethods(Core):
     async def claim(self, key: str, principal: str, claim: Claim) -> Claimed | Duplicate | Refusal:
         """Register the exchange."""
         most = "" if claim.control else self._limits.running + self._limits.queued
-        facts = (principal, typed(claim.id), claim.stream, claim.digest, most)
+        facts = (principal, id_text(claim.id), claim.stream, claim.digest, most)
         reply: list[Any] = [b"total"]
         if claim.payload:
             kept = (claim.payload, self._limits.rerun_bytes)
@@ -71,7 +68,7 @@ class ExchangeMethods(Core):
         else:
             recent = self._recent.get(key, stream)
             expected = ("", "") if recent is None else (recent.top.seq, str(recent.top.tag))
-            message = (terminal, str(tag), str(before(tag)), flag(keep))
+            message = (terminal, *terminal_tags(tag), flag(keep))
             end = ("settle", key, stream, fence, *message, *self._budget, *expected)
         reply = await self.session(*end)
         if reply[0] in {b"rollback", b"lost"} and await self._restore(key, stream, fence):
@@ -94,7 +91,7 @@ class ExchangeMethods(Core):
         """Return the command that ends an exchange without a message. With its id, the script needs one read less."""
         work = self._work.get(key)
         claim = work.running.get(stream) if work is not None else None
-        name = "" if claim is None else typed(claim.id)
+        name = "" if claim is None else id_text(claim.id)
         return ("end_plain", key, stream, fence, name, self._report_step)
 
     async def _restore(self, key: str, stream: str, fence: int) -> bool:
@@ -104,7 +101,7 @@ class ExchangeMethods(Core):
         if claim is None:
             return False
         recent = self._recent.get(key, stream)
-        facts = (stream, fence, typed(claim.id), claim.digest, flag(claim.control))
+        facts = (stream, fence, id_text(claim.id), claim.digest, flag(claim.control))
         first: tuple[int, str] = (-1, "") if recent is None else (recent.start.seq, str(recent.start.tag))
         events: list[str | bytes] = []
         for event in recent.events if recent is not None else ():
@@ -117,8 +114,8 @@ class ExchangeMethods(Core):
 
     async def keep(self, key: str, stream: str, claim: Claim, terminal: bytes | None, *, tag: int) -> None:
         """Keep a settled exchange's answer for a repeat, unless its id is in use again or a reader has received it."""
-        facts = (stream, typed(claim.id), claim.digest, flag(claim.control))
-        end = (terminal or b"", str(tag), str(before(tag)))
+        facts = (stream, id_text(claim.id), claim.digest, flag(claim.control))
+        end = (terminal or b"", *terminal_tags(tag))
         is_given = flag(terminal is not None)
         reply = await self.session("keep", key, *facts, *end, *self._budget, is_given)
         if reply[0] == b"new":
@@ -126,6 +123,6 @@ class ExchangeMethods(Core):
 
     async def cancel(self, key: str, principal: str, request_id: RequestId) -> None:
         """Wake up, with CANCEL, the replica that runs the exchange in flight under this id, if there is exactly one."""
-        reply = await self.run("cancel", key, principal, typed(request_id))
+        reply = await self.run("cancel", key, principal, id_text(request_id))
         if reply[0] == b"ok":
             self._on_wake(WakeUp.CANCEL, key, reply[2].decode())

@@ -191,16 +191,13 @@ def _once() -> Retry:
 def connect(url: str) -> RedisLink:
     """Return the way to the Redis that a URL names."""
     parts = urlsplit(url)
-    kind, _, _ = parts.scheme.partition("+") if parts.scheme.startswith("redis+") else (parts.scheme, "", "")
     match parts.scheme:
         case "redis+cluster":
             return _cluster(url)
         case "redis+sentinel":
             return _sentinel(url)
         case "valkey" | "valkeys" | "redis" | "rediss" | "unix":
-            plain = urlunsplit(
-                parts._replace(scheme=kind.replace("valkeys", "rediss").replace("valkey", "redis"))
-            )
+            plain = urlunsplit(parts._replace(scheme=parts.scheme.replace("valkey", "redis")))
             return Single(Redis.from_url(plain, retry=_once(), **_OPTIONS, socket_timeout=None))
         case _:
             raise ConfigError(f"{parts.scheme}:// is no Redis URL")

@@ -22,18 +22,17 @@ receivers, which also poll once a second, because a wake-up may be lost.
 
 from holdfast.core.stream import Position
 from holdfast.errors import StoreUnavailable
-from holdfast.stores.base import Adopted, Announced, Claim, Forwarded, Lease, Orphan, WakeUp
-from holdfast.stores.redis.core import FORMAT, Core, flag, untyped
-from holdfast.stores.redis.exchanges import before
+from holdfast.stores.base import INBOX, Adopted, Announced, Claim, Forwarded, Lease, Orphan, WakeUp
+from holdfast.stores.redis.core import FORMAT, Core, flag, milliseconds
+from holdfast.stores.redis.exchanges import terminal_tags
+from holdfast.stores.rules import id_from
 
-_INBOX = 10_000
-"""Requests that may wait for one replica."""
 _STRAY_SECONDS = 10.0
 """Seconds after which an exchange that is ours in the store, and unknown here, is an orphan. Younger ones may be beginning."""
 
 
 class ReplicaMethods(Core):
-    """renew, release, replicas, orphans, reap, adopt, forward, inbox, took, announce, announced, secret, post_notice."""
+    """renew, release, replicas, orphans, reap, adopt, forward, inbox, remove_forwarded, announce, announced, secret, post_notice."""
 
     async def renew(self, seconds: float) -> Lease:
         """Take the lease or make it longer; after this incarnation was declared dead, a new one begins.
@@ -41,7 +40,7 @@ class ReplicaMethods(Core):
         Raises:
             StoreUnavailable: also if a release of a later format serves this namespace.
         """
-        reply = await self.index("lease", self.replica, self.incarnation, round(seconds * 1000))
+        reply = await self.index("lease", self.replica, self.incarnation, milliseconds(seconds))
         if reply[0] == b"later":
             raise StoreUnavailable(
                 f"a later Holdfast serves this namespace (format {reply[2]}, this one knows {FORMAT}): "
@@ -70,7 +69,7 @@ class ReplicaMethods(Core):
         # All at once: one after another, each would wait for the disk if Redis writes to it before it replies.
         looks = [self._left(owner.decode(), key.decode(), 0) for owner, keys in dead for key in keys]
         looks += [
-            self._left(self._owner, key.decode(), round(_STRAY_SECONDS * 1000))
+            self._left(self._owner, key.decode(), milliseconds(_STRAY_SECONDS))
             for key in ([] if is_dead else own)
         ]
         found, _ = await self.each(looks)
@@ -83,11 +82,14 @@ class ReplicaMethods(Core):
         if reply[0] != b"ok" or (owner != self._owner and not reply[2]):
             await self.index("unregister", owner, key)
             return []
-        return [Orphan(key, stream.decode(), untyped(name), owner, runs) for stream, name, runs in reply[2]]
+        return [
+            Orphan(key, stream.decode(), id_from(name.decode()), owner, runs)
+            for stream, name, runs in reply[2]
+        ]
 
     async def reap(self, orphan: Orphan, terminal: bytes, *, tag: int) -> bool:
         """End an orphan in place of its owner. If several replicas try, one succeeds."""
-        end = (terminal, str(tag), str(before(tag)))
+        end = (terminal, *terminal_tags(tag))
         reply = await self.session("reap", orphan.session, orphan.stream, orphan.owner, *end, *self._budget)
         if reply[0] != b"ok":
             return False
@@ -115,7 +117,7 @@ class ReplicaMethods(Core):
 
     async def forward(self, replica: str, name: str, payload: bytes, *, seconds: float) -> bool:
         """Put a request into a living replica's inbox and wake it up."""
-        reply = await self.index("forward", replica, name, payload, round(seconds * 1000), _INBOX)
+        reply = await self.index("forward", replica, name, payload, milliseconds(seconds), INBOX)
         return bool(reply[0] == b"ok")
 
     async def inbox(self) -> list[Forwarded]:
@@ -138,10 +140,10 @@ class ReplicaMethods(Core):
 
     async def secret(self, name: str, candidate: bytes, *, seconds: float) -> bytes:
         """Return the secret of this name: the first candidate offered."""
-        value: bytes = (await self.index("secret", name, candidate, int(seconds * 1000)))[2]
+        value: bytes = (await self.index("secret", name, candidate, milliseconds(seconds)))[2]
         return value
 
     async def post_notice(self, notice: bytes, *, seconds: float) -> list[bytes]:
         """Replace the notice of this replica; return those of the others."""
-        found: list[bytes] = (await self.index("notices", self.replica, notice, int(seconds * 1000)))[2]
+        found: list[bytes] = (await self.index("notices", self.replica, notice, milliseconds(seconds)))[2]
         return found

@@ -17,6 +17,7 @@ from holdfast.errors import StoreError
 from holdfast.stores.base import (
     LINGER_SECONDS,
     LINGER_SHARE,
+    UNREPORTED_SECONDS,
     Closed,
     Ending,
     Found,
@@ -27,7 +28,7 @@ from holdfast.stores.base import (
     Totals,
     WakeUp,
 )
-from holdfast.stores.redis.core import Core, hashed, record_of
+from holdfast.stores.redis.core import Core, hashed, milliseconds, record_of
 from holdfast.stores.redis.link import Argument
 from holdfast.stores.redis.refusals import Poisoned
 
@@ -35,12 +36,6 @@ _BATCH: Final = 100
 _LOOKS: Final = 64
 _EVICTIONS: Final = 5
 """How often a session is evicted for a new one before the store is full: other new sessions may take the place."""
-UNREPORTED_SECONDS: Final = 30.0
-"""Seconds after which listeners are called again for a closing that no replica has reported."""
-
-
-def _ms(seconds: float) -> int:
-    return round(seconds * 1000)
 
 
 def closed_of(reply: list[Any]) -> Closed:
@@ -69,8 +64,8 @@ class SessionMethods(Core):
         return Refusal.FULL
 
     async def _reserve(self, record: SessionRecord, own_most: int, *, evict: bool) -> Any:
-        first_look = _ms(min(record.idle, record.lifetime))
-        life = _ms(max(record.lifetime, record.idle + record.grace))
+        first_look = milliseconds(min(record.idle, record.lifetime))
+        life = milliseconds(max(record.lifetime, record.idle + record.grace))
         place = (record.key, hashed(record.principal), first_look)
         reply = await self.index("reserve", *place, self._limits.sessions, own_most, int(evict), life)
         return reply[0]
@@ -200,7 +195,7 @@ class SessionMethods(Core):
             return None
         owners, subscriptions, lingering = reply[5:8]
         principal = hashed(closed.record.principal)
-        unreported = _ms(UNREPORTED_SECONDS)
+        unreported = milliseconds(UNREPORTED_SECONDS)
         await self.index("forget", key, principal, unreported, len(owners), *owners, *subscriptions)
         self.gone(key)
         self._on_wake(WakeUp.CLOSED, key, "")
@@ -212,7 +207,7 @@ class SessionMethods(Core):
     async def _linger(self, key: str, size: int) -> None:
         """Count the streams that a closed session leaves for its readers; if all of them are too many, the oldest are deleted."""
         most = self._limits.store_bytes // LINGER_SHARE
-        over = (await self.index("linger", key, size, _ms(LINGER_SECONDS), most))[2]
+        over = (await self.index("linger", key, size, milliseconds(LINGER_SECONDS), most))[2]
         await self.each(self.session("unlinger", name.decode()) for name in over)
 
     async def _gone(self, key: str, principal: str) -> None:
@@ -238,7 +233,7 @@ class SessionMethods(Core):
         )
         if reply[0] != b"ok":
             return False
-        await self.index("subscribed", hashed(uri), key, _ms(86_400))
+        await self.index("subscribed", hashed(uri), key, milliseconds(86_400))
         return True
 
     async def unsubscribe(self, key: str, uri: str) -> None:
@@ -269,7 +264,7 @@ class SessionMethods(Core):
 
     async def unreported_closings(self) -> list[Closed]:
         """Return closings whose listeners may not have been called."""
-        _, _, keys = await self.index("outbox", _BATCH, _ms(UNREPORTED_SECONDS))
+        _, _, keys = await self.index("outbox", _BATCH, milliseconds(UNREPORTED_SECONDS))
         found, _ = await self.each(self._untold(key) for key in keys)
         return [closed for closed in found if closed is not None]
 
@@ -290,5 +285,5 @@ def _facts(record: SessionRecord) -> tuple[Argument, ...]:
     fields = {"pr": record.principal, "ver": record.version, "sa": record.standalone}
     if record.isolate:
         fields["iso"] = "1"
-    times = (_ms(record.grace), _ms(record.idle), _ms(record.lifetime))
+    times = (milliseconds(record.grace), milliseconds(record.idle), milliseconds(record.lifetime))
     return (*times, msgspec.json.encode(record), record.home, *chain.from_iterable(fields.items()))

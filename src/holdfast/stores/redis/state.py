@@ -5,12 +5,8 @@ from typing import Any
 from holdfast.errors import SessionGone, StateError, StoreUnavailable
 from holdfast.stores.base import TASK_END_BYTES, Cell, OrphanTask, Refusal, WakeUp
 from holdfast.stores.kept import too_much
-from holdfast.stores.redis.core import Core, flag, hashed
+from holdfast.stores.redis.core import Core, flag, hashed, milliseconds
 from holdfast.stores.scopes import is_own, most_bytes, most_of_one, most_scopes
-
-
-def _ms(seconds: float) -> int:
-    return round(seconds * 1000)
 
 
 class StateMethods(Core):
@@ -22,14 +18,14 @@ class StateMethods(Core):
         place = (
             scope,
             hashed(principal),
-            _ms(ttl),
+            milliseconds(ttl),
             most_scopes(scope, self._limits),
             "" if own_most is None else own_most,
             flag(is_own(scope)),
         )
         if (await self.index("reserve_scope", *place))[0] != b"ok":
             return False
-        return bool((await self.run("open_scope", scope, principal, _ms(ttl)))[0] == b"ok")
+        return bool((await self.run("open_scope", scope, principal, milliseconds(ttl)))[0] == b"ok")
 
     async def find_scope(self, scope: str, principal: str) -> bool:
         """Return True if this principal has such a scope; its time starts again, here and in the index."""
@@ -84,7 +80,7 @@ class StateMethods(Core):
         limits = self._limits
         room = (limits.tasks_bytes, limits.principal_tasks_bytes)
         most = (limits.tasks, limits.tasks_per_principal, *room)
-        reply = await self.index("open_task", key, f"p{principal}", value, _ms(ttl), *most)
+        reply = await self.index("open_task", key, f"p{principal}", value, milliseconds(ttl), *most)
         if reply[0] == b"dead":
             raise StoreUnavailable("this replica's lease has ended; it takes another")
         return None if reply[0] == b"ok" else Refusal.FULL
@@ -101,7 +97,7 @@ class StateMethods(Core):
         limits = self._limits
         most = (limits.task_bytes, limits.tasks_bytes, limits.principal_tasks_bytes, TASK_END_BYTES)
         script = "end_task" if ends else "set_task"
-        reply = await self.index(script, key, f"p{principal}", value, version, _ms(ttl), *most)
+        reply = await self.index(script, key, f"p{principal}", value, version, milliseconds(ttl), *most)
         if reply[0] == b"full":
             raise StateError(f"no room for a task of {len(value)} bytes")
         if reply[0] != b"ok":

@@ -1,4 +1,4 @@
-"""Turns: the calls of a session run one after another, in the order of their fences (lua/order.lua)."""
+"""Turns: the calls of a session run one after another, in the order of their fences (lua/turns.lua)."""
 
 from typing import Any
 

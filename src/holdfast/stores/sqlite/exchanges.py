@@ -4,7 +4,7 @@ from holdfast.core.lifecycle import SessionState
 from holdfast.core.stream import before_terminal
 from holdfast.errors import StreamClosed
 from holdfast.stores.base import Claim, Claimed, Duplicate, Refusal, WakeUp
-from holdfast.stores.rules import claimed_already, duplicate
+from holdfast.stores.rules import claimed_already, duplicate, id_text
 from holdfast.stores.sqlite import asks, kept, logs, rows
 from holdfast.stores.sqlite.rows import (
     ExchangeRow,
@@ -15,7 +15,6 @@ from holdfast.stores.sqlite.rows import (
     save_session,
     schedule,
     set_holds,
-    typed,
 )
 from holdfast.stores.sqlite.transaction import Transaction
 from holdfast.wire.jsonrpc import RequestId
@@ -36,7 +35,7 @@ def claim(tx: Transaction, key: str, principal: str, wanted: Claim) -> Claimed |
             running=bool(mine.running),
             has_reader=mine.reader is not None,
         )
-    holder = find_exchange(tx, rows.BY_ID, session.sid, typed(wanted.id))
+    holder = find_exchange(tx, rows.BY_ID, session.sid, id_text(wanted.id))
     if holder is not None and not session.record.isolate:
         verdict = duplicate(
             wanted,
@@ -152,7 +151,7 @@ def _write_end(
 def keep(tx: Transaction, key: str, stream: str, wanted: Claim, terminal: bytes | None, *, tag: int) -> None:
     """Keep a settled exchange's answer for a repeat, unless its id is in use again or a reader has received it."""
     session = find_session(tx, rows.BY_KEY, key)
-    if session is None or find_exchange(tx, rows.BY_ID, session.sid, typed(wanted.id)) is not None:
+    if session is None or find_exchange(tx, rows.BY_ID, session.sid, id_text(wanted.id)) is not None:
         return
     exchange = find_exchange(tx, rows.BY_STREAM, session.sid, stream)
     if exchange is None:
@@ -173,7 +172,7 @@ def cancel(tx: Transaction, key: str, principal: str, request_id: RequestId) -> 
     matches = tx.execute(
         "SELECT xid, stream, owner FROM exchange JOIN session USING (sid)"
         " WHERE key = ? AND principal = ? AND id = ? AND exchange.running = 1 LIMIT 2",
-        (key, principal, typed(request_id)),
+        (key, principal, id_text(request_id)),
     ).fetchall()
     if len(matches) == 1:
         [(xid, stream, owner)] = matches

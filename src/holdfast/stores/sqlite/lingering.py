@@ -8,6 +8,7 @@ from typing import Final
 
 from holdfast.core.stream import Position
 from holdfast.stores.base import LINGER_SECONDS, LINGER_SHARE, Ending, WakeUp
+from holdfast.stores.rules import id_from
 from holdfast.stores.sqlite import rows
 from holdfast.stores.sqlite.rows import ExchangeRow, SessionRow
 from holdfast.stores.sqlite.transaction import Transaction
@@ -52,7 +53,7 @@ def _make_room(tx: Transaction) -> None:
 def _end(tx: Transaction, exchange: ExchangeRow, ending: Ending) -> None:
     exchange.top = Position(exchange.top.seq + 1, ending.tag)
     exchange.closed = 1
-    message = ending.message(rows.untyped(exchange.id or ""))
+    message = ending.message(id_from(exchange.id or ""))
     exchange.bytes += len(message)
     tx.execute(
         "INSERT INTO event (xid, seq, tag, data) VALUES (?, ?, ?, ?)",

@@ -12,12 +12,10 @@ Rows are deleted after ten minutes, or when there are a thousand newer ones.
 from typing import Final
 
 from holdfast.core.lifecycle import SessionInput
-from holdfast.stores.base import Announced, Closed, SessionRecord, WakeUp
+from holdfast.stores.base import UNREPORTED_SECONDS, Announced, Closed, SessionRecord, WakeUp
 from holdfast.stores.sqlite.rows import decode_record, encode_record
 from holdfast.stores.sqlite.transaction import Transaction
 
-UNREPORTED_SECONDS: Final = 30.0
-"""A closing that was returned and not reported for this long is returned again."""
 _AT_ONCE: Final = 100
 _CLOSINGS: Final = 100_000
 """Closings kept if no replica ever reports them; the oldest are deleted first."""

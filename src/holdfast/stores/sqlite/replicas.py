@@ -10,13 +10,12 @@ again for each), so none may declare another one dead for one lease, and every l
 from typing import Final
 
 from holdfast.core.stream import Position
-from holdfast.stores.base import Adopted, Claim, Forwarded, Orphan, WakeUp
+from holdfast.stores.base import INBOX, Adopted, Claim, Forwarded, Orphan, WakeUp
+from holdfast.stores.rules import id_from
 from holdfast.stores.sqlite import asks, exchanges, rows, turns
 from holdfast.stores.sqlite.rows import find_exchange, find_session, save_exchange, save_session, schedule
 from holdfast.stores.sqlite.transaction import Transaction
 
-_INBOX: Final = 10_000
-"""Requests that may wait for one replica."""
 _RENEW: Final = (
     "UPDATE lease SET since = iif(? - renewed > ? / 2, ?, since), renewed = ?, seconds = ?, until = ?"
     " WHERE owner = ? AND until > 0 RETURNING 1"
@@ -82,7 +81,7 @@ def orphans(tx: Transaction) -> list[Orphan]:
             " WHERE owner = ? AND exchange.running = 1",
             (owner,),
         )
-        found += [Orphan(key, stream, rows.untyped(name), owner, runs) for key, stream, name, runs in left]
+        found += [Orphan(key, stream, id_from(name), owner, runs) for key, stream, name, runs in left]
         _bury(tx, owner)
     return found
 
@@ -145,7 +144,7 @@ def forward(tx: Transaction, replica: str, name: str, payload: bytes, *, seconds
     """Put a request into a living replica's inbox, and send FORWARD."""
     if tx.one("SELECT 1 FROM lease WHERE replica = ? AND until > ?", replica, tx.now) is None:
         return False
-    if tx.one("SELECT count(*) FROM inbox WHERE replica = ?", replica) >= _INBOX:
+    if tx.one("SELECT count(*) FROM inbox WHERE replica = ?", replica) >= INBOX:
         return False
     tx.execute(
         "INSERT OR IGNORE INTO inbox (replica, name, expires, payload) VALUES (?, ?, ?, ?)",

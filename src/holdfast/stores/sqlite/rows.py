@@ -10,10 +10,9 @@ from holdfast.core.lifecycle import SessionState
 from holdfast.core.stream import Position
 from holdfast.errors import Fenced, SessionGone, StreamClosed
 from holdfast.stores.base import Claim, SessionRecord
-from holdfast.stores.rules import SessionClock
+from holdfast.stores.rules import SessionClock, id_text
 from holdfast.stores.sqlite.erasing import set_aside
 from holdfast.stores.sqlite.transaction import Transaction
-from holdfast.wire.jsonrpc import RequestId
 
 _SIGN: Final = 1 << 63
 _SPAN: Final = 1 << 64
@@ -25,16 +24,6 @@ decode_record: Final = msgspec.json.Decoder(SessionRecord).decode
 def signed(tag: int) -> int:
     """Return a tag of 64 bits as SQLite's integers hold it."""
     return tag - _SPAN if tag >= _SIGN else tag
-
-
-def typed(request_id: RequestId) -> str:
-    """Return an id as text in which 1 and "1" differ."""
-    return f"i{request_id}" if isinstance(request_id, int) else f"s{request_id}"
-
-
-def untyped(name: str) -> RequestId:
-    """Return the id that `typed` wrote."""
-    return int(name[1:]) if name[0] == "i" else name[1:]
 
 
 def _position(seq: int, tag: int) -> Position:
@@ -235,7 +224,7 @@ def insert_exchange(tx: Transaction, session: SessionRow, claim: Claim, *, runni
     """Register an exchange; it has the session's newest fence and holds its id."""
     # The POST that claims an exchange is its first reader.
     values = (
-        session.sid, claim.stream, typed(claim.id), claim.digest, claim.control, session.fence, 1, running,
+        session.sid, claim.stream, id_text(claim.id), claim.digest, claim.control, session.fence, 1, running,
         tx.identity.owner, tx.identity.owner if running else None,
     )  # fmt: skip
     return _insert(tx, values)

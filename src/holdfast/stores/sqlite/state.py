@@ -8,15 +8,13 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.errors import SessionGone
-from holdfast.stores.base import Cell
+from holdfast.stores.base import REMEMBERED_OPS, Cell
 from holdfast.stores.kept import too_much
 from holdfast.stores.rules import added, state_growth
 from holdfast.stores.scopes import OWN, is_own, most_bytes, most_of_one, most_scopes
 from holdfast.stores.sqlite import kept
 from holdfast.stores.sqlite.transaction import Transaction
 
-REMEMBERED_OPS: Final = 256
-"""State operations whose result is kept for a command that is sent again."""
 _COUNT: Final = "SELECT count(*) FROM scope WHERE due IS NOT NULL AND (substr(name, 1, ?) = ?) = ?"
 _KINDS: Final = {own: (len(OWN), OWN, own) for own in (False, True)}
 """The arguments that select the scopes of principals (True) or of handles."""
