@@ -3,10 +3,11 @@
 It is the reference for every other store: where the contract and the tests do not decide, other stores behave like this
 one (`tests/properties` compares them under random commands).
 
-    MemoryStore ── store.py           sessions, exchanges, streams: the steps and the indexes
+    MemoryStore ── store.py           sessions, exchanges, streams: the steps, and the other indexes
      ├─ MemorySession ── session.py   one session: its clocks (`rules.SessionClock`), ids, turns, asks
      │   └─ MemoryExchange            one exchange or the standalone stream: claim, fence, reader, `core.stream.Log`
-     ├─ asks.py, readers.py, turns.py, probes.py, subscriptions.py, tasks.py, state.py   the calls of one subject each
+     ├─ SessionTable ── sessions.py   the open sessions, and when each may be due
+     ├─ asks.py, readers.py, turns.py, subscriptions.py, tasks.py, state.py   the calls of one subject each
      ├─ Lingering ── lingering.py     streams of closed sessions that are still being read
      └─ OneProcess ── stores/base     leases, inbox, announcements, secrets of a single process
 

@@ -1,31 +1,16 @@
 """Asks in the memory store: their number is limited, and the first answer counts."""
 
-from collections.abc import Callable
-
-from holdfast.config import Limits
-from holdfast.errors import SessionGone
-from holdfast.stores.base import Answered, OnWake, Refusal, WakeUp
-from holdfast.stores.memory.session import MemorySession
+from holdfast.stores.base import Answered, Refusal, WakeUp
+from holdfast.stores.memory.sessions import SessionTable
 from holdfast.stores.rules import answered
 
 
-class AskMethods:
+class AskMethods(SessionTable):
     """ask, answer, take_answer, withdraw."""
-
-    wake: OnWake
-    _limits: Limits
-    now: Callable[[], float]
-    _sessions: dict[str, MemorySession]
-
-    def _live(self, key: str, principal: str) -> MemorySession | None:
-        session = self._sessions.get(key)
-        return session if session is not None and session.record.principal == principal else None
 
     async def ask(self, key: str, ask: str, stream: str) -> bool:
         """Register an ask if the session is below its limit of asks."""
-        session = self._sessions.get(key)
-        if session is None:
-            raise SessionGone
+        session = self._owner(key)
         if ask in session.asks:
             return True
         if session.outstanding >= self._limits.asks:

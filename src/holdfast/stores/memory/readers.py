@@ -1,24 +1,14 @@
 """Readers in the memory store: each stream has one at a time, and a new one replaces it."""
 
-from collections.abc import Callable
-from math import inf
-
 from holdfast.core.stream import Position
-from holdfast.stores.base import Attached, Refusal
-from holdfast.stores.memory.session import MemorySession
+from holdfast.stores.base import Attached, Probed, Refusal
+from holdfast.stores.memory.sessions import SessionTable
 
 
-class ReaderMethods:
-    """attach, detach."""
+class ReaderMethods(SessionTable):
+    """attach, detach, probe, vouch."""
 
-    now: Callable[[], float]
-    _sessions: dict[str, MemorySession]
-
-    def _live(self, key: str, principal: str) -> MemorySession | None:
-        raise NotImplementedError
-
-    def _schedule(self, session: MemorySession, at: float = -inf) -> None:
-        raise NotImplementedError
+    replica: str
 
     async def attach(
         self,
@@ -77,3 +67,17 @@ class ReaderMethods:
         is_detached = session.reader_lost(self.now(), broke=broke)
         self._schedule(session)
         return is_detached
+
+    async def probe(self, key: str, stream: str) -> Probed | None:
+        """Return the state of a stream and its reader. No wake-up is sent, because there is no other replica."""
+        exchange = self._exchange(key, stream)
+        if exchange is None:
+            return None
+        reader = self.replica if exchange.has_reader else ""
+        return Probed(running=exchange.running, kept=exchange.kept, reader=reader, word=exchange.word)
+
+    async def vouch(self, key: str, stream: str, *, alive: bool) -> None:
+        """Record that the reader is alive, or that it is not."""
+        exchange = self._exchange(key, stream)
+        if exchange is not None:
+            exchange.word = exchange.word // 2 * 2 + 2 + alive

@@ -7,7 +7,7 @@ from math import inf
 from holdfast.config import Limits
 from holdfast.core.lifecycle import SessionInput, SessionState, step
 from holdfast.core.stream import NewEvents, Page, Position, before_terminal
-from holdfast.errors import Fenced, SessionGone, StreamClosed
+from holdfast.errors import Fenced, StreamClosed
 from holdfast.ports import Clock
 from holdfast.stores.base import (
     LINGER_SHARE,
@@ -28,7 +28,6 @@ from holdfast.stores.base import (
 )
 from holdfast.stores.memory.asks import AskMethods
 from holdfast.stores.memory.lingering import Lingering
-from holdfast.stores.memory.probes import ProbeMethods
 from holdfast.stores.memory.readers import ReaderMethods
 from holdfast.stores.memory.session import MemoryExchange, MemorySession
 from holdfast.stores.memory.state import Cells, MemoryState
@@ -38,16 +37,12 @@ from holdfast.stores.memory.turns import TurnMethods
 from holdfast.stores.rules import claimed_already, cut_to, duplicate, is_crowded, over_budget
 from holdfast.wire.jsonrpc import RequestId
 
-_SPARE_HINTS = 64
-"""The number of hints of closed sessions that may always stay in the heap."""
-
 
 class MemoryStore(
     MemoryState,
     AskMethods,
     ReaderMethods,
     TurnMethods,
-    ProbeMethods,
     TaskMethods,
     SubscriptionMethods,
     OneProcess,
@@ -59,8 +54,6 @@ class MemoryStore(
         MemoryState.__init__(self, limits, self.now)
         SubscriptionMethods.__init__(self)
         self._tasks = MemoryTasks(limits, self.now)
-        self._sessions: dict[str, MemorySession] = {}
-        self._due: list[tuple[float, str]] = []
         self._principals: defaultdict[str, dict[str, MemorySession]] = defaultdict(dict)
         self._bytes = 0
         self._finished: dict[tuple[str, str], None] = {}
@@ -320,29 +313,14 @@ class MemoryStore(
         self, key: str, stream: str, cursor: Position, max_events: int, max_bytes: int
     ) -> Page | None:
         """Return the events after the cursor."""
-        session = self._sessions.get(key)
-        exchange = session.exchanges.get(stream) if session else None
+        exchange = self._exchange(key, stream)
         log = exchange.log if exchange is not None else self._lingering.get(key, stream)
         return None if log is None else log.read(cursor, max_events, max_bytes)
 
     # Steps that several operations share
 
-    def _owner(self, key: str) -> MemorySession:
-        if (session := self._sessions.get(key)) is None:
-            raise SessionGone
-        return session
-
     def _cells(self, scope: str) -> Cells:
         return self._scopes.get(scope) or self._owner(scope)
-
-    def _writable(self, key: str, stream: str, fence: int) -> tuple[MemorySession, MemoryExchange]:
-        session = self._owner(key)
-        exchange = session.exchanges.get(stream)
-        if exchange is None or exchange.fence != fence:
-            raise Fenced
-        if not exchange.running:
-            raise StreamClosed
-        return session, exchange
 
     def _append(
         self, session: MemorySession, exchange: MemoryExchange, events: NewEvents, *, final: bool = False
@@ -420,17 +398,6 @@ class MemoryStore(
         if exchange.log is not None:
             self._finished.pop((session.record.key, name), None)
             self._account(session, -exchange.log.bytes)
-
-    def _schedule(self, session: MemorySession, at: float = -inf) -> None:
-        """Push a hint for the session, if it is earlier than the present one."""
-        due = max(at, session.due()[0])
-        if due >= session.hint:
-            return
-        session.hint = due
-        heapq.heappush(self._due, (due, session.record.key))
-        if len(self._due) > 2 * len(self._sessions) + _SPARE_HINTS:
-            self._due = [(s.hint, key) for key, s in self._sessions.items()]
-            heapq.heapify(self._due)
 
     def _linger(self, session: MemorySession, ending: Ending | None) -> None:
         """Keep the streams that have a reader, so that the reader can read to the end. Exchanges in flight end now."""

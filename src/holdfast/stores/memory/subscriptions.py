@@ -2,19 +2,17 @@
 
 from collections import defaultdict
 
-from holdfast.config import Limits
 from holdfast.stores.kept import Kept, growth
-from holdfast.stores.memory.session import MemorySession
+from holdfast.stores.memory.sessions import SessionTable
 
 
-class SubscriptionMethods:
+class SubscriptionMethods(SessionTable):
     """subscribe, unsubscribe, subscriptions, subscribers."""
 
     _kept: Kept
-    _limits: Limits
-    _sessions: dict[str, MemorySession]
 
     def __init__(self) -> None:
+        super().__init__()
         self._subscribers: defaultdict[str, set[str]] = defaultdict(set)
 
     async def subscribe(self, key: str, uri: str) -> bool:

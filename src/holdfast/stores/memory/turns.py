@@ -1,17 +1,11 @@
 """Turns in the memory store: the calls of a session run one after another, in the order of their fences."""
 
-from holdfast.stores.base import OnWake, WakeUp
-from holdfast.stores.memory.session import MemoryExchange, MemorySession
+from holdfast.stores.base import WakeUp
+from holdfast.stores.memory.sessions import SessionTable
 
 
-class TurnMethods:
+class TurnMethods(SessionTable):
     """turn, hold_turn, pass_turn."""
-
-    wake: OnWake
-    _sessions: dict[str, MemorySession]
-
-    def _writable(self, key: str, stream: str, fence: int) -> tuple[MemorySession, MemoryExchange]:
-        raise NotImplementedError
 
     async def turn(self, key: str, stream: str, fence: int) -> bool:
         """Return True if a call may start."""
