@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.core.admission import Admission
+from holdfast.engine.outages import retried
 from holdfast.engine.session import Session
 from holdfast.errors import (
     AskRefused,
@@ -28,8 +29,6 @@ from holdfast.wire.jsonrpc import notification_message, request_message
 Send = Callable[[bytes], Awaitable[None]]
 _PLACE_SECONDS: Final = 0.05
 _NAME_BYTES: Final = 6
-_STORE_SECONDS: Final = 0.5
-"""How often an unavailable store is tried again."""
 
 
 async def ask(
@@ -118,7 +117,8 @@ async def _asked(
     try:
         await send(request_message(name, method, params))
         await arrived
-        payload = await _taken(store, session, name)
+        # The deadline of the ask limits the wait for an unavailable store.
+        payload = await retried(lambda: store.take_answer(session.record.key, name))
     finally:
         del session.pending[name]
     # An answer may be as long as a message, and its exchange may continue for long. Its digest stays for a repeat. If the
@@ -126,15 +126,6 @@ async def _asked(
     with contextlib.suppress(StoreUnavailable):
         await store.withdraw(session.record.key, name)
     return payload
-
-
-async def _taken(store: Store, session: Session, name: str) -> bytes | None:
-    """Return the answer that has come. Waits for an unavailable store; the ask's deadline limits the wait."""
-    while True:
-        try:
-            return await store.take_answer(session.record.key, name)
-        except StoreUnavailable:
-            await asyncio.sleep(_STORE_SECONDS)
 
 
 def _result(method: str, payload: bytes) -> Any:

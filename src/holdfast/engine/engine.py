@@ -310,7 +310,7 @@ class Engine:
         self.draining = True
         await self.listening.stop()
         if hand_over and self.store.is_shared:
-            self._hand_over()
+            self.sessions.hand_over()
         now = asyncio.get_running_loop().time
         deadline = now() + self.settings.times.drain
         while ((tasks := self._working()) or self._is_waited_for()) and now() < deadline:
@@ -332,14 +332,6 @@ class Engine:
         """True if a claim or an end is on its way to the store, or a call waits for its turn."""
         on_the_way = self.exchanges.claiming or self.exchanges.ending
         return bool(on_the_way or any(session.waiting for session in self.runtime.sessions.values()))
-
-    def _hand_over(self) -> None:
-        """End streams that clients may resume at another replica. Their calls continue here."""
-        for session in self.runtime.sessions.values():
-            for stream, readers in session.readers.items():
-                if session.revision.early_close or stream == session.record.standalone:
-                    for reader in readers:
-                        reader.stop(End.AGED)
 
     def _working(self) -> dict[asyncio.Task[None], Exchange]:
         """Return the tasks of handlers that run here and do not wait for a client, each with its exchange."""

@@ -47,6 +47,7 @@ from holdfast.engine.caller import Caller
 from holdfast.engine.exchange import SessionExchange, Waiting
 from holdfast.engine.forwarded import ForwardedRequest, encode_forwarded
 from holdfast.engine.handling import run
+from holdfast.engine.outages import RETRY_SECONDS, retried
 from holdfast.engine.outcome import Outcome
 from holdfast.engine.repeats import Repeats
 from holdfast.engine.runtime import Runtime
@@ -69,8 +70,6 @@ from holdfast.protocol.methods import CONTROL
 from holdfast.stores.base import Adopted, Claim, Claimed, Duplicate, Refusal, SessionRecord
 from holdfast.wire.jsonrpc import Request, RequestId
 
-_STORE_SECONDS: Final = 0.5
-"""How often an end that could not be stored is tried again."""
 _ANSWER_SECONDS: Final = 0.1
 """How long a repeat waits for the answer of the first request to be written. Mostly it takes one turn of the loop."""
 # Short names for a plain call: Python 3.11 looks up a member of an enumeration slowly.
@@ -241,7 +240,7 @@ class Exchanges:
         store = self._runtime.store
         # Another replica may have ended it.
         with contextlib.suppress(StoreError, SessionGone):
-            await self._runtime.retried(lambda: store.settle(key, stream, fence, None))
+            await retried(lambda: store.settle(key, stream, fence, None))
 
     def _undo(self, key: str, principal: str, claim: Claim) -> None:
         """Give back a claim that may have been made: its request was cancelled, or the store did not answer in time."""
@@ -251,8 +250,8 @@ class Exchanges:
 
     async def _undone(self, key: str, principal: str, claim: Claim) -> None:
         """Claim the same exchange again, to learn its fence, and free it. Nothing has run for it."""
-        store, retry = self._runtime.store, self._runtime.retried
-        claimed = await retry(lambda: store.claim(key, principal, claim))
+        store = self._runtime.store
+        claimed = await retried(lambda: store.claim(key, principal, claim))
         if isinstance(claimed, Claimed):
             await self.free(key, claim.stream, claimed.fence)
 
@@ -507,7 +506,7 @@ class Exchanges:
     async def _store_later(self, exchange: SessionExchange) -> None:
         """Store the end once the store is back: no other replica ends the exchange of one that lives."""
         while True:
-            await asyncio.sleep(_STORE_SECONDS)
+            await asyncio.sleep(RETRY_SECONDS)
             if await self._is_stored(exchange):
                 return
 

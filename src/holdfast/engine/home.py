@@ -67,6 +67,7 @@ from holdfast.engine.forwarded import (
     Verdict,
 )
 from holdfast.engine.inbox import Inbox
+from holdfast.engine.outages import retried
 from holdfast.engine.readers import Readers
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import Session
@@ -216,7 +217,7 @@ class Homes:
         with inbox.expecting(name) as replied:
             # Insist until the store says whether it has the message: after a refusal the client would repeat a
             # request that runs.
-            is_sent = await runtime.retried(
+            is_sent = await retried(
                 lambda: inbox.send(home, name, submit, seconds=_REQUEST_SECONDS, caller=caller)
             )
             if not is_sent:
@@ -235,11 +236,11 @@ class Homes:
     ) -> Verdict | None:
         """Take back a request that got no reply. Began: the home took it, so it may have started."""
         store = self._runtime.store
-        if await self._runtime.retried(lambda: store.remove_forwarded(name, replica=home)):
+        if await retried(lambda: store.remove_forwarded(name, replica=home)):
             if not is_gone:
                 raise Busy(_FULL)
             return None
-        await self._runtime.retried(self._inbox.look)
+        await retried(self._inbox.look)
         await asyncio.wait([replied], timeout=_LAST_SECONDS)
         return replied.result() if replied.done() else Began()
 
@@ -356,7 +357,7 @@ class Homes:
         try:
             # Both before the handler starts. The message is in memory: the store is asked again while it is unavailable.
             claimed, _ = await asyncio.gather(
-                self._runtime.retried(lambda: store.claim(key, submit.owner, claim)),
+                retried(lambda: store.claim(key, submit.owner, claim)),
                 self._inbox.remove(name),
             )
             if isinstance(claimed, Claimed) and claimed.record.home != self._me:
@@ -400,7 +401,7 @@ class Homes:
             if writer.has_begun or exchange.is_fenced or left <= 0:
                 # An exchange that another replica has ended has its end in the log.
                 with contextlib.suppress(Fenced, StreamClosed, SessionGone):
-                    await self._runtime.retried(writer.open)
+                    await retried(writer.open)
                 return Began()
             await writer.wake.next(left)
 

@@ -38,6 +38,7 @@ from holdfast.engine.forwarded import (
     decode_message,
     encode_message,
 )
+from holdfast.engine.outages import retried
 from holdfast.engine.runtime import Runtime
 from holdfast.errors import HoldfastError, StoreError, TooMuchWork
 from holdfast.stores.base import Forwarded
@@ -116,9 +117,7 @@ class Inbox:
     async def reply(self, replica: str, name: str, verdict: Verdict) -> bool:
         """Send the reply to a message, also if the store is unavailable for long. False: the sender is gone."""
         reply = Reply(name, verdict)
-        return await self._runtime.retried(
-            lambda: self.send(replica, f"re.{name}", reply, seconds=_REPLY_SECONDS)
-        )
+        return await retried(lambda: self.send(replica, f"re.{name}", reply, seconds=_REPLY_SECONDS))
 
     # From other replicas
 
@@ -211,4 +210,4 @@ class Inbox:
         self._removed[name] = None
         if len(self._removed) > _REMEMBERED:
             self._removed.popitem(last=False)
-        return await self._runtime.retried(lambda: self._runtime.store.remove_forwarded(name))
+        return await retried(lambda: self._runtime.store.remove_forwarded(name))

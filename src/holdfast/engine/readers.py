@@ -19,7 +19,7 @@ on the standalone stream it becomes idle instead.
 
 Why a place is not lost. A reader that the store has attached must be detached, or its session would count as attached
 forever and would never begin its grace period. So the attach runs in its own task: if the request that wanted it is
-cancelled, the task still ends, and its reader is given back (`Runtime.take`). A detach without an answer of the store
+cancelled, the task still ends, and its reader is given back (`Runtime.take_or_give_back`). A detach without an answer of the store
 is sent again until there is one (`Runtime.write_eventually`).
 
 The effect of an end. BROKE and STALLED are breaks: if the session has no other reader, it becomes detached. The other
@@ -51,6 +51,7 @@ from typing import Final
 from holdfast.core.exchange import Action, ExchangeInput, ExchangeState, ReaderInput, Reading, step
 from holdfast.core.stream import Position
 from holdfast.engine.exchange import SessionExchange
+from holdfast.engine.outages import RETRY_SECONDS
 from holdfast.engine.reader import End, Reader
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import Session
@@ -70,8 +71,6 @@ from holdfast.stores.base import Refusal
 
 _LOOK_SECONDS = 0.1
 """How often the store is asked whether another replica has begun a stream."""
-_STORE_SECONDS: Final = 0.5
-"""How often an unavailable store is tried again."""
 _BREAKS = frozenset({End.BROKE, End.STALLED})
 """Unwanted ends: they make a session detached if it has no other reader."""
 
@@ -175,7 +174,7 @@ class Readers:
                 raise OutcomeUnknown from None
             except StoreUnavailable:
                 # The call runs, or has run: after a refusal the client would send it a second time.
-                await asyncio.sleep(_STORE_SECONDS)
+                await asyncio.sleep(RETRY_SECONDS)
 
     def _reader(
         self, session: Session, stream: str, generation: int, cursor: Position, *, standalone: bool = False

@@ -34,7 +34,6 @@ from holdfast.engine.adoption import Adoption
 from holdfast.engine.inbox import Inbox
 from holdfast.engine.lease import LeaseKeeper
 from holdfast.engine.listening import Listening
-from holdfast.engine.reader import End
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.sessions import Sessions
 from holdfast.errors import HoldfastError, OutcomeUnknown, StoreError, joined
@@ -113,11 +112,7 @@ class Replica:
                 break
             except StoreError:
                 await asyncio.sleep(self._runtime.settings.times.lease_renewal)
-        for session in list(self._runtime.sessions.values()):
-            for stream, readers in list(session.readers.items()):
-                if session.revision.early_close or stream == session.record.standalone:
-                    for reader in readers:
-                        reader.stop(End.AGED)
+        self._sessions.hand_over()
 
     async def _tick(self) -> None:
         while True:

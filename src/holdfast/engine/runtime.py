@@ -4,13 +4,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import Context
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from holdfast.config import Settings
 from holdfast.engine.access import Access
 from holdfast.engine.audit import Audit
 from holdfast.engine.back import Back
 from holdfast.engine.load import Load
+from holdfast.engine.outages import retried
 from holdfast.engine.session import Channel, Session
 from holdfast.errors import StoreUnavailable
 from holdfast.ports import Clock, Observer, Random
@@ -18,8 +19,6 @@ from holdfast.protocol.quirks import ClientQuirks
 from holdfast.stores.base import AtOnce, SessionRecord, Store
 
 T = TypeVar("T")
-_STORE_SECONDS: Final = 0.5
-"""How often an unavailable store is tried again."""
 
 
 class NewTask(Protocol):
@@ -147,18 +146,10 @@ class Runtime:
         try:
             await write()
         except StoreUnavailable:
-            self.spawn(self.retried(write))
+            self.spawn(retried(write))
         except asyncio.CancelledError:
-            self.spawn(self.retried(write))
+            self.spawn(retried(write))
             raise
-
-    async def retried(self, write: Callable[[], Awaitable[T]]) -> T:
-        """Write to the store, also if it is unavailable for long."""
-        while True:
-            try:
-                return await write()
-            except StoreUnavailable:
-                await asyncio.sleep(_STORE_SECONDS)
 
     async def take_or_give_back(
         self, work: Coroutine[Any, Any, T], give_back: Callable[[T], Coroutine[Any, Any, None]]

@@ -17,6 +17,7 @@ from holdfast.engine.back import Described
 from holdfast.engine.caller import Caller
 from holdfast.engine.exchanges import Exchanges
 from holdfast.engine.faults import ends_the_task
+from holdfast.engine.outages import retried
 from holdfast.engine.outcome import ending
 from holdfast.engine.reader import End
 from holdfast.engine.runtime import Runtime
@@ -143,7 +144,7 @@ class Sessions:
             evicted = await runtime.store.open(record, evict=record.principal != ANONYMOUS)
         except BaseException:
             # It is not known whether it was opened, and no client has its id.
-            runtime.spawn(runtime.retried(lambda: runtime.store.close(record.key, SessionInput.SHUTDOWN)))
+            runtime.spawn(retried(lambda: runtime.store.close(record.key, SessionInput.SHUTDOWN)))
             runtime.spawn(runtime.back.dropped(record))
             raise
         if isinstance(evicted, Refusal):
@@ -360,6 +361,14 @@ class Sessions:
 
     # Ending
 
+    def hand_over(self) -> None:
+        """End the streams that clients may resume at another replica. Their calls continue here."""
+        for session in self._runtime.sessions.values():
+            for stream, readers in session.readers.items():
+                if session.revision.early_close or stream == session.record.standalone:
+                    for reader in readers:
+                        reader.stop(End.AGED)
+
     async def close(self, session: Session, reason: SessionInput) -> bool:
         """End a session, wherever its calls run. False if it was closed already.
 
@@ -407,7 +416,7 @@ class Sessions:
     async def _end_if_closed(self, session: Session) -> None:
         """End the local session if the store has closed it and only the reply was lost."""
         runtime = self._runtime
-        if await runtime.retried(lambda: runtime.store.look(session.record.key)) is None:
+        if await retried(lambda: runtime.store.look(session.record.key)) is None:
             self.closed_elsewhere(session)
 
     async def end_work(self, session: Session, why: str, *, closed: bool = False) -> None:

@@ -24,6 +24,7 @@ from holdfast.core.rounds import Asked, fresh_key
 from holdfast.core.tasks import TaskInput, TaskState, detailed, task_key
 from holdfast.engine.exchange import Exchange
 from holdfast.engine.listening import Listening
+from holdfast.engine.outages import RETRY_SECONDS
 from holdfast.engine.outcome import Outcome
 from holdfast.engine.rounds import RoundWriter
 from holdfast.engine.runtime import Runtime
@@ -46,9 +47,6 @@ from holdfast.wire.jsonrpc import encode
 
 _LOOK_EVERY: Final = 15.0
 """Seconds after which an answer or a cancellation is found if its wake-up was lost."""
-
-_STORE_SECONDS: Final = 0.5
-"""Seconds between two attempts to write a change."""
 
 Step = Callable[[TaskState], TaskState | None]
 Announce = Callable[[str, TaskState], bytes]
@@ -206,7 +204,7 @@ class Tasks:
     async def write(self, task: TaskWriter, change: Step) -> None:
         """Change a running task's state, also if the store is unavailable for long."""
         while not await self.is_written(task, change):  # noqa: ASYNC110 - nothing tells when the store is back
-            await asyncio.sleep(_STORE_SECONDS)
+            await asyncio.sleep(RETRY_SECONDS)
 
     async def write_soon(self, task: TaskWriter, change: Step) -> None:
         """Change a running task's state now, or later if the store is unavailable."""

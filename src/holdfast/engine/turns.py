@@ -23,6 +23,7 @@ from typing import Any, Final
 from holdfast.core.admission import Admission
 from holdfast.core.exchange import ExchangeInput
 from holdfast.engine.exchange import SessionExchange, Waiting
+from holdfast.engine.outages import retried
 from holdfast.engine.outcome import Outcome
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import Session
@@ -121,9 +122,7 @@ class Turns:
         if is_running or turn.has_threads:
             store, key = self._runtime.store, exchange.session.record.key
             try:
-                await self._runtime.retried(
-                    lambda: store.hold_turn(key, exchange.claim.stream, exchange.fence)
-                )
+                await retried(lambda: store.hold_turn(key, exchange.claim.stream, exchange.fence))
             except (StoreError, SessionGone):
                 # The call is no longer ours, or its session is gone: its turn has ended too.
                 return
@@ -136,4 +135,4 @@ class Turns:
 
     async def _passed(self, exchange: SessionExchange) -> None:
         store, key, stream = self._runtime.store, exchange.session.record.key, exchange.claim.stream
-        await self._runtime.retried(lambda: store.pass_turn(key, stream, exchange.fence))
+        await retried(lambda: store.pass_turn(key, stream, exchange.fence))

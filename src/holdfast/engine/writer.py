@@ -56,6 +56,7 @@ from typing_extensions import override
 from holdfast.core.exchange import ReaderAction, ReaderInput, Reading, step_reader
 from holdfast.core.stream import NewEvents, Position
 from holdfast.engine.asks import ask
+from holdfast.engine.outages import RETRY_SECONDS
 from holdfast.engine.reader import End, Reader
 from holdfast.engine.session import Channel, Session
 from holdfast.engine.stream_buffer import StreamBuffer
@@ -66,8 +67,6 @@ from holdfast.stores.base import Claim, Store
 
 _BREATH: Final = 64
 """Messages that a handler may send in a row."""
-_STORE_SECONDS: Final = 0.5
-"""How often an unavailable store is tried again."""
 T = TypeVar("T")
 Send = Callable[[bytes], Awaitable[None]]
 _PLAIN_JSON: Final = "this endpoint answers with plain JSON only"
@@ -306,7 +305,7 @@ class LogWriter(SessionWriter):
         now = asyncio.get_running_loop().time
         deadline = now() + self.session.limits.store_seconds
         while self.terminal is None and now() < deadline:
-            await asyncio.sleep(_STORE_SECONDS)
+            await asyncio.sleep(RETRY_SECONDS)
             try:
                 return await attempt()
             except StoreUnavailable as error:

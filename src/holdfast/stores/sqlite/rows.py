@@ -272,6 +272,12 @@ def set_holds(tx: Transaction, exchange: ExchangeRow, *, holds: bool) -> None:
         tx.execute("UPDATE exchange SET holds = ? WHERE xid = ?", (holds, exchange.xid))
 
 
+def writable(tx: Transaction, key: str, stream: str, fence: int) -> tuple[SessionRow, ExchangeRow]:
+    """Return a session and its exchange, if this fence may write it. Raises SessionGone, Fenced or StreamClosed if not."""
+    session = the_session(tx, key)
+    return session, checked(find_exchange(tx, BY_STREAM, session.sid, stream), fence)
+
+
 def checked(exchange: ExchangeRow | None, fence: int) -> ExchangeRow:
     """Return the exchange, if this fence may write it. Raises Fenced or StreamClosed if not."""
     if exchange is None or exchange.fence != fence:

@@ -10,8 +10,7 @@ from holdfast.stores.sqlite.transaction import Transaction, replica_of
 
 def open_stream(tx: Transaction, key: str, stream: str, fence: int, tag: int) -> Position:
     """Start an exchange's stream. A second call returns the same stream."""
-    session = rows.the_session(tx, key)
-    exchange = rows.checked(find_exchange(tx, rows.BY_STREAM, session.sid, stream), fence)
+    _, exchange = rows.writable(tx, key, stream, fence)
     exchange.start(Position(1, tag))
     save_exchange(tx, exchange)
     return exchange.low
@@ -19,11 +18,11 @@ def open_stream(tx: Transaction, key: str, stream: str, fence: int, tag: int) ->
 
 def append(tx: Transaction, key: str, stream: str, fence: int, events: NewEvents) -> Position:
     """Add events and send STREAM."""
-    session = rows.the_session(tx, key)
     if fence == STANDALONE_FENCE:
+        session = rows.the_session(tx, key)
         exchange = rows.standalone(tx, session)
     else:
-        exchange = rows.checked(find_exchange(tx, rows.BY_STREAM, session.sid, stream), fence)
+        session, exchange = rows.writable(tx, key, stream, fence)
     return logs.append(tx, session, exchange, events)
 
 

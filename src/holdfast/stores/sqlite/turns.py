@@ -4,7 +4,7 @@ from typing import Final
 
 from holdfast.stores.base import WakeUp
 from holdfast.stores.sqlite import rows
-from holdfast.stores.sqlite.rows import SessionRow, find_exchange, find_session
+from holdfast.stores.sqlite.rows import find_session
 from holdfast.stores.sqlite.transaction import Transaction
 
 _FIRST: Final = (
@@ -15,21 +15,15 @@ _FIRST: Final = (
 _HOLD: Final = "INSERT OR REPLACE INTO held (sid, stream, fence, owner) VALUES (?, ?, ?, ?)"
 
 
-def _checked(tx: Transaction, key: str, stream: str, fence: int) -> SessionRow:
-    session = rows.the_session(tx, key)
-    rows.checked(find_exchange(tx, rows.BY_STREAM, session.sid, stream), fence)
-    return session
-
-
 def turn(tx: Transaction, key: str, stream: str, fence: int) -> bool:
     """Return True if a call may start."""
-    session = _checked(tx, key, stream, fence)
+    session, _ = rows.writable(tx, key, stream, fence)
     return bool(tx.one(_FIRST, session.sid) == stream)
 
 
 def hold_turn(tx: Transaction, key: str, stream: str, fence: int) -> None:
     """Keep the turn of a call after its end."""
-    session = _checked(tx, key, stream, fence)
+    session, _ = rows.writable(tx, key, stream, fence)
     tx.execute(_HOLD, (session.sid, stream, fence, tx.identity.owner))
 
 
