@@ -37,8 +37,8 @@ _BY_PLACE: Final = {
     "holdfast.engine.stream_buffer": "reader",
     "holdfast.stores": "store",
     "holdfast.upstream": "upstream",
-    "holdfast.upstream.slots": "slot",
     "holdfast.backs.proxy": "upstream",
+    "holdfast.backs.proxy.slots": "slot",
     "holdfast.backs.proxy.turns": "slot",
     "holdfast.backs.hosted": "handler",
 }

@@ -12,6 +12,5 @@ From the outside in:
     pending.py        requests of ours that wait for their response
     incoming.py       requests of the server that wait for ours
     profile.py        our description for the server
-    slots.py          how many requests may run at the server at once
     settings.py       limits and times
 """

@@ -33,14 +33,11 @@ from holdfast.upstream.pending import NO_HEADERS, OnProgress, OutgoingRequest
 from holdfast.upstream.profile import ClientProfile
 from holdfast.upstream.retries import Retries
 from holdfast.upstream.settings import ClientLimits, ClientTimes
-from holdfast.upstream.slots import Slots
 from holdfast.wire.jsonrpc import decode, decode_raw, notification_message
 
 Headers = Mapping[str, str]
 MirrorHeaders = Callable[[str, dict[str, Any]], Headers]
 """Returns the headers that repeat parameters of a request (2026-07-28), by method and params."""
-WITHOUT_SLOT: Final = frozenset({"ping", "server/discover", "subscriptions/listen"})
-"""Requests that `requests_at_once` does not count: control traffic, and a stream that stays open."""
 REMEMBERED: Final = EraMemory()
 """Shared by all connections of a process unless they bring their own."""
 
@@ -71,10 +68,6 @@ class ConnectionOptions(Struct, frozen=True, kw_only=True):
     """Return results as JSON text (`msgspec.Raw`)."""
     reconnect: bool = True
     """Open another link when one has ended. False: every later request raises NotSent with the reason of the end."""
-    requests_at_once: int | None = None
-    """How many requests may run at the server at once; None: no limit."""
-    requests_queued: int = 1_024
-    """How many may wait for that; the next ones raise Busy."""
     limits: ClientLimits = ClientLimits()
     times: ClientTimes = ClientTimes()
 
@@ -103,8 +96,6 @@ class Connection:
         self._eras = eras or REMEMBERED
         self._negotiation = Negotiation(profile, options.version, self._eras, self._ask, self._observer)
         self._retries = Retries(self.link, options.limits, options.times, ports)
-        at_once = options.requests_at_once
-        self._slots = Slots(at_once, options.requests_queued) if at_once is not None else None
         limits = options.limits
         self._decode = partial(decode_raw if options.raw_results else decode, max_depth=limits.depth)
         self.incoming: IncomingRequests = IncomingRequests(callbacks.on_request, limits, self._observer)
@@ -138,8 +129,7 @@ class Connection:
         the request at the server; `Task.cancel(reason)` sends the reason with it.
 
         Raises:
-            McpError: the server answered with an error; OutcomeUnknown if it is unknown whether it was executed;
-                Busy if too many requests wait for a slot.
+            McpError: the server answered with an error; OutcomeUnknown if it is unknown whether it was executed.
             NotSent: the server could not be reached, and nothing was executed.
             ClientError: the server's response is not usable.
         """
@@ -179,10 +169,7 @@ class Connection:
                 self.outgoing(link, method, plain, headers=sent, on_progress=on_progress, owner=owner)
             )
 
-        if self._slots is None or method in WITHOUT_SLOT:
-            return await self._run(method, send, may_repeat=may_repeat)
-        async with self._slots:
-            return await self._run(method, send, may_repeat=may_repeat)
+        return await self._run(method, send, may_repeat=may_repeat)
 
     async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
         """Send a notification.

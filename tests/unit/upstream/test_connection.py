@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.errors import Busy, McpError, NotSent, OutcomeUnknown
+from holdfast.errors import NotSent, OutcomeUnknown
 from holdfast.ports import SilentObserver, SystemRandom
 from holdfast.testing.clock import VirtualClock
 from holdfast.upstream.connection import Callbacks, Connection, ConnectionOptions
@@ -313,65 +313,3 @@ async def test_a_link_that_ends_while_the_user_restores_its_session_is_reported_
         await asyncio.sleep(1)
         assert await connection.request("tools/call", {"arguments": 1}) == {"echo": 1}
     assert [end.exit_status for end in user.ends] == [1, 2, None]
-
-
-# The limit of requests
-
-
-class Counting:
-    """Answers after one second and counts how many calls it runs at once."""
-
-    def __init__(self) -> None:
-        self.now = self.peak = 0
-
-    async def __call__(self, server: Server, message: Message) -> None:
-        self.now += 1
-        self.peak = max(self.peak, self.now)
-        await asyncio.sleep(1)
-        self.now -= 1
-        server.result(message, message["params"]["name"])
-
-
-@virtual_test
-async def test_requests_over_the_limit_wait_in_order_then_are_refused_and_control_traffic_passes() -> None:
-    counting = Counting()
-    async with connected(User(Server(counting)), requests_at_once=2, requests_queued=3) as connection:
-        done: list[object] = []
-
-        async def call(number: int) -> None:
-            done.append(await connection.request("tools/call", {"name": number}))
-
-        calls = [asyncio.create_task(call(number)) for number in range(5)]
-        await asyncio.sleep(0.1)
-        with pytest.raises(Busy):
-            await call(5)
-        assert await asyncio.wait_for(connection.request("ping"), 0.1) == {}
-        await connection.notify("notifications/roots/list_changed")
-        await asyncio.gather(*calls)
-        assert (counting.peak, done) == (2, [0, 1, 2, 3, 4])
-
-
-@virtual_test
-async def test_a_cancelled_request_gives_its_slot_or_its_place_in_the_queue_to_the_next() -> None:
-    counting = Counting()
-    async with connected(User(Server(counting)), requests_at_once=1) as connection:
-        calls = [
-            asyncio.create_task(connection.request("tools/call", {"name": number})) for number in range(4)
-        ]
-        await asyncio.sleep(0.1)
-        calls[1].cancel()
-        calls[0].cancel()
-        calls[2].cancel()  # The slot was given to it in this moment.
-        assert await asyncio.wait_for(calls[3], 3) == 3
-        assert await asyncio.wait_for(connection.request("tools/call", {"name": 4}), 3) == 4
-
-
-@virtual_test
-async def test_an_error_frees_the_slot() -> None:
-    async def refuse(server: Server, message: Message) -> None:
-        server.say({"id": message["id"], "error": {"code": 7, "message": "no"}})
-
-    async with connected(User(Server(refuse)), requests_at_once=1, requests_queued=0) as connection:
-        for _ in range(2):
-            with pytest.raises(McpError, match="no"):
-                await connection.request("tools/call", {"name": "x"})

@@ -14,6 +14,7 @@
     mirrors.py       the parameters that headers repeat (2026-07-28)
     passing.py       the headers of a client that the server behind us receives
     reconnection.py  the next session at the server after it has lost ours
+    slots.py         how many calls of one upstream run at once
     subscriptions.py the resources that clients subscribed to, and the subscription at the server, by its era
     translation.py   messages of one era in the form of the other (pure)
 """

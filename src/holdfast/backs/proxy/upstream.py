@@ -38,6 +38,7 @@ from holdfast.backs.proxy.options import ProxyOptions
 from holdfast.backs.proxy.outbox import Outbox, Space
 from holdfast.backs.proxy.reconnection import Reconnection
 from holdfast.backs.proxy.silence import Silence
+from holdfast.backs.proxy.slots import Slots
 from holdfast.backs.proxy.subscriptions import Subscriptions, change_kind, list_kinds
 from holdfast.backs.proxy.target import Ports, Target, UpstreamClient
 from holdfast.backs.proxy.translation import (
@@ -70,7 +71,6 @@ from holdfast.upstream.link import EndReason, LinkEnd, UpstreamLink
 from holdfast.upstream.negotiation import Agreed
 from holdfast.upstream.pending import NO_HEADERS, OutgoingRequest
 from holdfast.upstream.profile import ClientProfile
-from holdfast.upstream.slots import Slots
 from holdfast.wire.jsonrpc import Notification
 
 _ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"

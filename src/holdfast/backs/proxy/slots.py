@@ -1,4 +1,4 @@
-"""A limit on how many requests of one connection run at once at the server. The next ones wait in a bounded queue."""
+"""A limit on how many calls of one upstream run at once at the server. The next ones wait in a bounded queue."""
 
 import asyncio
 from types import TracebackType

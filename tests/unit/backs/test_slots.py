@@ -1,0 +1,59 @@
+import asyncio
+
+import pytest
+
+from holdfast.backs.proxy.slots import Slots
+from holdfast.errors import Busy
+from tests.support import virtual_test
+
+
+class Calls:
+    """Calls of one second each, and how many of them ran at once."""
+
+    def __init__(self, slots: Slots) -> None:
+        self._slots = slots
+        self._now = self.peak = 0
+        self.done: list[int] = []
+
+    async def call(self, number: int) -> int:
+        async with self._slots:
+            self._now += 1
+            self.peak = max(self.peak, self._now)
+            try:
+                await asyncio.sleep(1)
+            finally:
+                self._now -= 1
+        self.done.append(number)
+        return number
+
+
+@virtual_test
+async def test_calls_over_the_limit_wait_in_order_and_are_then_refused() -> None:
+    calls = Calls(Slots(2, 3))
+    running = [asyncio.create_task(calls.call(number)) for number in range(5)]
+    await asyncio.sleep(0.1)
+    with pytest.raises(Busy):
+        await calls.call(5)
+    await asyncio.gather(*running)
+    assert (calls.peak, calls.done) == (2, [0, 1, 2, 3, 4])
+
+
+@virtual_test
+async def test_a_cancelled_call_gives_its_slot_or_its_place_in_the_queue_to_the_next() -> None:
+    calls = Calls(Slots(1, 8))
+    running = [asyncio.create_task(calls.call(number)) for number in range(4)]
+    await asyncio.sleep(0.1)
+    running[1].cancel()
+    running[0].cancel()
+    running[2].cancel()  # The slot was given to it in this moment.
+    assert await asyncio.wait_for(running[3], 3) == 3
+    assert await asyncio.wait_for(calls.call(4), 3) == 4
+
+
+@virtual_test
+async def test_an_error_frees_the_slot() -> None:
+    slots = Slots(1, 0)
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            async with slots:
+                raise ZeroDivisionError
