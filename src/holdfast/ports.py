@@ -8,7 +8,7 @@ import random
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 
 class Clock(Protocol):
@@ -45,6 +45,14 @@ class Observer(Protocol):
     def note(self, event: str, /, **facts: object) -> None:
         """Record that `event` happened. Must not raise and must not wait."""
         ...
+
+
+class Ports(NamedTuple):
+    """All three, for a part that needs them together."""
+
+    clock: Clock
+    random: Random
+    observer: Observer
 
 
 uptime: Final[Callable[[], float]] = (

@@ -7,13 +7,12 @@ from typing import Any
 from holdfast import Client, Server, Settings
 from holdfast.backs.proxy.back import ProxyBack
 from holdfast.backs.proxy.options import ProxyOptions
-from holdfast.backs.proxy.passing import NOTHING
-from holdfast.backs.proxy.target import Ports, UpstreamClient
+from holdfast.backs.proxy.target import Target, UpstreamClient
 from holdfast.client.in_process import InProcessConnector
 from holdfast.engine.caller import Caller
 from holdfast.engine.engine import Engine
 from holdfast.engine.sessions import ANONYMOUS
-from holdfast.ports import SystemRandom
+from holdfast.ports import Ports, SystemRandom
 from holdfast.testing import NotingObserver
 from holdfast.upstream.connectors import Connector
 from holdfast.upstream.link import Receiver, UpstreamLink
@@ -23,25 +22,17 @@ from tests.support import LoopClock
 TIMES = ClientTimes(patience=2.0, backoff=(0.005, 0.02), probe=2.0)
 
 
-class Behind:
+class Behind(Target):
     """A server of this process as a target. `break_links` ends its connections as a crash would."""
 
     def __init__(self, server: Server, version: str = "auto", *, names_calls: bool = False) -> None:
-        self.name = "behind"
+        super().__init__("behind", version=version, limits=ClientLimits(), times=TIMES)
         self.names_calls = names_calls
-        self.needs_credentials = False
-        self.version = version
-        self.passing = NOTHING
-        self.limits = ClientLimits()
-        self.times = TIMES
         self.server = server
         self.clients: list[UpstreamClient] = []
         """For whom connectors were made, in order."""
         self.links: list[UpstreamLink] = []
         self.stopped = False
-
-    async def start(self, ports: Ports) -> None:
-        self.ports = ports
 
     def connector(self, client: UpstreamClient) -> Connector:
         self.clients.append(client)
@@ -69,7 +60,7 @@ class Behind:
 
 class _Connector(InProcessConnector):
     def __init__(self, behind: Behind, ports: Ports) -> None:
-        super().__init__(behind.server, Caller(ANONYMOUS), TIMES.probe, ports[2])
+        super().__init__(behind.server, Caller(ANONYMOUS), TIMES.probe, ports.observer)
         self._behind = behind
 
     async def connect(self, receiver: Receiver) -> UpstreamLink:
@@ -84,7 +75,7 @@ class Front:
     def __init__(self, behind: Behind, options: ProxyOptions, settings: Settings) -> None:
         self.notes = NotingObserver()
         self.clock = LoopClock()
-        self.back = ProxyBack(behind, options, (self.clock, SystemRandom(), self.notes))
+        self.back = ProxyBack(behind, options, Ports(self.clock, SystemRandom(), self.notes))
         self.engine = Engine(self.back, settings, clock=self.clock, observer=self.notes)
 
     def client(self, version: str = "auto", **options: Any) -> Client:

@@ -16,7 +16,7 @@ from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchanges import Repeat
 from holdfast.errors import SessionGone
-from holdfast.ports import SystemRandom
+from holdfast.ports import Ports, SystemRandom
 from holdfast.testing import NotingObserver
 from tests.backs.behind import Behind
 from tests.simulation.cluster import Cluster
@@ -62,7 +62,7 @@ class Replica(EngineHarness):
     def __init__(self, cluster: Cluster, name: str, behind: Behind, options: ProxyOptions) -> None:
         self.behind = behind
         self.noted = NotingObserver()
-        self.proxy = ProxyBack(behind, options, (LoopClock(), SystemRandom(), self.noted))
+        self.proxy = ProxyBack(behind, options, Ports(LoopClock(), SystemRandom(), self.noted))
         self.ended_readers = []
         self.engine = Engine(
             self.proxy,

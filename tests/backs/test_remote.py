@@ -11,7 +11,7 @@ from holdfast import Client, McpError, Remote
 from holdfast.backs.proxy import reconnection, subscriptions
 from holdfast.backs.proxy.reconnection import ATTEMPTS, STEADY_SECONDS, Reconnection
 from holdfast.errors import OUTCOME_UNKNOWN, NotSent
-from holdfast.ports import SystemRandom
+from holdfast.ports import Ports, SystemRandom
 from holdfast.testing import NotingObserver
 from holdfast.upstream.settings import ClientTimes
 from tests.asgi import Peer
@@ -181,7 +181,7 @@ async def test_attempts_to_reconnect_are_bounded_and_start_again_after_a_steady_
         if not works:
             raise NotSent("no")
 
-    again = Reconnection(connect, (clock, SystemRandom(), notes))
+    again = Reconnection(connect, Ports(clock, SystemRandom(), notes))
     again.soon()
     again.soon()
     await asyncio.sleep(3_000)

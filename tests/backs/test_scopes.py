@@ -20,7 +20,7 @@ from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Exchange
 from holdfast.errors import ConfigError, InvalidParams, UpstreamUnavailable
 from holdfast.fronts.http.front import HttpFront
-from holdfast.ports import SystemRandom
+from holdfast.ports import Ports, SystemRandom
 from holdfast.testing import NotingObserver
 from holdfast.wire.jsonrpc import Request
 from tests.asgi import Call, Peer
@@ -56,7 +56,7 @@ async def post_office(version: str, table: ScopeTable = TABLE) -> AsyncIterator[
     # Its caller is this process, which has all scopes.
     server = PostOffice(verifier=None, cache=Cache(ttl=60, scope="public"))
     clock, notes = LoopClock(), NotingObserver()
-    back = ProxyBack(Behind(server, version), ProxyOptions(), (clock, SystemRandom(), notes), table)
+    back = ProxyBack(Behind(server, version), ProxyOptions(), Ports(clock, SystemRandom(), notes), table)
     engine = Engine(back, clock=clock, observer=notes)
     try:
         yield HttpFront(engine, HttpSettings(), verifier=Known()), server

@@ -16,7 +16,7 @@ from holdfast.backs import process
 from holdfast.config import HttpSettings
 from holdfast.errors import BUSY
 from holdfast.options import ProxyOptions
-from holdfast.ports import SilentObserver, SystemRandom
+from holdfast.ports import Ports, SilentObserver, SystemRandom
 from holdfast.server.proxies import variables
 from holdfast.testing import NotingObserver, VirtualClock
 from holdfast.transports.child import ChildOptions
@@ -212,7 +212,7 @@ async def test_a_child_that_ends_at_once_is_started_again_with_growing_pauses(
     monkeypatch.setattr(process, "asyncio", SimpleNamespace(sleep=pause))
     monkeypatch.setattr(ChildConnector, "connect", no_link)
     clock = VirtualClock()
-    ports = (clock, SystemRandom(), SilentObserver())
+    ports = Ports(clock, SystemRandom(), SilentObserver())
     connector = process.PausingConnector(LITTLE, ChildOptions(), ClientTimes(backoff=(1.0, 60.0)), ports)
     nobody: Any = None
     for _ in range(5):

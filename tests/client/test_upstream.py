@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from holdfast.errors import HttpRefused
-from holdfast.ports import SilentObserver, SystemClock, SystemRandom
+from holdfast.ports import Ports, SilentObserver, SystemClock, SystemRandom
 from holdfast.transports.http import HttpTransport
 from holdfast.upstream.connection import Callbacks, Connection, ConnectionOptions
 from holdfast.upstream.connectors import HttpConnector
@@ -24,7 +24,7 @@ from tests.client.torture import Exchange, Hangup, Torture, plain
 from tests.support import async_test
 
 TIMES: Final = ClientTimes(patience=10.0, settle=0.1, backoff=(0.005, 0.1))
-PORTS: Final = (SystemClock(), SystemRandom(), SilentObserver())
+PORTS: Final = Ports(SystemClock(), SystemRandom(), SilentObserver())
 
 
 class Proxy:

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.backs.environment import Environment
-from holdfast.backs.proxy.passing import NOTHING, Passing
-from holdfast.backs.proxy.target import Ports, UpstreamClient
-from holdfast.errors import ConfigError
+from holdfast.backs.proxy.target import Target, UpstreamClient
+from holdfast.ports import Ports
 from holdfast.transports.child import ChildOptions
 from holdfast.upstream.backoff import Backoff
 from holdfast.upstream.connectors import ChildConnector, Connector
@@ -25,7 +24,7 @@ STEADY_SECONDS: Final = 10.0
 """A child that has lived this long did not fail at its start."""
 
 
-class ProcessTarget:
+class ProcessTarget(Target):
     """A command and its environment."""
 
     def __init__(
@@ -39,23 +38,10 @@ class ProcessTarget:
         times: ClientTimes,
     ) -> None:
         self.command: tuple[str, ...] = tuple(command)
-        self.name: str = Path(self.command[0]).name
-        self.names_calls: bool = False
-        self.passing: Passing = NOTHING
-        self.version: str = version
-        self.limits: ClientLimits = limits
-        self.times: ClientTimes = times
-        self.needs_credentials: bool = env.needs_client
+        super().__init__(Path(self.command[0]).name, version=version, limits=limits, times=times)
+        self.needs_credentials = env.needs_client
         self._env = env
         self._cwd = cwd
-        self._ports: Ports | None = None
-
-    def __repr__(self) -> str:
-        return f"<ProcessTarget {self.name}>"
-
-    async def start(self, ports: Ports) -> None:
-        """Keep the ports. The first client starts the first child."""
-        self._ports = ports
 
     def key(self, client: UpstreamClient) -> bytes:
         """Return a hash of the variables that come from the client."""
@@ -63,19 +49,14 @@ class ProcessTarget:
 
     def connector(self, client: UpstreamClient) -> Connector:
         """Return a connector that starts the program, with the variables of this client."""
-        if self._ports is None:
-            raise ConfigError("the target has not been started")
-        _, _, observer = self._ports
+        observer = self.ports.observer
         options = ChildOptions(
             env=self._env.of(client.caller),
             cwd=self._cwd,
             message_bytes=self.limits.message,
             on_stderr=lambda line: observer.note("upstream.stderr", program=self.name, line=line),
         )
-        return PausingConnector(self.command, options, self.times, self._ports)
-
-    async def stop(self) -> None:
-        """Do nothing: each upstream stops its own child."""
+        return PausingConnector(self.command, options, self.times, self.ports)
 
 
 class PausingConnector(ChildConnector):

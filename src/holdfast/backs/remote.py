@@ -11,8 +11,9 @@ from holdfast.auth.authorizer import Authorizer, Challenge
 from holdfast.auth.oauth.users import LastingSignIn, UserOAuth
 from holdfast.backs.proxy.lists import digest
 from holdfast.backs.proxy.passing import Passing
-from holdfast.backs.proxy.target import Ports, UpstreamClient
+from holdfast.backs.proxy.target import Target, UpstreamClient
 from holdfast.errors import INVALID_REQUEST, AuthorizationFailed, ConfigError, McpError
+from holdfast.ports import Ports
 from holdfast.transports.http import HttpOptions, HttpTransport, head_of, place_of
 from holdfast.upstream.connectors import Connector, HttpConnector
 from holdfast.upstream.settings import ClientLimits, ClientTimes
@@ -38,7 +39,7 @@ class PassedHeaders:
         return await self._own.challenged(challenge) if self._own is not None else False
 
 
-class RemoteTarget:
+class RemoteTarget(Target):
     """A URL, and how we sign in there."""
 
     def __init__(
@@ -55,32 +56,23 @@ class RemoteTarget:
     ) -> None:
         # Refuses at start a setting with which every request would fail.
         head_of("POST", place_of(url), headers, None)
+        super().__init__(urlsplit(url).hostname or url, version=version, limits=limits, times=times)
         self.url: str = url
-        self.name: str = urlsplit(url).hostname or url
-        self.names_calls: bool = False
-        self.version: str = version
-        self.limits: ClientLimits = limits
-        self.times: ClientTimes = times
-        self.passing: Passing = passing
-        self.needs_credentials: bool = bool(passing.names)
-        """True if requests to the server need headers of the client."""
+        self.passing = passing
+        self.needs_credentials = bool(passing.names)
         self._headers = dict(headers)
         self._authorizer = authorizer
         self._users = users
         self._pool: HttpTransport | None = None
-        self._ports: Ports | None = None
-
-    def __repr__(self) -> str:
-        return f"<RemoteTarget {self.name}>"
 
     async def start(self, ports: Ports) -> None:
         """Make the pool of connections."""
-        self._ports = ports
+        await super().start(ports)
         self._pool = HttpTransport(HttpOptions(connect_seconds=self.times.connect))
 
     def connector(self, client: UpstreamClient) -> Connector:
         """Return a connector that uses the pool."""
-        if self._pool is None or self._ports is None:
+        if self._pool is None:
             raise ConfigError("the target has not been started")
         try:
             own = self._authorizer if self._users is None else self._users.of(client.caller.key)
@@ -92,7 +84,7 @@ class RemoteTarget:
             headers=self._headers,
             limits=self.limits,
             times=self.times,
-            ports=self._ports,
+            ports=self.ports,
             transport=self._pool,
         )
 

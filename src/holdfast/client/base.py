@@ -22,7 +22,7 @@ from holdfast.errors import (
     McpError,
     TooManyRounds,
 )
-from holdfast.ports import Clock, Observer, Random
+from holdfast.ports import Ports
 from holdfast.protocol.mirrored_headers import MirroredParameter, encode_value, values_of
 from holdfast.protocol.params import LoggingLevel
 from holdfast.protocol.sessionless import SUBSCRIPTION_KEY, SUSPENDABLE
@@ -75,7 +75,7 @@ class Options(Struct, frozen=True):
     auto_input: bool
     limits: ClientLimits
     times: ClientTimes
-    ports: tuple[Clock, Random, Observer]
+    ports: Ports
 
 
 class Requester:

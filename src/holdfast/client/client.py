@@ -25,7 +25,7 @@ from holdfast.engine.caller import Caller
 from holdfast.engine.sessions import ANONYMOUS
 from holdfast.errors import ConfigError
 from holdfast.ops.log import LogObserver
-from holdfast.ports import Clock, Observer, Random, SystemClock, SystemRandom
+from holdfast.ports import Clock, Observer, Ports, Random, SystemClock, SystemRandom
 from holdfast.protocol.listing import Root
 from holdfast.protocol.params import LoggingLevel
 from holdfast.protocol.sessionless import TASKS
@@ -34,8 +34,6 @@ from holdfast.upstream.connectors import ChildConnector, Connector, HttpConnecto
 from holdfast.upstream.negotiation import EraMemory
 from holdfast.upstream.profile import ClientProfile
 from holdfast.upstream.settings import ClientLimits, ClientTimes
-
-Ports = tuple[Clock, Random, Observer]
 
 
 class Client(Tools, Resources):
@@ -67,7 +65,7 @@ class Client(Tools, Resources):
         limits: ClientLimits = ClientLimits(),  # noqa: B008 - frozen
         times: ClientTimes = ClientTimes(),  # noqa: B008 - frozen
         eras: EraMemory | None = None,
-        ports: Ports | None = None,
+        ports: tuple[Clock, Random, Observer] | None = None,
     ) -> None:
         """Describe the client; `async with` connects it.
 
@@ -88,14 +86,14 @@ class Client(Tools, Resources):
         handlers = Handlers(sampling, elicitation, roots)
         limits = replace(limits, incoming=1 if in_order else max_incoming or limits.incoming)
         times = replace(times, call=timeout or times.call)
-        ports = ports or (SystemClock(), SystemRandom(), LogObserver())
+        given = Ports(*ports) if ports is not None else Ports(SystemClock(), SystemRandom(), LogObserver())
         authorizer = Bearer(auth) if isinstance(auth, str) or callable(auth) else auth
         found = find(target, cwd).adding(env or {}, cwd, headers or {})
-        connector = _connector(found, principal, authorizer, limits, times, ports)
+        connector = _connector(found, principal, authorizer, limits, times, given)
         profile = _profile(handlers, capabilities or {}, info or {})
         callbacks = (on_log, on_notification)
         super().__init__(
-            Options(connector, handlers, profile, version, eras, callbacks, auto_input, limits, times, ports)
+            Options(connector, handlers, profile, version, eras, callbacks, auto_input, limits, times, given)
         )
         self._raise_on_error, self._repeat_safe = raise_on_error, repeat_safe
 
@@ -157,9 +155,9 @@ def _connector(
             raise ConfigError("a server in this process checks no token: pass principal= instead of auth=")
         headers = {name.lower(): value for name, value in found.headers.items()}
         caller = Caller(ANONYMOUS if principal is None else principal.key, principal, headers)
-        return InProcessConnector(found.server, caller, times.probe, ports[2])
+        return InProcessConnector(found.server, caller, times.probe, ports.observer)
     options = ChildOptions(env=found.env, cwd=found.cwd, message_bytes=limits.message)
-    return ChildConnector(found.command, options, times=times, observer=ports[2])
+    return ChildConnector(found.command, options, times=times, observer=ports.observer)
 
 
 def _profile(handlers: Handlers, capabilities: Mapping[str, Any], info: Mapping[str, Any]) -> ClientProfile:

@@ -11,6 +11,7 @@ from holdfast.engine.engine import Engine
 from holdfast.errors import Broken
 from holdfast.fronts.duplex import Duplex
 from holdfast.ports import Observer
+from holdfast.upstream.connectors import Connector
 from holdfast.upstream.link import Receiver, UpstreamLink
 from holdfast.upstream.pipe_link import PipeLink
 
@@ -93,28 +94,18 @@ class InProcessPipe:
         await self._arrived.put(message)
 
 
-class InProcessConnector:
+class InProcessConnector(Connector):
     """Links to a server in this process."""
 
     def __init__(self, server: HasEngine, caller: Caller, probe_seconds: float, observer: Observer) -> None:
-        self.remembered_as = ""
-        self.probe_seconds: float | None = probe_seconds
-        # The start of the server is the author's own code and may take long.
-        self.answer_seconds: float | None = None
+        self.probe_seconds = probe_seconds
+        # `answer_seconds` stays None: the start of the server is the author's own code and may take long.
         self._server = server
         self._caller = caller
         self._observer = observer
-
-    @property
-    def last_words(self) -> str:
-        """Nothing is known."""
-        return ""
 
     async def connect(self, receiver: Receiver) -> UpstreamLink:
         """Start the server if it is not running, and open a pipe to it."""
         pipe = InProcessPipe(self._server.engine, self._caller)
         await pipe.start()
         return PipeLink(pipe, receiver, self._observer)
-
-    async def aclose(self) -> None:
-        """Do nothing: each link closes its own pipe."""

@@ -126,7 +126,7 @@ class Resources(Requester):
 
     async def _keep_open(self, listener: Listener) -> None:
         """Keep a listen stream open (2026-07-28), and open it again whenever it ends."""
-        backoff = Backoff(self._ports[1], self._times.backoff)
+        backoff = Backoff(self._ports.random, self._times.backoff)
         was_open = False
         while True:
             try:

@@ -30,7 +30,7 @@ from holdfast.config import LOOPBACK_HOSTS, HttpSettings, Settings
 from holdfast.engine.engine import Engine
 from holdfast.errors import ConfigError
 from holdfast.fronts.http.front import HttpFront
-from holdfast.ports import Observer, SystemClock, SystemRandom
+from holdfast.ports import Observer, Ports, SystemClock, SystemRandom
 from holdfast.server.functions.options import check_options
 from holdfast.server.running.namespaces import distinct_namespace
 from holdfast.server.running.route_applications import applications
@@ -112,7 +112,7 @@ class Proxy(Served):
     @cached_property
     def back(self) -> ProxyBack:
         """The back that the engine calls."""
-        ports = (SystemClock(), SystemRandom(), self._observer)
+        ports = Ports(SystemClock(), SystemRandom(), self._observer)
         return ProxyBack(self._target, self.options, ports, self.scopes)
 
     @property

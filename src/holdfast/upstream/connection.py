@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from holdfast import tracing
 from holdfast.errors import UNSUPPORTED_VERSION, Broken, ClientError, ConfigError, McpError, NotSent
-from holdfast.ports import Clock, Observer, Random
+from holdfast.ports import Ports
 from holdfast.upstream.backoff import Backoff
 from holdfast.upstream.connectors import Connector
 from holdfast.upstream.incoming import IncomingRequests, OnRequest
@@ -83,7 +83,7 @@ class Connection:
         *,
         options: ConnectionOptions = ConnectionOptions(),  # noqa: B008 - frozen
         eras: EraMemory | None = None,
-        ports: tuple[Clock, Random, Observer],
+        ports: Ports,
     ) -> None:
         if options.version not in VERSIONS:
             raise ConfigError(f"version is one of {', '.join(VERSIONS)}; not {options.version!r}")

@@ -1,10 +1,10 @@
 """How a link to a server is opened: to a URL, or to a child process. `client/in_process.py` has the third way."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 from holdfast.auth.authorizer import Authorizer
-from holdfast.ports import Clock, Observer, Random
+from holdfast.ports import Observer, Ports
 from holdfast.transports.child import Child, ChildOptions
 from holdfast.transports.http import HttpOptions, HttpTransport
 from holdfast.upstream.http_link import HttpLink, HttpServer
@@ -14,35 +14,34 @@ from holdfast.upstream.pipe_link import PipeLink
 from holdfast.upstream.settings import ClientLimits, ClientTimes
 
 
-class Connector(Protocol):
+class Connector(ABC):
     """Opens links to one server."""
 
-    remembered_as: str
+    remembered_as: str = ""
     """The key under which the server's era is remembered; empty: it is not remembered."""
-    probe_seconds: float | None
+    probe_seconds: float | None = None
     """How long `server/discover` may stay unanswered; None for HTTP, where a status code answers it."""
-    answer_seconds: float | None
+    answer_seconds: float | None = None
     """How long the whole negotiation may take; None: no limit of its own."""
 
     @property
     def last_words(self) -> str:
-        """Details about a server that does not answer, for error messages."""
-        ...
+        """Details about a server that does not answer, for error messages; empty if nothing is known."""
+        return ""
 
+    @abstractmethod
     async def connect(self, receiver: Receiver) -> UpstreamLink:
         """Return a new link on which nothing has been sent.
 
         Raises:
             NotSent: the server cannot be reached.
         """
-        ...
 
-    async def aclose(self) -> None:
-        """Release everything that the links shared."""
-        ...
+    async def aclose(self) -> None:  # noqa: B027 - most connectors have nothing to release
+        """Release everything that the links shared. A link closes its own parts itself."""
 
 
-class HttpConnector:
+class HttpConnector(Connector):
     """Links to a URL. They share a pool of connections.
 
     Several connectors may share one pool: pass it as `transport`, and close it yourself.
@@ -56,12 +55,10 @@ class HttpConnector:
         headers: Mapping[str, str] | None = None,
         limits: ClientLimits = ClientLimits(),  # noqa: B008 - frozen
         times: ClientTimes = ClientTimes(),  # noqa: B008 - frozen
-        ports: tuple[Clock, Random, Observer],
+        ports: Ports,
         transport: HttpTransport | None = None,
     ) -> None:
-        self.probe_seconds: float | None = None
-        self.answer_seconds: float | None = None
-        self.remembered_as: str = origin(url)
+        self.remembered_as = origin(url)
         self._is_shared = transport is not None
         self._http = transport or HttpTransport(HttpOptions(connect_seconds=times.connect))
         lowered = {name.lower(): value for name, value in (headers or {}).items()}
@@ -71,18 +68,13 @@ class HttpConnector:
         """Return a new link. Nothing is sent yet."""
         return HttpLink(self._server, receiver)
 
-    @property
-    def last_words(self) -> str:
-        """Nothing is known about a server behind a URL."""
-        return ""
-
     async def aclose(self) -> None:
         """Close every connection, unless the pool is shared."""
         if not self._is_shared:
             await self._http.aclose()
 
 
-class ChildConnector:
+class ChildConnector(Connector):
     """Links to a child process. Each link starts a process and stops it."""
 
     def __init__(
@@ -93,9 +85,8 @@ class ChildConnector:
         times: ClientTimes = ClientTimes(),  # noqa: B008 - frozen
         observer: Observer,
     ) -> None:
-        self.remembered_as = ""
-        self.probe_seconds: float | None = times.probe
-        self.answer_seconds: float | None = times.connect
+        self.probe_seconds = times.probe
+        self.answer_seconds = times.connect
         self._command = command
         self._options = options
         self._observer = observer
@@ -112,6 +103,3 @@ class ChildConnector:
     def last_words(self) -> str:
         """The exit status of the child, if it has exited, and the last lines of its stderr."""
         return self.child.last_words if self.child is not None else ""
-
-    async def aclose(self) -> None:
-        """Do nothing: each link stops its own process."""

@@ -33,7 +33,7 @@ from typing import Any, Final
 
 from holdfast.auth.authorizer import Authorizer, Challenge
 from holdfast.errors import PARSE_ERROR, BadAnswer, Broken, HoldfastError, HttpRefused, LinkError, WireError
-from holdfast.ports import Clock, Observer, Random
+from holdfast.ports import Clock, Observer, Ports, Random
 from holdfast.protocol.mirrored_headers import encode_value
 from holdfast.protocol.sessionless import NAMED, VERSION
 from holdfast.transports.http import HttpAnswer, HttpTransport
@@ -68,7 +68,7 @@ class HttpServer:
         headers: Mapping[str, str],
         limits: ClientLimits,
         times: ClientTimes,
-        ports: tuple[Clock, Random, Observer],
+        ports: Ports,
     ) -> None:
         self.url: str = url
         self.http: HttpTransport = http

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from holdfast.errors import Broken, NotSent, OutcomeUnknown
-from holdfast.ports import Clock, Observer, Random
+from holdfast.ports import Ports
 from holdfast.upstream.backoff import Backoff
 from holdfast.upstream.link import Overloaded, UpstreamLink
 from holdfast.upstream.settings import ClientLimits, ClientTimes
@@ -29,7 +29,7 @@ class Retries:
         find_link: Callable[[], Awaitable[UpstreamLink]],
         limits: ClientLimits,
         times: ClientTimes,
-        ports: tuple[Clock, Random, Observer],
+        ports: Ports,
     ) -> None:
         self._find_link = find_link
         self._limits = limits

@@ -9,12 +9,12 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast.backs.hosted.connector import HostedConnector
 from holdfast.backs.hosted.lifespan import Lifespan
 from holdfast.backs.hosted.pipe import STOP_SECONDS, Dialect
+from holdfast.backs.hosted.target import HostedConnector
 from holdfast.engine.caller import Caller
 from holdfast.errors import McpError, OutcomeUnknown
-from holdfast.ports import SystemClock, SystemRandom
+from holdfast.ports import Ports, SystemClock, SystemRandom
 from holdfast.testing import NotingObserver
 from holdfast.upstream.connection import Callbacks, Connection, ConnectionOptions
 from holdfast.upstream.profile import ClientProfile
@@ -96,7 +96,7 @@ async def connected(server: FakeServer, notes: NotingObserver) -> AsyncIterator[
         ClientProfile({"name": "test", "version": "1"}, {}),
         Callbacks(on_request=refuse, on_notification=lambda _notification, _origin: None),
         options=ConnectionOptions(version="sessions"),
-        ports=(SystemClock(), SystemRandom(), notes),
+        ports=Ports(SystemClock(), SystemRandom(), notes),
     )
     await connection.open()
     yield connection

@@ -10,9 +10,10 @@ import msgspec
 import pytest
 
 from holdfast.errors import NotSent, OutcomeUnknown
-from holdfast.ports import SilentObserver, SystemRandom
+from holdfast.ports import Ports, SilentObserver, SystemRandom
 from holdfast.testing.clock import VirtualClock
 from holdfast.upstream.connection import Callbacks, Connection, ConnectionOptions
+from holdfast.upstream.connectors import Connector
 from holdfast.upstream.link import EndReason, LinkEnd, Receiver
 from holdfast.upstream.negotiation import EraMemory
 from holdfast.upstream.pending import OutgoingRequest
@@ -76,13 +77,11 @@ class Server:
         self._out.put_nowait(b"")
 
 
-class User:
+class User(Connector):
     """The user of a connection: it connects to a list of servers, one after the other, and writes down everything."""
 
-    remembered_as = ""
-    probe_seconds: float | None = 5.0
-    answer_seconds: float | None = 10.0
-    last_words = ""
+    probe_seconds = 5.0
+    answer_seconds = 10.0
 
     def __init__(self, *servers: Server) -> None:
         self.servers = list(servers)
@@ -93,9 +92,6 @@ class User:
         if not self.servers:
             raise NotSent("no server is left")
         return PipeLink(self.servers.pop(0), receiver, SilentObserver())
-
-    async def aclose(self) -> None:
-        """Nothing is shared."""
 
     async def on_request(
         self, method: str, params: dict[str, Any], origin: OutgoingRequest | None
@@ -123,7 +119,7 @@ async def connected(
         callbacks,
         options=ConnectionOptions(**options),
         eras=EraMemory(),
-        ports=(VirtualClock(), SystemRandom(), SilentObserver()),
+        ports=Ports(VirtualClock(), SystemRandom(), SilentObserver()),
     )
     await connection.open()
     try:

@@ -2,37 +2,31 @@
 
 from typing import Any
 
-from holdfast.backs.hosted.connector import HostedConnector
 from holdfast.backs.hosted.frameworks import core_of, major_version
 from holdfast.backs.hosted.lifespan import Lifespan
-from holdfast.backs.hosted.pipe import Dialect
-from holdfast.backs.proxy.passing import NOTHING, Passing
-from holdfast.backs.proxy.target import Ports, UpstreamClient
+from holdfast.backs.hosted.pipe import Dialect, HostedPipe
+from holdfast.backs.proxy.target import Target, UpstreamClient
+from holdfast.engine.caller import Caller
 from holdfast.errors import ConfigError
+from holdfast.ports import Observer, Ports
 from holdfast.upstream.connectors import Connector
+from holdfast.upstream.link import Receiver, UpstreamLink
+from holdfast.upstream.pipe_link import PipeLink
 from holdfast.upstream.settings import ClientLimits, ClientTimes
 
 
-class HostedTarget:
+class HostedTarget(Target):
     """An object and its lifespan."""
+
+    names_calls = True
+    needs_credentials = True
 
     def __init__(
         self, found: object, *, place: str, version: str, limits: ClientLimits, times: ClientTimes
     ) -> None:
         self._server: Any = core_of(found, place=place)
-        self.name: str = str(self._server.name)
-        self.names_calls: bool = True
-        self.needs_credentials: bool = True
-        self.passing: Passing = NOTHING
-        self.version: str = version
-        self.limits: ClientLimits = limits
-        self.times: ClientTimes = times
-        self._ports: Ports | None = None
-        self._lifespan: Lifespan | None = None
-        self._dialect: Dialect | None = None
-
-    def __repr__(self) -> str:
-        return f"<HostedTarget {self.name}>"
+        super().__init__(str(self._server.name), version=version, limits=limits, times=times)
+        self._running: tuple[Dialect, Lifespan] | None = None
 
     async def start(self, ports: Ports) -> None:
         """Enter the lifespan of the object.
@@ -40,26 +34,53 @@ class HostedTarget:
         Raises:
             ConfigError: the author's code failed.
         """
-        self._ports = ports
-        self._dialect = Dialect(major_version("mcp"))
-        lifespan = Lifespan(self._server, ports[2])
+        await super().start(ports)
+        dialect, lifespan = Dialect(major_version("mcp")), Lifespan(self._server, ports.observer)
         await lifespan.start()
-        self._lifespan = lifespan
+        self._running = dialect, lifespan
 
     def connector(self, client: UpstreamClient) -> Connector:
         """Return a connector that runs the object."""
-        if self._lifespan is None or self._dialect is None or self._ports is None:
+        if self._running is None:
             raise ConfigError("the target has not been started")
-        return HostedConnector(
-            self._server, self._dialect, self._lifespan, client.caller, self.times, self._ports[2]
-        )
-
-    def key(self, client: UpstreamClient) -> bytes:  # noqa: ARG002
-        """Return no bytes: all clients of a principal are connected in the same way."""
-        return b""
+        return HostedConnector(self._server, *self._running, client.caller, self.times, self.ports.observer)
 
     async def stop(self) -> None:
         """Leave the lifespan."""
-        if self._lifespan is not None:
-            await self._lifespan.stop()
-            self._lifespan = None
+        if self._running is not None:
+            await self._running[1].stop()
+            self._running = None
+
+
+class HostedConnector(Connector):
+    """Links to one hosted object: each is a new run. A run that had a client is never given to another one."""
+
+    def __init__(
+        self,
+        server: Any,
+        dialect: Dialect,
+        lifespan: Lifespan,
+        caller: Caller,
+        times: ClientTimes,
+        observer: Observer,
+    ) -> None:
+        self.probe_seconds = times.probe
+        self.answer_seconds = times.connect
+        self._server = server
+        self._dialect = dialect
+        self._lifespan = lifespan
+        self._caller = caller
+        self._observer = observer
+
+    async def connect(self, receiver: Receiver) -> UpstreamLink:
+        """Start a run.
+
+        Raises:
+            NotSent: the lifespan of the object has ended.
+        """
+        context = self._lifespan.context
+        # `mcp` 1 runs every handler in the context of the run, which serves one principal only.
+        context.run(self._dialect.identity.variable.set, self._dialect.user_of_run(self._caller))
+        pipe = HostedPipe(self._server, self._dialect, receiver, context, self._observer)
+        pipe.link = PipeLink(pipe, receiver, self._observer)
+        return pipe.link

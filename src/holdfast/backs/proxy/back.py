@@ -28,7 +28,7 @@ from holdfast.backs.proxy.hidden import HiddenComponents
 from holdfast.backs.proxy.options import ProxyOptions
 from holdfast.backs.proxy.outbox import Space
 from holdfast.backs.proxy.scopes import NO_TABLE, ScopeTable, TableRules
-from holdfast.backs.proxy.target import Ports, Target, UpstreamClient
+from holdfast.backs.proxy.target import Target, UpstreamClient
 from holdfast.backs.proxy.translation import (
     client_capabilities,
     error_for,
@@ -46,6 +46,7 @@ from holdfast.engine.exchange import Client, Exchange
 from holdfast.engine.session import Session
 from holdfast.engine.sessionless_client import SessionlessClient
 from holdfast.errors import HoldfastError, InvalidParams, MethodNotFound, SessionGone, UrlElicitationRequired
+from holdfast.ports import Ports
 from holdfast.protocol.methods import METHODS, NOT_IN_SESSIONS, NOT_SESSIONLESS
 from holdfast.protocol.mirrored_headers import MirroredParameter
 from holdfast.protocol.params import LOGGING_LEVELS
@@ -79,7 +80,9 @@ class ProxyBack:
         self._ports = ports
         self._outside: Outside | None = None
         self._space = Space(options.notifications, options.notification_bytes, options.all_notification_bytes)
-        self._upstreams = Upstreams(self._make, options, self._listened, self._is_home, ports[0], ports[2])
+        self._upstreams = Upstreams(
+            self._make, options, self._listened, self._is_home, ports.clock, ports.observer
+        )
         self._together = frozenset(options.shared_between)
         self._server_info: dict[str, Any] = {"name": target.name, "version": ""}
         self.has_home: bool = options.home == "session"
@@ -89,7 +92,7 @@ class ProxyBack:
         self.access: Access = scopes.access()
         rules = self.access.rules
         self._hidden = (
-            HiddenComponents(rules, ports[1]) if isinstance(rules, TableRules) and rules.hides else None
+            HiddenComponents(rules, ports.random) if isinstance(rules, TableRules) and rules.hides else None
         )
         """Exists if a component may be hidden from a caller."""
         self._passes_tasks = not isinstance(rules, TableRules) or rules.passes_tasks
@@ -261,7 +264,7 @@ class ProxyBack:
                 try:
                     return await self._forward(exchange, await self._lasting(record, caller))
                 except TurnTaken:
-                    self._ports[2].note("upstream.turn_taken")
+                    self._ports.observer.note("upstream.turn_taken")
             async with self._single(record, caller) as upstream:
                 return await self._forward(exchange, upstream)
         except UrlElicitationRequired as error:

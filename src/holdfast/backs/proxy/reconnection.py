@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from holdfast.errors import HoldfastError
-from holdfast.ports import Clock, Observer, Random
+from holdfast.ports import Ports
 from holdfast.upstream.backoff import Backoff
 
 PAUSES: Final = (1.0, 60.0)
@@ -23,9 +23,7 @@ STEADY_SECONDS: Final = 60.0
 class Reconnection:
     """Opens the next link of one upstream."""
 
-    def __init__(
-        self, connect: Callable[[], Awaitable[object]], ports: tuple[Clock, Random, Observer]
-    ) -> None:
+    def __init__(self, connect: Callable[[], Awaitable[object]], ports: Ports) -> None:
         self._connect = connect
         self._clock, random, self._observer = ports
         self._backoff = Backoff(random, PAUSES)

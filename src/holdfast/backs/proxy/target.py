@@ -1,16 +1,16 @@
-"""The interface by which `Remote`, `Process` and `Hosted` describe the server behind them."""
+"""The base of the targets by which `Remote`, `Process` and `Hosted` describe the server behind them."""
 
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from typing import Any
 
 from msgspec import Struct
 
-from holdfast.backs.proxy.passing import Passing
+from holdfast.backs.proxy.passing import NOTHING, Passing
 from holdfast.engine.caller import Caller
-from holdfast.ports import Clock, Observer, Random
+from holdfast.errors import ConfigError
+from holdfast.ports import Ports
 from holdfast.upstream.connectors import Connector
 from holdfast.upstream.settings import ClientLimits, ClientTimes
-
-Ports = tuple[Clock, Random, Observer]
 
 
 class UpstreamClient(Struct, frozen=True):
@@ -34,43 +34,59 @@ class UpstreamClient(Struct, frozen=True):
         return f"<UpstreamClient {self.info.get('name')!r}{' in a session' if self.session else ''}>"
 
 
-class Target(Protocol):
-    """The server behind a proxy back."""
+class Target(ABC):
+    """The server behind a proxy back. Each kind says how it is connected."""
 
-    name: str
-    """For logs, the banner and the namespace in a store."""
-    names_calls: bool
+    names_calls: bool = False
     """True if every message of the server says to which call it belongs."""
-    needs_credentials: bool
+    needs_credentials: bool = False
     """True if the server gets data of a client's request that may be a credential: its token, a header or a claim.
     Then the home of a session needs it too."""
-    version: str
-    """The protocol version to speak: one of `holdfast.upstream.negotiation.VERSIONS`."""
-    passing: Passing
+    passing: Passing = NOTHING
     """The headers of a client that it receives."""
-    limits: ClientLimits
-    times: ClientTimes
+
+    def __init__(self, name: str, *, version: str, limits: ClientLimits, times: ClientTimes) -> None:
+        self.name: str = name
+        """For logs, the banner and the namespace in a store."""
+        self.version: str = version
+        """The protocol version to speak: one of `holdfast.upstream.negotiation.VERSIONS`."""
+        self.limits: ClientLimits = limits
+        self.times: ClientTimes = times
+        self._ports: Ports | None = None
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
+
+    @property
+    def ports(self) -> Ports:
+        """Clock, random numbers and observer of the process that serves.
+
+        Raises:
+            ConfigError: the target has not been started.
+        """
+        if self._ports is None:
+            raise ConfigError("the target has not been started")
+        return self._ports
 
     async def start(self, ports: Ports) -> None:
         """Get ready in the process that serves: once, before the first connector."""
-        ...
+        self._ports = ports
 
+    @abstractmethod
     def connector(self, client: UpstreamClient) -> Connector:
         """Return the connector for this client.
 
         Raises:
             McpError: this client cannot be connected, for example because a header is missing.
         """
-        ...
 
-    def key(self, client: UpstreamClient) -> bytes:
+    def key(self, client: UpstreamClient) -> bytes:  # noqa: ARG002 - most servers treat all clients alike
         """Return the bytes that two clients must have in common, besides the principal, to share an upstream; mostly none.
 
         Raises:
             McpError: this client cannot be connected, for example because a header is missing.
         """
-        ...
+        return b""
 
-    async def stop(self) -> None:
+    async def stop(self) -> None:  # noqa: B027 - most kinds have nothing to release
         """Release everything: once, after the last connection has ended."""
-        ...

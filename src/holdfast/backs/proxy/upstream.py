@@ -40,7 +40,7 @@ from holdfast.backs.proxy.reconnection import Reconnection
 from holdfast.backs.proxy.silence import Silence
 from holdfast.backs.proxy.slots import Slots
 from holdfast.backs.proxy.subscriptions import Subscriptions, change_kind, list_kinds
-from holdfast.backs.proxy.target import Ports, Target, UpstreamClient
+from holdfast.backs.proxy.target import Target, UpstreamClient
 from holdfast.backs.proxy.translation import (
     SessionlessForm,
     client_capabilities,
@@ -61,6 +61,7 @@ from holdfast.errors import (
     NotSent,
     VersionRefused,
 )
+from holdfast.ports import Ports
 from holdfast.protocol.mirrored_headers import PARAM_PREFIX
 from holdfast.protocol.params import LOGGING_LEVELS, LoggingLevel
 from holdfast.protocol.subscriptions import TOPICS, Change, Kind
