@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection
 from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.auth.scopes import NO_NEEDS, Needs, needs_of
 from holdfast.errors import UrlElicitationRequired
 from holdfast.protocol.types import GetPromptResult, Icon, InputRequiredResult, Meta, Prompt
-from holdfast.server.catalog.catalog import Layer
+from holdfast.server.catalog.catalog import Entry
 from holdfast.server.catalog.server_controls import ServerControls
 from holdfast.server.context.context import Context, parts_of
 from holdfast.server.context.current import entered
@@ -19,7 +17,7 @@ from holdfast.server.context.input_rounds import Again, open_pages_first, run_in
 from holdfast.server.functions.client_errors import failed_request
 from holdfast.server.functions.content import to_prompt_result
 from holdfast.server.functions.input_required import InputRequired
-from holdfast.server.functions.options import NO_TAGS, check_options, tags_of
+from holdfast.server.functions.options import check_options, needs_and_tags
 from holdfast.server.functions.registered_function import RegisteredFunction
 from holdfast.server.host import Host
 
@@ -54,22 +52,18 @@ class PromptOptions(TypedDict, total=False):
     """False hides the prompt until `enable_prompt`."""
 
 
-class PromptEntry(Struct, frozen=True):
+class PromptEntry(Entry, frozen=True):
     """A registered prompt."""
 
     listed: Prompt
     run: Run
-    within: tuple[Layer, ...] = ()
-    needs: Needs = NO_NEEDS
-    tags: frozenset[str] = NO_TAGS
 
     @property
     def key(self) -> str:
         return self.listed.name
 
-    def included(self, key: str, server: object) -> Self:
-        within = (Layer(server, self.key), *self.within)
-        return replace(self, listed=replace(self.listed, name=key), within=within)
+    def renamed(self, key: str) -> Self:
+        return replace(self, listed=replace(self.listed, name=key))
 
 
 def prompt_entry(fn: Callable[..., Any], options: PromptOptions, owner: Host) -> PromptEntry:
@@ -106,10 +100,7 @@ def prompt_entry(fn: Callable[..., Any], options: PromptOptions, owner: Host) ->
 
         return await answered(call, lambda value: to_prompt_result(value, listed.description), ctx)
 
-    needs = needs_of(
-        options.get("scopes", ()), f"prompt {function.name}", hidden=options.get("hidden", False)
-    )
-    return PromptEntry(listed, run, needs=needs, tags=tags_of(options, f"prompt {function.name}"))
+    return PromptEntry(listed, run, **needs_and_tags(options, f"prompt {function.name}"))
 
 
 async def answered(call: Again, convert: Callable[[object], R], ctx: Context) -> R | InputRequiredResult:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection
 from typing import TYPE_CHECKING, Any, Self, TypedDict
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.auth.scopes import NO_NEEDS, Needs, needs_of
 from holdfast.errors import ConfigError
 from holdfast.protocol.types import (
     Annotations,
@@ -21,12 +19,12 @@ from holdfast.protocol.types import (
 )
 from holdfast.server.authoring.caching import Cache
 from holdfast.server.authoring.prompts import answered
-from holdfast.server.catalog.catalog import Layer
+from holdfast.server.catalog.catalog import Entry
 from holdfast.server.catalog.server_controls import ServerControls
 from holdfast.server.catalog.uri_templates import Template
 from holdfast.server.context.context import Context
 from holdfast.server.functions.content import to_read_result
-from holdfast.server.functions.options import NO_TAGS, check_options, tags_of
+from holdfast.server.functions.options import check_options, needs_and_tags
 from holdfast.server.functions.registered_function import RegisteredFunction
 from holdfast.server.functions.signature import describe
 from holdfast.server.host import Host
@@ -72,26 +70,22 @@ class ResourceOptions(TypedDict, total=False):
     """False hides the resource until `enable_resource`."""
 
 
-class ResourceEntry(Struct, frozen=True):
+class ResourceEntry(Entry, frozen=True):
     """A registered resource; its key is its URI."""
 
     listed: Resource
     run: Run
     cache: Cache | None = None
-    within: tuple[Layer, ...] = ()
-    needs: Needs = NO_NEEDS
-    tags: frozenset[str] = NO_TAGS
 
     @property
     def key(self) -> str:
         return self.listed.uri
 
-    def included(self, key: str, server: object) -> Self:
-        within = (Layer(server, self.key), *self.within)
-        return replace(self, listed=replace(self.listed, uri=key), within=within)
+    def renamed(self, key: str) -> Self:
+        return replace(self, listed=replace(self.listed, uri=key))
 
 
-class TemplateEntry(Struct, frozen=True):
+class TemplateEntry(Entry, frozen=True):
     """A registered template; its key is its text."""
 
     listed: ResourceTemplate
@@ -99,21 +93,14 @@ class TemplateEntry(Struct, frozen=True):
     run: Run
     cache: Cache | None = None
     absolute: bool = False
-    within: tuple[Layer, ...] = ()
-    needs: Needs = NO_NEEDS
-    tags: frozenset[str] = NO_TAGS
 
     @property
     def key(self) -> str:
         return self.listed.uri_template
 
-    def included(self, key: str, server: object) -> Self:
-        return replace(
-            self,
-            listed=replace(self.listed, uri_template=key),
-            template=Template(key, absolute=self.absolute),
-            within=(Layer(server, self.key), *self.within),
-        )
+    def renamed(self, key: str) -> Self:
+        template = Template(key, absolute=self.absolute)
+        return replace(self, listed=replace(self.listed, uri_template=key), template=template)
 
 
 def resource_entry(
@@ -136,7 +123,7 @@ def resource_entry(
         output_schema=False,
     )
     mime_type = options.get("mime_type", getattr(fn, "mime_type", None))
-    shared: dict[str, Any] = {
+    described: dict[str, Any] = {
         "name": function.name,
         "title": function.title,
         "description": function.description or None,
@@ -146,17 +133,16 @@ def resource_entry(
         "meta": options.get("meta"),
     }
     run = _runner(function, mime_type, owner)
-    needs = needs_of(options.get("scopes", ()), f"resource {uri}", hidden=options.get("hidden", False))
-    tags = tags_of(options, f"resource {uri}")
+    shared = needs_and_tags(options, f"resource {uri}")
     if "{" in uri:
         absolute = options.get("absolute", False)
         template = Template(uri, absolute=absolute)
         _check_names(function, template.names, uri)
-        listed = ResourceTemplate(uri_template=uri, **shared)
-        return TemplateEntry(listed, template, run, options.get("cache"), absolute, needs=needs, tags=tags)
+        listed = ResourceTemplate(uri_template=uri, **described)
+        return TemplateEntry(listed, template, run, options.get("cache"), absolute, **shared)
     _check_names(function, (), uri)
-    resource = Resource(uri=uri, size=options.get("size"), **shared)
-    return ResourceEntry(resource, run, options.get("cache"), needs=needs, tags=tags)
+    resource = Resource(uri=uri, size=options.get("size"), **described)
+    return ResourceEntry(resource, run, options.get("cache"), **shared)
 
 
 def _check_names(function: RegisteredFunction, names: tuple[str, ...], uri: str) -> None:

@@ -11,10 +11,8 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypedDict
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.auth.scopes import NO_NEEDS, Needs, needs_of
 from holdfast.config import Rate
 from holdfast.errors import ConfigError, InvalidArguments, ToolError, UrlElicitationRequired
 from holdfast.protocol.mirrored_headers import MirroredParameter, mirrored_parameters
@@ -26,7 +24,7 @@ from holdfast.protocol.types import (
     Tool,
     ToolAnnotations,
 )
-from holdfast.server.catalog.catalog import Layer
+from holdfast.server.catalog.catalog import Entry
 from holdfast.server.catalog.server_controls import ServerControls
 from holdfast.server.context.context import Context
 from holdfast.server.context.current import CURRENT
@@ -36,7 +34,7 @@ from holdfast.server.functions.client_errors import failed, failed_call
 from holdfast.server.functions.content import to_result
 from holdfast.server.functions.depends import Injector
 from holdfast.server.functions.input_required import InputRequired
-from holdfast.server.functions.options import NO_TAGS, check_options, tags_of
+from holdfast.server.functions.options import check_options, needs_and_tags
 from holdfast.server.functions.registered_function import RegisteredFunction
 from holdfast.server.functions.signature import Callee
 from holdfast.server.host import Host
@@ -85,7 +83,7 @@ class ToolOptions(TypedDict, total=False):
     """A call becomes a task when its function awaits `ctx.start_task()`, not at its start."""
 
 
-class ToolEntry(Struct, frozen=True):
+class ToolEntry(Entry, frozen=True):
     """A registered tool."""
 
     listed: Tool
@@ -96,19 +94,13 @@ class ToolEntry(Struct, frozen=True):
     """Whether its calls can or must run as tasks."""
     rate: Rate | None = None
     """How often it may be called."""
-    within: tuple[Layer, ...] = ()
-    """The included servers that the tool comes from, the outermost first."""
-    needs: Needs = NO_NEEDS
-    """The scopes that its callers need."""
-    tags: frozenset[str] = NO_TAGS
 
     @property
     def key(self) -> str:
         return self.listed.name
 
-    def included(self, key: str, server: object) -> Self:
-        within = (Layer(server, self.key), *self.within)
-        return replace(self, listed=replace(self.listed, name=key), within=within)
+    def renamed(self, key: str) -> Self:
+        return replace(self, listed=replace(self.listed, name=key))
 
 
 def tool_entry(fn: Callable[..., Any], options: ToolOptions, owner: Host) -> ToolEntry:
@@ -147,11 +139,9 @@ def tool_entry(fn: Callable[..., Any], options: ToolOptions, owner: Host) -> Too
     mirrored = mirrored_parameters(function.input_schema, function.name)
     task, by_hand = options.get("task"), options.get("task_by_hand", False)
     run = as_task(_runner(function, call, owner), function.name, task, by_hand=by_hand)
-    needs = needs_of(options.get("scopes", ()), f"tool {function.name}", hidden=options.get("hidden", False))
-    rate = Rate.read(options["rate"], f"tool {function.name}: rate") if "rate" in options else None
-    return ToolEntry(
-        listed, run, mirrored, task, rate, needs=needs, tags=tags_of(options, f"tool {function.name}")
-    )
+    place = f"tool {function.name}"
+    rate = Rate.read(options["rate"], f"{place}: rate") if "rate" in options else None
+    return ToolEntry(listed, run, mirrored, task, rate, **needs_and_tags(options, place))
 
 
 def _runner(function: RegisteredFunction, call: Callee, owner: Host) -> Run:

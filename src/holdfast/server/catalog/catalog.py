@@ -14,10 +14,12 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from holdfast.auth.scopes import Needs
+from holdfast.auth.scopes import NO_NEEDS, Needs
 from holdfast.errors import ConfigError
 from holdfast.server.catalog.server_scopes import ServerScopes
+from holdfast.server.functions.options import NO_TAGS
 
 if TYPE_CHECKING:
     from holdfast.engine.caller import Caller
@@ -30,19 +32,27 @@ class Layer(Struct, frozen=True):
     key: str
 
 
-class Entry(Protocol):
+class Entry(Struct, frozen=True, kw_only=True):
     """A registered component."""
 
+    within: tuple[Layer, ...] = ()
+    """The included servers that it comes from, the outermost first."""
+    needs: Needs = NO_NEEDS
+    """The scopes that its callers need."""
+    tags: frozenset[str] = NO_TAGS
+
     @property
-    def key(self) -> str: ...
-    @property
-    def needs(self) -> Needs: ...
-    @property
-    def tags(self) -> frozenset[str]: ...
+    def key(self) -> str:
+        """Its name or URI."""
+        raise NotImplementedError
+
+    def renamed(self, key: str) -> Self:
+        """Return a copy with another name or URI."""
+        raise NotImplementedError
 
     def included(self, key: str, server: object) -> Self:
         """Return a copy for the server that includes `server`, under its name there."""
-        ...
+        return replace(self.renamed(key), within=(Layer(server, self.key), *self.within))
 
 
 E = TypeVar("E", bound=Entry)
@@ -104,7 +114,7 @@ class Catalog(Generic[E]):
     @property
     def is_alike(self) -> bool:
         """True if every principal sees the same entries."""
-        if any(audience.principal and words for audience, words in self._choices.items()):
+        if any(audience.principal and choices for audience, choices in self._choices.items()):
             return False
         return not self.hides
 
@@ -147,13 +157,15 @@ class Catalog(Generic[E]):
 
     def all_switched(self, viewer: Viewer) -> Mapping[str, E]:
         """Return the entries that are switched on for the viewer, in order."""
-        words = {
+        choices = {
             **self._choices.get(Audience(principal=viewer.caller.key), NO_CHOICES),
             **self._choices.get(Audience(session=viewer.session_key), NO_CHOICES),
         }
-        if not words:
+        if not choices:
             return self.enabled
-        return {name: entry for name, entry in self.entries.items() if words.get(name, name in self.enabled)}
+        return {
+            name: entry for name, entry in self.entries.items() if choices.get(name, name in self.enabled)
+        }
 
     def _is_hidden(self, entry: E, viewer: Viewer) -> bool:
         return bool(self._server_scopes.access.missing(entry.needs.hidden, viewer.caller))
@@ -189,8 +201,8 @@ class Catalog(Generic[E]):
         self._known(name)
         self.entries = {key: entry for key, entry in self.entries.items() if key != name}
         self.enabled = {key: entry for key, entry in self.enabled.items() if key != name}
-        for words in self._choices.values():
-            words.pop(name, None)
+        for choices in self._choices.values():
+            choices.pop(name, None)
         self._note_plain()
         self._changed(EVERYONE)
         for follower, rename, _ in self._followers:
@@ -224,9 +236,9 @@ class Catalog(Generic[E]):
                 self.switch(name, audience, on=not on)
 
     def _switch_for(self, name: str, audience: Audience, *, on: bool) -> None:
-        words = self._choices.get(audience, {})
-        if words.get(name) is not on:
-            self._choices = {**self._choices, audience: {**words, name: on}}
+        choices = self._choices.get(audience, {})
+        if choices.get(name) is not on:
+            self._choices = {**self._choices, audience: {**choices, name: on}}
             self._is_plain = False
             self._changed(audience)
 
@@ -234,7 +246,7 @@ class Catalog(Generic[E]):
         """Remove the visibility settings of a closed session."""
         audience = Audience(session=session)
         if audience in self._choices:
-            self._choices = {key: words for key, words in self._choices.items() if key != audience}
+            self._choices = {key: choices for key, choices in self._choices.items() if key != audience}
             self._note_plain()
 
     def check_follow(self, other: Catalog[E], rename: Callable[[str], str]) -> None:

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from holdfast.auth.scopes import needs_of
 from holdfast.config import Eras, Settings
 from holdfast.core.eras import with_eras
 from holdfast.errors import ConfigError
@@ -38,13 +39,14 @@ def check_options(options: Mapping[str, object], kind: type, what: str) -> None:
         raise TypeError(f"{what} has no option {name!r}; {hint}")
 
 
-def tags_of(options: Mapping[str, Any], component: str) -> frozenset[str]:
-    """Return the tags of a component.
+def needs_and_tags(options: Mapping[str, Any], component: str) -> dict[str, Any]:
+    """Return the needs and the tags of a component, as the fields of its entry in the catalog.
 
     Raises:
-        ConfigError: they are not a collection of texts.
+        ConfigError: a scope or a tag is invalid.
     """
-    return checked_tags(options["tags"], component) if "tags" in options else NO_TAGS
+    needs = needs_of(options.get("scopes", ()), component, hidden=options.get("hidden", False))
+    return {"needs": needs, "tags": checked_tags(options.get("tags", NO_TAGS), component)}
 
 
 def checked_tags(tags: Any, place: str) -> frozenset[str]:
