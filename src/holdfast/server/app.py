@@ -23,12 +23,16 @@ from holdfast.protocol.tasks import EXTENSION
 from holdfast.protocol.types import CacheableResult, Icon, Implementation, Result, ServerCapabilities
 from holdfast.server.authoring.caching import Cache, CacheSettings, by_method
 from holdfast.server.authoring.completions import Completer
-from holdfast.server.authoring.included_servers import check_included, check_unguarded
+from holdfast.server.authoring.included_servers import (
+    check_included,
+    check_unguarded,
+    prefixed_name,
+    prefixed_uri,
+)
 from holdfast.server.authoring.middleware import Middleware, surround
 from holdfast.server.authoring.registration import Registration
 from holdfast.server.authoring.routes import Route, RouteHandler, check_public
 from holdfast.server.catalog.catalog import Audience, Catalog, Changed, View
-from holdfast.server.catalog.included_names import prefixed_name, prefixed_uri
 from holdfast.server.catalog.server_scopes import server_scopes
 from holdfast.server.context.foreign_names import FOREIGN_SERVER, renamed
 from holdfast.server.context.handles import check_strangers
@@ -116,7 +120,7 @@ class Server(Served, Registration):
         self._included: list[tuple[Server, Callable[[], list[Completer]]]] = []
         self._hosts: list[tuple[Server, Callable[[str], str]]] = []
         self._sessionless = SessionlessResults(self.info)
-        self.handlers: Mapping[str, Handler] = MethodHandlers(self, self).table()
+        self.handlers: Mapping[str, Handler] = MethodHandlers(self).table()
         """The handler of each method."""
 
     def __repr__(self) -> str:
@@ -212,7 +216,7 @@ class Server(Served, Registration):
     def middleware(self, middleware: M) -> M:
         """Put `async (request, call_next) -> result` around every request; the first added is outermost."""
         self._middleware.append(middleware)
-        self.handlers = surround(MethodHandlers(self, self).table(), self._middleware, self)
+        self.handlers = surround(MethodHandlers(self).table(), self._middleware, self)
         return middleware
 
     def route(

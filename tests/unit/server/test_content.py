@@ -157,7 +157,8 @@ def result(value: Any, annotation: Any) -> CallToolResult:
     def fn() -> Any: ...
 
     fn.__annotations__["return"] = annotation
-    return RegisteredFunction(fn).result(value)
+    function = RegisteredFunction(fn)
+    return to_result(value, function.structure, wraps_result=function.wraps_result)
 
 
 def test_a_result_has_text_and_structured_content_that_say_the_same() -> None:

@@ -1,4 +1,4 @@
-"""Included servers: their checks, and the middleware that a request for one of their components passes.
+"""Included servers: their checks, the names of their components, and the middleware that a request for one passes.
 
 A component of an included server has layers: the servers that it comes from, the outermost first, and its name in
 each. A request passes the middleware of the answering server, then that of each layer. Each middleware sees the
@@ -114,3 +114,26 @@ def check_unguarded(child: Includable) -> None:
                 f"{server.name!r} has a verifier and cannot be included: the including server verifies callers; "
                 "give the verifier to the including server, and remove it from this one"
             )
+
+
+# Names
+
+
+def prefixed_name(prefix: str | None) -> Callable[[str], str]:
+    """Return the function that renames tools and prompts: `prefix_name`."""
+    return (lambda name: f"{prefix}_{name}") if prefix else (lambda name: name)
+
+
+def prefixed_uri(prefix: str | None) -> Callable[[str], str]:
+    """Return the function that renames URIs: the prefix becomes the first part after the scheme."""
+    if not prefix:
+        return lambda uri: uri
+
+    def rename(uri: str) -> str:
+        scheme, slashes, rest = uri.partition("://")
+        if slashes:
+            return f"{scheme}://{prefix}/{rest}"
+        scheme, _, rest = uri.partition(":")
+        return f"{scheme}:{prefix}/{rest}"
+
+    return rename

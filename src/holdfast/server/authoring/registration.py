@@ -3,6 +3,7 @@
 Decorators return the function unchanged. A change of a list notifies the clients that can see it.
 """
 
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, TypeVar, Unpack, overload
 
@@ -56,6 +57,10 @@ class Registration(ServerControls):
         self.templates = Catalog("resource template", self._noting("resources"), scopes)
         self.prompts = Catalog("prompt", self._noting("prompts"), scopes)
         self.completions: list[Completer] = []
+
+    @abstractmethod
+    def completers(self) -> list[Completer]:
+        """Return the functions that complete arguments, those of included servers last."""
 
     def _noting(self, kind: Kind) -> Changed:
         return lambda audience: self._list_changes.note(kind, audience)

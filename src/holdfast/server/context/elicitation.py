@@ -81,7 +81,7 @@ def form(shape: Any) -> Form[Any]:
 
 def _form_of_type(shape: Any) -> Form[Any]:
     # Deferred: pydantic is loaded only once a form needs it.
-    from holdfast.server.context.form_schema import form_of  # noqa: PLC0415
+    from holdfast.server.functions.schema import form_of  # noqa: PLC0415
 
     described, read = form_of(shape)
     definitions = described.get("$defs", {})

@@ -48,33 +48,30 @@ class State:
     def __repr__(self) -> str:
         return f"<State of {self._scope[:8]}>"
 
-    async def _start(self, begin: Begin) -> None:
-        await begin()
-        self._begin = None
+    async def _ready(self) -> None:
+        if self._begin is not None:
+            await self._begin()
+            self._begin = None
 
     async def get(self, field: str, default: Any = None) -> Any:
         """Return the value of a field, or the default if the field does not exist."""
-        if self._begin is not None:
-            await self._start(self._begin)
+        await self._ready()
         cell = await self._store.get_state(self._scope, field)
         return default if cell is None else _decode(cell.value)
 
     async def set(self, field: str, value: object) -> None:
         """Set a field to a value that can be encoded as JSON."""
-        if self._begin is not None:
-            await self._start(self._begin)
+        await self._ready()
         await self._store.set_state(self._scope, field, _encode(value), op=self._op())
 
     async def delete(self, field: str) -> None:
         """Delete a field. A missing field is not an error."""
-        if self._begin is not None:
-            await self._start(self._begin)
+        await self._ready()
         await self._store.set_state(self._scope, field, None, op=self._op())
 
     async def set_if_absent(self, field: str, value: object) -> bool:
         """Set a field if it does not exist. Return True if this call set it."""
-        if self._begin is not None:
-            await self._start(self._begin)
+        await self._ready()
         version = await self._store.set_state(self._scope, field, _encode(value), op=self._op(), version=0)
         return version >= 0
 
@@ -84,8 +81,7 @@ class State:
         Raises:
             StateError: the field does not hold an integer.
         """
-        if self._begin is not None:
-            await self._start(self._begin)
+        await self._ready()
         return await self._store.add_state(self._scope, field, by, op=self._op())
 
     async def update(self, field: str, fn: Callable[[Any], Any], default: Any = None) -> Any:
@@ -97,8 +93,7 @@ class State:
         Raises:
             StateError: in each of 16 attempts another call changed the field first.
         """
-        if self._begin is not None:
-            await self._start(self._begin)
+        await self._ready()
         for _ in range(MAX_TRIES):
             cell = await self._store.get_state(self._scope, field)
             value = fn(default if cell is None else _decode(cell.value))

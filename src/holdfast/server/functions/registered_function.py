@@ -12,9 +12,9 @@ from typing import Any, Final, Literal
 from typing_extensions import override
 
 from holdfast.errors import InvalidArguments
-from holdfast.protocol.types import CallToolResult, PromptArgument
+from holdfast.protocol.types import PromptArgument
 from holdfast.protocol.wrapping import wrapped
-from holdfast.server.functions.content import is_content_type, jsonable, to_result
+from holdfast.server.functions.content import is_content_type, jsonable
 from holdfast.server.functions.depends import Injector, Node, marker
 from holdfast.server.functions.docstrings import parse
 from holdfast.server.functions.input_required import without_input
@@ -126,10 +126,6 @@ class RegisteredFunction:
             return self._validate(arguments)
         except ValueError as error:
             raise self._refusal(error) from None
-
-    def result(self, value: object) -> CallToolResult:
-        """Convert the function's value to the result of a tool."""
-        return to_result(value, self.structure, wraps_result=self.wraps_result)
 
     def prompt_arguments(self) -> list[PromptArgument]:
         """Describe the parameters as a prompt's arguments."""

@@ -194,6 +194,25 @@ def _problem(item: Any, known: Sequence[str]) -> str:
     return f"{place}: {item['msg']}; given {_shorten.repr(item['input'])}"
 
 
+# Forms
+
+
+def form_of(shape: Any) -> tuple[Schema, Callable[[Any], Any]]:
+    """Return the schema of a type without a reference at its top, and the reader of an answer.
+
+    Raises:
+        TypeError: if the type has no JSON schema.
+    """
+    try:
+        adapter = TypeAdapter[Any](with_typing_extensions(shape))
+        schema = adapter.json_schema(by_alias=True)
+    except (PydanticUserError, PydanticSchemaGenerationError) as error:
+        raise TypeError(f"{shape!r} has no JSON schema: {str(error).splitlines()[0]}") from error
+    definitions = schema.get("$defs", {})
+    top = definitions.get(str(schema.get("$ref", "")).removeprefix("#/$defs/"), schema)
+    return {**top, "$defs": definitions}, adapter.validate_python
+
+
 # typing.TypedDict
 
 

@@ -6,7 +6,7 @@ A component that a session may not see does not exist for that session.
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -30,8 +30,7 @@ from holdfast.protocol.types import (
     SetLevelParams,
 )
 from holdfast.protocol.versions import SESSIONLESS
-from holdfast.server.authoring.caching import Cache
-from holdfast.server.authoring.completions import NOTHING, Completer, complete
+from holdfast.server.authoring.completions import NOTHING, complete
 from holdfast.server.authoring.included_servers import by_name, by_uri, through
 from holdfast.server.authoring.prompts import PromptEntry
 from holdfast.server.authoring.registration import Registration
@@ -52,32 +51,11 @@ EMPTY: Final = Result()
 Params = dict[str, Any]
 
 
-class Description(Protocol):
-    """A server's description of itself, and of its results."""
-
-    def describe(self) -> dict[str, Any]:
-        """Return capabilities, server info and instructions, as an initialize result has them."""
-        ...
-
-    def sessionless_capabilities(self) -> dict[str, Any]:
-        """Return the capabilities that a client of 2026-07-28 receives."""
-        ...
-
-    def hint(self, method: str, result: R, cache: Cache | None = None, *, alike: bool = False) -> R:
-        """Return a result with its caching hint; `alike`: every principal gets the same result."""
-        ...
-
-    def completers(self) -> list[Completer]:
-        """Return the functions that complete arguments, those of included servers last."""
-        ...
-
-
 class MethodHandlers:
     """The handlers of one server."""
 
-    def __init__(self, server: Registration, description: Description) -> None:
+    def __init__(self, server: Registration) -> None:
         self._server = server
-        self._description = description
         self._tools = server.tools
         self._resources = server.resources
         self._templates = server.templates
@@ -108,16 +86,16 @@ class MethodHandlers:
 
     async def discover(self, exchange: Exchange, params: Params) -> DiscoverResult:  # noqa: ARG002
         """Return the server's capabilities, and the versions that it serves to this client."""
-        described = self._description.describe()
+        described = self._server.describe()
         versions = supported_versions(self._server.settings, exchange.session.record.client)
         result = DiscoverResult(
             supported_versions=list(versions),
-            capabilities=self._description.sessionless_capabilities(),
+            capabilities=self._server.sessionless_capabilities(),
             instructions=described.get("instructions"),
         )
         # A client with its own eras must not get the cached answer of another client.
         alike = not self._server.settings.eras_by_client
-        return self._description.hint("server/discover", result, alike=alike)
+        return self._server.hint("server/discover", result, alike=alike)
 
     # Tools
 
@@ -162,7 +140,7 @@ class MethodHandlers:
             result = await entry.run(exchange, uri, values, self._server)
             if exchange.session.revision is not SESSIONLESS or isinstance(result, InputRequiredResult):
                 return result
-            return self._description.hint("resources/read", result, entry.cache)
+            return self._server.hint("resources/read", result, entry.cache)
 
         return await through(entry.within, by_uri(values), read, exchange, self._server)(params)
 
@@ -230,7 +208,7 @@ class MethodHandlers:
         asked = _read(params, CompleteParams)
         if self._is_hidden(asked.ref, exchange):
             return CompleteResult(completion=NOTHING)
-        return await complete(self._description.completers(), exchange, asked, self._server)
+        return await complete(self._server.completers(), exchange, asked, self._server)
 
     def _is_hidden(self, ref: PromptReference | ResourceReference, exchange: Exchange) -> bool:
         if isinstance(ref, PromptReference):
@@ -251,7 +229,7 @@ class MethodHandlers:
         """Return a list with its caching hint if the client's revision has hints."""
         if exchange.session.revision is not SESSIONLESS:
             return result
-        hinted = self._description.hint(method, result, alike=catalog.is_alike)
+        hinted = self._server.hint(method, result, alike=catalog.is_alike)
         # A list of one user that others share would show them hidden components.
         return replace(hinted, cache_scope="private") if catalog.hides else hinted
 
