@@ -7,16 +7,13 @@ members and not on the module of `Server`, which depends on all of them.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from holdfast.config import Settings
-from holdfast.protocol.results import CacheableResult, Result
+from holdfast.protocol.results import Result
 
 if TYPE_CHECKING:
     from holdfast.engine.engine import Engine
-    from holdfast.server.authoring.caching import Cache
-
-C = TypeVar("C", bound=CacheableResult)
 
 
 class Host(ABC):
@@ -38,18 +35,6 @@ class Host(ABC):
     @abstractmethod
     def lifespan_value(self) -> Any:
         """The value that the lifespan yielded; None without a lifespan or before it is entered."""
-
-    @abstractmethod
-    def describe(self) -> dict[str, Any]:
-        """Return capabilities, server info and instructions, as an initialize result has them."""
-
-    @abstractmethod
-    def sessionless_capabilities(self) -> dict[str, Any]:
-        """Return the capabilities that a client of 2026-07-28 receives."""
-
-    @abstractmethod
-    def hint(self, method: str, result: C, cache: Cache | None = None, *, alike: bool = False) -> C:
-        """Return a result with its caching hint; `alike`: every principal gets the same result."""
 
     @abstractmethod
     def encode_sessionless(self, result: Result) -> bytes:

@@ -7,6 +7,8 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, TypeVar, Unpack, overload
 
+from holdfast.protocol.results import CacheableResult
+from holdfast.server.authoring.caching import Cache
 from holdfast.server.authoring.completions import Completer, completer
 from holdfast.server.authoring.prompts import PromptEntry, PromptOptions, prompt_entry
 from holdfast.server.authoring.resources import (
@@ -22,6 +24,7 @@ from holdfast.server.catalog.server_controls import ServerControls
 from holdfast.server.catalog.server_scopes import ServerScopes
 
 F = TypeVar("F", bound=Callable[..., Any])
+C = TypeVar("C", bound=CacheableResult)
 
 
 def _function(given: Any, options: ToolOptions | PromptOptions) -> Any:
@@ -57,6 +60,20 @@ class Registration(ServerControls):
         self.templates = Catalog("resource template", self._noting("resources"), scopes)
         self.prompts = Catalog("prompt", self._noting("prompts"), scopes)
         self.completions: list[Completer] = []
+
+    # Its description and its hints, for the handlers
+
+    @abstractmethod
+    def describe(self) -> dict[str, Any]:
+        """Return capabilities, server info and instructions, as an initialize result has them."""
+
+    @abstractmethod
+    def sessionless_capabilities(self) -> dict[str, Any]:
+        """Return the capabilities that a client of 2026-07-28 receives."""
+
+    @abstractmethod
+    def hint(self, method: str, result: C, cache: Cache | None = None, *, alike: bool = False) -> C:
+        """Return a result with its caching hint; `alike`: every principal gets the same result."""
 
     @abstractmethod
     def completers(self) -> list[Completer]:
