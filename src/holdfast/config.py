@@ -73,7 +73,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Bytes of clientInfo and capabilities, as JSON; beyond: −32602. A session stores them, and real clients send less
     than 1 KiB."""
     headers: int = 16 * KIB
-    """Bytes of a request's head under `holdfast serve`; beyond: 431."""
+    """Bytes of a request's head under `holdfast serve`, with at most one header for each 64 of them; beyond: 431."""
     header_seconds: float = 10.0
     body_seconds: float = 30.0
     """Seconds in which the head and the body of a request must arrive under `holdfast serve`; beyond: 408, and the

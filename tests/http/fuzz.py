@@ -54,6 +54,10 @@ VALUES: Final = (
 )
 
 
+AROUND: Final = (b"",) * 6 + (b"\r\n", b"\r\n\r\n")
+"""Bytes before and behind a request: mostly none."""
+
+
 class Outcome(NamedTuple):
     """The reaction of a connection to some bytes."""
 
@@ -144,7 +148,8 @@ def alike(chance: random.Random) -> list[bytes]:
             lines = [bytes(changed)]
         length = len(body) + (chance.randrange(8) == 0)
         lines.append(b"Content-Length: %d\r\n\r\n" % length)
-        reads.append(b"\r\n".join((b"POST /x HTTP/1.1\r\nHost: a", *lines)) + body)
+        before, behind = chance.choice(AROUND), chance.choice(AROUND)
+        reads.append(before + b"\r\n".join((b"POST /x HTTP/1.1\r\nHost: a", *lines)) + body + behind)
     return reads
 
 

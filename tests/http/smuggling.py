@@ -105,6 +105,12 @@ CORPUS: Final = {
     "bare LF everywhere": Case(start(b"GET /first HTTP/1.1").replace(b"\r\n", b"\n"), BAD),
     "a head that ends with LF": Case(b"GET /first HTTP/1.1\r\nHost: localhost\r\n\n" + SECOND, BAD),
     "a name outside ASCII": Case(post("Xé: a".encode()), BAD),
+    "no host": Case(b"GET /first HTTP/1.1\r\n\r\n", BAD),
+    "no host in HTTP/1.0": Case(b"GET /first HTTP/1.0\r\n\r\n", [200], (b"",)),
+    "two equal hosts": Case(post(b"Host: localhost"), BAD),
+    "two hosts": Case(post(b"host: evil.example"), BAD),
+    "two hosts in HTTP/1.0": Case(post(b"Host: localhost").replace(b"HTTP/1.1", b"HTTP/1.0"), BAD),
+    "two hosts with an offer": Case(post(b"Host: x", b"Connection: Upgrade", b"Upgrade: h2c"), BAD),
     # The first line
     "absolute form": Case(start(b"GET http://localhost/first HTTP/1.1"), BAD),
     "absolute form of another host": Case(start(b"GET http://evil.example/first HTTP/1.1"), BAD),

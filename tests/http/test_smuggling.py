@@ -43,6 +43,7 @@ async def test_the_corpus_over_sockets_reaches_no_application_that_it_should_not
     expected = {
         name: [404 if status == 200 else status for status in case.statuses] for name, case in CORPUS.items()
     }
+    expected["no host in HTTP/1.0"] = [421]
     assert {name: [status for status in seen if status >= 200] for name, seen in found.items()} == expected
 
 
@@ -112,3 +113,13 @@ def test_a_head_is_bounded_wherever_in_a_read_it_begins() -> None:
             sent = before + head
             found = asyncio.run(outcome([sent[at : at + size] for at in range(0, len(sent), size)]))
             assert found.statuses[-1] == 431
+
+
+@pytest.mark.parametrize("before", [b"", SECOND])
+@pytest.mark.parametrize("size", [300, 100_000])
+def test_the_number_of_headers_is_bounded(size: int, before: bytes) -> None:
+    # The limit of the tests is 2,048 bytes, so 32 headers.
+    for more, expected in ((31, 200), (32, 431)):
+        sent = before + post(*(b"X-%d: y" % at for at in range(more)))
+        found = asyncio.run(outcome([sent[at : at + size] for at in range(0, len(sent), size)]))
+        assert found.statuses[-1] == expected

@@ -84,6 +84,8 @@ class Messages:
             if not (_NAME.fullmatch(name) and _VALUE.fullmatch(value)):
                 raise RuntimeError(f"the header {name!r} cannot be sent")
             if name.lower() == b"content-length":
+                if self._left is not None or not value.isdigit():
+                    raise RuntimeError(f"the content-length {value!r} cannot be sent")
                 self._left = int(value)
             elif name.lower() == b"connection":
                 self._channel.is_last |= b"close" in value.lower()

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from holdfast.fronts.http.listener.protocol import HttpProtocol
 
 HIGH_WATER: Final = 65_536
-"""When so many bytes of a body wait to be read, the connection is not read."""
-_CLOSE: Final = b"connection: close\r\n\r\n"
+"""When more bytes of a body wait to be read, the connection is not read."""
+CLOSE: Final = b"connection: close\r\n\r\n"
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _PROCESSING: Final = b"HTTP/1.1 102 Processing\r\n\r\n"
 _EMPTY_LINE: Final = b"1\r\n\n\r\n"
@@ -72,8 +72,8 @@ class SocketChannel(Struct, eq=False, weakref=True):
 
     # Called by the connection
 
-    def came(self, part: bytes) -> int:
-        """Take a part of the body; return how many bytes wait. Nearly every body is one part, and is never copied."""
+    def came(self, part: bytes) -> None:
+        """Take a part of the body. Nearly every body is one part, and is never copied."""
         if not self._body:
             self._body = part
         else:
@@ -82,7 +82,11 @@ class SocketChannel(Struct, eq=False, weakref=True):
             self._body += part
         if self._waiter is not None:
             self._wake()
-        return len(self._body)
+
+    @property
+    def has_much(self) -> bool:
+        """True if too many bytes of the body wait to be read."""
+        return len(self._body) > HIGH_WATER and not self.is_complete
 
     def ended(self) -> None:
         """Take the end of the body."""
@@ -200,7 +204,7 @@ class SocketChannel(Struct, eq=False, weakref=True):
             # connection.
             self.is_last = True
         # A server that stops only asks for another connection: requests that were sent on this one are still answered.
-        return _CLOSE if self.is_last or self.connection.members.leaving else b"\r\n"
+        return CLOSE if self.is_last or self.connection.members.leaving else b"\r\n"
 
     def _complete(self) -> None:
         self.is_complete = True

@@ -12,7 +12,8 @@ from urllib.parse import unquote
 LENGTH: Final = b"content-length"
 CODING: Final = b"transfer-encoding"
 EXPECT: Final = b"expect"
-NOTABLE: Final = frozenset({LENGTH, CODING, EXPECT})
+_HOST: Final = b"host"
+NOTABLE: Final = frozenset({LENGTH, CODING, EXPECT, _HOST})
 """The headers that the server itself reads."""
 
 CHUNKED: Final = -1
@@ -56,6 +57,17 @@ def check_start(method: bytes, target: bytes, version: str) -> None:
         raise Refused(400, "Bad request: this is no proxy")
     if target[0] != _SLASH or _HASH in target or len(target) > _LONGEST_TARGET:
         raise Refused(400, "Bad request: the target must be a path")
+
+
+def check_host(fields: list[tuple[bytes, bytes]], version: str) -> None:
+    """Check that a request names one host. HTTP/1.0 need not (RFC 9112, 3.2).
+
+    Raises:
+        Refused: it names none, or several.
+    """
+    hosts = [value for name, value in fields if name == _HOST]
+    if len(hosts) != 1 and (hosts or version != "1.0"):
+        raise Refused(400, "Bad request: send one Host header")
 
 
 def length_of(fields: list[tuple[bytes, bytes]], version: str) -> int:

@@ -18,6 +18,7 @@ from holdfast.fronts.http.listener.framing import (
     NOTABLE,
     Parsed,
     Refused,
+    check_host,
     check_start,
     length_of,
     split,
@@ -32,6 +33,8 @@ BODY: Final = 2
 
 _PER_HEADER: Final = 4
 """Bytes around a header: colon, space, line end."""
+_PER_LINE: Final = 64
+"""The limit of a head allows one header for so many bytes. A header of a few bytes costs some hundred bytes of memory."""
 _PER_BYTE: Final = 8
 """Bytes of overhead that are allowed for each byte of a body in chunks, besides those of a head. A chunk of one byte takes six."""
 _INVALID: Final = "Bad request: Invalid HTTP request received."
@@ -183,10 +186,13 @@ class RequestParser:
         # Count exactly only if the received bytes could exceed the limit.
         if (self._is_unsure or self._fed + self._chunk > self._limit) and self._head_size() > self._limit:
             raise self._too_large()
+        if len(self._headers) * _PER_LINE > self._limit:
+            raise self._too_large()
         method, version = parser.get_method(), parser.get_http_version()
         check_start(method, self._target, version)
         if parser.should_upgrade():
             return
+        check_host(self._notable, version)
         length = self.length = length_of(self._notable, version)
         self.phase = BODY
         self._trailers, self._overhead = 0, 0 if length == CHUNKED else None
@@ -213,7 +219,8 @@ class RequestParser:
         return len(self._target) + sum(len(name) + len(value) + _PER_HEADER for name, value in self._headers)
 
     def _too_large(self) -> Refused:
-        return Refused(431, f"Request header fields too large: at most {self._limit} bytes")
+        limit = f"at most {self._limit} bytes and {self._limit // _PER_LINE} headers"
+        return Refused(431, f"Request header fields too large: {limit}")
 
 
 def _new(calls: RequestParser) -> httptools.HttpRequestParser:

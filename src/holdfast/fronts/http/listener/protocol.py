@@ -17,7 +17,7 @@ from typing import Any, Final, cast
 from typing_extensions import override
 
 from holdfast.engine.audit import Reason
-from holdfast.fronts.http.listener.channel import HIGH_WATER, SocketChannel, bytes_taken
+from holdfast.fronts.http.listener.channel import CLOSE, SocketChannel, bytes_taken
 from holdfast.fronts.http.listener.deadlines import KEEP_ALIVE, Deadlines
 from holdfast.fronts.http.listener.framing import Parsed, Refused
 from holdfast.fronts.http.listener.half_closed import HalfClosed
@@ -41,6 +41,7 @@ _FAILED_HEADERS: Final = [
     (b"content-type", b"text/plain; charset=utf-8"),
     (b"content-length", b"%d" % len(_FAILED)),
 ]
+_REFUSAL_LINES: Final = b"content-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\n"
 _FULL: Final = Refused(503, "Service unavailable: too many connections")
 _AUDITED: Final[dict[int, Reason]] = {503: "connections", 408: "slow", 431: "too_large"}
 """The reason of a refusal, by its status; of all others: malformed."""
@@ -94,14 +95,20 @@ class HttpProtocol(asyncio.Protocol):
         self.transport = cast("asyncio.Transport", transport)
         self._since = self._deadlines.now
         peer, address = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
+        is_unix = isinstance(address, str | bytes)
         self.peer: tuple[str, int] | None = peer[:2] if isinstance(peer, tuple) else None
         self.address: tuple[str, int | None] | None = (
-            address[:2] if isinstance(address, tuple) else (str(address), None) if address else None
+            (str(address), None) if is_unix else address[:2] if address else None
         )
         self.client: str | None = self.peer[0] if self.peer else None
         self.scheme: str = "https" if transport.get_extra_info("sslcontext") else "http"
         if not self.members.admit(self):
             self.refuse(_FULL)
+        elif self.client is None and not is_unix:
+            # The client has reset the connection before it was accepted. A request that it has sent must not be served
+            # as one of this machine.
+            self._is_over = True
+            self.transport.abort()
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:
@@ -212,8 +219,10 @@ class HttpProtocol(asyncio.Protocol):
     def part_came(self, part: bytes) -> None:
         """Take a part of the body. If the request was answered already, drop it."""
         channel = self._newest
-        if channel is not None and not channel.is_complete and channel.came(part) > HIGH_WATER:
-            self._pause()
+        if channel is not None and not channel.is_complete:
+            channel.came(part)
+            if channel.has_much:
+                self._pause()
 
     def request_ended(self) -> None:
         """Take the end of a body."""
@@ -221,8 +230,9 @@ class HttpProtocol(asyncio.Protocol):
             self._newest.ended()
 
     def read_on(self) -> None:
-        """Read, unless too many requests wait."""
-        if self._is_paused and not (self._unread or len(self._waiting) >= _WAITING):
+        """Read, unless too many requests wait, or too many bytes of a body."""
+        is_full = self._unread or len(self._waiting) >= _WAITING or (self._newest and self._newest.has_much)
+        if self._is_paused and not is_full:
             self._is_paused = False
             if not self.transport.is_closing():
                 self.members.context().run(self.transport.resume_reading)
@@ -249,11 +259,11 @@ class HttpProtocol(asyncio.Protocol):
             rest, self._unread = self._unread, b""
             self._feed(rest)
         self.read_on()
-        if self._served is None and self._is_over and not self._lingers:
+        if self._served is None and self._is_over:
             if self._after is not None:
                 self._write_refusal(self._after)
             else:
-                self.transport.close()
+                self._close()
 
     def _begin(self, channel: SocketChannel) -> None:
         """Serve a request: a plain call is checked after one turn of the loop, and gets a task only if it takes longer."""
@@ -297,7 +307,7 @@ class HttpProtocol(asyncio.Protocol):
             self._failed(channel, error)
         finally:
             if not channel.is_complete:
-                self.transport.close()
+                self._close()
             if channel.task is not None:
                 self.members.tasks.discard(channel.task)
                 channel.task = None
@@ -310,7 +320,7 @@ class HttpProtocol(asyncio.Protocol):
         """Answer a request that was not answered, or close its connection."""
         LOGGER.error("a request failed", exc_info=error)
         if not channel.answer(500, _FAILED_HEADERS, _FAILED):
-            self.transport.close()
+            self._close()
 
     def completed(self, channel: SocketChannel) -> None:
         """Record that a response is complete."""
@@ -361,8 +371,8 @@ class HttpProtocol(asyncio.Protocol):
     def _write_refusal(self, refusal: Refused) -> None:
         self._after = None
         reason = refusal.reason.encode()
-        head = b"content-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
-        self.transport.write(STATUS_LINES[refusal.status] + head % len(reason) + reason)
+        head = STATUS_LINES[refusal.status] + _REFUSAL_LINES % len(reason) + self.members.common
+        self.transport.write(head + CLOSE + reason)
         self._linger()
 
     def _linger(self) -> None:
@@ -372,6 +382,11 @@ class HttpProtocol(asyncio.Protocol):
         if self.transport.can_write_eof():
             self.transport.write_eof()
         else:
+            self.transport.close()
+
+    def _close(self) -> None:
+        """Close the connection, unless it lingers: then the sweep closes it."""
+        if not self._lingers:
             self.transport.close()
 
     # Writing

@@ -6,6 +6,7 @@ import json
 import socket
 import struct
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any, Final
 
 import pytest
@@ -14,6 +15,7 @@ from holdfast import Context, Limits, Server, Settings
 from holdfast.config import HttpSettings
 from holdfast.errors import ConfigError
 from holdfast.fronts.http.addresses import Addresses
+from holdfast.fronts.http.listener import half_closed
 from holdfast.fronts.http.listener.service import Service
 from holdfast.fronts.http.listener.sockets import bind
 from tests.support import async_test, until
@@ -122,6 +124,23 @@ async def test_a_client_that_closes_its_side_is_served_also_by_a_process_that_wa
 
 
 @async_test
+async def test_a_client_that_closes_its_side_before_it_has_read_everything_gets_its_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(_descriptor: int, _data: bytes) -> int:
+        raise BlockingIOError
+
+    monkeypatch.setattr(half_closed, "os", SimpleNamespace(write=full))
+    house = House()
+    async with serving(house) as (_, port), connected(port) as (reader, writer):
+        writer.write(house.call("held"))
+        writer.write_eof()
+        await until(lambda: house.runs == 1)
+        house.release.set()
+        assert b"released" in await reader.read()
+
+
+@async_test
 async def test_a_client_that_closes_its_side_gets_the_rest_of_its_stream() -> None:
     house = House()
     async with serving(house) as (_, port), connected(port) as (reader, writer):
@@ -182,6 +201,7 @@ async def test_a_connection_over_the_limit_gets_503_and_leaves_the_others_alone(
             answer = await reader.read()
             assert answer.startswith(b"HTTP/1.1 503 ")
             assert b"too many connections" in answer
+            assert b"\r\ndate: " in answer
         for reader, writer in opened:
             writer.write(house.call("quick"))
             assert b"200 OK" in await reader.readuntil(b"at once")

@@ -1,6 +1,7 @@
 """Single requests on a connection of `serve`, byte by byte, on a transport that only records."""
 
 import asyncio
+import contextlib
 import gc
 import logging
 import weakref
@@ -13,6 +14,7 @@ from holdfast.engine.engine import Engine
 from holdfast.fronts.http.answer import json_answer
 from holdfast.fronts.http.connection import Connection
 from holdfast.fronts.http.front import HttpFront
+from holdfast.fronts.http.listener.channel import HIGH_WATER
 from holdfast.fronts.http.listener.deadlines import KEEP_ALIVE, Deadlines
 from holdfast.fronts.http.listener.members import Members, Serve
 from holdfast.fronts.http.listener.protocol import HttpProtocol
@@ -188,6 +190,85 @@ async def test_a_body_is_not_late_while_its_request_waits_its_turn() -> None:
     protocol.members.deadlines.now += late
     protocol.sweep()
     assert paper.is_closing()
+
+
+@virtual_test
+async def test_a_route_that_polls_for_the_end_of_a_connection_does_not_read_the_next_body() -> None:
+    paused: list[bool] = []
+    bodies: list[bytes] = []
+    large = b"x" * 2 * HIGH_WATER
+    read = reading(bodies=bodies)
+
+    async def polling(scope: Scope, receive: Receive, send: Send) -> None:
+        if paused:
+            await read(scope, receive, send)
+            return
+        await receive()
+        protocol.data_received(post(b"/route", large)[:-1])
+        for _ in range(10):
+            paused.append(paper.paused)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(receive(), 0.1)
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body"})
+
+    protocol, paper = connected(polling)
+    protocol.data_received(post(b"/route"))
+    await asyncio.sleep(2)
+    assert paused == [True] * 10, "the body of a request that waits is bounded"
+    assert not paper.paused
+    protocol.data_received(b"x")
+    await settled()
+    assert (paper.statuses, bodies) == ([204, 200], [large])
+
+
+@virtual_test
+async def test_a_connection_that_was_reset_before_it_was_accepted_is_not_served_as_a_local_one() -> None:
+    bodies: list[bytes] = []
+    protocol, _ = connected(reading(bodies=bodies))
+    reset = HttpProtocol(protocol.members)
+    paper = Paper(peer=None)
+    reset.connection_made(paper)
+    assert paper.is_closing()
+    reset.data_received(post(b"/route", b"body"))
+    await settled()
+    assert (bodies, paper.written) == ([], b"")
+    reset.connection_lost(None)
+    assert protocol.members.connections == {protocol}
+
+
+@virtual_test
+async def test_a_client_has_a_moment_to_read_the_refusal_of_its_body() -> None:
+    protocol, paper = connected(reading(bodies=[]))
+    protocol.data_received(
+        b"POST /route HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx"
+    )
+    await settled()
+    protocol.data_received(b"no chunk")
+    await settled()
+    assert paper.statuses == [400]
+    assert not paper.is_closing(), "a close with unread bytes would reset the connection"
+    protocol.members.deadlines.now += 2 * protocol.members.deadlines.interval
+    protocol.sweep()
+    assert paper.is_closing()
+
+
+@pytest.mark.parametrize("lengths", [[b"1", b"1"], [b"+1"], [b"1_0"], [b""], [b"-1"]])
+def test_a_route_cannot_send_a_length_that_clients_could_read_differently(lengths: list[bytes]) -> None:
+    async def wrong(_scope: Scope, _receive: Receive, send: Send) -> None:
+        headers = [(b"content-length", length) for length in lengths]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"x"})
+
+    @virtual_test
+    async def run() -> None:
+        protocol, paper = connected(wrong)
+        protocol.data_received(post(b"/route"))
+        await settled()
+        assert paper.is_closing() or paper.statuses == [500]
+        assert b" 200 " not in paper.written
+
+    run()
 
 
 OFFERS: Final = [
