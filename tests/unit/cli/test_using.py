@@ -33,6 +33,9 @@ class Order(BaseModel):
     dish: Literal["soup", "stew"]
     portions: int = 2
 
+class Consent(BaseModel):
+    publish: bool
+
 @server.tool
 async def add(a: int, b: float = 1.5, tags: list[str] | None = None, loud: bool = False) -> str:
     """Add numbers."""
@@ -60,6 +63,13 @@ async def slow(ctx: Context) -> str:
     for step in range(3):
         await ctx.progress(step + 1, 3, f"step {step + 1}")
     return "done"
+
+@server.tool
+async def publish(ctx: Context) -> str:
+    await ctx.progress(1, 2)
+    answer = await ctx.elicit("Publish it?", Consent)
+    await ctx.progress(2, 2)
+    return f"{answer.action} {answer.data}"
 
 @server.tool
 async def picture() -> Image:
@@ -102,7 +112,7 @@ def test_inspect_shows_every_component_with_its_schema(server: str) -> None:
     assert result.exit_code == 0, result.output
     for part in (
         "kitchen 2 (2026-07-28)",
-        "tools (6)",
+        "tools (7)",
         "a: integer",
         "b: number = 1.5",
         "note://{name}",
@@ -119,6 +129,7 @@ def test_inspect_shows_every_component_with_its_schema(server: str) -> None:
         "order",
         "register",
         "slow",
+        "publish",
         "picture",
     ]
 
@@ -191,10 +202,12 @@ def test_a_program_is_used_without_a_target(server: str) -> None:
         ),
         (
             ("call", "{server}", "nothing"),
-            "has no tool 'nothing'; it has: add, fail, order, register, slow, picture",
+            "has no tool 'nothing'; it has: add, fail, order, register, slow, publish, picture",
         ),
         (("call", "{server}", "add"), "add needs a=<integer>"),
-        (("call", "{server}", "add", "a=x"), "a must be integer"),
+        (("call", "{server}", "add", "a=x"), "a=x: a must be an integer"),
+        (("call", "{server}", "add", "a=1", "loud=loud"), "loud=loud: loud must be true or false"),
+        (("call", "{server}", "add", "a=1", "tags=x"), "tags=x: tags must be a list as JSON or null"),
         (("call", "{server}", "add", "a=1", "c=2"), "add has no argument 'c'; it has a, b, tags, loud"),
         (("prompt", "{server}", "menu"), "menu needs guest=<string>"),
         (("prompt", "{server}", "none"), "no prompt 'none'; it has: menu"),
@@ -259,6 +272,29 @@ def test_a_form_is_asked_in_the_terminal(
     shown = capfd.readouterr()
     assert shown.out == f"{answer}\n"
     assert "What would you like?" in shown.err
+
+
+@pytest.mark.parametrize(("typed_in", "answer"), [("y\n", "publish=True"), ("no\n", "publish=False")])
+def test_the_bar_gives_way_to_a_question(
+    server: str,
+    typed_in: str,
+    answer: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """While rich shows a bar it takes over standard error: the field would end with a line end and a new bar."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setattr(sys, "stdin", Tty(typed_in))
+    with pytest.raises(SystemExit):
+        app(["call", server, "publish"])
+    shown = capfd.readouterr()
+    assert shown.out == f"accept {answer}\n"
+    before, _, after = shown.err.partition(
+        "Publish it?\n(:decline declines, :cancel cancels)\n  Publish (yes|no): "
+    )
+    assert " 50 %" in before
+    assert "100 %" in after
+    assert not after.startswith("\n")
 
 
 def asked_on_a_terminal(server: str, tool: str) -> tuple[subprocess.Popen[bytes], int, bytes]:

@@ -16,7 +16,17 @@ from holdfast.cli.using.schemas import choices_of, kinds_of, properties_of, requ
 from holdfast.errors import ConfigError
 
 _WORD: Final = re.compile(r"([^=:@\s]+)(:?=)(.*)", re.DOTALL)
-_BOOLEANS: Final = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+_TRUE: Final = ("true", "yes", "y", "on")
+_BOOLEANS: Final = dict.fromkeys(_TRUE, True) | dict.fromkeys(("false", "no", "n", "off"), False)
+_NAMES: Final = {
+    "integer": "an integer",
+    "number": "a number",
+    "boolean": "true or false",
+    "string": "a text",
+    "array": "a list as JSON",
+    "object": "an object as JSON",
+}
+"""The types of JSON schema as an error names them."""
 _MOST_BYTES: Final = 16 * 1024 * 1024
 
 
@@ -78,12 +88,17 @@ def value_of(key: str, text: str, schema: Mapping[str, Any]) -> Any:
     except msgspec.DecodeError:
         if not kinds or "string" in kinds:
             return _one_of(key, text, schema)
-        raise ConfigError(f"{key}={text[:60]}: {key} must be {' or '.join(sorted(kinds))}") from None
+        raise _wrong(key, text, kinds) from None
     if kinds and not (kinds & _kinds(value)):
         if "string" in kinds:
             return _one_of(key, text, schema)
-        raise ConfigError(f"{key}={text[:60]}: {key} must be {' or '.join(sorted(kinds))}")
+        raise _wrong(key, text, kinds)
     return value
+
+
+def _wrong(key: str, text: str, kinds: Iterable[str]) -> ConfigError:
+    wanted = " or ".join(_NAMES.get(kind, plain(kind)) for kind in sorted(kinds))
+    return ConfigError(f"{key}={text[:60]}: {key} must be {wanted}")
 
 
 def _one_of(key: str, text: str, schema: Mapping[str, Any]) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from holdfast.cli.using.arguments import value_of
+from holdfast.cli.using.bar import Bar
 from holdfast.cli.using.plain import plain
 from holdfast.cli.using.schemas import choices_of, kinds_of, properties_of, required_of
 from holdfast.errors import ConfigError
@@ -27,6 +28,8 @@ class Terminal:
     async def elicit(self, asked: ElicitFormParams | ElicitURLParams) -> ElicitResult:
         """Ask, and return the answer; without a terminal, the question is declined."""
         async with self._turn:
+            if Bar.shown:
+                Bar.shown.hide()
             if not sys.stdin.isatty():
                 _say(f"The server asks: {asked.message}\nThere is no terminal to answer on: declined.")
                 return ElicitResult(action="decline")
@@ -110,7 +113,8 @@ async def _until_readable(descriptor: int) -> None:
 
 def _label(name: str, member: Mapping[str, Any], *, needed: bool) -> str:
     """Return the name of a field, with the rules for its value."""
-    kind = "|".join(map(str, choices_of(member))) or "|".join(sorted(kinds_of(member)))
+    kinds = ("yes|no" if kind == "boolean" else kind for kind in sorted(kinds_of(member)))
+    kind = "|".join(map(str, choices_of(member))) or "|".join(kinds)
     notes = [kind] if kind else []
     if "default" in member:
         notes.append(f"Enter: {member['default']}")

@@ -7,17 +7,17 @@ Its exit status is 0; 1 if the server or the tool answers with an error or canno
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Any, Final
 
 import msgspec
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from holdfast.cli.commands import COMMAND, WithCommand
 from holdfast.cli.options import Options
 from holdfast.cli.using.arguments import typed
+from holdfast.cli.using.bar import Bar
 from holdfast.cli.using.connecting import client_of
 from holdfast.cli.using.plain import plain
 from holdfast.cli.using.showing import show_blocks, show_contents, tree
@@ -215,7 +215,7 @@ async def _call(client: Client, words: list[str]) -> int:
         known = ", ".join(plain(one) for one in tools) or "none"
         raise ConfigError(f"the server has no tool {name!r}; it has: {known}")
     arguments = typed(given, tools[name].input_schema, name)
-    with _Bar() as bar:
+    with Bar() as bar:
         result = await client.call_tool(name, arguments, progress=bar.report, raise_on_error=False)
     if _Output.as_json:
         print_json(
@@ -274,32 +274,3 @@ def print_json(value: Any) -> None:
 
 def _show_log(message: Any) -> None:
     sys.stderr.write(f"{plain(message.level)}: {plain(message.data)}\n")
-
-
-class _Bar:
-    """The progress of a call on standard error, once there is some."""
-
-    def __init__(self) -> None:
-        columns = (
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            TextColumn("{task.percentage:>3.0f} %"),
-            TimeElapsedColumn(),
-        )
-        console = Console(stderr=True)
-        # Without a terminal, rich would write an empty line.
-        self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-        self._task: Any = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-
-    def report(self, done: float, total: float | None, message: str | None) -> None:
-        """Show progress."""
-        if self._task is None:
-            self._bar.start()
-            self._task = self._bar.add_task("", total=total)
-        self._bar.update(self._task, completed=done, total=total, description=plain(message or ""))
