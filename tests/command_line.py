@@ -1,13 +1,16 @@
 """The command line in this process: its output, and its exit status."""
 
 import contextlib
+import gc
 import io
 import sys
+from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
 import pytest
 
-from holdfast.cli import main
+from holdfast.cli import main, target
 
 
 class Done(NamedTuple):
@@ -36,9 +39,19 @@ def run(*words: str, typed: str | None = None) -> Done:
     ):
         patch.setattr(sys, "argv", ["holdfast", *words])
         patch.setattr(sys, "stdin", stdin)
+        patch.setattr(sys, "path", [*sys.path])
+        # Each run imports its target again, because a server starts only once.
+        files: dict[Path, ModuleType] = {}
+        patch.setattr(target, "_FILES", files)
         try:
             main.main()
             status = 0
         except SystemExit as ended:
             status = int(ended.code or 0)
+        finally:
+            # The command has paused the collector, which the next tests need.
+            gc.unfreeze()
+            gc.enable()
+            for module in files.values():
+                del sys.modules[module.__name__]
     return Done(status, out.getvalue(), err.getvalue())

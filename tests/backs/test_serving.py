@@ -1,8 +1,6 @@
 """`Remote`, `Process` and their command lines: which values they pass on, keep and refuse."""
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,9 +21,10 @@ from holdfast.transports.child import ChildOptions
 from holdfast.upstream.connectors import ChildConnector
 from holdfast.upstream.settings import ClientTimes
 from tests.asgi import Peer
+from tests.command_line import run
 from tests.messages import request
 from tests.ports import free_port
-from tests.support import BOUND, async_test
+from tests.support import async_test
 from tests.workers.fleet import SHOP
 
 LITTLE: Final = [sys.executable, str(Path(__file__).parent / "little.py")]
@@ -276,22 +275,6 @@ def test_what_is_shown_of_a_target_holds_no_secret() -> None:
     assert remote.summary == f"in front of {URL}"
 
 
-def holdfast(*arguments: str) -> str:
-    """Return the error of a command that cannot start."""
-    ran = subprocess.run(
-        [sys.executable, "-m", "holdfast", "serve", *arguments],
-        # Another program may use the default port.
-        env={**os.environ, "HOLDFAST_HTTP": "127.0.0.1:0"},
-        capture_output=True,
-        text=True,
-        timeout=BOUND,
-        check=False,
-    )
-    assert ran.returncode == 2, ran.stderr
-    assert "Traceback" not in ran.stderr
-    return ran.stderr
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -316,10 +299,14 @@ def holdfast(*arguments: str) -> str:
     ],
 )
 def test_a_command_line_that_cannot_work_says_why(
-    arguments: tuple[str, ...], said: str, tmp_path: Path
+    arguments: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    located = tuple(part.replace("sqlite:///x.db", f"sqlite:///{tmp_path / 'x.db'}") for part in arguments)
-    assert said in holdfast(*located)
+    # Another program may use the default port.
+    monkeypatch.setenv("HOLDFAST_HTTP", "127.0.0.1:0")
+    refused = run("serve", *arguments)
+    assert refused.status == 2, refused.err
+    assert said in refused.err
+    assert "Traceback" not in refused.err
 
 
 @async_test

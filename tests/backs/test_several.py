@@ -12,6 +12,7 @@ from typing import Final
 import pytest
 
 from holdfast import Client, HoldfastError
+from tests.command_line import run
 from tests.http.client import Client as RawClient
 from tests.http.client import Connection
 from tests.http.serving import Process, holdfast_serve
@@ -156,23 +157,12 @@ def test_the_banner_lists_every_server_with_its_url(served: Process) -> None:
     assert NAMED not in shown.partition("clients")[0], "arguments of a program may be secrets"
 
 
-def run(*arguments: str, stdin: str = "") -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "holdfast", "serve", *arguments],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=BOUND,
-        check=False,
-    )
-
-
 def test_stdio_serves_one_server_of_a_file(tmp_path: Path) -> None:
     file = tmp_path / "holdfast.toml"
     file.write_text(text_of_file(1))
-    refused = run(str(file), "--stdio")
-    assert refused.returncode == 2
-    assert "--stdio serves one server: choose it with --only NAME; the file has one, two" in refused.stderr
+    refused = run("serve", str(file), "--stdio")
+    assert refused.status == 2
+    assert "--stdio serves one server: choose it with --only NAME; the file has one, two" in refused.err
     hello = {
         "jsonrpc": "2.0",
         "id": 1,
@@ -183,7 +173,14 @@ def test_stdio_serves_one_server_of_a_file(tmp_path: Path) -> None:
             "clientInfo": {"name": "x", "version": "1"},
         },
     }
-    answered = run(str(file), "--stdio", "--only", "native", stdin=json.dumps(hello) + "\n")
+    answered = subprocess.run(
+        [sys.executable, "-m", "holdfast", "serve", str(file), "--stdio", "--only", "native"],
+        input=json.dumps(hello) + "\n",
+        capture_output=True,
+        text=True,
+        timeout=BOUND,
+        check=False,
+    )
     assert json.loads(answered.stdout.splitlines()[0])["result"]["serverInfo"]["name"] == "native"
 
 
@@ -215,10 +212,10 @@ def test_a_server_that_cannot_work_is_refused_at_start_by_its_name(
     file = tmp_path / "holdfast.toml"
     good = f'[servers.good]\nobject = "{HERE / "other.py"}"\nstore = "sqlite:///s.db"'
     file.write_text(f"{good}\n[servers.bad]\n{table}")
-    refused = run(str(file), "--http", "127.0.0.1:0")
-    assert (refused.returncode, refused.stdout) == (2, ""), refused.stderr
-    assert said in refused.stderr
-    assert "Traceback" not in refused.stderr
+    refused = run("serve", str(file), "--http", "127.0.0.1:0")
+    assert (refused.status, refused.out) == (2, ""), refused.err
+    assert said in refused.err
+    assert "Traceback" not in refused.err
 
 
 def test_workers_serve_every_server_of_a_file(tmp_path: Path) -> None:

@@ -152,6 +152,7 @@ async def test_a_program_and_a_file_of_servers_are_reloaded_too(place: Path) -> 
         await until(lambda: "the key colour is unknown" in running.output())
         save(place, f"{table}\n[servers.b]\nobject = 'app.py'\n", "holdfast.toml")
         await until(lambda: len(reloaded()) == 2)
+        await until(lambda: len(running.workers()) == 1)
         other = await Anywhere.opened(running.port, path="/b/mcp")
         assert await other.call("plain") == "two"
 

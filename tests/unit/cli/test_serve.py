@@ -24,6 +24,7 @@ from holdfast.errors import ConfigError
 from holdfast.fronts.http.head import HeadRules
 from holdfast.fronts.http.listener.sockets import address
 from holdfast.server.proxies import Proxy
+from tests.command_line import run
 from tests.support import BOUND
 
 SMALL: Final = str(Path(__file__).parents[1] / "fronts" / "fixtures" / "small.py")
@@ -139,8 +140,7 @@ def test_the_banner_counts_tools_resources_and_prompts() -> None:
 
 
 def test_the_version_is_printed() -> None:
-    told = holdfast("--version")
-    assert (told.stdout, told.returncode) == (f"holdfast {__version__}\n", 0)
+    assert run("--version") == (0, f"holdfast {__version__}\n", "")
 
 
 def test_a_port_in_use_is_one_line_and_no_traceback() -> None:
@@ -164,10 +164,10 @@ def test_a_port_in_use_is_one_line_and_no_traceback() -> None:
     ],
 )
 def test_an_unusable_command_line_fails_with_one_line(arguments: list[str], said: str) -> None:
-    told = holdfast("serve", *arguments)
-    assert told.returncode == 2
-    assert said in told.stderr
-    assert "Traceback" not in told.stderr
+    refused = run("serve", *arguments)
+    assert refused.status == 2
+    assert said in refused.err
+    assert "Traceback" not in refused.err
 
 
 def test_an_error_in_the_authors_code_shows_where(tmp_path: Path) -> None:

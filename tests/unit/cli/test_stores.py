@@ -1,7 +1,6 @@
 """Stores on the command line: named by URL, shown without secrets, and one of its own for several workers."""
 
 import contextlib
-import os
 import stat
 import subprocess
 import sys
@@ -15,26 +14,28 @@ from holdfast import Server
 from holdfast.cli import stores
 from holdfast.cli.banner import facts
 from holdfast.errors import ConfigError
+from tests.command_line import Done, run
 from tests.support import BOUND, async_test
 from tests.unit.server.peer import serving
 
 SMALL: Final = str(Path(__file__).parents[1] / "fronts" / "fixtures" / "small.py")
 
 
-def holdfast(*arguments: str, store: str | None = None) -> "subprocess.CompletedProcess[str]":
-    return _run("-m", "holdfast", *arguments, store=store)
+def without_packages(*packages: str) -> str:
+    """Return the program of the command line on a machine without these packages."""
+    return f"import sys; sys.modules.update(dict.fromkeys({packages!r})); from holdfast.cli.main import main; main()"
 
 
-def _run(*arguments: str, store: str | None = None) -> "subprocess.CompletedProcess[str]":
-    env = {name: value for name, value in os.environ.items() if name != "HOLDFAST_STORE"}
-    return subprocess.run(
-        [sys.executable, *arguments],
-        env=env if store is None else {**env, "HOLDFAST_STORE": store},
+def process(program: str, *arguments: str) -> Done:
+    """Run a program as a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
         capture_output=True,
         text=True,
         timeout=BOUND,
         check=False,
     )
+    return Done(done.returncode, done.stdout, done.stderr)
 
 
 @pytest.mark.parametrize(
@@ -130,37 +131,45 @@ def test_the_last_process_removes_a_private_store(tmp_path: Path) -> None:
         (["--store", "redis://:sEcret@127.0.0.1:1", "--workers", "2"], "name another with --store URL"),
     ],
 )
-def test_an_unusable_store_is_explained(arguments: list[str], said: str) -> None:
+def test_an_unusable_store_is_explained(
+    arguments: list[str], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # A URL with a password is refused as an argument: it comes from the variable.
     store = next((word for word in arguments if "sEcret" in word), None)
+    if store is not None:
+        monkeypatch.setenv("HOLDFAST_STORE", store)
     words = arguments if store is None else arguments[2:]
-    told = holdfast("serve", SMALL, "--http", "127.0.0.1:0", *words, store=store)
-    assert told.returncode == 2, told.stderr
-    assert said in told.stderr
-    assert told.stderr.count("holdfast: ") == 1
-    assert "sEcret" not in told.stderr
-    assert "Traceback" not in told.stderr
+    line = ("serve", SMALL, "--http", "127.0.0.1:0", *words)
+    # Workers write to the standard error of the process itself.
+    refused = process(without_packages(), *line) if "--workers" in words else run(*line)
+    assert refused.status == 2, refused.err
+    assert said in refused.err
+    assert refused.err.count("holdfast: ") == 1
+    assert "sEcret" not in refused.err
+    assert "Traceback" not in refused.err
 
 
-def test_the_store_may_be_named_by_the_environment() -> None:
-    told = holdfast("serve", SMALL, "--http", "127.0.0.1:0", store="postgres:")
-    assert (told.returncode, "postgres: is not the URL of a store" in told.stderr) == (2, True)
-    assert "HOLDFAST_STORE" in holdfast("serve", "--help").stdout
+def test_the_store_may_be_named_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "HOLDFAST_STORE" in run("serve", "--help").out
+    monkeypatch.setenv("HOLDFAST_STORE", "postgres:")
+    refused = run("serve", SMALL, "--http", "127.0.0.1:0")
+    assert (refused.status, "postgres: is not the URL of a store" in refused.err) == (2, True)
 
 
 @pytest.mark.parametrize("package", ["redis", "hiredis"])
 def test_a_missing_package_of_a_store_is_named_with_its_install_command(package: str) -> None:
-    program = f"import sys; sys.modules[{package!r}] = None; from holdfast.cli.main import main; main()"
-    told = _run("-c", program, "serve", SMALL, "--http", "127.0.0.1:0", "--store", "redis://h")
-    assert told.returncode == 2
-    assert f"needs the package {package}, which is not installed: pip install 'redis[hiredis]'" in told.stderr
-    assert "Traceback" not in told.stderr
+    words = ("serve", SMALL, "--http", "127.0.0.1:0", "--store", "redis://h")
+    refused = process(without_packages(package), *words)
+    assert refused.status == 2
+    assert f"needs the package {package}, which is not installed: pip install 'redis[hiredis]'" in refused.err
+    assert "Traceback" not in refused.err
 
 
 def test_a_target_that_cannot_be_served_ends_all_workers(tmp_path: Path) -> None:
-    told = holdfast("serve", str(tmp_path / "none.py"), "--http", "127.0.0.1:0", "--workers", "3")
-    assert told.returncode == 2
-    assert told.stderr.count("there is no file") == 1
+    words = ("serve", str(tmp_path / "none.py"), "--http", "127.0.0.1:0", "--workers", "3")
+    refused = process(without_packages(), *words)
+    assert refused.status == 2
+    assert refused.err.count("there is no file") == 1
 
 
 def test_a_machine_without_a_place_for_temporary_files_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
