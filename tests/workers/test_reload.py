@@ -105,7 +105,7 @@ async def test_a_session_calls_the_new_code_and_a_running_call_ends_with_the_old
         assert f'File "{place / "parts.py"}", line 1' in running.output()
         assert "the former code goes on serving" in running.output()
         assert await client.call("word") == "four 3"
-        assert running.workers() == [serving]
+        await until(lambda: running.workers() == [serving])
         # Good again. Its size and its second are those of the version before, which Python may have compiled.
         save(place, "WORD = 'five'\n")
         await until(lambda: len(reloaded()) == 2)
@@ -227,7 +227,7 @@ async def test_links_many_modules_and_a_failed_start_with_a_thread_are_handled(p
             place, "import threading, time\nthreading.Thread(target=time.sleep, args=(600,)).start()\noops\n"
         )
         await until(lambda: len(lines(running, "not reloaded")()) == 1)
-        assert len(running.workers()) == 1
+        await until(lambda: len(running.workers()) == 1)
 
 
 @http_test
