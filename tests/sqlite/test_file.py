@@ -4,7 +4,9 @@ import asyncio
 import sqlite3
 import stat
 from contextlib import closing
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -268,6 +270,30 @@ def test_a_step_forward_that_fails_changes_nothing() -> None:
             schema.prepare(path, (*schema.MIGRATIONS, FUTURE + "NONSENSE;\n"))
         schema.prepare(path)
         assert "later" not in counts(path)
+
+
+class RefusedOnce(sqlite3.Connection):
+    """Refuses to switch to WAL once, as SQLite does while another process switches the same file."""
+
+    switches = 0
+
+    def execute(self, sql: str, values: Any = (), /) -> sqlite3.Cursor:
+        if "WAL" in sql:
+            RefusedOnce.switches += 1
+            if RefusedOnce.switches == 1:
+                refused = sqlite3.OperationalError("database is locked")
+                refused.sqlite_errorcode = sqlite3.SQLITE_BUSY
+                raise refused
+        return super().execute(sql, values)
+
+
+def test_processes_that_create_a_file_at_the_same_time_wait_for_each_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=RefusedOnce))
+    with store_path() as path:
+        schema.prepare(path)
+    assert RefusedOnce.switches == 2
 
 
 def test_another_programs_database_is_left_alone() -> None:

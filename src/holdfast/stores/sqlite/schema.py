@@ -14,7 +14,7 @@ from typing import Final
 
 from holdfast.errors import ConfigError
 from holdfast.stores.sqlite import kept
-from holdfast.stores.sqlite.failures import unavailable
+from holdfast.stores.sqlite.failures import is_busy, unavailable
 from holdfast.stores.sqlite_address import Synchronous
 
 APPLICATION: Final = 0x486F6C64
@@ -24,6 +24,8 @@ BUSY_MS: Final = 10
 waited longest, so it gives up early and is asked again."""
 OPEN_MS: Final = 5_000
 """How long opening waits for a process that is creating or upgrading the same file."""
+_SWITCHES: Final = 50
+"""How often a new file is switched to WAL, while other processes do it too."""
 _STATEMENTS: Final = 256
 """More than there are in this package: each is prepared once."""
 
@@ -279,7 +281,7 @@ def _create(
     # Works in an empty file only, and must come before everything else.
     connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
     connection.execute("PRAGMA synchronous = NORMAL")
-    connection.execute("PRAGMA journal_mode = WAL")
+    _use_wal(connection)
     newest = FIRST + len(migrations) - 1
     if _format(connection, path, newest) == newest and not _missing(connection, additions):
         return
@@ -298,6 +300,24 @@ def _create(
     finally:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    """Switch the file to WAL.
+
+    If two processes do it at the same time, SQLite refuses one of them at once, without the time limit for locks. So this one waits
+    for the other's lock by a transaction, which has the time limit, and tries again.
+    """
+    for attempt in range(_SWITCHES):
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if not is_busy(error) or attempt == _SWITCHES - 1:
+                raise
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("ROLLBACK")
+        else:
+            return
 
 
 def _missing(connection: sqlite3.Connection, additions: Mapping[str, str]) -> list[str]:
