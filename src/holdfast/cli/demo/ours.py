@@ -7,11 +7,12 @@ from holdfast.config import Settings, Times
 from holdfast.server.app import Server
 from holdfast.server.context.context import Context
 
-LEASE_SECONDS: Final = 3.0
-"""A replica without a sign of life for this time is declared dead. The default is longer; a demo is short."""
+LEASE_SECONDS: Final = 8.0
+"""A replica that does not renew its lease for this time is declared dead. A machine under load may pause a process for several
+seconds, and a replica that lives must not be declared dead."""
 
 server: Final = Server(
-    "demo", settings=Settings(times=Times(lease=LEASE_SECONDS, lease_renewal=LEASE_SECONDS / 4))
+    "demo", settings=Settings(times=Times(lease=LEASE_SECONDS, lease_renewal=LEASE_SECONDS / 8))
 )
 _started: Final[list[str]] = []
 

@@ -17,7 +17,7 @@ from holdfast.cli.demo.stage import Failed, NotStarted, Say, Side, Stage, staged
 from holdfast.cli.stores import temporary_directory
 from holdfast.errors import ConfigError, HoldfastError
 
-ACT_SECONDS: Final = 40.0
+ACT_SECONDS: Final = 90.0
 """An act that takes longer has failed."""
 
 Verdict = Literal["held", "failed", "not offered", "not run"]
