@@ -230,3 +230,11 @@ def test_compose_publishes_its_ports_to_this_machine_only() -> None:
     published = [port for service in compose().values() for port in service.get("ports", ())]
     assert published
     assert all(port.startswith("127.0.0.1:") for port in published)
+
+
+def test_the_page_gives_compose_the_variables_that_it_requires() -> None:
+    page = (DEPLOY.parent / "docs" / "how-to" / "kubernetes.md").read_text()
+    required = set(re.findall(r"\$\{(\w+):\?", (DEPLOY / "compose.yaml").read_text()))
+    (given,) = re.findall(r"`([^`]*) docker compose up --build`", page)
+    assert required
+    assert {word.partition("=")[0] for word in shlex.split(given)} == required

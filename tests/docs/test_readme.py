@@ -98,3 +98,10 @@ def test_dependencies_python_and_licence_are_those_of_the_project() -> None:
     assert f"{len(PROJECT['dependencies'])} direct dependencies" in PAGE
     assert f"**Python** {PROJECT['requires-python'].removeprefix('>=')} or newer" in PAGE
     assert f"**Licence:** {PROJECT['license']}" in PAGE
+
+
+def test_the_commands_of_the_check_name_files_of_a_clone() -> None:
+    [block] = [text for text in re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL) if "holdfast check" in text]
+    files = re.findall(r"^\$ .*?(\S+\.py)", block, re.MULTILINE)
+    assert len(files) == 2
+    assert all((ROOT / file).is_file() for file in files), files
