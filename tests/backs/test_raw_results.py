@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import Process, Remote
 from holdfast.config import Settings
-from tests.asgi import Peer
+from tests.asgi import Call, Peer
 from tests.backs.fake import Fake
 from tests.backs.raw import LARGE, RESULTS
 from tests.messages import request
@@ -42,7 +42,10 @@ async def served(kind: str, form: str) -> AsyncIterator[Peer]:
 
 async def ask(peer: Peer, name: str) -> Any:
     """Return the response to a call; it must be one message."""
-    answer = await peer.post(request(1, "tools/call", {"name": name, "arguments": {}})).done()
+    return _message(await peer.post(request(1, "tools/call", {"name": name, "arguments": {}})).done())
+
+
+def _message(answer: Call) -> Any:
     if not answer.is_stream:
         return answer.json
     [message] = [message for message in answer.messages if message.get("id") == 1]
@@ -58,7 +61,7 @@ def test_results_pass_whole_and_only_as_utf_8(kind: str, form: str) -> None:
             assert (await ask(peer, "plain"))["result"]["text"] == "café"
             assert (await ask(peer, "breaks"))["result"] == {"content": [], "text": "line\nbreak"}
             assert len((await ask(peer, "large"))["result"]["text"]) == LARGE
-            for name in ("invalid", "cut", "surrogate"):
+            for name in ("invalid", "cut", "surrogate", "half", "nan"):
                 refused = await ask(peer, name)
                 assert refused["error"]["code"] in {-32603, -31002}, name
                 assert "result" not in refused
@@ -66,6 +69,15 @@ def test_results_pass_whole_and_only_as_utf_8(kind: str, form: str) -> None:
             assert (await ask(peer, "plain"))["result"]["text"] == "café"
 
     run()
+
+
+@async_test
+async def test_a_result_that_is_not_an_object_is_an_error_for_a_client_of_the_other_era() -> None:
+    async with served("json", "json") as peer:
+        call = peer.sessionless("tools/call", {"name": "list", "arguments": {}})
+        refused = _message(await call.done())
+        assert refused["error"]["code"] == -32603
+        assert "is not an object" in refused["error"]["message"]
 
 
 @pytest.mark.parametrize("kind", UPSTREAMS)

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from holdfast.errors import OUTCOME_UNKNOWN, BadAnswer, McpError, OutcomeUnknown, WireError
 from holdfast.wire.jsonrpc import Response, notification_message
+from holdfast.wire.lines import EDGE, answered_by
 
 NO_HEADERS: Final[Mapping[str, str]] = {}
 OnProgress = Callable[[dict[str, Any]], None]
@@ -81,11 +82,15 @@ _decode_number = msgspec.json.Decoder(_Numbered).decode
 
 
 def _response_id(data: bytes) -> int | str | None:
-    """Return the id of a response that is otherwise not valid, for example not UTF-8; None if it cannot be read."""
+    """Return the id of a response that is otherwise not valid; None if it cannot be read.
+
+    Many are JSON with another fault, such as bytes that are not UTF-8. Those that are not JSON have NaN, or half of a
+    surrogate pair: `json.dumps` of Python writes both.
+    """
     try:
         found = _decode_number(data.decode("utf-8", "replace"))
     except (msgspec.DecodeError, RecursionError):
-        return None
+        return answered_by(data[:EDGE], data[-EDGE:])
     return found.id if found.method is msgspec.UNSET else None
 
 

@@ -125,7 +125,7 @@ class PipeLink:
             try:
                 return await self._pipe.read()
             except LineTooLong as error:
-                answered = answered_by(error)
+                answered = answered_by(error.head, error.tail)
                 self._observer.note("client.line_too_long", answered=answered)
                 request = self.receiver.pending.get(answered)
                 if request is not None:
