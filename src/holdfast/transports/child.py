@@ -15,6 +15,9 @@ the group (`killpg` with signal 0). `aclose` runs in its own task: cancelling th
 
 If we are killed ourselves, the guard of our process stops the group (`guard.py`).
 
+The end. The child has ended when it has exited, or when it has closed its output. A process that it started may still hold
+its output open, so we close our side after the exit, when nothing has come from it for DYING_SECONDS.
+
 Standard error is read all the time, or the child would block; its last STDERR_BYTES are kept for error messages. On
 Windows there are no groups and no guard: only the child itself is stopped.
 """
@@ -30,6 +33,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from msgspec import Struct
+from typing_extensions import override
 
 from holdfast.errors import Broken, ConfigError, LineTooLong, NotSent
 from holdfast.transports.guard import GUARD
@@ -78,8 +82,12 @@ class Child:
         self._process: asyncio.subprocess.Process | None = None
         self._lines: deque[bytes | LineTooLong] = deque()
         self._buffer = LineBuffer(options.message_bytes, keeps_edges=True)
+        self._chunks = 0
+        """How many parts of its output were read."""
         self._turn = asyncio.Lock()
         self._listening: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[None] | None = None
+        self._exited = asyncio.Event()
         self._closing: asyncio.Task[None] | None = None
         self._stderr = bytearray()
 
@@ -111,8 +119,9 @@ class Child:
         options: dict[str, Any] = {"start_new_session": True} if POSIX else {}
         try:
             with GUARD.starting() as watch:
-                self._process = await asyncio.create_subprocess_exec(
-                    *self._command,
+                self._process = await _started(
+                    self._exited,
+                    self._command,
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
@@ -123,7 +132,9 @@ class Child:
                 watch(self._process.pid)
         except OSError as error:
             raise NotSent(self._unstartable(error)) from error
-        self._listening = asyncio.get_running_loop().create_task(self._keep_stderr())
+        loop = asyncio.get_running_loop()
+        self._listening = loop.create_task(self._keep_stderr())
+        self._ending = loop.create_task(self._end_output(self._process))
 
     def _unstartable(self, error: OSError) -> str:
         program, cwd = self._command[0], self._options.cwd
@@ -134,7 +145,7 @@ class Child:
         return f"cannot start {program}: {error.strerror or error}"
 
     async def read(self) -> bytes:
-        """Return the next line; b"" when the child has closed its output and its stderr was read (up to DYING_SECONDS).
+        """Return the next line; b"" when the child has ended and its stderr was read (up to DYING_SECONDS).
 
         Raises:
             LineTooLong: a line was over the limit. The next call returns the line after it.
@@ -145,6 +156,7 @@ class Child:
             if not chunk:
                 await self._die()
                 return b""
+            self._chunks += 1
             self._lines.extend(self._buffer.feed(chunk))
         line = self._lines.popleft()
         if isinstance(line, LineTooLong):
@@ -196,6 +208,17 @@ class Child:
         )
         ending.cancel()
 
+    async def _end_output(self, process: asyncio.subprocess.Process) -> None:
+        """End our side of the child's output after its exit: a process that it started may hold the other side open."""
+        await self._exited.wait()
+        seen = -1
+        while seen != self._chunks:
+            seen = self._chunks
+            await asyncio.sleep(DYING_SECONDS)
+        output = _transport(process).get_pipe_transport(1)
+        if output is not None:
+            output.close()
+
     async def aclose(self) -> None:
         """Stop the child and everything it started. Cancelling this call does not interrupt it."""
         if self._process is None:
@@ -223,9 +246,10 @@ class Child:
             self._signal(process, getattr(signal, "SIGKILL", signal.SIGTERM))
         await process.wait()
         GUARD.leave(process.pid)
-        if self._listening is not None:
-            self._listening.cancel()
-            await asyncio.wait({self._listening})
+        tasks = {task for task in (self._listening, self._ending) if task is not None}
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
         # A process that left the group may still hold the other ends of the pipes; we close ours.
         _transport(process).close()
 
@@ -270,6 +294,28 @@ class Child:
                 for one in lines:
                     self._options.on_stderr(one[:STDERR_LINE].decode("utf-8", "replace"))
                 line = line[-STDERR_LINE:]
+
+
+class _Protocol(asyncio.subprocess.SubprocessStreamProtocol):
+    """Reports the exit of a process at once. `Process.wait` of some releases of Python waits for the end of the pipes too."""
+
+    def __init__(self, exited: asyncio.Event, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(limit=CHUNK, loop=loop)
+        self._exited = exited
+
+    @override
+    def process_exited(self) -> None:
+        super().process_exited()
+        self._exited.set()
+
+
+async def _started(
+    exited: asyncio.Event, command: Sequence[str], **options: Any
+) -> asyncio.subprocess.Process:
+    """Start a process as `asyncio.create_subprocess_exec` does; `exited` is set when it has exited."""
+    loop = asyncio.get_running_loop()
+    transport, protocol = await loop.subprocess_exec(lambda: _Protocol(exited, loop), *command, **options)
+    return asyncio.subprocess.Process(transport, protocol, loop)
 
 
 def _transport(process: asyncio.subprocess.Process) -> asyncio.SubprocessTransport:

@@ -150,6 +150,18 @@ async def test_processes_started_by_a_child_end_with_it() -> None:
 
 
 @async_test
+async def test_the_end_of_a_child_is_read_although_a_process_that_it_started_holds_its_output() -> None:
+    child = Child(python(GRANDCHILD.replace("sys.stdin.read()", "sys.exit(3)")), QUICK)
+    await child.start()
+    grandchild = int(await child.read())
+    assert await child.read() == b""
+    assert child.exit_status == 3
+    assert is_alive(grandchild)
+    await child.aclose()
+    assert not is_alive(grandchild)
+
+
+@async_test
 async def test_being_cancelled_does_not_stop_the_stopping() -> None:
     child = Child(python("import time; time.sleep(100)"), QUICK)
     await child.start()
