@@ -31,12 +31,15 @@ class Fake:
         era: Literal["sessions", "sessionless"] = "sessions",
         form: Literal["json", "sse"] = "json",
         get: bool = True,
+        no_get: int = 405,
         stateless: bool = False,
         capabilities: dict[str, Any] | None = None,
     ) -> None:
         self.era = era
         self.form = form
         self.get = get
+        self.no_get = no_get
+        """The status of a GET if there is no standalone stream."""
         self.stateless = stateless
         self.capabilities = {"tools": {}} if capabilities is None else capabilities
         self.answers: dict[str, Answer] = {
@@ -196,7 +199,7 @@ class Fake:
             return refused
         kept = self.kept.get(asked.headers.get("last-event-id", ""))
         if kept is None and not self.get:
-            return web.Response(status=405)
+            return web.Response(status=self.no_get)
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
         await response.prepare(asked)
         if kept is not None:

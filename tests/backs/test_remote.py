@@ -79,6 +79,19 @@ def test_every_shape_of_server_is_served_and_may_restart(shape: str, client_era:
     run()
 
 
+@async_test
+async def test_a_server_that_answers_404_to_the_first_get_keeps_its_session() -> None:
+    fake = Fake(get=False, no_get=404)
+    async with served(fake) as remote, Client(remote, version="sessions") as client:
+        await until(lambda: fake.asked["GET"] == 1)
+        for _ in range(3):
+            await client.call_tool("a")
+        assert fake.asked["initialize"] == 1
+        fake.forget_sessions()
+        await client.call_tool("a")
+        assert fake.asked["initialize"] == 2
+
+
 @pytest.mark.parametrize("client_era", ["sessions", "sessionless"])
 def test_a_stream_that_the_server_cuts_is_resumed_and_the_call_is_sent_once(client_era: str) -> None:
     def cut(_params: dict[str, Any]) -> dict[str, Any]:

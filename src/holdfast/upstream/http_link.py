@@ -23,7 +23,8 @@ be sent again (`retries.py`):
     500 and higher, a broken connection, an unreadable     unknown            Broken
     body, a stream that ended and cannot be resumed
 
-404 within a session is also the end of the link: the session is gone. Requests that are in flight then get
+404 within a session is also the end of the link: the session is gone. Only a 404 to the first GET is not: a server
+without a standalone stream should answer 405, and some answer 404. Requests that are in flight then get
 `times.settle` seconds, because their streams may still deliver results; then they fail as Broken.
 """
 
@@ -304,13 +305,17 @@ class HttpLink:
             opened.cancel()
 
     async def _listen(self) -> None:
-        stream = _Stream(self._server)
+        stream, had_stream = _Stream(self._server), False
         while not self.lost:
             headers = GET_HEADERS | ({"last-event-id": stream.last_id} if stream.last_id else {})
             try:
                 answer = await self._open("GET", headers)
-            except SessionLost:
-                self._lose()
+            except SessionLost as error:
+                if had_stream:
+                    self._lose()
+                else:
+                    # Express and others answer a GET without a route with 404. If the session is gone, the next POST learns it.
+                    self._server.observer.note("client.no_standalone_stream", error=error)
                 return
             except LinkError:
                 self._has_standalone.set()
@@ -323,6 +328,7 @@ class HttpLink:
                     return
                 stream.last_id = ""
                 continue
+            had_stream = True
             self._has_standalone.set()
             self.receiver.channel = object()
             try:
