@@ -51,6 +51,11 @@ class Slow:
             return "slowly"
 
         @self.server.tool
+        async def guess(ctx: Context) -> str:
+            """Ask the model of the client."""
+            return (await ctx.sample("?", max_tokens=1)).text
+
+        @self.server.tool
         async def say(ctx: Context) -> str:
             """Log at every level."""
             await ctx.log("debug", "detail")
@@ -244,6 +249,28 @@ async def test_a_silent_server_ends_a_call_and_progress_extends_its_time() -> No
         assert "silent for 60 s" in error["message"]
         assert asyncio.get_running_loop().time() - before == pytest.approx(60, abs=1)
         await until(lambda: slow.running == 0)
+        await client.duplex.hang_up(SessionInput.DELETED)
+
+
+@virtual_test_within(3_000)
+async def test_the_time_in_which_a_client_is_asked_does_not_count_for_any_call_that_may_have_asked() -> None:
+    slow = Slow()
+    async with in_front(Behind(slow.server, "sessions"), ProxyOptions(call_seconds=60)) as front:
+        client = DuplexClient(front.engine, Caller(""))
+        await client.open()
+        await client.say("tools/call", 1, name="work", arguments={})
+        await until(lambda: slow.running == 1)
+        await client.say("tools/call", 2, name="guess", arguments={})
+        await client.wait_for("sampling/createMessage")
+        await asyncio.sleep(200)
+        [question] = [m for m in client.received if m.get("method") == "sampling/createMessage"]
+        answer = {"role": "assistant", "model": "m", "content": {"type": "text", "text": "guessed"}}
+        await client.duplex.take(
+            msgspec.json.encode({"jsonrpc": "2.0", "id": question["id"], "result": answer})
+        )
+        assert (await client.answer(2))["result"]["content"][0]["text"] == "guessed"
+        slow.go.set()
+        assert (await client.answer(1))["result"]["content"][0]["text"] == "worked"
         await client.duplex.hang_up(SessionInput.DELETED)
 
 

@@ -23,7 +23,7 @@ client is asked: the engine limits the time of an ask. It does not count either 
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, Protocol
 
 from holdfast.backs.proxy.outbox import Outbox, Space
@@ -223,7 +223,7 @@ class Call:
         Raises:
             McpError: for the server: the client's own error, or why the client could not be asked.
         """
-        with self._paused():
+        with self.paused():
             try:
                 return await self.exchange.ask(method, params, key=key)
             except AskError as error:
@@ -232,11 +232,11 @@ class Call:
     async def room(self) -> None:
         """Wait while many messages wait for a slow client. Called before the next message of this call is read."""
         if self._outbox is not None and self._outbox.is_crowded:
-            with self._paused():
+            with self.paused():
                 await self._outbox.flush()
 
     @contextlib.contextmanager
-    def _paused(self) -> Iterator[None]:
+    def paused(self) -> Iterator[None]:
         """Do not count the time: the server waits for the client."""
         wait = self._wait
         if wait is not None:
@@ -266,6 +266,15 @@ class Call:
             return await self.ask(method, params, key)
         except McpError as error:
             return error
+
+
+@contextlib.contextmanager
+def paused(calls: Iterable[Call]) -> Iterator[None]:
+    """Do not count the time of any of these calls."""
+    with contextlib.ExitStack() as pauses:
+        for call in calls:
+            pauses.enter_context(call.paused())
+        yield
 
 
 def _question(request: Any) -> tuple[str, dict[str, Any]]:

@@ -30,7 +30,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.backs.proxy.call import ASKS, Call, MakeHeaders, silent, unasked, unreachable, unusable
+from holdfast.backs.proxy.call import ASKS, Call, MakeHeaders, paused, silent, unasked, unreachable, unusable
 from holdfast.backs.proxy.lists import KINDS, Lists, list_key
 from holdfast.backs.proxy.lists import Key as ListKey
 from holdfast.backs.proxy.mirrors import Mirrors
@@ -54,6 +54,7 @@ from holdfast.engine.exchange import Exchange
 from holdfast.errors import (
     INVALID_REQUEST,
     AskError,
+    BadAnswer,
     ClientError,
     HoldfastError,
     McpError,
@@ -321,6 +322,8 @@ class Upstream:
         wants_sessionless = exchange.session.revision is SESSIONLESS
         if wants_sessionless == self.agreed.is_sessionless:
             return result
+        if not result.lstrip().startswith(b"{"):
+            raise unusable(BadAnswer(f"the result of {exchange.request.method} is not an object"))
         if wants_sessionless and self._form is not None:
             return self._form.of(exchange.request.method, result)
         return for_sessions(result)
@@ -392,10 +395,12 @@ class Upstream:
             raise McpError(
                 INVALID_REQUEST, f"{method} belongs to no call, and this client has no other channel"
             )
-        try:
-            return await self._outside.ask(self.record, method, params)
-        except AskError as error:
-            raise unasked(error) from error
+        # One of the calls waits for the answer, and it is not known which.
+        with paused(self.calls if origin is None else ()):
+            try:
+                return await self._outside.ask(self.record, method, params)
+            except AskError as error:
+                raise unasked(error) from error
 
     def _on_notification(self, notification: Notification, origin: OutgoingRequest | None) -> None:
         method, params = notification.method, notification.params
