@@ -18,6 +18,7 @@ from holdfast.errors import (
     AskRefused,
     AskTimeout,
     BackPressureError,
+    HoldfastError,
     NoBackChannel,
     SessionGone,
     StoreUnavailable,
@@ -29,6 +30,8 @@ from holdfast.wire.jsonrpc import notification_message, request_message
 Send = Callable[[bytes], Awaitable[None]]
 _PLACE_SECONDS: Final = 0.05
 _NAME_BYTES: Final = 6
+_CANCEL_SECONDS: Final = 1.0
+"""How long an ask that has ended waits for a client that reads slowly, to send the cancellation."""
 
 
 async def ask(
@@ -66,10 +69,15 @@ async def ask(
                 raise
             finally:
                 _leave(session)
+    except asyncio.CancelledError:
+        # The handler does not wait any more, and the client may show the question for as long as its user likes.
+        if entered:
+            await _cancel(send, name, "no longer needed")
+        raise
     except TimeoutError:
         # Only a request that was sent can be cancelled.
         if entered:
-            await _withdraw(store, session, name, send)
+            await _cancel(send, name, "timed out")
         raise AskTimeout(f"the client did not answer {method} within {seconds:g} s") from None
     if payload is None:
         raise SessionGone(f"the session ended before the client answered {method}")
@@ -136,10 +144,9 @@ def _result(method: str, payload: bytes) -> Any:
     return answer["result"]
 
 
-async def _withdraw(store: Store, session: Session, name: str, send: Send) -> None:
-    """Tell the client that the answer is no longer needed."""
-    with contextlib.suppress(StoreUnavailable):
-        await store.withdraw(session.record.key, name)
-        await send(
-            notification_message("notifications/cancelled", {"requestId": name, "reason": "timed out"})
-        )
+async def _cancel(send: Send, name: str, reason: str) -> None:
+    """Tell the client that the answer is no longer needed. Its exchange may have ended, and then it needs no message."""
+    message = notification_message("notifications/cancelled", {"requestId": name, "reason": reason})
+    with contextlib.suppress(HoldfastError, OSError, TimeoutError):
+        async with asyncio.timeout(_CANCEL_SECONDS):
+            await send(message)

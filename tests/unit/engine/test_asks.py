@@ -131,6 +131,44 @@ async def test_an_ask_without_an_answer_times_out_and_the_client_is_notified() -
 
 
 @engine_test
+async def test_the_client_is_notified_when_a_handler_does_not_wait_for_the_answer_any_more() -> None:
+    async def impatient(exchange: Exchange) -> object:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(5):
+                await exchange.ask(ASK, {})
+        return {}
+
+    async with engine_harness(ScriptedBack({CALL: impatient})) as d:
+        ask, cancelled, terminal = await (await d.post(1)).whole()
+        assert cancelled["method"] == "notifications/cancelled"
+        assert cancelled["params"]["requestId"] == ask["id"]
+        assert "result" in terminal
+        assert await d.answer(ask, {}) is Answered.UNKNOWN
+        # The same on the standalone stream, which has no end.
+        get = await d.get()
+        asking = asyncio.create_task(d.engine.sessions.ask(d.session, ASK, {}))
+        await settle_down()
+        asking.cancel()
+        await asyncio.wait({asking})
+        await settle_down()
+        ask, cancelled = get.messages
+        assert cancelled["params"]["requestId"] == ask["id"]
+        nothing_is_left(d)
+
+
+@engine_test
+async def test_a_cancelled_call_ends_with_its_own_answer_and_not_with_that_of_its_ask() -> None:
+    async with engine_harness(ScriptedBack({CALL: ask_many})) as d:
+        post = await d.post(1, params={"count": 2})
+        await settle_down()
+        await d.cancel(1)
+        *asks, terminal = await post.whole()
+        assert [ask["method"] for ask in asks] == [ASK, ASK]
+        assert "error" in terminal
+        nothing_is_left(d)
+
+
+@engine_test
 async def test_an_ask_waits_ten_minutes_by_default() -> None:
     async with engine_harness(ScriptedBack({CALL: ask_many}), times=Times(stream_age=(900, 900))) as d:
         began = asyncio.get_running_loop().time()
