@@ -76,19 +76,15 @@ class Sessions:
         self._closing: set[str] = set()
         """Sessions that this process is closing: it can ignore the wake-up that says so."""
 
-    async def open(
-        self, caller: Caller, params: dict[str, Any], *, channel: Channel | None = None, lasting: bool = True
-    ) -> Opened:
+    async def open(self, caller: Caller, params: dict[str, Any], *, channel: Channel | None = None) -> Opened:
         """Make a session for an initialize request, as `opening` does."""
-        opening = self.opening(caller, params, channel=channel, lasting=lasting)
+        opening = self.opening(caller, params, channel=channel)
         return opening if isinstance(opening, Opened) else await opening
 
     def opening(
-        self, caller: Caller, params: dict[str, Any], *, channel: Channel | None = None, lasting: bool = True
+        self, caller: Caller, params: dict[str, Any], *, channel: Channel | None = None
     ) -> Opened | Awaitable[Opened]:
         """Make a session for an initialize request; return the wait for it if the back or the store waits.
-
-        No listener is called for a session that is not `lasting`.
 
         Raises:
             InvalidParams: the request is malformed; no session exists.
@@ -100,11 +96,11 @@ class Sessions:
         record = self._new_record(session_id, caller, params, channel)
         described, at_once = runtime.back.initialize(record, caller), runtime.at_once
         if at_once is None or not isinstance(described, dict):
-            return self._open(session_id, record, described, channel, lasting=lasting)
+            return self._open(session_id, record, described, channel)
         evicted = at_once.open_now(record, evict=caller.key != ANONYMOUS)
         if isinstance(evicted, Refusal):
             raise TooManySessions
-        return self._opened(session_id, record, evicted, described, channel, lasting=lasting)
+        return self._opened(session_id, record, evicted, described, channel)
 
     def _new_record(
         self, session_id: str, caller: Caller, params: dict[str, Any], channel: Channel | None
@@ -129,13 +125,7 @@ class Sessions:
         )
 
     async def _open(
-        self,
-        session_id: str,
-        record: SessionRecord,
-        described: Described,
-        channel: Channel | None,
-        *,
-        lasting: bool,
+        self, session_id: str, record: SessionRecord, described: Described, channel: Channel | None
     ) -> Opened:
         """Wait for the back, then store the session."""
         runtime = self._runtime
@@ -150,7 +140,7 @@ class Sessions:
         if isinstance(evicted, Refusal):
             await runtime.back.dropped(record)
             raise TooManySessions
-        return self._opened(session_id, record, evicted, description, channel, lasting=lasting)
+        return self._opened(session_id, record, evicted, description, channel)
 
     def _opened(
         self,
@@ -159,15 +149,13 @@ class Sessions:
         evicted: list[Closed],
         described: dict[str, Any],
         channel: Channel | None,
-        *,
-        lasting: bool,
     ) -> Opened:
         """Report a session that is stored, and the sessions that were evicted for it."""
         runtime = self._runtime
         for closed in evicted:
             self.announce(closed)
         session = runtime.local_session(record, channel)
-        if lasting:
+        if session.lasting:
             runtime.observer.note(
                 "session.opened", session=session.name, client=session.client_name, version=record.version
             )

@@ -448,10 +448,11 @@ class _TracedSessions(Sessions):
 
     @override
     def opening(
-        self, caller: Caller, params: dict[str, Any], *, channel: Channel | None = None, lasting: bool = True
+        self, caller: Caller, params: dict[str, Any], *, channel: Channel | None = None
     ) -> Opened | Awaitable[Opened]:
-        if not lasting:
-            return super().opening(caller, params, channel=channel, lasting=lasting)
+        if channel is None and self._runtime.settings.stateless:
+            # The session of a single request, which has its own span.
+            return super().opening(caller, params)
         return self._traced(caller, params, channel)
 
     async def _traced(self, caller: Caller, params: dict[str, Any], channel: Channel | None) -> Opened:

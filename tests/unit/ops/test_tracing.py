@@ -13,6 +13,7 @@ from opentelemetry import baggage, trace
 
 from holdfast import Client, Context, Process, Server
 from holdfast.asks import InputRequired, Want
+from holdfast.config import Settings
 from holdfast.errors import McpError, ToolError
 from tests.asgi import Peer
 from tests.messages import metadata, request
@@ -138,6 +139,21 @@ async def test_initialize_has_a_span(spans: Spans) -> None:
     opened = spans.one("initialize", "SERVER")
     assert (opened.attributes or {})["mcp.protocol.version"] == "2025-11-25"
     assert len(str((opened.attributes or {})["holdfast.session"])) == 8
+
+
+@async_test
+async def test_a_call_in_stateless_mode_has_no_span_of_its_session(spans: Spans) -> None:
+    server = Server("stateless", settings=Settings(stateless=True))
+
+    @server.tool
+    def hello() -> str:
+        return "hello"
+
+    answer = await Peer(server.asgi()).post(request(1, "tools/call", {"name": "hello"})).done()
+    assert answer.status == 200
+    assert spans.named("tools/call hello", "SERVER")
+    assert not spans.named("initialize")
+    await server.engine.aclose()
 
 
 @pytest.mark.parametrize("era", ERAS)

@@ -138,7 +138,7 @@ class Posts:
     async def _initialize_stateless(self, request: Request, caller: Caller) -> Answer:
         """Describe the server. No session remains."""
         try:
-            opened = await self.engine.sessions.open(caller, request.params, lasting=False)
+            opened = await self.engine.sessions.open(caller, request.params)
         except HoldfastError as error:
             return refused_unstarted(error, request.id)
         await self.engine.sessions.forget(opened.session)
@@ -306,7 +306,7 @@ class Posts:
         }
         request_id = message.id if isinstance(message, Request) else None
         try:
-            opened = await self.engine.sessions.open(caller, params, lasting=False)
+            opened = await self.engine.sessions.open(caller, params)
         except HoldfastError as error:
             return refused_unstarted(error, request_id)
         try:
