@@ -19,7 +19,6 @@ class Lossy:
         self._replies = replies
         self._commands = commands
         self.lost = 0
-        self.ordered = self._link.ordered
 
     def __repr__(self) -> str:
         return f"<Lossy seed={self._seed}, {self.lost} lost>"
@@ -48,8 +47,6 @@ class Lossy:
 
 class Switched:
     """Connects to one server, and later to another one; the store above is not asked."""
-
-    ordered = True
 
     def __init__(self, *urls: str) -> None:
         self._links: list[RedisLink] = [connect(url) for url in urls]

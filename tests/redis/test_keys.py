@@ -170,7 +170,7 @@ async def test_with_a_later_format_in_the_store_no_replica_starts_and_running_on
     with pytest.raises(StoreUnavailable, match=r"later Holdfast.*format 5, this one knows 4.*upgrade"):
         await late.renew(10)
     clock.advance(9)
-    assert (await old.renew(10)).incarnation == old.incarnation
+    assert await old.renew(10) == old.incarnation
     assert isinstance(await old.claim(KEY, PRINCIPAL, Claim(1, "a", b"")), Claimed)
     assert server.tell("GET", "hf:0:mine:{*}:format") == "5", "it does not take the mark away"
     await old.release()
@@ -191,7 +191,7 @@ async def test_a_later_format_leaves_its_mark(server: RedisServer) -> None:
     later._prefix = "hf:5:mine:"
     await later.renew(10)
     assert server.tell("GET", "hf:0:mine:{*}:format") == "5"
-    assert (await store.renew(10)).incarnation == store.incarnation
+    assert await store.renew(10) == store.incarnation
     assert server.tell("GET", "hf:0:mine:{*}:format") == "5"
     for one in (store, later):
         await one.aclose()

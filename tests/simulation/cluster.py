@@ -28,7 +28,6 @@ from holdfast.stores.base import (
     Duplicate,
     Ending,
     Forwarded,
-    Lease,
     OnWake,
     Orphan,
     OrphanTask,
@@ -290,7 +289,7 @@ class Cluster(MemoryStore):
     # Leases, and the work of dead replicas
 
     @override
-    async def renew(self, seconds: float) -> Lease:
+    async def renew(self, seconds: float) -> int:
         connection, now = self._me, self.now()
         if not self._leases.get(connection.owner):
             self._incarnations += 1
@@ -298,7 +297,7 @@ class Cluster(MemoryStore):
         since, renewed, _ = self._seen.get(connection.owner, (now, now, seconds))
         self._seen[connection.owner] = now if now - renewed > seconds / 2 else since, now, seconds
         self._leases[connection.owner] = now + seconds
-        return Lease(connection.replica, int(connection.owner.rpartition(".")[2]), seconds)
+        return int(connection.owner.rpartition(".")[2])
 
     @override
     async def release(self) -> None:

@@ -82,7 +82,7 @@ class SimKeeper:
             except StoreError:
                 pause = min(pause, 0.5)
                 continue
-            if lease.incarnation != incarnation:
+            if lease != incarnation:
                 self._lost()
                 return
 

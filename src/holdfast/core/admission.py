@@ -68,10 +68,6 @@ class Gate(Generic[T]):
             return Admission.WAIT
         return Admission.REFUSE
 
-    def is_waiting(self, ticket: T) -> bool:
-        """Return True if the ticket is in the queue."""
-        return ticket in self._waiting
-
     def leave(self) -> T | None:
         """Free one place. If a ticket waits, it gets the place, and this method returns the ticket."""
         if self._waiting:

@@ -176,12 +176,12 @@ class Audit:
         if self._has_line(act, address):
             self._note("audit.done", act=act, address=address, principal=principal, session=session)
 
-    def _has_line(self, what: Reason | Act, address: str) -> bool:
-        self.counts[what] += 1
-        lines = self._lines.get(what)
+    def _has_line(self, event: Reason | Act, address: str) -> bool:
+        self.counts[event] += 1
+        lines = self._lines.get(event)
         if lines is None or lines.admit(address, self._runtime.clock.now()) is not None:
             return True
-        self._suppressed[what] += 1
+        self._suppressed[event] += 1
         return False
 
     def _note(self, event: str, *, principal: str, session: str, **facts: str) -> None:
@@ -194,5 +194,5 @@ class Audit:
         if self._suppressed and now - self._reported_at >= _REPORT_SECONDS:
             self._reported_at = now
             suppressed, self._suppressed = self._suppressed, Counter()
-            for what, count in suppressed.items():
-                self._runtime.observer.note("audit.suppressed", of=what, count=count)
+            for event, count in suppressed.items():
+                self._runtime.observer.note("audit.suppressed", of=event, count=count)

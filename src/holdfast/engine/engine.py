@@ -365,23 +365,23 @@ class Engine:
         requests = [exchange.request for exchange in self._working().values()]
         return [str(request.params.get("name", request.method)) for request in requests]
 
-    def _wake(self, what: WakeUp, key: str, name: str) -> None:
+    def _wake(self, kind: WakeUp, key: str, name: str) -> None:
         """Handle a wake-up of the store."""
-        if what is WakeUp.TASK:
+        if kind is WakeUp.TASK:
             self.tasks.wake_up(key)
-        elif what is WakeUp.FORWARD or what is WakeUp.NEWS:
-            self.replica.wake_up(what)
+        elif kind is WakeUp.FORWARD or kind is WakeUp.NEWS:
+            self.replica.wake_up(kind)
         else:
             if (session := self.runtime.sessions.get(key)) is not None:
-                self._wake_session(what, session, name)
-            if what is WakeUp.CLOSED and self._homes is not None:
+                self._wake_session(kind, session, name)
+            if kind is WakeUp.CLOSED and self._homes is not None:
                 self._homes.closed(key)
 
-    def _wake_session(self, what: WakeUp, session: Session, name: str) -> None:
-        if (hear := _HEARD_BY_SESSION.get(what)) is not None:
+    def _wake_session(self, kind: WakeUp, session: Session, name: str) -> None:
+        if (hear := _HEARD_BY_SESSION.get(kind)) is not None:
             hear(session, name)
             return
-        match what:
+        match kind:
             case WakeUp.CANCEL:
                 exchange = session.exchanges.get(name)
                 if exchange is not None:
@@ -394,7 +394,7 @@ class Engine:
                 if self.store.is_shared:
                     self.sessions.closed_elsewhere(session)
             case _:
-                raise AssertionError(f"{what} concerns no session")
+                raise AssertionError(f"{kind} concerns no session")
 
     def _sweep(self) -> None:
         """Start the jobs of the sweep, each in its own loop, so that a job that fails or waits does not stop the others."""

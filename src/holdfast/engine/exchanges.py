@@ -23,7 +23,7 @@ Why an exchange is settled once (law 3). `settle` is the only way to an end. It 
 await: any later caller finds an ended state, gets no actions and returns. With the state, the exchange leaves
 `session.exchanges`, so no later wake-up finds it.
 
-What happens if the end cannot be stored. The exchange is in ENDING, and the store is asked again every half second.
+If the end cannot be stored, the exchange stays in ENDING, and the store is asked again every half second.
 The client need not wait for that: a POST without a stream takes the answer from the writer at once. The lease holds
 meanwhile, so no other replica declares the outcome unknown; if this process dies before the end is stored, another
 replica does. If the store says that the exchange is no longer ours (Fenced), the end decided here is dropped: another

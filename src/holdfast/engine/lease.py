@@ -93,13 +93,13 @@ class LeaseKeeper:
                 if self._clock.now() - self._ticked > self._times.loop_patience:
                     continue
                 try:
-                    lease = await store.renew(self._times.lease)
+                    renewed = await store.renew(self._times.lease)
                 except Exception as error:  # noqa: BLE001 - after any failure the lease must be renewed
                     self._failed(error)
                     # If the lease ends meanwhile, this replica keeps its calls until another one declares it dead.
                     pause = min(pause, _RETRY_SECONDS)
                     continue
-                if lease.incarnation != incarnation:
+                if renewed != incarnation:
                     self._lost()
                     return
         finally:

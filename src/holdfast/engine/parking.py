@@ -16,7 +16,7 @@ and must get the same result. They are bounded in bytes: the oldest are dropped 
 −31003, the call is gone.
 
 Why this cannot leak. Each entry has one timer, which is replaced in each round and removes the entry after one
-lifetime. The removal takes back what the entry holds: a place, or bytes. `_finished` says which of the two, and
+lifetime. The removal frees the place or the bytes of the entry. `_finished` says which of the two, and
 `finish` moves a call from one to the other in one step. A `requestState` and its entry live equally long:
 `Times.parked`, from the same moment.
 """

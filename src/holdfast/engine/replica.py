@@ -84,7 +84,7 @@ class Replica:
 
     async def _take_lease(self) -> None:
         runtime = self._runtime
-        lease = await runtime.store.renew(runtime.settings.times.lease)
+        incarnation = await runtime.store.renew(runtime.settings.times.lease)
         loop = asyncio.get_running_loop()
         keeper = LeaseKeeper(
             runtime.store,
@@ -94,7 +94,7 @@ class Replica:
             lambda error: _call(loop, partial(runtime.observer.note, "lease.not_renewed", error=error)),
         )
         self._keeper = keeper
-        keeper.start(lease.incarnation)
+        keeper.start(incarnation)
 
     def _lost_lease(self) -> None:
         """Another replica declared this one dead: its calls are fenced. Continue with a new lease."""
@@ -174,9 +174,9 @@ class Replica:
         else:
             self._listening.tell(change, principal)
 
-    def wake_up(self, what: WakeUp) -> None:
+    def wake_up(self, kind: WakeUp) -> None:
         """Look into the inbox or at the news."""
-        if what is WakeUp.FORWARD:
+        if kind is WakeUp.FORWARD:
             self._inbox.wake_up()
         else:
             self._has_news = True

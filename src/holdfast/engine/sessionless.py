@@ -45,7 +45,6 @@ How a call ends
     the first one counts.
 """
 
-import asyncio
 from functools import partial
 from hashlib import sha256
 from typing import Any, Final
@@ -451,10 +450,6 @@ class SessionlessCalls:
         # A call that has become a task has its own lifetime.
         if exchange.state is not _TASK:
             self._runtime.spawn(self.end(exchange, ParkedGone()))
-
-    def tasks(self) -> set[asyncio.Task[None]]:
-        """Return the tasks of handlers that run or are parked."""
-        return {exchange.task for exchange in self._running if exchange.task and not exchange.task.done()}
 
     def live(self) -> list[Exchange]:
         """Return the exchanges that have not ended, also those that are parked."""

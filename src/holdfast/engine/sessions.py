@@ -297,12 +297,12 @@ class Sessions:
         """Send a notification that belongs to no request. Nothing happens if the session is gone."""
         await self._push(key, notification_message(method, params))
 
-    async def broadcast(self, method: str, params: object = None, *, principal: str | None = None) -> None:
+    async def broadcast(self, method: str, *, principal: str | None = None) -> None:
         """Send a notification to every session, or to those of one principal.
 
         The store names them: where it is shared, a session may live in no process between two requests.
         """
-        message = notification_message(method, params)
+        message = notification_message(method)
         for key in await self._runtime.store.sessions(principal):
             await self._push(key, message)
 

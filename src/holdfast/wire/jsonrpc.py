@@ -4,7 +4,7 @@ A message passes proxies, gateways and clients with other JSON parsers. If two p
 attacker can make one of them check a different message than the other executes. So every text that parsers are known
 to read differently is refused here, once, and all other code works on the decoded values.
 
-What is checked, and when:
+The checks, in their order:
 
     size in bytes                the transport, before this module is called
     number of values             before decoding: a hostile text must not cost the time and memory of decoding it (`shape.py`).

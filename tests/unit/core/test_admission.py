@@ -38,7 +38,7 @@ def test_a_gate_without_queue_refuses_at_once() -> None:
     gate: Gate[str] = Gate(1, 0)
     gate.enter("a")
     assert gate.enter("b") is Admission.REFUSE
-    assert not gate.is_waiting("b")
+    assert not gate.abandon("b")
 
 
 def test_gates_share_no_queue() -> None:

@@ -93,7 +93,7 @@ async def test_a_sessionless_call_whose_handler_raises_is_answered(error: BaseEx
     assert await awaited.waiter.wake.wait(10)
     assert awaited.outcome is not None
     assert awaited.outcome.error is not None
-    assert engine.sessionless.tasks() == set()
+    assert engine.sessionless.live() == []
     awaited.leave()
     await engine.aclose()
 

@@ -359,7 +359,7 @@ async def test_two_thousand_abandoned_calls_cannot_exceed_the_cap() -> None:
         assert (await home.retry(parked[0], {"q": 1}).answer())["result"] == {"said": 1}
         await asyncio.sleep(601)
         assert home.engine.sessionless.parking.statistics().kept == 0
-        assert len(home.engine.sessionless.tasks()) == 0
+        assert len(home.engine.sessionless.live()) == 0
 
 
 @engine_test
@@ -549,7 +549,7 @@ async def test_stopping_ends_parked_calls_and_says_how_many() -> None:
         first = await home.call().answer()
         await home.engine.aclose()
         assert home.noted.named("parked.dropped") != []
-        assert len(home.engine.sessionless.tasks()) == 0
+        assert len(home.engine.sessionless.live()) == 0
         refused(lambda: home.retry(first, {"q": 1}))
 
 

@@ -161,7 +161,7 @@ async def test_an_owner_that_wakes_finds_its_task_ended_and_stops_its_handler() 
         await both.two.until(task_id, "failed")
         connection.on_wake = on_wake
         await asyncio.sleep(60)
-        assert not both.one.server.engine.sessionless.tasks(), "the handler runs no longer"
+        assert not both.one.server.engine.sessionless.live(), "the handler runs no longer"
         assert (await both.one.get(task_id))["error"] == UNKNOWN
 
 

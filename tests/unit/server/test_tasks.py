@@ -315,7 +315,7 @@ async def test_a_client_that_leaves_before_it_has_the_handle_leaves_no_task_that
         cell = await store.get_task(store.done["open_task"][0][0], "")
         assert cell is not None
         assert msgspec.msgpack.decode(cell.value)["status"] == "cancelled"
-        assert not client.server.engine.sessionless.tasks()
+        assert not client.server.engine.sessionless.live()
 
 
 @virtual_test
@@ -335,7 +335,7 @@ async def test_a_task_expires_when_nothing_changed_for_its_time_and_its_handler_
         assert await client.status(task_id) == "working"
         await asyncio.sleep(3)
         assert await refused(client, task_id) == UNKNOWN
-        assert not client.server.engine.sessionless.tasks()
+        assert not client.server.engine.sessionless.live()
 
 
 @virtual_test

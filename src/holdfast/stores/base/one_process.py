@@ -13,7 +13,7 @@ from typing import Final, Protocol, Self
 from holdfast.core.lifecycle import SessionState
 from holdfast.ports import Clock, SystemClock
 from holdfast.stores.base.overview import Listing, Status, Totals
-from holdfast.stores.base.replicas import INBOX, Adopted, Announced, Forwarded, Lease, Orphan, Probed
+from holdfast.stores.base.replicas import INBOX, Adopted, Announced, Forwarded, Orphan, Probed
 from holdfast.stores.base.sessions import Closed, SessionRecord
 from holdfast.stores.base.state import NoState
 from holdfast.stores.base.tasks import NoTasks
@@ -23,7 +23,7 @@ _ANNOUNCEMENTS: Final = 1_000
 """Announcements kept; the oldest are deleted first."""
 
 
-def _ignore(what: WakeUp, session: str, name: str) -> None:
+def _ignore(kind: WakeUp, session: str, name: str) -> None:
     """Drop a wake-up: no process has called `bind` yet."""
 
 
@@ -76,10 +76,10 @@ class OneProcess:
         sizes = [(status.log_bytes, status.kept_bytes) for status in found]
         return Totals(len(found), detached, sum(log for log, _ in sizes), sum(kept for _, kept in sizes))
 
-    async def renew(self, seconds: float) -> Lease:
+    async def renew(self, seconds: float) -> int:  # noqa: ARG002
         """Take the lease, which never ends by itself."""
         self._leased = True
-        return Lease(self.replica, 1, seconds)
+        return 1
 
     async def release(self) -> None:
         """Give the lease back."""

@@ -58,15 +58,6 @@ class Adopted(Struct, frozen=True):
     """The end of its stream, which exists from now on."""
 
 
-class Lease(Struct, frozen=True):
-    """A replica counts as alive until the lease ends."""
-
-    replica: str
-    incarnation: int
-    """If the number has changed, this replica was declared dead meanwhile, and its work is reaped."""
-    seconds: float
-
-
 class Forwarded(NamedTuple):
     """A request that another replica has forwarded to this one."""
 
@@ -84,7 +75,7 @@ class Announced(NamedTuple):
 class LeaseHandle(Protocol):
     """The calls that the thread needs which renews the lease."""
 
-    async def renew(self, seconds: float) -> Lease:
+    async def renew(self, seconds: float) -> int:
         """As `ReplicaPart.renew`."""
         ...
 
@@ -110,10 +101,11 @@ class ReplicaPart(Protocol):
 
     # Leases
 
-    async def renew(self, seconds: float) -> Lease:
+    async def renew(self, seconds: float) -> int:
         """Take this replica's lease for so many seconds from now by the store's clock, or make it longer.
 
-        Later claims, readers and asks belong to this incarnation. A lease that has ended continues as
+        Return the incarnation. If the number has changed, this replica was declared dead meanwhile, and its work is
+        reaped. Later claims, readers and asks belong to this incarnation. A lease that has ended continues as
         the same incarnation, with all its work, if no replica has declared it dead (see `orphans`). A replica that was
         declared dead comes back as a new incarnation: writes for the work of the old one raise Fenced once that is
         reaped. A replica that shares its store must renew before its first claim, and at least three times in each

@@ -72,7 +72,7 @@ _packed: Final = msgspec.msgpack.Decoder(tuple[str, str, str, str])
 _NAMESPACE: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
-def silent(what: WakeUp, session: str, name: str) -> None:
+def silent(kind: WakeUp, session: str, name: str) -> None:
     """Wake no task: the callback before `bind`."""
 
 

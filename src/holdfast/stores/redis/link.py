@@ -8,7 +8,7 @@ A script is sent by its hash (EVALSHA). A server that does not know the hash ref
 then gets the text (EVAL), once. This also covers a restart, a failover and SCRIPT FLUSH.
 
 * **Single**: all commands of a process share one connection (`pipe.py`), so they are executed in the order in which they were
-  sent (`ordered`). Behind sentinels the library asks them for the primary whenever it connects.
+  sent. Behind sentinels the library asks them for the primary whenever it connects.
 * **Cluster**: the library sends each script to the node that has the slot of its key. All keys of a script are in one slot
   (`core.py`). There is no order between commands of different slots, and none is needed.
 
@@ -45,9 +45,6 @@ _TLS: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 class RedisLink(Protocol):
     """Runs scripts on Redis."""
 
-    ordered: bool
-    """Commands are executed in the order in which they are sent."""
-
     async def run(self, script: str, key: str, arguments: tuple[Argument, ...]) -> list[Any]:
         """Run a script on the key's slot.
 
@@ -74,8 +71,6 @@ class RedisLink(Protocol):
 
 class Single:
     """One server: given by URL, or the present master behind sentinels."""
-
-    ordered = True
 
     def __init__(self, client: Redis, sentinels: Iterable[Redis] = ()) -> None:
         self._client = client
@@ -118,8 +113,6 @@ class Cluster:
     although the old one is on the other node. So each command also names a key that never exists. While a slot is
     being moved, both nodes refuse a command with several keys of which one is missing (TRYAGAIN), before it starts.
     """
-
-    ordered = False
 
     def __init__(self, client: RedisCluster, options: dict[str, Any]) -> None:
         self._client = client

@@ -22,7 +22,7 @@ receivers, which also poll once a second, because a wake-up may be lost.
 
 from holdfast.core.stream import Position
 from holdfast.errors import StoreUnavailable
-from holdfast.stores.base import INBOX, Adopted, Announced, Claim, Forwarded, Lease, Orphan, WakeUp
+from holdfast.stores.base import INBOX, Adopted, Announced, Claim, Forwarded, Orphan, WakeUp
 from holdfast.stores.redis.core import FORMAT, Core, flag, milliseconds
 from holdfast.stores.redis.exchanges import terminal_tags
 from holdfast.stores.rules import id_from
@@ -34,7 +34,7 @@ _STRAY_SECONDS = 10.0
 class ReplicaMethods(Core):
     """renew, release, replicas, orphans, reap, adopt, forward, inbox, remove_forwarded, announce, announced, secret, post_notice."""
 
-    async def renew(self, seconds: float) -> Lease:
+    async def renew(self, seconds: float) -> int:
         """Take the lease or make it longer; after this incarnation was declared dead, a new one begins.
 
         Raises:
@@ -50,7 +50,7 @@ class ReplicaMethods(Core):
         if incarnation != self.incarnation:
             self.incarnation = incarnation
             self._owner = f"{self.replica}.{incarnation}"
-        return Lease(self.replica, incarnation, seconds)
+        return incarnation
 
     async def release(self) -> None:
         """End the lease."""

@@ -1,6 +1,6 @@
 """Wake-ups from other replicas, and a poll for those that were lost.
 
-A wake-up says what to read and carries no data. Pub/sub does not keep messages: a message that is published while no
+A wake-up names the thing to read and carries no data. Pub/sub does not keep messages: a message that is published while no
 connection is open is lost. So once a second everything that waits in this process is compared with the store, with
 one script for each
 session that has work here (`check` in lua/streams.lua). A lost wake-up costs at most that second.

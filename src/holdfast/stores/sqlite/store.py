@@ -29,7 +29,6 @@ from holdfast.stores.base import (
     Ending,
     Forwarded,
     Found,
-    Lease,
     Listing,
     OnWake,
     Orphan,
@@ -364,11 +363,11 @@ class SqliteStore:
         twin._worker = twin._new_worker()
         return twin
 
-    async def renew(self, seconds: float) -> Lease:
+    async def renew(self, seconds: float) -> int:
         """Take the lease or make it longer; after this incarnation was declared dead, a new one begins."""
         incarnation = await self._do(replicas.renew, seconds)
         self._identity.owner = f"{self.replica}.{incarnation}"
-        return Lease(self.replica, incarnation, seconds)
+        return incarnation
 
     async def release(self) -> None:
         """Give the lease back."""

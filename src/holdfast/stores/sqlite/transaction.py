@@ -95,23 +95,23 @@ class Transaction:
         if self.identity.incarnation and self.one(_IS_DEAD, self.identity.owner):
             raise StoreUnavailable("this replica's lease has ended; it takes another")
 
-    def wake(self, what: WakeUp, key: str, name: str, owner: str | None = ALL_PROCESSES) -> None:
+    def wake(self, kind: WakeUp, key: str, name: str, owner: str | None = ALL_PROCESSES) -> None:
         """Send a wake-up in this process and in the owner's (None: only here) once this is committed."""
-        self.wakeups.append((what, key, name))
+        self.wakeups.append((kind, key, name))
         if owner is not None:
-            self.wake_elsewhere(what, key, name, replica_of(owner) if owner else ALL_PROCESSES)
+            self.wake_elsewhere(kind, key, name, replica_of(owner) if owner else ALL_PROCESSES)
 
-    def wake_elsewhere(self, what: WakeUp, key: str, name: str, replica: str) -> None:
+    def wake_elsewhere(self, kind: WakeUp, key: str, name: str, replica: str) -> None:
         """Send a wake-up in another process only, once this is committed."""
         if replica != self.identity.replica:
-            self._away[replica, (what, key, name)] = None
+            self._away[replica, (kind, key, name)] = None
 
     def leave_wakeups(self) -> None:
         """Write the wake-ups for other processes, as the last step before the commit."""
-        for replica, (what, key, name) in self._away:
+        for replica, (kind, key, name) in self._away:
             self.execute(
                 "INSERT INTO ring (origin, target, at, what, key, name) VALUES (?, ?, ?, ?, ?, ?)",
-                (self.identity.replica, replica, self.now, what.value, key, name),
+                (self.identity.replica, replica, self.now, kind.value, key, name),
             )
 
     def tidy(self) -> None:

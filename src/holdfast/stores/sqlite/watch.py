@@ -13,7 +13,7 @@ Why nothing is missed forever. `Watch` records a wait after the transaction that
 transaction that begins later. So a change either comes before the comparison, which sees it, or after it, and then its
 wake-up has a higher number than those that were counted. A comparison that fails is repeated.
 
-What is watched. For each session: exchanges that run here (they may be cancelled), streams that are read here (they
+The watched things of each session: exchanges that run here (they may be cancelled), streams that are read here (they
 may have new events, or another replica may have taken the reader's place), and asks that wait here. An entry is
 removed when its exchange settles, its reader detaches, or its ask is answered or withdrawn; the session's end removes
 all. An unnecessary entry costs a comparison; a missing entry could leave a handler waiting, so entries are added
@@ -70,14 +70,14 @@ class Watch:
         """Send the wake-ups to `on_wake`; `submit` runs a step in the worker's thread."""
         self._on_wake, self._submit = on_wake, submit
 
-    def wake(self, what: WakeUp, key: str, name: str) -> None:
+    def wake(self, kind: WakeUp, key: str, name: str) -> None:
         """Send a wake-up; an answered ask or a closed session is no longer watched."""
-        if what is WakeUp.ANSWER:
+        if kind is WakeUp.ANSWER:
             self.drop(key, ask=name)
-        elif what is WakeUp.CLOSED:
+        elif kind is WakeUp.CLOSED:
             self.forget(key)
         if self._on_wake is not None:
-            self._on_wake(what, key, name)
+            self._on_wake(kind, key, name)
 
     def of(self, key: str) -> Waiting:
         """Return the waits in a session, to add to them."""
@@ -150,7 +150,7 @@ def look(tx: Transaction, waiting: Iterable[tuple[str, Waiting]]) -> list[Addres
             wakeups.append((WakeUp.CLOSED, key, ""))
             continue
         for stream in {*here.running, *here.readers}:
-            wakeups += [(what, key, stream) for what in _of_stream(tx, sid, stream)]
+            wakeups += [(kind, key, stream) for kind in _of_stream(tx, sid, stream)]
         wakeups += [(WakeUp.ANSWER, key, ask) for ask in here.asks if not _is_open(tx, sid, ask)]
     return wakeups
 

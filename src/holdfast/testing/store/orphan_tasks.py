@@ -25,7 +25,7 @@ class OrphanTaskContract(FleetContract):
     async def test_a_dead_owners_task_is_found_and_ended_once(self, fleet: Fleet) -> None:
         one, two, three = fleet.benches
         await fleet.sail(LEASE * 2, 0, 1, 2)
-        owner = f"{one.store.replica}.{(await one.store.renew(LEASE)).incarnation}"
+        owner = f"{one.store.replica}.{await one.store.renew(LEASE)}"
         await begin(one)
         assert await two.store.orphan_tasks() == [], "its owner lives"
         await fleet.sail(LEASE * 1.25, 1, 2)
