@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from holdfast.server.functions.depends import Depends
     from holdfast.server.functions.input_required import InputRequired
     from holdfast.server.hosted import Hosted
-    from holdfast.server.proxies import Process, Remote
+    from holdfast.server.process import Process
+    from holdfast.server.remote import Remote
     from holdfast.server.servers import Servers
 
 __all__ = [
@@ -90,7 +91,8 @@ _MODULES: Final = {
     "server.functions.depends": ("Depends",),
     "server.functions.input_required": ("InputRequired",),
     "server.hosted": ("Hosted",),
-    "server.proxies": ("Process", "Remote"),
+    "server.process": ("Process",),
+    "server.remote": ("Remote",),
     "server.servers": ("Servers",),
 }
 _PLACES: Final = {name: f"holdfast.{module}" for module, names in _MODULES.items() for name in names}

@@ -450,6 +450,11 @@ class HttpSettings(Struct, frozen=True, kw_only=True):
         _refuse_single(self, "allowed_hosts", "allowed_origins", "scopes_supported", "trusted_proxies")
 
     @property
+    def serves_strangers(self) -> bool:
+        """True if anonymous clients of other machines may call, who may be different people."""
+        return bool(self.allow_anonymous) or not set(self.allowed_hosts) <= set(LOOPBACK_HOSTS)
+
+    @property
     def hosts(self) -> tuple[str, ...]:
         """The accepted Host headers, with the host of the public URL."""
         public = WHOLE_URL.match(self.public_url)

@@ -8,7 +8,7 @@ from holdfast.server.authoring.caching import Cache, CacheSettings
 from holdfast.server.authoring.prompts import PromptOptions
 from holdfast.server.authoring.resources import ResourceOptions
 from holdfast.server.authoring.tools import ToolOptions
-from holdfast.server.proxies import ProxyArguments
+from holdfast.server.proxy import ProxyArguments
 
 __all__ = [
     "Cache",

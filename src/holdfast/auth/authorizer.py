@@ -70,3 +70,8 @@ class Bearer:
             return self._token
         token = self._token()
         return await token if inspect.isawaitable(token) else token
+
+
+def authorizer_of(auth: Token | Authorizer | None) -> Authorizer | None:
+    """Return the authorizer of a token, or the given one."""
+    return Bearer(auth) if isinstance(auth, str) or callable(auth) else auth

@@ -59,6 +59,18 @@ Value = str | FromHeader | FromClaim
 """The value of a variable."""
 
 
+def variables(texts: Mapping[str, str]) -> dict[str, Value]:
+    """Return the variables of a command line: `header:NAME` and `claim:NAME` are values that come from the client."""
+    made: dict[str, Value] = {}
+    for name, text in texts.items():
+        kind, separator, source = text.partition(":")
+        if separator and kind == "header":
+            made[name] = FromHeader(source)
+        else:
+            made[name] = FromClaim(source) if separator and kind == "claim" else text
+    return made
+
+
 class Environment:
     """The variables of the children of one command."""
 

@@ -159,7 +159,7 @@ def _proxied(options: Options) -> dict[str, Any]:
 
 
 def _set_proxied(server: "Served", given: dict[str, Any], dashes: str) -> None:
-    from holdfast.server.proxies import Proxy  # noqa: PLC0415 - `--help` does not need it
+    from holdfast.server.proxy import Proxy  # noqa: PLC0415 - `--help` does not need it
 
     if not isinstance(server, Proxy):
         name = next(iter(given))
@@ -172,7 +172,7 @@ def _set_proxied(server: "Served", given: dict[str, Any], dashes: str) -> None:
 
 
 def _set_scopes(server: "Served", given: dict[str, Any]) -> None:
-    from holdfast.server.proxies import Proxy  # noqa: PLC0415 - `--help` does not need it
+    from holdfast.server.proxy import Proxy  # noqa: PLC0415 - `--help` does not need it
 
     if not isinstance(server, Proxy):
         raise ConfigError(

@@ -5,10 +5,12 @@ from typing import Final
 from holdfast.auth.oauth.identity import ClientIdentity
 from holdfast.auth.oauth.oauth import OAuth
 from holdfast.auth.oauth.users import UserOAuth, machine_oauth
+from holdfast.backs.environment import variables
 from holdfast.cli.options import Options
 from holdfast.cli.secrets import client_secret, upstream_token
 from holdfast.errors import ConfigError
-from holdfast.server.proxies import CHILDREN, Process, Remote, variables
+from holdfast.server.process import CHILDREN, Process
+from holdfast.server.remote import Remote
 from holdfast.server.served import Served
 
 _NEEDS: Final = {

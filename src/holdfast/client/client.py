@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from holdfast import __version__
 from holdfast.auth import Principal
-from holdfast.auth.authorizer import Authorizer, Bearer, Token
+from holdfast.auth.authorizer import Authorizer, Token, authorizer_of
 from holdfast.client.base import Options
 from holdfast.client.callback_queue import Callback
 from holdfast.client.handlers import Handlers, OnElicit, OnRoots, OnSample
@@ -87,7 +87,7 @@ class Client(Tools, Resources):
         limits = replace(limits, incoming=1 if in_order else max_incoming or limits.incoming)
         times = replace(times, call=timeout or times.call)
         given = Ports(*ports) if ports is not None else Ports(SystemClock(), SystemRandom(), LogObserver())
-        authorizer = Bearer(auth) if isinstance(auth, str) or callable(auth) else auth
+        authorizer = authorizer_of(auth)
         found = find(target, cwd).adding(env or {}, cwd, headers or {})
         connector = _connector(found, principal, authorizer, limits, times, given)
         profile = _profile(handlers, capabilities or {}, info or {})

@@ -10,13 +10,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
-from urllib.parse import urlsplit
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.engine.engine import Engine
 from holdfast.errors import ConfigError
+from holdfast.transports.http import is_http_url
 
 
 class HasEngine(Protocol):
@@ -102,12 +102,7 @@ def _text(target: str | Path, cwd: str | Path | None) -> Found:
 
 
 def _checked_url(text: str) -> str:
-    try:
-        parts = urlsplit(text)
-        is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        is_url = False
-    if not is_url:
+    if not is_http_url(text):
         raise ConfigError(f"{text[:200]!r} is not an http:// or https:// URL with a host; {FORMS}")
     return text
 

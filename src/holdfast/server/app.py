@@ -114,7 +114,6 @@ class Server(Served, Registration):
         settings = overlaid(settings, eras, eras_by_client, mask_errors=mask_errors or None, state=state)
         self._set_up(name, settings, store=store, namespace=namespace, verifier=verifier, observer=observer)
         self._cache = by_method(cache)
-        self.routes: list[Route] = []
         self._given_lifespan = lifespan
         self._middleware: list[Middleware] = []
         self._included: list[tuple[Server, Callable[[], list[Completer]]]] = []
@@ -298,6 +297,7 @@ class Server(Served, Registration):
 
     # Serving
 
+    @override
     def front(self, settings: HttpSettings) -> HttpFront:
         """Build the HTTP endpoint, and the engine if it does not exist yet.
 
@@ -310,10 +310,7 @@ class Server(Served, Registration):
             self.scopes.open()
             if self.settings.state == "principal":
                 check_strangers(settings)
-        from holdfast.server.running.launch import HttpFront, applications  # noqa: PLC0415 - only a server that runs needs it
-
-        routes = applications(self.routes, self.engine.settings.limits.body_seconds)
-        return HttpFront(self.engine, settings, verifier=self.verifier, routes=routes)
+        return super().front(settings)
 
     # The interface that the back calls (holdfast.backs.native.App)
 

@@ -3,7 +3,7 @@
 from typing import Unpack
 
 from holdfast.backs.hosted.target import HostedTarget
-from holdfast.server.proxies import Proxy, ProxyArguments
+from holdfast.server.proxy import Proxy, ProxyArguments
 from holdfast.upstream.settings import ClientLimits, ClientTimes
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from holdfast.fronts.http.front import HttpFront
     from holdfast.fronts.http.mount import Mount
     from holdfast.ops.operated import Operated
+    from holdfast.server.authoring.routes import Route
     from holdfast.stores.base import Store
 
 Transport = Literal["stdio", "http"]
@@ -39,6 +40,7 @@ class Served(ABC):
     verifier: Verifier | None
     forward_key: ForwardKey | None = None
     """The operator's key for credentials that go from one process to another."""
+    routes: list[Route]
     _given_observer: Observer | None
     _operated: Operated | None = None
     _engine: Engine | None = None
@@ -58,6 +60,7 @@ class Served(ABC):
         self.store = store
         self.namespace = namespace or namespace_of(name)
         self.verifier = verifier
+        self.routes = []
         self._given_observer = observer
 
     @property
@@ -143,9 +146,10 @@ class Served(ABC):
         Raises:
             ConfigError: the settings do not fit this server.
         """
-        from holdfast.server.running.launch import HttpFront  # noqa: PLC0415 - only a server that runs needs it
+        from holdfast.server.running.launch import HttpFront, applications  # noqa: PLC0415 - only a server that runs needs it
 
-        return HttpFront(self.engine, settings, verifier=self.verifier)
+        routes = applications(self.routes, self.settings.limits.body_seconds)
+        return HttpFront(self.engine, settings, verifier=self.verifier, routes=routes)
 
     def run(
         self,

@@ -5,7 +5,7 @@ from typing import Final
 from holdfast.auth.oauth.users import UserOAuth
 from holdfast.auth.scopes import NO_SCOPES
 from holdfast.engine.audit import short
-from holdfast.engine.engine import Engine
+from holdfast.ports import Observer
 from holdfast.server.authoring.routes import HttpRequest, HttpResponse, Route
 
 _HEADERS: Final = {
@@ -22,13 +22,13 @@ _UNKNOWN: Final = (
 )
 
 
-def sign_in_page(users: UserOAuth, engine: Engine) -> Route:
+def sign_in_page(users: UserOAuth, observer: Observer) -> Route:
     """Return the route of the callback. It demands a principal, and accepts only the one that started the sign-in."""
 
     async def finish(request: HttpRequest) -> HttpResponse:
         owner = request.principal.key if request.principal is not None else ""
         if not users.finish(owner, request.query):
-            engine.observer.note("sign_in.refused", principal=short(owner))
+            observer.note("sign_in.refused", principal=short(owner))
             return _page(403, _UNKNOWN)
         return _page(200, _DONE)
 

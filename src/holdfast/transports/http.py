@@ -191,6 +191,15 @@ def shown(url: str) -> str:
     return re.sub("//[^/]*@", "//", url.partition("?")[0])
 
 
+def is_http_url(url: str) -> bool:
+    """Return True if a text is an http:// or https:// URL with a host."""
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in PORTS and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
 @lru_cache(maxsize=256)
 def place_of(url: str) -> Place:
     """Return the parts of a URL that a request needs.

@@ -99,7 +99,7 @@ def test_help_and_errors_are_for_typer(words: list[str]) -> None:
 
 
 NOT_NEEDED: Final = ("typer", "rich", "pydantic", "sqlite3", "redis", "tomllib", "jwt", "cryptography",
-                     "holdfast.client", "holdfast.upstream", "holdfast.auth.oauth", "holdfast.server.proxies",
+                     "holdfast.client", "holdfast.upstream", "holdfast.auth.oauth", "holdfast.server.proxy",
                      "holdfast.cli.workers", "holdfast.cli.whole")  # fmt: skip
 
 PROGRAM: Final = f"""

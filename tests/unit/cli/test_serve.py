@@ -23,7 +23,7 @@ from holdfast.config import LOOPBACK_HOSTS, HttpSettings, Quirks
 from holdfast.errors import ConfigError
 from holdfast.fronts.http.head import HeadRules
 from holdfast.fronts.http.listener.sockets import address
-from holdfast.server.proxies import Proxy
+from holdfast.server.proxy import Proxy
 from tests.command_line import run
 from tests.support import BOUND
 

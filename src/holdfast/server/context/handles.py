@@ -10,7 +10,7 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from holdfast.config import LOOPBACK_HOSTS, HttpSettings
+from holdfast.config import HttpSettings
 from holdfast.errors import ConfigError, HandleNotFound, StateError
 from holdfast.ports import Random
 from holdfast.server.context.state import State
@@ -77,7 +77,7 @@ def check_strangers(settings: HttpSettings) -> None:
     Raises:
         ConfigError: other machines may call: `allow_anonymous` is set, or a Host other than loopback is allowed.
     """
-    if settings.allow_anonymous or set(settings.allowed_hosts) - set(LOOPBACK_HOSTS):
+    if settings.serves_strangers:
         raise ConfigError(
             'state="principal" needs a verifier where other machines may call (allow_anonymous, allowed_hosts): '
             "all anonymous clients are one principal and would share one state"
