@@ -7,8 +7,9 @@ import pytest
 
 from holdfast import McpError, Remote
 from holdfast.auth import Principal
-from holdfast.backs.proxy.lists import KINDS, Lists, list_key
+from holdfast.backs.proxy.lists import Lists, list_key
 from holdfast.backs.proxy.options import ProxyOptions
+from holdfast.protocol.subscriptions import LISTS
 from holdfast.testing import VirtualClock
 from holdfast.upstream.negotiation import Agreed
 from tests.asgi import Peer
@@ -169,7 +170,7 @@ def test_a_request_with_members_that_we_do_not_know_is_always_sent() -> None:
     for params in ({"filter": 1}, {"cursor": 1}, {"_meta": {"x/tenant": "a"}}):
         assert list_key("tools/list", params) is None
     assert list_key("tools/call", {}) is None
-    assert set(KINDS.values()) == {"tools", "prompts", "resources"}
+    assert set(LISTS.values()) == {"tools", "prompts", "resources"}
 
 
 class Verified:

@@ -9,8 +9,8 @@ from msgspec import Struct
 
 from holdfast.client.cache import Cache, cache_key
 from holdfast.client.callback_queue import Callback, CallbackQueue
+from holdfast.client.changes import Listener, change_of
 from holdfast.client.handlers import Handlers
-from holdfast.client.listening import Listener, change_of
 from holdfast.client.results import InputNeeded
 from holdfast.errors import (
     HEADER_MISMATCH,
@@ -23,7 +23,7 @@ from holdfast.errors import (
     TooManyRounds,
 )
 from holdfast.ports import Ports
-from holdfast.protocol.mirrored_headers import MirroredParameter, encode_value, values_of
+from holdfast.protocol.mirrored_headers import MirroredParameter, headers_of
 from holdfast.protocol.params import LoggingLevel
 from holdfast.protocol.sessionless import SUBSCRIPTION_KEY, SUSPENDABLE
 from holdfast.upstream.connection import Callbacks, Connection, ConnectionOptions
@@ -258,10 +258,7 @@ class Requester:
 
     def _mirror(self, method: str, params: dict[str, Any]) -> dict[str, str]:
         mirrored = self._mirrored.get(params.get("name", "")) if method == "tools/call" else None
-        if not mirrored:
-            return {}
-        values = values_of(mirrored, params.get("arguments"))
-        return {header: encode_value(value) for header, value in values if isinstance(value, str | int)}
+        return headers_of(mirrored, params.get("arguments")) if mirrored else {}
 
     # Notifications
 

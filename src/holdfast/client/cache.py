@@ -4,16 +4,11 @@ A result is found only by the same method and the same parameters. A notificatio
 """
 
 from collections import OrderedDict
-from typing import Any, Final
+from typing import Any
 
 from holdfast.protocol.sessionless import CACHEABLE
+from holdfast.protocol.subscriptions import LISTS, REPORTED
 from holdfast.wire.jsonrpc import encode
-
-INVALIDATES: Final[dict[str, tuple[str, ...]]] = {
-    "notifications/tools/list_changed": ("tools/list",),
-    "notifications/prompts/list_changed": ("prompts/list",),
-    "notifications/resources/list_changed": ("resources/list", "resources/templates/list"),
-}
 
 Key = tuple[str, bytes]
 
@@ -61,11 +56,12 @@ class Cache:
 
     def invalidate(self, method: str, params: dict[str, Any]) -> None:
         """Remove the results that a notification reports as changed."""
-        if method == "notifications/resources/updated":
+        kind = REPORTED.get(method)
+        if kind == "resource":
             uri = params.get("uri")
             self._drop(lambda key: key[0] == "resources/read" and key[1] == encode({"uri": uri}))
-        elif stale := INVALIDATES.get(method):
-            self._drop(lambda key: key[0] in stale)
+        elif kind is not None:
+            self._drop(lambda key: LISTS.get(key[0]) == kind)
 
     def clear(self) -> None:
         """Remove everything."""

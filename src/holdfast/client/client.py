@@ -18,6 +18,8 @@ from holdfast.client.base import Options
 from holdfast.client.callback_queue import Callback
 from holdfast.client.handlers import Handlers, OnElicit, OnRoots, OnSample
 from holdfast.client.in_process import InProcessConnector
+from holdfast.client.listening import Listening
+from holdfast.client.prompts import Prompts
 from holdfast.client.resources import Resources
 from holdfast.client.targets import Found, Target, find
 from holdfast.client.tools import Tools
@@ -36,7 +38,7 @@ from holdfast.upstream.profile import ClientProfile
 from holdfast.upstream.settings import ClientLimits, ClientTimes
 
 
-class Client(Tools, Resources):
+class Client(Tools, Resources, Prompts, Listening):
     """A client of one MCP server: a URL, a command, a file of a server, or a `Server` in this process."""
 
     def __init__(  # noqa: PLR0913 - everything has a default

@@ -1,108 +1,135 @@
-"""Changes that the server reports: a list or a resource is different now.
+"""`client.listen`: an iterator over the changes that the server reports. It survives broken connections.
 
-A change does not contain the difference. So two equal changes that were not read yet are kept once, and the number of
-unread changes is limited by the kinds that the reader listens to.
+A session reports changes on its standalone stream, after `resources/subscribe` for each resource. A server of 2026-07-28
+reports them on a listen stream, which is opened again whenever it ends.
 """
 
 import asyncio
-from collections import OrderedDict
-from collections.abc import Iterable
-from typing import Any, Final, Literal
+from collections.abc import Sequence
+from typing import Self
 
-from msgspec import Struct
-
-Kind = Literal["tools", "prompts", "resources", "resource"]
-KINDS: Final[dict[str, Kind]] = {
-    "notifications/tools/list_changed": "tools",
-    "notifications/prompts/list_changed": "prompts",
-    "notifications/resources/list_changed": "resources",
-    "notifications/resources/updated": "resource",
-}
-FILTERS: Final[dict[Kind, str]] = {
-    "tools": "toolsListChanged",
-    "prompts": "promptsListChanged",
-    "resources": "resourcesListChanged",
-}
+from holdfast.client.base import Requester
+from holdfast.client.changes import Change, Listener
+from holdfast.errors import HoldfastError, McpError
+from holdfast.protocol.subscriptions import ComponentKind
+from holdfast.upstream.backoff import Backoff
 
 
-class Change(Struct, frozen=True, kw_only=True):
-    """A list or a resource of the server has changed."""
+class Listening(Requester):
+    """A client's listeners."""
 
-    kind: Kind
-    """A list (tools, prompts, resources), or one resource."""
-    uri: str = ""
-    missed: bool = False
-    """True if the connection was broken: it may have changed meanwhile."""
+    def listen(
+        self,
+        *,
+        tools: bool = False,
+        prompts: bool = False,
+        resources_list: bool = False,
+        resources: Sequence[str] = (),
+    ) -> "Changes":
+        """Return an iterator over changes at the server. It survives broken connections.
+
+        `resources` are the URIs to watch; the other three are the lists. After a broken connection, everything that may
+        have changed meanwhile is reported with `missed`. It ends with `aclose`, or with the client.
+        """
+        asked: dict[ComponentKind, bool] = {"tools": tools, "prompts": prompts, "resources": resources_list}
+        wanted = (kind for kind, is_wanted in asked.items() if is_wanted)
+        return Changes(self, Listener(wanted, resources))
+
+    async def _subscribe(self, listener: Listener) -> None:
+        for uri in listener.uris:
+            self._subscribed[uri] += 1
+            if self._subscribed[uri] == 1:
+                await self.request("resources/subscribe", {"uri": uri})
+
+    async def _unsubscribe(self, listener: Listener) -> None:
+        for uri in listener.uris & self._subscribed.keys():
+            self._subscribed[uri] -= 1
+            if self._subscribed[uri] == 0:
+                del self._subscribed[uri]
+                try:
+                    await self.request("resources/unsubscribe", {"uri": uri})
+                except HoldfastError as error:
+                    self._observer.note("client.not_unsubscribed", error=error)
+
+    async def _keep_open(self, listener: Listener) -> None:
+        """Keep a listen stream open (2026-07-28), and open it again whenever it ends."""
+        backoff = Backoff(self._ports.random, self._times.backoff)
+        was_open = False
+        while True:
+            try:
+                link = await self._connection.link()
+                if not link.is_sessionless:
+                    # A session reports changes on its standalone stream.
+                    return
+                if was_open:
+                    listener.missed()
+                was_open = True
+                await self._listen_once(listener)
+                backoff.worked()
+            except McpError as error:
+                listener.fail(error)
+                return
+            except HoldfastError as error:
+                self._observer.note("client.listen_broke", error=error)
+            await asyncio.sleep(backoff.pause())
+
+    async def _listen_once(self, listener: Listener) -> None:
+        link = await self._connection.link()
+        request = self._connection.outgoing(
+            link, "subscriptions/listen", {"notifications": listener.filter()}
+        )
+        self._subscribers[request.id] = listener
+        try:
+            await link.request(request)
+        finally:
+            del self._subscribers[request.id]
 
 
-class Listener:
-    """The unread changes of one reader."""
+class Changes:
+    """An iterator over changes. It starts with the first `anext`. Waiting for a change may be cancelled."""
 
-    def __init__(self, kinds: Iterable[Kind], uris: Iterable[str]) -> None:
-        self.kinds: frozenset[Kind] = frozenset(kinds)
-        self.uris: frozenset[str] = frozenset(uris)
-        self._waiting: OrderedDict[Change, None] = OrderedDict()
-        self._arrived = asyncio.Event()
-        self._failure: Exception | None = None
-        self._known = asyncio.Event()
+    def __init__(self, client: Listening, listener: Listener) -> None:
+        self._client = client
+        self._listener = listener
+        self._keeping: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
-        return f"<Listener {sorted(self.kinds)}, {len(self.uris)} resources, {len(self._waiting)} waiting>"
+        return f"<Changes {self._listener!r}>"
 
-    def wants(self, change: Change) -> bool:
-        # The update may name a part of the subscribed resource.
-        if change.kind == "resource":
-            return any(change.uri.startswith(uri) for uri in self.uris)
-        return change.kind in self.kinds
+    def __aiter__(self) -> Self:
+        return self
 
-    def offer(self, change: Change) -> None:
-        """Add a change if the reader listens to it."""
-        if self.wants(change):
-            self._waiting[change] = None
-            self._arrived.set()
-
-    def missed(self) -> None:
-        """Report that everything may have changed."""
-        for kind in self.kinds:
-            self.offer(Change(kind=kind, missed=True))
-        for uri in self.uris:
-            self.offer(Change(kind="resource", uri=uri, missed=True))
-
-    def fail(self, error: Exception) -> None:
-        """End with an error."""
-        self._failure = error
-        self._arrived.set()
-        self._known.set()
-
-    def acknowledge(self) -> None:
-        """Note that the server has confirmed the subscription."""
-        self._known.set()
-
-    async def acknowledged(self) -> None:
-        """Wait until the server has confirmed the subscription, or listening has failed."""
-        await self._known.wait()
-
-    async def next(self) -> Change:
+    async def __anext__(self) -> Change:
         """Wait for the next change."""
-        while not self._waiting:
-            if self._failure is not None:
-                raise self._failure
-            self._arrived.clear()
-            await self._arrived.wait()
-        return self._waiting.popitem(last=False)[0]
+        await self.start()
+        return await self._listener.next()
 
-    def filter(self) -> dict[str, Any]:
-        """Return the filter for `subscriptions/listen`."""
-        asked: dict[str, Any] = {FILTERS[kind]: True for kind in self.kinds}
-        if self.uris:
-            asked["resourceSubscriptions"] = sorted(self.uris)
-        return asked
+    async def __aenter__(self) -> Self:
+        """Start to listen now: later changes are reported."""
+        await self.start()
+        return self
 
+    async def __aexit__(self, *error: object) -> None:
+        await self.aclose()
 
-def change_of(method: str, params: dict[str, Any]) -> Change | None:
-    """Return the change that a notification reports; None if it reports none."""
-    kind = KINDS.get(method)
-    if kind is None:
-        return None
-    uri = params.get("uri")
-    return Change(kind=kind, uri=uri if kind == "resource" and isinstance(uri, str) else "")
+    async def start(self) -> None:
+        """Start to listen, once. Returns when the server has confirmed it; a failed attempt is repeated in the background."""
+        if self._keeping is not None:
+            return
+        client = self._client
+        client._listeners.add(self._listener)
+        self._keeping = asyncio.get_running_loop().create_task(client._keep_open(self._listener))
+        if client.agreed.is_sessionless:
+            await self._listener.acknowledged()
+        else:
+            await client._subscribe(self._listener)
+
+    async def aclose(self) -> None:
+        """Stop listening."""
+        keeping, self._keeping = self._keeping, None
+        if keeping is None:
+            return
+        self._client._listeners.discard(self._listener)
+        keeping.cancel()
+        await asyncio.wait({keeping})
+        await self._client._unsubscribe(self._listener)

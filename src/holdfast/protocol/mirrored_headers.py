@@ -124,6 +124,12 @@ def values_of(mirrored: tuple[MirroredParameter, ...], arguments: object) -> Ite
             yield item.header, value
 
 
+def headers_of(mirrored: tuple[MirroredParameter, ...], arguments: object) -> dict[str, str]:
+    """Return the headers that repeat parameters of a call. A value of another type than the schema's is left out."""
+    values = values_of(mirrored, arguments)
+    return {header: encode_value(value) for header, value in values if isinstance(value, str | int)}
+
+
 # Checking
 
 

@@ -13,7 +13,8 @@ from holdfast.errors import InvalidParams
 from holdfast.protocol.sessionless import SUBSCRIPTION_KEY, TASKS
 from holdfast.wire.jsonrpc import RequestId, encode, notification_message, result_message
 
-Kind = Literal["tools", "prompts", "resources", "resource", "task"]
+ComponentKind = Literal["tools", "prompts", "resources", "resource"]
+Kind = Literal[ComponentKind, "task"]
 Key = tuple[Kind, str]
 """A kind and a name; the name is empty for a list."""
 
@@ -42,6 +43,16 @@ TOPICS: Final[dict[Kind, Topic]] = {
     ),
     "task": Topic("notifications/tasks", "taskIds", ("extensions", TASKS), "taskId"),
 }
+_COMPONENTS: Final[tuple[ComponentKind, ...]] = ("tools", "prompts", "resources", "resource")
+REPORTED: Final[dict[str, ComponentKind]] = {TOPICS[kind].method: kind for kind in _COMPONENTS}
+"""By notification: the list or resource that has changed. The notification of a task has the new state in it."""
+LISTS: Final[dict[str, ComponentKind]] = {
+    "tools/list": "tools",
+    "prompts/list": "prompts",
+    "resources/list": "resources",
+    "resources/templates/list": "resources",
+}
+"""By request: the change that makes its result old."""
 
 
 class Change(Struct, frozen=True):

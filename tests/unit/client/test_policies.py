@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from holdfast.client.cache import Cache, cache_key
-from holdfast.client.listening import Change, Listener, change_of
+from holdfast.client.changes import Change, Listener, change_of
 from holdfast.client.results import tool_call_result
 from holdfast.errors import BadAnswer
 from tests.support import virtual_test

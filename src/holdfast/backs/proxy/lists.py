@@ -17,7 +17,7 @@ import hashlib
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -25,18 +25,10 @@ from msgspec import Struct
 from holdfast.auth.oauth.single_flight import SingleFlight
 from holdfast.backs.proxy.translation import request_params
 from holdfast.ports import Clock
-from holdfast.protocol.subscriptions import Kind
+from holdfast.protocol.subscriptions import LISTS, Kind
 from holdfast.upstream.negotiation import Agreed
 from holdfast.upstream.pending import NO_HEADERS
 from holdfast.wire.jsonrpc import encode
-
-KINDS: Final[Mapping[str, Kind]] = {
-    "tools/list": "tools",
-    "prompts/list": "prompts",
-    "resources/list": "resources",
-    "resources/templates/list": "resources",
-}
-"""The change that makes the result of a request old."""
 
 Key = tuple[str, str, bytes]
 """The request, its cursor, and a hash of the headers that were passed on."""
@@ -44,7 +36,7 @@ Key = tuple[str, str, bytes]
 
 def list_key(method: str, params: dict[str, Any], passed: Mapping[str, str] = NO_HEADERS) -> Key | None:
     """Return the key of a page; None if the page may not be kept, because the request has unknown members."""
-    if method not in KINDS:
+    if method not in LISTS:
         return None
     known = request_params(method, params)
     cursor = known.get("cursor", "")
@@ -105,7 +97,7 @@ class Lists:
         Raises:
             McpError: the server's error, or ours in its place.
         """
-        kind = KINDS[key[0]]
+        kind = LISTS[key[0]]
         channel = None if agreed.is_sessionless else self._channel()
         page = self._pages.get(key)
         if page is not None:
@@ -118,7 +110,7 @@ class Lists:
         return await self._flights.join((key, channel, self._changes[kind]), work)
 
     async def _fetch(self, key: Key, channel: object, ask: Callable[[], Awaitable[bytes]]) -> bytes:
-        kind = KINDS[key[0]]
+        kind = LISTS[key[0]]
         changes = self._changes[kind]
         result = await ask()
         if changes == self._changes[kind]:
@@ -143,12 +135,12 @@ class Lists:
     def changed(self, kind: Kind) -> None:
         """Remove a list: the server has reported a change."""
         self._changes[kind] += 1
-        for key in [key for key in self._pages if KINDS[key[0]] == kind]:
+        for key in [key for key in self._pages if LISTS[key[0]] == kind]:
             self._remove(key)
 
     def clear(self) -> None:
         """Remove every list: the server may be another one."""
-        for kind in set(KINDS.values()):
+        for kind in set(LISTS.values()):
             self.changed(kind)
 
     def _remove(self, key: Key) -> None:

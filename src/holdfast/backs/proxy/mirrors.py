@@ -22,9 +22,8 @@ from holdfast.ports import Observer
 from holdfast.protocol.mirrored_headers import (
     MirroredParameter,
     check_parameters,
-    encode_value,
+    headers_of,
     mirrored_parameters,
-    values_of,
 )
 
 ListTools = Callable[[str], Awaitable[bytes]]
@@ -105,11 +104,7 @@ class Mirrors:
                 if fresh:
                     raise
                 return await self.headers(params, sent, fresh=True)
-        mirrored = table.get(str(name), ())
-        if not mirrored:
-            return {}
-        values = values_of(mirrored, arguments)
-        return {header: encode_value(value) for header, value in values if isinstance(value, str | int)}
+        return headers_of(table.get(str(name), ()), arguments)
 
     async def _known(self) -> Table:
         table = self._table

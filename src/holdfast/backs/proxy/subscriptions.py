@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from holdfast.errors import HoldfastError
 from holdfast.ports import Clock, Observer
-from holdfast.protocol.subscriptions import TOPICS, Filter, Kind
+from holdfast.protocol.subscriptions import Filter, Kind
 from holdfast.upstream.connection import Connection
 from holdfast.upstream.negotiation import Agreed
 
@@ -145,11 +145,3 @@ class Subscriptions:
 def list_kinds(capabilities: dict[str, Any]) -> list[Kind]:
     """Return the lists that a server with these capabilities has."""
     return [kind for kind in _LISTS if kind in capabilities]
-
-
-def change_kind(method: str) -> Kind | None:
-    """Return the change that a notification reports; None if it reports no change."""
-    return _KINDS.get(method)
-
-
-_KINDS: dict[str, Kind] = {TOPICS[kind].method: kind for kind in (*_LISTS, "resource")}

@@ -31,15 +31,15 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.backs.proxy.call import ASKS, Call, MakeHeaders, paused, silent, unasked, unreachable, unusable
-from holdfast.backs.proxy.lists import KINDS, Lists, list_key
 from holdfast.backs.proxy.lists import Key as ListKey
+from holdfast.backs.proxy.lists import Lists, list_key
 from holdfast.backs.proxy.mirrors import Mirrors
 from holdfast.backs.proxy.options import ProxyOptions
 from holdfast.backs.proxy.outbox import Outbox, Space
 from holdfast.backs.proxy.reconnection import Reconnection
 from holdfast.backs.proxy.silence import Silence
 from holdfast.backs.proxy.slots import Slots
-from holdfast.backs.proxy.subscriptions import Subscriptions, change_kind, list_kinds
+from holdfast.backs.proxy.subscriptions import Subscriptions, list_kinds
 from holdfast.backs.proxy.target import Target, UpstreamClient
 from holdfast.backs.proxy.translation import (
     SessionlessForm,
@@ -65,7 +65,7 @@ from holdfast.errors import (
 from holdfast.ports import Ports
 from holdfast.protocol.mirrored_headers import PARAM_PREFIX
 from holdfast.protocol.params import LOGGING_LEVELS, LoggingLevel
-from holdfast.protocol.subscriptions import TOPICS, Change, Kind
+from holdfast.protocol.subscriptions import LISTS, REPORTED, TOPICS, Change, Kind
 from holdfast.protocol.versions import SESSIONLESS
 from holdfast.stores.base import SessionRecord
 from holdfast.upstream.connection import Callbacks, Connection, ConnectionOptions
@@ -223,7 +223,7 @@ class Upstream:
             headers=self._headers,
         )
         method = exchange.request.method
-        key = list_key(method, exchange.request.params, self._passed(exchange)) if method in KINDS else None
+        key = list_key(method, exchange.request.params, self._passed(exchange)) if method in LISTS else None
         if key is None:
             result = await self._run(call)
         else:
@@ -409,7 +409,7 @@ class Upstream:
                 self._lists_changed(self.agreed)
         elif method == "notifications/cancelled":
             return  # the connection has cancelled the question
-        elif (kind := change_kind(method)) is not None:
+        elif (kind := REPORTED.get(method)) is not None:
             self._changed(kind)
             # A 2026-07-28 server names the subscription, which is ours.
             params = {name: value for name, value in params.items() if name != "_meta"}
@@ -429,7 +429,7 @@ class Upstream:
         if self.record is not None:
             await self._outside.notify(self.record.key, method, params)
             return
-        kind = change_kind(method)
+        kind = REPORTED.get(method)
         if kind is not None and not self.client.session:
             name = msgspec.json.decode(params).get("uri", "") if TOPICS[kind].name else ""
             for session in self.subscriptions.sessions(str(name)):
