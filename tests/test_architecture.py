@@ -20,7 +20,7 @@ PACKAGE: Final = ROOT / "src" / "holdfast"
 
 # A module imports only from its own row or from rows above it. `testing` is for users' tests: it sees all.
 LAYERS: Final = (
-    ("errors", "config", "ports", "supervision"),
+    ("errors", "config", "ports", "single_flight", "supervision"),
     ("wire",),
     ("protocol",),
     ("core",),

@@ -24,11 +24,11 @@ from holdfast.auth.oauth import (
 )
 from holdfast.auth.oauth.discovery import find_resource
 from holdfast.auth.oauth.web import open_web
+from holdfast.auth.urls import origin
 from holdfast.client.client import Client
 from holdfast.client.handlers import Elicitation
 from holdfast.errors import HoldfastError
 from holdfast.protocol.params import CreateMessageParams
-from holdfast.upstream.negotiation import origin
 
 CLIENT_DOCUMENT: Final = "https://conformance-test.local/client-metadata.json"
 """The suite expects this URL; it is never fetched."""

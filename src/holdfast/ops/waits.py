@@ -1,6 +1,6 @@
 """The reason why a call waits, read from its task when an operator asks. A running call pays nothing for it.
 
-A suspended coroutine shows what it awaits (`cr_await`), which may be another coroutine, and so on to a future. The
+A suspended coroutine shows the object that it awaits (`cr_await`), which may be another coroutine, and so on to a future. The
 innermost of our own modules in this chain gives the reason: a store, a server behind, a question to the client, or
 the writer, which waits for a client that reads slowly. If there is none, the author's function itself waits or
 computes, or it has started other tasks and waits for them. Then an unanswered ask of the call is the reason.

@@ -194,7 +194,7 @@ class _WatchedBack:
         await self._back.stop()
 
     async def closed(self, session: Session, reason: SessionInput) -> None:
-        """Count the session, and tell the back."""
+        """Count the session, and pass the event on."""
         self._watch.closed(session)
         await self._back.closed(session, reason)
 

@@ -441,7 +441,7 @@ class Server(Served, Registration):
     async def moved(self, event: str, session: Client, *reason: str) -> None:
         """Call the listeners of an event."""
         for server in (self, *self.all_included()):
-            await server._hooks.tell(event, SessionView(session, self), *reason, observer=self._observer)
+            await server._hooks.call(event, SessionView(session, self), *reason, observer=self._observer)
         if event == "closed":
             for catalog in (self.tools, self.resources, self.templates, self.prompts):
                 catalog.forget(session.record.key)

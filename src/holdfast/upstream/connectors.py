@@ -4,12 +4,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
 from holdfast.auth.authorizer import Authorizer
+from holdfast.auth.urls import origin
 from holdfast.ports import Observer, Ports
 from holdfast.transports.child import Child, ChildOptions
 from holdfast.transports.http import HttpOptions, HttpTransport
 from holdfast.upstream.http_link import HttpLink, HttpServer
 from holdfast.upstream.link import Receiver, UpstreamLink
-from holdfast.upstream.negotiation import origin
 from holdfast.upstream.pipe_link import PipeLink
 from holdfast.upstream.settings import ClientLimits, ClientTimes
 

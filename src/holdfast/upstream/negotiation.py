@@ -12,7 +12,6 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from enum import Enum
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Struct
@@ -219,12 +218,6 @@ def choose(supported: list[Any]) -> ServerEra:
     raise VersionRefused(
         f"no protocol version in common: the server offers {offered}; we speak {VERSION}, {', '.join(REVISIONS)}"
     )
-
-
-def origin(url: str) -> str:
-    """Return the origin of a URL: the era of a server is remembered by it."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc}".lower()
 
 
 def _plain(result: Any) -> Any:

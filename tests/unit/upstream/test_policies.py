@@ -2,12 +2,13 @@
 
 import pytest
 
+from holdfast.auth.urls import origin
 from holdfast.errors import Broken, HttpRefused, McpError, NotSent, OutcomeUnknown, VersionRefused
 from holdfast.testing.chance import SeededRandom
 from holdfast.upstream.backoff import Backoff
 from holdfast.upstream.http_status import json_rpc_error, moved_to, refused, seconds_to_wait
 from holdfast.upstream.link import Overloaded, SessionLost
-from holdfast.upstream.negotiation import EraMemory, ServerEra, choose, judge_result, origin
+from holdfast.upstream.negotiation import EraMemory, ServerEra, choose, judge_result
 
 # Pauses
 
@@ -43,7 +44,7 @@ def test_the_best_version_in_common_decides() -> None:
 
 def test_an_era_is_remembered_by_origin() -> None:
     eras = EraMemory()
-    assert origin("HTTPS://Example.com:8443/mcp?x=1") == "https://example.com:8443"
+    assert origin("HTTPS://user:secret@Example.com:8443/mcp?x=1") == "https://example.com:8443"
     eras.learn("https://a", is_sessionless=False)
     assert eras.has_sessions("https://a")
     eras.learn("https://a", is_sessionless=True)

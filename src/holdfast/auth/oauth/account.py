@@ -21,13 +21,13 @@ from holdfast.auth.oauth.grants import Grant, GrantRequest
 from holdfast.auth.oauth.identity import ClientIdentity
 from holdfast.auth.oauth.registration import Application, is_usable, known_client, register
 from holdfast.auth.oauth.scopes import Scopes, is_step_up, union, wanted
-from holdfast.auth.oauth.single_flight import SingleFlight
 from holdfast.auth.oauth.storage import Credentials, TokenStorage
 from holdfast.auth.oauth.token_endpoint import TokenEndpoint
 from holdfast.auth.oauth.tokens import Tokens
 from holdfast.auth.oauth.web import Bounds, Web, open_web
 from holdfast.errors import AuthorizationFailed, LinkError
 from holdfast.ports import Clock, Random
+from holdfast.single_flight import SingleFlight
 
 UNAUTHORIZED: Final = 401
 INSUFFICIENT: Final = "insufficient_scope"

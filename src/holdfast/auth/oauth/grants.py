@@ -9,18 +9,17 @@ from msgspec import Struct
 from holdfast.auth.oauth.browser import Browser, BrowserFunction, Loopback, OpenBrowser
 from holdfast.auth.oauth.discovery import TokenSource
 from holdfast.auth.oauth.identity import ClientIdentity
-from holdfast.auth.oauth.metadata import ErrorAnswer, TokenAnswer, read
+from holdfast.auth.oauth.metadata import TokenAnswer, read
 from holdfast.auth.oauth.pkce import (
     METHOD,
     authorization_url,
     new_authorization_request,
-    quoted,
     read_redirect,
 )
 from holdfast.auth.oauth.scopes import Scopes, with_offline
 from holdfast.auth.oauth.token_endpoint import TokenEndpoint
 from holdfast.auth.oauth.tokens import Tokens
-from holdfast.auth.oauth.web import OK, Bounds, Web
+from holdfast.auth.oauth.web import OK, Bounds, Web, refusal
 from holdfast.errors import AuthorizationFailed, ConfigError, LinkError
 from holdfast.ports import Random
 
@@ -221,9 +220,5 @@ class IdentityAssertion:
         reply = await audience.web.near(self._endpoint).post(self._endpoint, fields, {})
         answer = read(reply.body, TokenAnswer) if reply.status == OK else None
         if answer is None:
-            refused = read(reply.body, ErrorAnswer) or ErrorAnswer(f"HTTP {reply.status}")
-            raise AuthorizationFailed(
-                f"the identity provider refused: {quoted(refused.error, refused.error_description)}",
-                error=refused.error,
-            )
+            raise refusal(reply, "the identity provider refused")
         return answer.access_token

@@ -55,6 +55,11 @@ class ErrorAnswer(Struct, frozen=True):
     error: str
     error_description: str | None = None
 
+    def __str__(self) -> str:
+        """Return the text without control characters and not too long, for an error message."""
+        text = f"{self.error}: {self.error_description}" if self.error_description else self.error
+        return "".join(letter if letter.isprintable() else " " for letter in text[:300])
+
 
 Document = TypeVar("Document", bound=Struct)
 

@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from msgspec import Struct
 
+from holdfast.auth.oauth.metadata import ErrorAnswer
 from holdfast.auth.oauth.scopes import OFFLINE
 from holdfast.errors import AuthorizationFailed
 from holdfast.ports import Random
@@ -77,7 +78,7 @@ def read_redirect(ticket: AuthorizationRequest, redirect: str, *, says_issuer: b
     check_issuer(fields.get("iss"), ticket.issuer, says_issuer=says_issuer)
     if "error" in fields:
         raise AuthorizationFailed(
-            f"the authorization server refused: {quoted(fields['error'], fields.get('error_description'))}",
+            f"the authorization server refused: {ErrorAnswer(fields['error'], fields.get('error_description'))}",
             error=fields["error"],
         )
     if not fields.get("code"):
@@ -95,12 +96,6 @@ def check_issuer(given: str | None, recorded: str, *, says_issuer: bool) -> None
         raise AuthorizationFailed(f"the redirect has no iss, which should be {recorded}")
     if given is not None and given != recorded:
         raise AuthorizationFailed(f"the redirect is not from {recorded}, to which the browser was sent")
-
-
-def quoted(error: str, description: str | None) -> str:
-    """Return the text of an authorization server without control characters and not too long, for an error message."""
-    text = f"{error}: {description}" if description else error
-    return "".join(letter if letter.isprintable() else " " for letter in text[:300])
 
 
 def _fields(redirect: str) -> Mapping[str, str]:

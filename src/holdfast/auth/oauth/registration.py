@@ -9,9 +9,8 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.auth.oauth.identity import BASIC, NONE, POST, ClientIdentity
-from holdfast.auth.oauth.metadata import ErrorAnswer, RegistrationAnswer, ServerMetadata, read
-from holdfast.auth.oauth.pkce import quoted
-from holdfast.auth.oauth.web import Web
+from holdfast.auth.oauth.metadata import RegistrationAnswer, ServerMetadata, read
+from holdfast.auth.oauth.web import Web, refusal
 from holdfast.auth.urls import is_loopback
 from holdfast.errors import AuthorizationFailed, NotSent
 
@@ -80,12 +79,7 @@ async def register(
         raise NotSent(f"{server.issuer} cannot register clients now (HTTP {reply.status})")
     answer = read(reply.body, RegistrationAnswer) if reply.status in CREATED else None
     if answer is None:
-        refused = read(reply.body, ErrorAnswer) or ErrorAnswer(f"HTTP {reply.status}")
-        raise AuthorizationFailed(
-            f"{server.issuer} did not register this client ({redirect_uri}): "
-            f"{quoted(refused.error, refused.error_description)}",
-            error=refused.error,
-        )
+        raise refusal(reply, f"{server.issuer} did not register this client ({redirect_uri})")
     return ClientIdentity(
         id=answer.client_id,
         secret=answer.client_secret or "",

@@ -5,9 +5,8 @@ from collections.abc import Mapping
 from holdfast.auth.oauth.dpop import ALGORITHM, CHALLENGE, Prover
 from holdfast.auth.oauth.identity import ClientIdentity, prove
 from holdfast.auth.oauth.metadata import ErrorAnswer, ServerMetadata, TokenAnswer, read
-from holdfast.auth.oauth.pkce import quoted
 from holdfast.auth.oauth.tokens import Tokens, tokens_from
-from holdfast.auth.oauth.web import OK, Reply, Web
+from holdfast.auth.oauth.web import OK, Reply, Web, refusal
 from holdfast.errors import AuthorizationFailed, NotSent
 from holdfast.ports import Clock, Random
 
@@ -65,8 +64,4 @@ class TokenEndpoint:
         answer = read(reply.body, TokenAnswer) if reply.status == OK else None
         if answer is not None:
             return answer
-        refused = read(reply.body, ErrorAnswer) or ErrorAnswer(f"HTTP {reply.status} and no token")
-        raise AuthorizationFailed(
-            f"{self._server.issuer} gave no token: {quoted(refused.error, refused.error_description)}",
-            error=refused.error,
-        )
+        raise refusal(reply, f"{self._server.issuer} gave no token")

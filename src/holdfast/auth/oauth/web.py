@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 
 from msgspec import Struct
 
+from holdfast.auth.oauth.metadata import ErrorAnswer, read
 from holdfast.auth.urls import check_trusted
 from holdfast.errors import AuthorizationFailed, Broken, NotSent, WireError
 from holdfast.transports.http import HttpOptions, HttpTransport
@@ -41,6 +42,12 @@ class Reply(Struct, frozen=True):
     def is_temporary(self) -> bool:
         """True if the same request may succeed later."""
         return self.status >= SERVER_FAULTS or self.status == TOO_MANY
+
+
+def refusal(reply: Reply, text: str) -> AuthorizationFailed:
+    """Return the error for a response that is not the requested document: `text`, and the error in its body."""
+    answer = read(reply.body, ErrorAnswer) or ErrorAnswer(f"HTTP {reply.status}")
+    return AuthorizationFailed(f"{text}: {answer}", error=answer.error)
 
 
 class Web:

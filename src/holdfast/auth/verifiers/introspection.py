@@ -9,12 +9,12 @@ import msgspec
 
 from holdfast.auth import Principal
 from holdfast.auth.known_tokens import KnownTokens
-from holdfast.auth.oauth.single_flight import SingleFlight
 from holdfast.auth.oauth.web import OK, Bounds, open_web
 from holdfast.auth.urls import check_trusted
 from holdfast.auth.verifiers.claims import Rules, principal_of, refused
 from holdfast.errors import AuthorizationFailed, ConfigError
 from holdfast.ports import Clock, SystemClock
+from holdfast.single_flight import SingleFlight
 
 _KNOWN_SECONDS: Final = 30.0
 

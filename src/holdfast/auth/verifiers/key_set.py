@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from holdfast.auth.oauth.single_flight import SingleFlight
 from holdfast.auth.oauth.web import OK, Bounds, Web, open_web
 from holdfast.auth.urls import issuer_urls
 from holdfast.errors import AuthorizationFailed, ConfigError, HoldfastError
 from holdfast.ports import Clock
+from holdfast.single_flight import SingleFlight
 
 if TYPE_CHECKING:
     from jwt import PyJWK

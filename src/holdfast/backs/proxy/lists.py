@@ -22,10 +22,10 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from holdfast.auth.oauth.single_flight import SingleFlight
 from holdfast.backs.proxy.translation import request_params
 from holdfast.ports import Clock
 from holdfast.protocol.subscriptions import LISTS, Kind
+from holdfast.single_flight import SingleFlight
 from holdfast.upstream.negotiation import Agreed
 from holdfast.upstream.pending import NO_HEADERS
 from holdfast.wire.jsonrpc import encode

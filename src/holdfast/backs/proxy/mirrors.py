@@ -16,7 +16,6 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from holdfast.auth.oauth.single_flight import SingleFlight
 from holdfast.errors import ConfigError, HeaderMismatch, HoldfastError
 from holdfast.ports import Observer
 from holdfast.protocol.mirrored_headers import (
@@ -25,6 +24,7 @@ from holdfast.protocol.mirrored_headers import (
     headers_of,
     mirrored_parameters,
 )
+from holdfast.single_flight import SingleFlight
 
 ListTools = Callable[[str], Awaitable[bytes]]
 """Returns the page of `tools/list` at a cursor; an empty cursor is the first page."""

@@ -33,7 +33,7 @@ class SessionListeners:
         """Return True if the event has a listener."""
         return bool(self._hooks[event])
 
-    async def tell(self, event: str, session: SessionView, *reason: str, observer: Observer) -> None:
+    async def call(self, event: str, session: SessionView, *reason: str, observer: Observer) -> None:
         """Call each listener of the event in order; log their exceptions."""
         for hook, taken in self._hooks[event]:
             arguments = (session, *reason)[:taken]
