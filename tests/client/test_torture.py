@@ -9,7 +9,7 @@ from holdfast import Client, HoldfastError
 from holdfast.client import ClientLimits, ClientTimes
 from holdfast.errors import BadAnswer, CallTimeout, NotSent, OutcomeUnknown
 from holdfast.ports import SilentObserver, SystemClock
-from holdfast.testing.chance import SeededRandom
+from holdfast.testing.seeded_random import SeededRandom
 from holdfast.upstream.negotiation import EraMemory
 from tests.client.torture import Torture
 from tests.support import async_test

@@ -1,11 +1,11 @@
-"""The public kit for tests: a client in memory, time and chance that you hold, a scripted back, a contract for stores, a check."""
+"""The public kit for tests: a client in memory, a clock and random numbers that a test controls, a scripted back, a contract for stores, a check."""
 
 from holdfast.checking.report import Report, Row
 from holdfast.testing.back import ScriptedBack
-from holdfast.testing.chance import SeededRandom
 from holdfast.testing.checking import check
 from holdfast.testing.clock import VirtualClock
 from holdfast.testing.notes import NotingObserver
+from holdfast.testing.seeded_random import SeededRandom
 from holdfast.testing.store import RequiredContract, SharedContract, StoreContract
 
 __all__ = [

@@ -12,7 +12,7 @@ from holdfast.engine.engine import Engine
 from holdfast.errors import McpError
 from holdfast.server.app import Server
 from holdfast.stores.base import Store
-from holdfast.testing.chance import SeededRandom
+from holdfast.testing.seeded_random import SeededRandom
 from tests.schema import MODERN, Json, check_error, validate_result
 from tests.support import LoopClock
 from tests.unit.server.sessionless_client import ALL, Answered, SessionlessClient

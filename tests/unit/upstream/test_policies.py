@@ -4,7 +4,7 @@ import pytest
 
 from holdfast.auth.urls import origin
 from holdfast.errors import Broken, HttpRefused, McpError, NotSent, OutcomeUnknown, VersionRefused
-from holdfast.testing.chance import SeededRandom
+from holdfast.testing.seeded_random import SeededRandom
 from holdfast.upstream.backoff import Backoff
 from holdfast.upstream.http_status import json_rpc_error, moved_to, refused, seconds_to_wait
 from holdfast.upstream.link import Overloaded, SessionLost

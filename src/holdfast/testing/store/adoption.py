@@ -5,7 +5,7 @@ import asyncio
 from holdfast.errors import Fenced
 from holdfast.stores.base import Adopted, Answered, Orphan, WakeUp
 from holdfast.testing.store.bench import KEY, PRINCIPAL, STRANGER, Bench, data_of, record, refused, tag_of
-from holdfast.testing.store.fleet import DEAD, LEASE, Fleet, FleetContract, voyage
+from holdfast.testing.store.fleet import DEAD, LEASE, Fleet, FleetContract, fleet_scenario
 
 PAYLOAD = b'{"request":"again"}'
 
@@ -13,7 +13,7 @@ PAYLOAD = b'{"request":"again"}'
 class AdoptionContract(FleetContract):
     """adopt, for stores that several processes share."""
 
-    @voyage()
+    @fleet_scenario()
     async def test_only_what_was_kept_can_be_adopted(self, fleet: Fleet) -> None:
         one, two, _ = fleet.benches
         await fleet.lease(0, 1)
@@ -26,7 +26,7 @@ class AdoptionContract(FleetContract):
             adopted = await two.store.adopt(orphan, tag=9)
             assert (adopted is not None) is (orphan.stream == "kept")
 
-    @voyage()
+    @fleet_scenario()
     async def test_of_many_who_adopt_one_does_with_all_it_needs(self, fleet: Fleet) -> None:
         one, two, three = fleet.benches
         await fleet.lease(0, 1, 2)
@@ -43,7 +43,7 @@ class AdoptionContract(FleetContract):
         winner = fleet.benches[1 + tried.index(adopted)]
         assert await winner.store.orphans() == [], "it is a living one's now"
 
-    @voyage()
+    @fleet_scenario()
     async def test_an_adoption_sent_again_is_the_same_adoption(self, fleet: Fleet) -> None:
         _, two, three, orphan = await _orphaned(fleet)
         adopted = await two.store.adopt(orphan, tag=9)
@@ -55,7 +55,7 @@ class AdoptionContract(FleetContract):
         fleet.clock.advance(1000)
         assert [key for key, _ in await two.sweep()] == [KEY], "counted twice it would still be at work"
 
-    @voyage()
+    @fleet_scenario()
     async def test_the_stream_continues_after_an_adoption_and_the_dead_replica_writes_no_more(
         self, fleet: Fleet
     ) -> None:
@@ -80,7 +80,7 @@ class AdoptionContract(FleetContract):
         page = await three.read("a", reader.cursor)
         assert (data_of(page), page.finished) == ([b"first run", b"second run", b"last"], True)
 
-    @voyage()
+    @fleet_scenario()
     async def test_a_call_without_a_stream_has_one_from_its_adoption_on(self, fleet: Fleet) -> None:
         _, two, three, orphan = await _orphaned(fleet)
         adopted = await _adopted(two, orphan)
@@ -89,7 +89,7 @@ class AdoptionContract(FleetContract):
         await two.append("a", adopted.fence, 1, b"said")
         assert data_of(await three.read("a", reader.cursor)) == [b"said"]
 
-    @voyage()
+    @fleet_scenario()
     async def test_what_was_adopted_is_an_orphan_again_when_the_adopter_dies(self, fleet: Fleet) -> None:
         _, two, three, orphan = await _orphaned(fleet)
         first = await _adopted(two, orphan)
@@ -103,19 +103,19 @@ class AdoptionContract(FleetContract):
         await refused(two.store.settle(KEY, "a", first.fence, b"late", tag=5), (Fenced,))
         await three.store.settle(KEY, "a", second.fence, b"last", tag=tag_of("a", 4))
 
-    @voyage()
+    @fleet_scenario()
     async def test_what_was_adopted_is_not_reaped_for_its_first_owner(self, fleet: Fleet) -> None:
         _, two, three, orphan = await _orphaned(fleet)
         await _adopted(two, orphan)
         assert not await three.store.reap(orphan, DEAD, tag=9)
 
-    @voyage()
+    @fleet_scenario()
     async def test_what_was_reaped_is_not_adopted(self, fleet: Fleet) -> None:
         _, two, three, orphan = await _orphaned(fleet)
         assert await two.store.reap(orphan, DEAD, tag=9)
         assert await three.store.adopt(orphan, tag=10) is None
 
-    @voyage()
+    @fleet_scenario()
     async def test_a_repeat_of_an_adopted_call_does_not_run_and_finds_its_stream(self, fleet: Fleet) -> None:
         _, two, three, orphan = await _orphaned(fleet)
         adopted = await _adopted(two, orphan)
@@ -125,14 +125,14 @@ class AdoptionContract(FleetContract):
         reader = await three.attach("a")
         assert data_of(await three.read("a", reader.cursor)) == [b"last"]
 
-    @voyage()
+    @fleet_scenario()
     async def test_a_cancellation_reaches_the_adopter(self, fleet: Fleet) -> None:
         _, two, three, orphan = await _orphaned(fleet)
         await _adopted(two, orphan)
         await three.store.cancel(KEY, PRINCIPAL, 1)
         await fleet.heard(1, WakeUp.CANCEL, KEY, "a")
 
-    @voyage(asks=1)
+    @fleet_scenario(asks=1)
     async def test_the_asks_of_a_dead_replica_are_forgotten_and_their_places_free(self, fleet: Fleet) -> None:
         one, two, _ = fleet.benches
         await fleet.lease(0, 1)
@@ -146,7 +146,7 @@ class AdoptionContract(FleetContract):
         assert await one.store.answer(KEY, PRINCIPAL, "a.new", b"d", b"{}") is Answered.FIRST
         await fleet.heard(1, WakeUp.ANSWER, KEY, "a.new")
 
-    @voyage(rerun_bytes=2 * len(PAYLOAD))
+    @fleet_scenario(rerun_bytes=2 * len(PAYLOAD))
     async def test_no_more_is_kept_than_a_session_may_and_ended_calls_make_room(self, fleet: Fleet) -> None:
         one, *_ = fleet.benches
         await fleet.lease(0, 1)
@@ -162,7 +162,7 @@ class AdoptionContract(FleetContract):
         kept = {orphan.stream: orphan.runs for orphan in orphans}
         assert kept == {"big": 0, "full": 0, "room": 1, "room too": 1}
 
-    @voyage(principal_kept_bytes=4 * len(PAYLOAD) - 1)
+    @fleet_scenario(principal_kept_bytes=4 * len(PAYLOAD) - 1)
     async def test_no_more_is_kept_than_a_principal_may_in_all_its_sessions(self, fleet: Fleet) -> None:
         one, *_ = fleet.benches
         await fleet.lease(0, 1)
@@ -180,7 +180,7 @@ class AdoptionContract(FleetContract):
         assert kept == {"a1", "b0", "c2", "d0", "d1"}, "the rest ran too, and was not kept"
         assert len(orphans) == 8
 
-    @voyage()
+    @fleet_scenario()
     async def test_a_session_with_adopted_work_lives(self, fleet: Fleet) -> None:
         _, two, _, orphan = await _orphaned(fleet)
         adopted = await _adopted(two, orphan)

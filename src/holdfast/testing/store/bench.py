@@ -160,6 +160,7 @@ class Contract:
         raise NotImplementedError("say how your store is made: override make_store")
 
 
+T = TypeVar("T")
 C = TypeVar("C", bound=Contract)
 Scenario = Callable[[C, Bench], Coroutine[Any, Any, None]]
 
@@ -168,17 +169,25 @@ def scenario(**limits: int) -> Callable[[Scenario[C]], Callable[[C], None]]:
     """Run an asynchronous test on a fresh store with these limits, in an event loop of its own."""
 
     def decorate(test: Scenario[C]) -> Callable[[C], None]:
-        # Without `wraps`: pytest would look for a fixture of the wrapped function's parameter.
-        @functools.wraps(test, assigned=("__name__", "__qualname__", "__doc__", "__module__"))
-        def run(self: C) -> None:
-            async def on_a_bench() -> None:
-                clock = VirtualClock()
-                async with self.make_store(Limits(**limits), clock) as store:
-                    await test(self, Bench(store, clock))
+        async def on_a_bench(self: C) -> None:
+            clock = VirtualClock()
+            async with self.make_store(Limits(**limits), clock) as store:
+                await test(self, Bench(store, clock))
 
-            asyncio.run(on_a_bench())
-
-        del run.__dict__["__wrapped__"]
-        return run
+        return plain_test(test, on_a_bench)
 
     return decorate
+
+
+def plain_test(
+    test: Callable[..., Any], start: Callable[[T], Coroutine[Any, Any, None]]
+) -> Callable[[T], None]:
+    """Return a method that pytest can call: with the name of `test`, and `start` in an event loop of its own."""
+
+    @functools.wraps(test, assigned=("__name__", "__qualname__", "__doc__", "__module__"))
+    def run(self: T) -> None:
+        asyncio.run(start(self))
+
+    # Otherwise pytest would look for a fixture of the wrapped function's parameter.
+    del run.__dict__["__wrapped__"]
+    return run

@@ -1,7 +1,6 @@
 """Several replicas on one store, each with its own bench, and a decorator for tests that use them."""
 
 import asyncio
-import functools
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
@@ -9,7 +8,7 @@ from typing import Any, TypeVar
 from holdfast.config import Limits
 from holdfast.stores.base import Orphan, Store
 from holdfast.testing.clock import VirtualClock
-from holdfast.testing.store.bench import Bench
+from holdfast.testing.store.bench import Bench, plain_test
 
 LEASE = 10.0
 DEAD = b'{"error":"outcome unknown"}'
@@ -29,10 +28,10 @@ class Fleet:
 
     async def orphans_of_dead_replicas(self, number: int = 1) -> list[Orphan]:
         """Let all leases but one end; return the orphans that its replica finds."""
-        await self.sail(LEASE * 1.25, number)
+        await self.advance(LEASE * 1.25, number)
         return await self.benches[number].store.orphans()
 
-    async def sail(self, seconds: float, *numbers: int) -> None:
+    async def advance(self, seconds: float, *numbers: int) -> None:
         """Let time pass while these renew as often as a replica should."""
         await self.lease(*numbers)
         for _ in range(round(seconds / LEASE * 4)):
@@ -57,23 +56,18 @@ class FleetContract:
 
 
 C = TypeVar("C", bound=FleetContract)
-Voyage = Callable[[C, Fleet], Coroutine[Any, Any, None]]
+FleetScenario = Callable[[C, Fleet], Coroutine[Any, Any, None]]
 
 
-def voyage(**limits: int) -> Callable[[Voyage[C]], Callable[[C], None]]:
+def fleet_scenario(**limits: int) -> Callable[[FleetScenario[C]], Callable[[C], None]]:
     """Run an asynchronous test on a fresh fleet."""
 
-    def decorate(test: Voyage[C]) -> Callable[[C], None]:
-        @functools.wraps(test, assigned=("__name__", "__qualname__", "__doc__", "__module__"))
-        def run(self: C) -> None:
-            async def on_a_fleet() -> None:
-                clock = VirtualClock()
-                async with self.make_stores(Limits(**limits), clock, 3) as stores:
-                    await test(self, Fleet(stores, clock))
+    def decorate(test: FleetScenario[C]) -> Callable[[C], None]:
+        async def on_a_fleet(self: C) -> None:
+            clock = VirtualClock()
+            async with self.make_stores(Limits(**limits), clock, 3) as stores:
+                await test(self, Fleet(stores, clock))
 
-            asyncio.run(on_a_fleet())
-
-        del run.__dict__["__wrapped__"]
-        return run
+        return plain_test(test, on_a_fleet)
 
     return decorate

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from holdfast.core.lifecycle import SessionInput
 from holdfast.stores.base import Claimed, Duplicate, WakeUp
 from holdfast.testing.store.bench import IDLE, KEY, PRINCIPAL, Bench, record, tag_of
-from holdfast.testing.store.fleet import Fleet, FleetContract, voyage
+from holdfast.testing.store.fleet import Fleet, FleetContract, fleet_scenario
 
 
 async def _opened(bench: Bench) -> None:
@@ -18,7 +18,7 @@ async def _opened(bench: Bench) -> None:
 class HomeContract(FleetContract):
     """take_home, subscriptions, and claims of one stream by two replicas: for stores that several processes share."""
 
-    @voyage()
+    @fleet_scenario()
     async def test_the_home_is_in_every_record_that_a_store_returns(self, fleet: Fleet) -> None:
         one, two, _ = fleet.benches
         await _opened(one)
@@ -34,7 +34,7 @@ class HomeContract(FleetContract):
         assert closed is not None
         assert closed.record.home == home
 
-    @voyage()
+    @fleet_scenario()
     async def test_of_many_that_take_a_home_one_has_it_and_all_learn_which(self, fleet: Fleet) -> None:
         one, two, three = fleet.benches
         await _opened(one)
@@ -49,7 +49,7 @@ class HomeContract(FleetContract):
         assert isinstance(claimed, Claimed)
         assert {claimed.record.home} == homes
 
-    @voyage()
+    @fleet_scenario()
     async def test_a_home_taken_twice_by_the_same_replica_is_its_home(self, fleet: Fleet) -> None:
         one, two, _ = fleet.benches
         await _opened(one)
@@ -59,7 +59,7 @@ class HomeContract(FleetContract):
             assert taken is not None
             assert (taken.home, taken.level) == (two.store.replica, "debug")
 
-    @voyage()
+    @fleet_scenario()
     async def test_an_unknown_or_closed_session_has_no_home(self, fleet: Fleet) -> None:
         one, two, _ = fleet.benches
         assert await two.store.take_home(KEY, one.store.replica) is None
@@ -68,7 +68,7 @@ class HomeContract(FleetContract):
         assert await two.store.take_home(KEY, one.store.replica) is None
         assert await two.store.subscriptions(KEY) == []
 
-    @voyage()
+    @fleet_scenario()
     async def test_a_question_for_the_home_is_no_sign_of_the_client(self, fleet: Fleet) -> None:
         one, two, _ = fleet.benches
         await _opened(one)
@@ -77,7 +77,7 @@ class HomeContract(FleetContract):
         fleet.clock.advance(1.5)
         assert [key for key, _ in await two.sweep()] == [KEY]
 
-    @voyage()
+    @fleet_scenario()
     async def test_the_end_of_a_session_wakes_its_home(self, fleet: Fleet) -> None:
         one, two, three = fleet.benches
         await _opened(one)
@@ -85,7 +85,7 @@ class HomeContract(FleetContract):
         assert await three.store.close(KEY, SessionInput.DELETED) is not None
         await fleet.heard(1, WakeUp.CLOSED, KEY, "")
 
-    @voyage()
+    @fleet_scenario()
     async def test_a_new_home_learns_the_subscriptions(self, fleet: Fleet) -> None:
         one, two, _ = fleet.benches
         await _opened(one)
@@ -94,7 +94,7 @@ class HomeContract(FleetContract):
         await one.store.unsubscribe(KEY, "file:///gone")
         assert await two.store.subscriptions(KEY) == ["file:///b", "file:///ö"]
 
-    @voyage()
+    @fleet_scenario()
     async def test_a_stream_that_one_replica_has_claimed_is_not_claimed_by_another(
         self, fleet: Fleet
     ) -> None:
@@ -114,7 +114,7 @@ class HomeContract(FleetContract):
             assert isinstance(ended, Duplicate), "it would run a second time"
             assert (ended.stream, ended.same, ended.finished) == ("a", True, True)
 
-    @voyage()
+    @fleet_scenario()
     async def test_a_request_is_taken_or_taken_back_once(self, fleet: Fleet) -> None:
         one, two, three = fleet.benches
         await fleet.lease(0, 1)
@@ -128,7 +128,7 @@ class HomeContract(FleetContract):
         assert sorted(await asyncio.gather(*tries)) == [False, False, True]
         assert await two.store.inbox() == []
 
-    @voyage()
+    @fleet_scenario()
     async def test_a_request_to_a_replica_that_has_died_or_stopped_is_taken_back(self, fleet: Fleet) -> None:
         one, two, three = fleet.benches
         await fleet.lease(0, 1, 2)

@@ -5,7 +5,7 @@ import asyncio
 from holdfast.errors import Fenced, StoreUnavailable
 from holdfast.stores.base import Orphan
 from holdfast.testing.store.bench import GRACE, IDLE, KEY, PRINCIPAL, Bench, refused
-from holdfast.testing.store.fleet import DEAD, LEASE, Fleet, FleetContract, voyage
+from holdfast.testing.store.fleet import DEAD, LEASE, Fleet, FleetContract, fleet_scenario
 
 OUTAGE = LEASE * 10
 
@@ -13,10 +13,10 @@ OUTAGE = LEASE * 10
 class LeaseContract(FleetContract):
     """renew and orphans, for stores that several processes share."""
 
-    @voyage()
+    @fleet_scenario()
     async def test_an_outage_longer_than_the_lease_costs_no_call(self, fleet: Fleet) -> None:
         one, two, _ = fleet.benches
-        await fleet.sail(LEASE * 2, 0, 1)
+        await fleet.advance(LEASE * 2, 0, 1)
         first = await one.store.renew(LEASE)
         await one.open()
         fence = await one.begin(1, "a")
@@ -25,31 +25,31 @@ class LeaseContract(FleetContract):
         assert await two.store.orphans() == []
         await fleet.lease(1)
         assert await two.store.orphans() == []
-        await fleet.sail(LEASE / 2, 1)
+        await fleet.advance(LEASE / 2, 1)
         assert await two.store.orphans() == []
         assert await one.store.renew(LEASE) == first, "it takes back its own lease"
-        await fleet.sail(LEASE * 2, 0, 1)
+        await fleet.advance(LEASE * 2, 0, 1)
         assert await two.store.orphans() == []
         await one.store.settle(KEY, "a", fence, None)
 
-    @voyage()
+    @fleet_scenario()
     async def test_what_is_really_dead_after_an_outage_is_found_one_lease_later(self, fleet: Fleet) -> None:
         one, two, _ = fleet.benches
-        await fleet.sail(LEASE * 2, 0, 1)
+        await fleet.advance(LEASE * 2, 0, 1)
         await one.open()
         fence = await one.begin(1, "a")
         fleet.clock.advance(OUTAGE)
-        await fleet.sail(LEASE - LEASE / 4, 1)
+        await fleet.advance(LEASE - LEASE / 4, 1)
         assert await two.store.orphans() == []
-        await fleet.sail(LEASE / 4, 1)
+        await fleet.advance(LEASE / 4, 1)
         [orphan] = await two.store.orphans()
         assert await two.store.reap(orphan, DEAD, tag=9)
         await refused(one.store.settle(KEY, "a", fence, b"late", tag=5))
 
-    @voyage()
+    @fleet_scenario()
     async def test_a_replica_that_was_paused_declares_no_other_dead_when_it_wakes(self, fleet: Fleet) -> None:
         one, two, three = fleet.benches
-        await fleet.sail(LEASE * 2, 0, 1, 2)
+        await fleet.advance(LEASE * 2, 0, 1, 2)
         await one.open()
         await one.begin(1, "a")
         # The third one could not reach the store for less than its own lease; the first one did not renew meanwhile.
@@ -60,7 +60,7 @@ class LeaseContract(FleetContract):
             assert await bench.store.orphans() == []
         await fleet.lease(0)
 
-    @voyage()
+    @fleet_scenario()
     async def test_a_replica_that_has_just_begun_declares_no_other_dead(self, fleet: Fleet) -> None:
         one, two, three = fleet.benches
         await fleet.lease(0)
@@ -70,10 +70,10 @@ class LeaseContract(FleetContract):
         assert await three.store.orphans() == [], "nor one that never had a lease"
         await fleet.lease(1)
         assert await two.store.orphans() == []
-        await fleet.sail(LEASE, 1)
+        await fleet.advance(LEASE, 1)
         assert [orphan.stream for orphan in await two.store.orphans()] == ["a"]
 
-    @voyage()
+    @fleet_scenario()
     async def test_who_was_declared_dead_comes_back_as_another_before_anything_is_reaped(
         self, fleet: Fleet
     ) -> None:
@@ -91,7 +91,7 @@ class LeaseContract(FleetContract):
         await refused(one.store.settle(KEY, "a", old, b"late", tag=5), (Fenced,))
         await one.store.settle(KEY, "b", fence, None)
 
-    @voyage()
+    @fleet_scenario()
     async def test_a_replica_declared_dead_begins_no_work_before_it_has_a_new_lease(
         self, fleet: Fleet
     ) -> None:
@@ -110,7 +110,7 @@ class LeaseContract(FleetContract):
         await one.attach()
         await one.store.settle(KEY, "a", await one.begin(1, "a"), None)
 
-    @voyage()
+    @fleet_scenario()
     async def test_of_a_renewal_and_a_declaration_at_once_one_decides(self, fleet: Fleet) -> None:
         one, two, three = fleet.benches
         await fleet.lease(0, 1, 2)
@@ -118,7 +118,7 @@ class LeaseContract(FleetContract):
         for number in range(10):
             first = await one.store.renew(LEASE)
             fence = await one.begin(number, f"s{number}")
-            await fleet.sail(LEASE * 1.25, 1, 2)
+            await fleet.advance(LEASE * 1.25, 1, 2)
             renewed, *found = await asyncio.gather(
                 one.store.renew(LEASE), two.store.orphans(), three.store.orphans()
             )
@@ -131,14 +131,14 @@ class LeaseContract(FleetContract):
                 for orphan in await two.store.orphans():
                     assert await two.store.reap(orphan, DEAD, tag=100 + number)
 
-    @voyage()
+    @fleet_scenario()
     async def test_readers_keep_their_places_through_an_outage(self, fleet: Fleet) -> None:
         one, two, _ = fleet.benches
-        await fleet.sail(LEASE * 2, 0, 1)
+        await fleet.advance(LEASE * 2, 0, 1)
         opened = await one.open()
         reader = await one.attach()
         fleet.clock.advance(IDLE + GRACE)
-        await fleet.sail(LEASE * 2, 0, 1)
+        await fleet.advance(LEASE * 2, 0, 1)
         assert await two.store.orphans() == []
         assert await two.sweep() == [], "a reader counts as life"
         assert await one.store.detach(KEY, opened.standalone, reader.generation, None, broke=True)

@@ -5,7 +5,7 @@ import asyncio
 from holdfast.errors import StoreUnavailable
 from holdfast.stores.base import Cell, OrphanTask
 from holdfast.testing.store.bench import PRINCIPAL, STRANGER, Bench
-from holdfast.testing.store.fleet import LEASE, Fleet, FleetContract, voyage
+from holdfast.testing.store.fleet import LEASE, Fleet, FleetContract, fleet_scenario
 from holdfast.testing.store.tasks import TASK, begin, change
 
 ENDED = b"outcome unknown"
@@ -21,14 +21,14 @@ async def ended(bench: Bench, orphan: OrphanTask) -> int:
 class OrphanTaskContract(FleetContract):
     """orphan_tasks, for stores that several processes share."""
 
-    @voyage()
+    @fleet_scenario()
     async def test_a_dead_owners_task_is_found_and_ended_once(self, fleet: Fleet) -> None:
         one, two, three = fleet.benches
-        await fleet.sail(LEASE * 2, 0, 1, 2)
+        await fleet.advance(LEASE * 2, 0, 1, 2)
         owner = f"{one.store.replica}.{await one.store.renew(LEASE)}"
         await begin(one)
         assert await two.store.orphan_tasks() == [], "its owner lives"
-        await fleet.sail(LEASE * 1.25, 1, 2)
+        await fleet.advance(LEASE * 1.25, 1, 2)
         assert await two.store.orphan_tasks() == [], "no replica has declared its owner dead"
         await two.store.orphans()
         [orphan] = await two.store.orphan_tasks()
@@ -43,19 +43,19 @@ class OrphanTaskContract(FleetContract):
         for bench in (two, three):
             assert await bench.store.orphan_tasks() == []
 
-    @voyage()
+    @fleet_scenario()
     async def test_a_task_whose_owner_is_buried_is_still_found(self, fleet: Fleet) -> None:
         one, two, _ = fleet.benches
-        await fleet.sail(LEASE * 2, 0, 1)
+        await fleet.advance(LEASE * 2, 0, 1)
         await begin(one)
         await begin(one, "theirs", b"2", STRANGER)
-        await fleet.sail(LEASE * 1.25, 1)
+        await fleet.advance(LEASE * 1.25, 1)
         for _ in range(3):
             assert await two.store.orphans() == []
         found = sorted(await two.store.orphan_tasks())
         assert [(task.key, task.principal) for task in found] == [(TASK, PRINCIPAL), ("theirs", STRANGER)]
 
-    @voyage()
+    @fleet_scenario()
     async def test_a_replica_that_gave_its_lease_back_leaves_its_tasks_at_once(self, fleet: Fleet) -> None:
         one, two, _ = fleet.benches
         await fleet.lease(0, 1)
@@ -63,7 +63,7 @@ class OrphanTaskContract(FleetContract):
         await one.store.release()
         assert [task.key for task in await two.store.orphan_tasks()] == [TASK]
 
-    @voyage()
+    @fleet_scenario()
     async def test_a_change_after_the_look_keeps_a_task_from_being_ended_by_it(self, fleet: Fleet) -> None:
         one, two, _ = fleet.benches
         await fleet.lease(0, 1)
@@ -77,7 +77,7 @@ class OrphanTaskContract(FleetContract):
         assert await ended(two, orphan) == 3
         assert await two.store.orphan_tasks() == []
 
-    @voyage()
+    @fleet_scenario()
     async def test_a_task_that_has_ended_or_expired_has_no_owner(self, fleet: Fleet) -> None:
         one, two, _ = fleet.benches
         await fleet.lease(0, 1)
@@ -90,18 +90,18 @@ class OrphanTaskContract(FleetContract):
         fleet.clock.advance(60)
         assert await two.store.orphan_tasks() == []
 
-    @voyage()
+    @fleet_scenario()
     async def test_an_outage_longer_than_the_lease_costs_no_task(self, fleet: Fleet) -> None:
         one, two, _ = fleet.benches
-        await fleet.sail(LEASE * 2, 0, 1)
+        await fleet.advance(LEASE * 2, 0, 1)
         await begin(one)
         fleet.clock.advance(LEASE * 3)
         await two.store.orphans()
-        await fleet.sail(LEASE, 0, 1)
+        await fleet.advance(LEASE, 0, 1)
         await two.store.orphans()
         assert await two.store.orphan_tasks() == []
 
-    @voyage()
+    @fleet_scenario()
     async def test_who_was_declared_dead_begins_no_task_before_it_has_a_new_lease(self, fleet: Fleet) -> None:
         one, two, _ = fleet.benches
         await fleet.lease(0, 1)
@@ -115,7 +115,7 @@ class OrphanTaskContract(FleetContract):
             return
         raise AssertionError("a task whose owner is dead from the start has begun")
 
-    @voyage()
+    @fleet_scenario()
     async def test_all_tasks_of_dead_replicas_are_found(self, fleet: Fleet) -> None:
         one, two, _ = fleet.benches
         await fleet.lease(0, 1)

@@ -22,7 +22,7 @@ from holdfast.testing.store.bench import (
     tag_of,
 )
 from holdfast.testing.store.closing import ENDING
-from holdfast.testing.store.fleet import DEAD, LEASE, Fleet, voyage
+from holdfast.testing.store.fleet import DEAD, LEASE, Fleet, fleet_scenario
 from holdfast.testing.store.homes import HomeContract
 from holdfast.testing.store.leases import LeaseContract
 from holdfast.testing.store.orphan_tasks import OrphanTaskContract
@@ -138,7 +138,7 @@ class ReplicaContract(Contract):
 class SharedContract(AdoptionContract, HomeContract, LeaseContract, OrphanTaskContract, FleetTurnContract):
     """For stores that several processes share. Subclass it beside `StoreContract` and say how stores are made."""
 
-    @voyage()
+    @fleet_scenario()
     async def test_a_session_is_served_by_any_replica(self, fleet: Fleet) -> None:
         one, two, _ = fleet.benches
         await one.open()
@@ -151,7 +151,7 @@ class SharedContract(AdoptionContract, HomeContract, LeaseContract, OrphanTaskCo
         assert await one.store.add_state(KEY, "n", 2, op="1") == 2
         assert await two.store.add_state(KEY, "n", 3, op="2") == 5
 
-    @voyage()
+    @fleet_scenario()
     async def test_the_last_notice_of_each_replica_reaches_the_others_for_its_time(
         self, fleet: Fleet
     ) -> None:
@@ -166,7 +166,7 @@ class SharedContract(AdoptionContract, HomeContract, LeaseContract, OrphanTaskCo
         assert await three.post_notice(b"3", seconds=20) == [b"2"]
         assert await two.post_notice(b"", seconds=10) == [b"3"]
 
-    @voyage()
+    @fleet_scenario()
     async def test_an_event_written_here_wakes_its_reader_elsewhere(self, fleet: Fleet) -> None:
         one, two, _ = fleet.benches
         await one.open()
@@ -176,7 +176,7 @@ class SharedContract(AdoptionContract, HomeContract, LeaseContract, OrphanTaskCo
         await fleet.heard(1, WakeUp.STREAM, KEY, "a")
         assert data_of(await two.read("a", reader.cursor)) == [b"one"]
 
-    @voyage()
+    @fleet_scenario()
     async def test_a_reader_elsewhere_learns_that_it_was_superseded(self, fleet: Fleet) -> None:
         one, two, _ = fleet.benches
         opened = await one.open()
@@ -185,7 +185,7 @@ class SharedContract(AdoptionContract, HomeContract, LeaseContract, OrphanTaskCo
         await fleet.heard(0, WakeUp.TAKEN, KEY, opened.standalone)
         assert not await one.store.detach(KEY, opened.standalone, old.generation, None, broke=True)
 
-    @voyage()
+    @fleet_scenario()
     async def test_a_probe_wakes_the_readers_replica_and_sees_its_answer(self, fleet: Fleet) -> None:
         one, two, three = fleet.benches
         await one.open()
@@ -205,7 +205,7 @@ class SharedContract(AdoptionContract, HomeContract, LeaseContract, OrphanTaskCo
         assert vouched.word % 2
         assert vouched.word != first.word
 
-    @voyage()
+    @fleet_scenario()
     async def test_replicas_that_begin_a_principals_state_at_once_begin_one(self, fleet: Fleet) -> None:
         scope = own_scope(PRINCIPAL)
 
@@ -218,7 +218,7 @@ class SharedContract(AdoptionContract, HomeContract, LeaseContract, OrphanTaskCo
         assert cell is not None
         assert cell.value == b"12", "a second beginning would have lost the earlier count"
 
-    @voyage()
+    @fleet_scenario()
     async def test_an_ask_of_an_exchange_that_others_have_ended_wakes_its_asker(self, fleet: Fleet) -> None:
         one, two, _ = fleet.benches
         await fleet.lease(0, 1)
@@ -230,7 +230,7 @@ class SharedContract(AdoptionContract, HomeContract, LeaseContract, OrphanTaskCo
         await fleet.heard(0, WakeUp.ANSWER, KEY, "a.1")
         assert await one.store.take_answer(KEY, "a.1") is None
 
-    @voyage()
+    @fleet_scenario()
     async def test_answers_and_cancellations_wake_the_replica_that_runs_the_exchange(
         self, fleet: Fleet
     ) -> None:
@@ -243,7 +243,7 @@ class SharedContract(AdoptionContract, HomeContract, LeaseContract, OrphanTaskCo
         await three.store.cancel(KEY, PRINCIPAL, 1)
         await fleet.heard(0, WakeUp.CANCEL, KEY, "a")
 
-    @voyage()
+    @fleet_scenario()
     async def test_the_end_of_a_session_wakes_every_replica_that_has_something_of_it(
         self, fleet: Fleet
     ) -> None:
@@ -255,7 +255,7 @@ class SharedContract(AdoptionContract, HomeContract, LeaseContract, OrphanTaskCo
         await fleet.heard(0, WakeUp.CLOSED, KEY, "")
         await fleet.heard(1, WakeUp.CLOSED, KEY, "")
 
-    @voyage()
+    @fleet_scenario()
     async def test_a_closing_here_ends_what_runs_there_for_a_reader_at_a_third_replica(
         self, fleet: Fleet
     ) -> None:
@@ -270,7 +270,7 @@ class SharedContract(AdoptionContract, HomeContract, LeaseContract, OrphanTaskCo
         assert (data_of(page), page.finished) == ([ENDING.message(1)], True)
         await refused(one.store.settle(KEY, "a", fence, b"late", tag=tag_of("a", 9)), (SessionGone,))
 
-    @voyage()
+    @fleet_scenario()
     async def test_tasks_announcements_and_requests_wake_the_replicas_that_wait(self, fleet: Fleet) -> None:
         one, two, _ = fleet.benches
         await fleet.lease(1)
@@ -286,21 +286,21 @@ class SharedContract(AdoptionContract, HomeContract, LeaseContract, OrphanTaskCo
         assert await two.store.inbox() == [("f", b"run this")]
         assert await one.store.inbox() == []
 
-    @voyage()
+    @fleet_scenario()
     async def test_racing_replicas_claim_an_id_once(self, fleet: Fleet) -> None:
         await fleet.benches[0].open()
         claims = [bench.claim(1, f"s{n}-{m}") for n, bench in enumerate(fleet.benches) for m in range(20)]
         verdicts = await asyncio.gather(*claims)
         assert sum(isinstance(verdict, Claimed) for verdict in verdicts) == 1
 
-    @voyage()
+    @fleet_scenario()
     async def test_secrets_are_shared(self, fleet: Fleet) -> None:
         offered = [bench.store.secret("seal", b"%d" % n, seconds=60) for n, bench in enumerate(fleet.benches)]
         assert len(set(await asyncio.gather(*offered))) == 1
 
     # The dead
 
-    @voyage()
+    @fleet_scenario()
     async def test_the_living_have_no_orphans(self, fleet: Fleet) -> None:
         await fleet.lease(0, 1)
         await fleet.benches[0].open()
@@ -311,7 +311,7 @@ class SharedContract(AdoptionContract, HomeContract, LeaseContract, OrphanTaskCo
         assert leases.keys() == {bench.store.replica for bench in fleet.benches[:2]}
         assert {round(seconds) for seconds in leases.values()} == {1}
 
-    @voyage()
+    @fleet_scenario()
     async def test_what_a_dead_replica_ran_ends_once_with_one_terminal_message(self, fleet: Fleet) -> None:
         one, two, three = fleet.benches
         await fleet.lease(0, 1, 2)
@@ -337,7 +337,7 @@ class SharedContract(AdoptionContract, HomeContract, LeaseContract, OrphanTaskCo
             await refused(attempt)
         assert data_of(await two.read("a", await two.start_of("a"))) == [b"one", DEAD]
 
-    @voyage()
+    @fleet_scenario()
     async def test_a_repeat_of_a_call_that_died_gets_its_error_and_does_not_run(self, fleet: Fleet) -> None:
         one, two, _ = fleet.benches
         await fleet.lease(0, 1)
@@ -350,7 +350,7 @@ class SharedContract(AdoptionContract, HomeContract, LeaseContract, OrphanTaskCo
         assert (repeat.stream, repeat.finished, repeat.has_reader) == ("a", True, False)
         await two.begin(1, "c", digest=b"another")
 
-    @voyage()
+    @fleet_scenario()
     async def test_the_readers_of_a_dead_replica_are_gone_and_the_grace_begins(self, fleet: Fleet) -> None:
         one, two, _ = fleet.benches
         await fleet.lease(0, 1)
@@ -363,7 +363,7 @@ class SharedContract(AdoptionContract, HomeContract, LeaseContract, OrphanTaskCo
         fleet.clock.advance(GRACE)
         assert await two.sweep() == [(KEY, SessionInput.GRACE_OVER)]
 
-    @voyage()
+    @fleet_scenario()
     async def test_a_reader_elsewhere_outlives_the_owner(self, fleet: Fleet) -> None:
         one, two, _ = fleet.benches
         await fleet.lease(0, 1)
@@ -376,7 +376,7 @@ class SharedContract(AdoptionContract, HomeContract, LeaseContract, OrphanTaskCo
         assert data_of(await two.read("a", reader.cursor)) == [DEAD]
         assert await two.store.detach(KEY, "a", reader.generation, None, broke=True)
 
-    @voyage()
+    @fleet_scenario()
     async def test_a_replica_that_wakes_up_is_another_incarnation(self, fleet: Fleet) -> None:
         one, two, _ = fleet.benches
         await fleet.lease(0, 1)
@@ -391,7 +391,7 @@ class SharedContract(AdoptionContract, HomeContract, LeaseContract, OrphanTaskCo
         assert await two.store.orphans() == [], "its later claims are its own"
         await one.store.settle(KEY, "b", fence, None)
 
-    @voyage()
+    @fleet_scenario()
     async def test_a_replica_that_left_in_order_leaves_orphans_at_once(self, fleet: Fleet) -> None:
         one, two, _ = fleet.benches
         await fleet.lease(0, 1)
@@ -401,7 +401,7 @@ class SharedContract(AdoptionContract, HomeContract, LeaseContract, OrphanTaskCo
         assert one.store.replica not in await two.store.replicas()
         assert [orphan.stream for orphan in await two.store.orphans()] == ["a"]
 
-    @voyage()
+    @fleet_scenario()
     async def test_a_closing_that_was_not_reported_is_found_by_another_replica(self, fleet: Fleet) -> None:
         one, two, three = fleet.benches
         await one.open()
@@ -416,7 +416,7 @@ class SharedContract(AdoptionContract, HomeContract, LeaseContract, OrphanTaskCo
         fleet.clock.advance(60)
         assert await two.store.unreported_closings() == []
 
-    @voyage()
+    @fleet_scenario()
     async def test_of_racing_sweepers_on_all_replicas_one_closes_each_session(self, fleet: Fleet) -> None:
         for number in range(30):
             await fleet.benches[0].open(f"s{number}")
@@ -424,7 +424,7 @@ class SharedContract(AdoptionContract, HomeContract, LeaseContract, OrphanTaskCo
         swept = await asyncio.gather(*(bench.sweep() for bench in fleet.benches for _ in range(3)))
         assert sorted(key for sweep in swept for key, _ in sweep) == sorted(f"s{n}" for n in range(30))
 
-    @voyage()
+    @fleet_scenario()
     async def test_a_session_closed_elsewhere_takes_nothing_more(self, fleet: Fleet) -> None:
         one, two, _ = fleet.benches
         await one.open()

@@ -3,7 +3,7 @@
 from holdfast.errors import Fenced, SessionGone, StreamClosed
 from holdfast.stores.base import WakeUp
 from holdfast.testing.store.bench import KEY, OTHER, Bench, Contract, refused, scenario
-from holdfast.testing.store.fleet import Fleet, FleetContract, voyage
+from holdfast.testing.store.fleet import Fleet, FleetContract, fleet_scenario
 
 
 class TurnContract(Contract):
@@ -66,7 +66,7 @@ class TurnContract(Contract):
 class FleetTurnContract(FleetContract):
     """Turns where several replicas serve one session."""
 
-    @voyage()
+    @fleet_scenario()
     async def test_a_turn_is_passed_on_to_the_replica_whose_call_is_next(self, fleet: Fleet) -> None:
         one, two, _ = fleet.benches
         await fleet.lease(0, 1)
@@ -79,7 +79,7 @@ class FleetTurnContract(FleetContract):
         await fleet.heard(1, WakeUp.TURN, KEY, "b")
         assert await two.store.turn(KEY, "b", second)
 
-    @voyage()
+    @fleet_scenario()
     async def test_the_turns_of_a_dead_replica_end_with_it(self, fleet: Fleet) -> None:
         one, two, _ = fleet.benches
         await fleet.lease(0, 1)
@@ -92,7 +92,7 @@ class FleetTurnContract(FleetContract):
         assert await fleet.orphans_of_dead_replicas() == []
         assert await two.store.turn(KEY, "b", second)
 
-    @voyage()
+    @fleet_scenario()
     async def test_a_dead_replicas_call_gives_its_turn_up_when_it_is_reaped(self, fleet: Fleet) -> None:
         one, two, _ = fleet.benches
         await fleet.lease(0, 1)
