@@ -11,11 +11,11 @@ from holdfast.config import LOOPBACK_HOSTS, AdminSettings
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
-    from holdfast.ops.admin.opened import Opened
+    from holdfast.ops.admin.address import AdminAddress
 
 
 @contextlib.contextmanager
-def admin(process: ProcessOptions) -> Iterator["Opened | None"]:
+def admin(process: ProcessOptions) -> Iterator["AdminAddress | None"]:
     """Open the admin surface's socket while the block runs; None: it was not asked for.
 
     Raises:
@@ -28,12 +28,12 @@ def admin(process: ProcessOptions) -> Iterator["Opened | None"]:
                 raise ConfigError(f"{option} needs --admin HOST:PORT")
         yield None
         return
-    from holdfast.ops.admin.opened import opened  # noqa: PLC0415 - imported only by this command
+    from holdfast.ops.admin.address import open_admin  # noqa: PLC0415 - imported only by this command
 
     settings = AdminSettings(
         address=process.admin,
         token=admin_token(process.admin_token_file),
         allowed_hosts=(*LOOPBACK_HOSTS, *hosts) if hosts else LOOPBACK_HOSTS,
     )
-    with opened(settings, tls_of(process)) as surface:
+    with open_admin(settings, tls_of(process)) as surface:
         yield surface

@@ -30,8 +30,8 @@ from holdfast.ops.log import LogObserver
 from holdfast.ports import SystemClock, SystemRandom
 
 if TYPE_CHECKING:
+    from holdfast.ops.admin.address import AdminAddress
     from holdfast.ops.admin.lines import Line
-    from holdfast.ops.admin.opened import Opened
     from holdfast.ops.admin.workers import Workers
 
 LOGGER: Final = logging.getLogger("holdfast.workers")
@@ -96,7 +96,7 @@ def _serve(plan: Plan, count: int, reloader: Reloader | None) -> int:
         return asyncio.run(_supervise(job, count, surface, reloader))
 
 
-async def _supervise(job: Job, count: int, surface: "Opened | None", reloader: Reloader | None) -> int:
+async def _supervise(job: Job, count: int, surface: "AdminAddress | None", reloader: Reloader | None) -> int:
     """Run the workers, and the admin surface if it was asked for."""
 
     def shown(known: banner.Report, more: banner.Lines) -> None:

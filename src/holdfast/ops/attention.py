@@ -15,13 +15,11 @@ from typing import Any, Final
 
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Exchange, SessionExchange
-from holdfast.engine.failures import NAMED
 from holdfast.errors import StoreError
-from holdfast.ops.call_names import call_name
+from holdfast.ops.call_names import call_name, subject
 from holdfast.ops.waits import waits_for
 from holdfast.ops.watch import Watch
 from holdfast.ports import Clock, Observer
-from holdfast.protocol.quirks import SHOWN_NAME
 from holdfast.protocol.versions import SESSIONLESS
 from holdfast.supervision import supervise
 
@@ -88,10 +86,8 @@ class Attention:
 
     def _report(self, exchange: Exchange, waits: str, seconds: float) -> None:
         request, client = exchange.request, exchange.session
-        named = NAMED.get(request.method)
-        name = request.params.get("name") if named is not None else request.method
         facts: dict[str, Any] = {
-            named or "method": name[:SHOWN_NAME] if type(name) is str else "",
+            **subject(request),
             "call": call_name(exchange, self._watch.began_at(exchange)),
             "waits_for": waits,
             "seconds": round(seconds),

@@ -1,8 +1,11 @@
-"""The short name of a call, for the log and the dashboard."""
+"""The names of a call, and of the tool or prompt that it names, for the log and the dashboard."""
 
 from hashlib import sha256
 
 from holdfast.engine.exchange import Exchange, SessionExchange
+from holdfast.engine.failures import NAMED
+from holdfast.protocol.quirks import SHOWN_NAME
+from holdfast.wire.jsonrpc import Request
 
 
 def call_name(exchange: Exchange, began: float | None) -> str:
@@ -12,3 +15,15 @@ def call_name(exchange: Exchange, began: float | None) -> str:
     """
     own = exchange.key if isinstance(exchange, SessionExchange) else f"{id(exchange)} {began}"
     return sha256(own.encode()).hexdigest()[:12]
+
+
+def component_name(request: Request) -> str:
+    """Return the name of the tool or prompt of a request, cut to a bounded length; empty for other methods."""
+    name = request.params.get("name") if request.method in NAMED else ""
+    return name[:SHOWN_NAME] if type(name) is str else ""
+
+
+def subject(request: Request) -> dict[str, str]:
+    """Return the first fact of a log line about a request: its tool, its prompt, or its method."""
+    named = NAMED.get(request.method)
+    return {"method": request.method[:SHOWN_NAME]} if named is None else {named: component_name(request)}

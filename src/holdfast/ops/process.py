@@ -21,9 +21,8 @@ from holdfast.core.exchange import ExchangeState
 from holdfast.engine.audit import short
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Exchange, SessionExchange
-from holdfast.engine.failures import NAMED
 from holdfast.errors import StoreError
-from holdfast.ops.call_names import call_name
+from holdfast.ops.call_names import call_name, component_name
 from holdfast.ops.figures import Durations
 from holdfast.ops.history import History, Point
 from holdfast.ops.loop_delay import LoopDelay
@@ -32,7 +31,7 @@ from holdfast.ops.metrics.samples import Sample
 from holdfast.ops.operated import Operated
 from holdfast.ops.ring import Happened, Ring
 from holdfast.ops.schema import CallView, FiguresView, UpstreamView
-from holdfast.ops.waits import waits_for
+from holdfast.ops.waits import QUEUED, waits_for
 from holdfast.ports import Random, SystemRandom
 from holdfast.protocol.quirks import SHOWN_NAME
 
@@ -44,9 +43,6 @@ ANSWER_BYTES: Final = 512 * 1024
 """How long an answer to another replica is at most: it travels through the store."""
 SAMPLE_SECONDS: Final = 1.0
 CANCELLED: Final = "by an operator"
-QUEUED: Final = frozenset(
-    {ExchangeState.CLAIMED, ExchangeState.QUEUED, ExchangeState.QUEUED_OPEN, ExchangeState.RERUN}
-)
 COUNTED: Final = {
     "duplicates refused": "exchange.duplicate",
     "sessions resumed": "session.resumed",
@@ -244,11 +240,10 @@ class Process:
 
     def _call(self, part: Part, exchange: Exchange, age: float | None) -> CallView:
         request, client = exchange.request, exchange.session
-        name = request.params.get("name") if request.method in NAMED else ""
         return CallView(
             id=self._name_of(part, exchange),
             method=request.method[:SHOWN_NAME],
-            name=name[:SHOWN_NAME] if type(name) is str else "",
+            name=component_name(request),
             age=age,
             waits_for=waits_for(exchange),
             client=client.client_name,

@@ -16,11 +16,12 @@ from holdfast.engine.exchange import Exchange, SessionExchange
 from holdfast.engine.rounds import RoundWriter
 from holdfast.engine.tasks import TaskWriter
 
+QUEUED: Final = frozenset(
+    {ExchangeState.CLAIMED, ExchangeState.QUEUED, ExchangeState.QUEUED_OPEN, ExchangeState.RERUN}
+)
+"""The states of a call whose handler has not begun."""
 _BY_STATE: Final = {
-    ExchangeState.CLAIMED: "slot",
-    ExchangeState.QUEUED: "slot",
-    ExchangeState.QUEUED_OPEN: "slot",
-    ExchangeState.RERUN: "slot",
+    **dict.fromkeys(QUEUED, "slot"),
     ExchangeState.PARKED: "ask",
     ExchangeState.ENDING: "store",
     ExchangeState.ENDING_HELD: "store",

@@ -19,9 +19,9 @@ from msgspec import Struct
 from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.back import Back, Outside
 from holdfast.engine.exchange import Exchange
-from holdfast.engine.failures import NAMED
 from holdfast.engine.session import Session
 from holdfast.errors import McpError
+from holdfast.ops.call_names import component_name, subject
 from holdfast.ops.figures import BOUNDS, CallOutcome, Era, Figures
 from holdfast.ops.log import FAILURES_PER_SECOND, LINES_PER_SECOND, LineLimit
 from holdfast.ports import Clock, Observer
@@ -124,23 +124,17 @@ class Watch:
         now = self._now()
         seconds = now - self._running.pop(exchange)
         request = exchange.request
-        method = request.method
-        name = request.params.get("name") if method in NAMED else ""
-        shown = name[:SHOWN_NAME] if type(name) is str else ""
         era: Era = "sessionless" if exchange.session.revision is SESSIONLESS else "session"
-        self._figures.call(method, shown, era, outcome, seconds)
+        self._figures.call(request.method, component_name(request), era, outcome, seconds)
         left_out = (self._successes if outcome == "ok" else self._failures).admit(now)
         if left_out is not None:
-            self._log(exchange, shown, era, outcome, seconds, left_out)
+            self._log(exchange, era, outcome, seconds, left_out)
 
-    def _log(
-        self, exchange: Exchange, shown: str, era: Era, outcome: CallOutcome, seconds: float, left_out: int
-    ) -> None:
+    def _log(self, exchange: Exchange, era: Era, outcome: CallOutcome, seconds: float, left_out: int) -> None:
         """Write the line of a call."""
-        method, client = exchange.request.method, exchange.session
-        named = NAMED.get(method)
-        facts: dict[str, Any] = {"method": method[:SHOWN_NAME]} if named is None else {named: shown}
-        facts |= {
+        client = exchange.session
+        facts: dict[str, Any] = {
+            **subject(exchange.request),
             "client": client.client_name,
             "era": era,
             "outcome": outcome,

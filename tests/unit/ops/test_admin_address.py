@@ -11,7 +11,7 @@ from holdfast.cli.admin import admin
 from holdfast.cli.process_options import ProcessOptions
 from holdfast.config import LOOPBACK_HOSTS, AdminSettings
 from holdfast.errors import ConfigError
-from holdfast.ops.admin.opened import VARIABLE, opened
+from holdfast.ops.admin.address import VARIABLE, open_admin
 
 TOKEN = "0123456789abcdef"
 HERE = "127.0.0.1:0"
@@ -37,12 +37,12 @@ def _no_token_around(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_surface_that_cannot_be_safe_is_refused(settings: AdminSettings, said: str) -> None:
-    with pytest.raises(ConfigError, match=said), opened(settings):
+    with pytest.raises(ConfigError, match=said), open_admin(settings):
         pass
 
 
 def test_an_error_never_shows_the_token() -> None:
-    with pytest.raises(ConfigError) as raised, opened(AdminSettings(address=HERE, token="secret")):
+    with pytest.raises(ConfigError) as raised, open_admin(AdminSettings(address=HERE, token="secret")):
         pass
     assert "secret" not in str(raised.value)
 
@@ -51,37 +51,37 @@ def test_a_terminal_gets_a_new_token_each_time(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     tokens: set[str] = set()
     for _ in range(2):
-        with opened(AdminSettings(address=HERE)) as surface:
+        with open_admin(AdminSettings(address=HERE)) as surface:
             assert surface.lines() == [("admin", surface.url), ("token", surface.token)]
             tokens.add(surface.token)
     assert len(tokens) == 2
     assert all(len(token) >= 24 for token in tokens)
     # An operator of another machine does not see this terminal.
-    with pytest.raises(ConfigError, match="other machines"), opened(AdminSettings(address=EVERYWHERE)):
+    with pytest.raises(ConfigError, match="other machines"), open_admin(AdminSettings(address=EVERYWHERE)):
         pass
 
 
 def test_a_given_token_counts_before_the_variable_and_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "f" * 16)
-    with opened(AdminSettings(address=HERE)) as surface:
+    with open_admin(AdminSettings(address=HERE)) as surface:
         assert surface.token == "f" * 16
         assert surface.lines() == [("admin", surface.url)]
-    with opened(AdminSettings(address=HERE, token=TOKEN)) as surface:
+    with open_admin(AdminSettings(address=HERE, token=TOKEN)) as surface:
         assert surface.token == TOKEN
 
 
 def test_tls_is_for_other_machines_only() -> None:
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    with opened(AdminSettings(address=HERE, token=TOKEN), tls) as surface:
+    with open_admin(AdminSettings(address=HERE, token=TOKEN), tls) as surface:
         assert surface.url.startswith("http://127.0.0.1:")
     hosts = (*LOOPBACK_HOSTS, "admin.example.com")
-    with opened(AdminSettings(address=EVERYWHERE, token=TOKEN, allowed_hosts=hosts), tls) as surface:
+    with open_admin(AdminSettings(address=EVERYWHERE, token=TOKEN, allowed_hosts=hosts), tls) as surface:
         assert surface.url.startswith("https://0.0.0.0:")
 
 
 def test_a_unix_socket_is_removed_at_the_end(tmp_path: Path) -> None:
     path = tmp_path / "admin.sock"
-    with opened(AdminSettings(address=f"unix:{path}", token=TOKEN)) as surface:
+    with open_admin(AdminSettings(address=f"unix:{path}", token=TOKEN)) as surface:
         assert path.is_socket()
         assert surface.url == f"unix:{path}:/"
     assert not path.exists()
@@ -92,7 +92,7 @@ def test_a_port_in_use_is_reported_with_the_right_option() -> None:
         port = taken.getsockname()[1]
         with (
             pytest.raises(ConfigError, match=rf"127\.0\.0\.1:{port}: Address already in use.* --admin HOST"),
-            opened(AdminSettings(address=f"127.0.0.1:{port}", token=TOKEN)),
+            open_admin(AdminSettings(address=f"127.0.0.1:{port}", token=TOKEN)),
         ):
             pass
 

@@ -39,8 +39,8 @@ _TOKEN: Final = re.compile(r"[!-~]{16,512}")
 _GIVE_TOKEN: Final = f"write a token into a file and give --admin-token-file FILE, or set {VARIABLE}; the same one for all replicas"
 
 
-class Opened(Struct, frozen=True):
-    """A surface that has its socket and its token. `serving` answers requests."""
+class AdminAddress(Struct, frozen=True):
+    """The open socket of a surface, and its token. `serving` answers requests."""
 
     listener: socket.socket
     token: str
@@ -75,7 +75,7 @@ class Opened(Struct, frozen=True):
 
 
 @contextlib.contextmanager
-def opened(settings: AdminSettings, tls: ssl.SSLContext | None = None) -> Iterator[Opened]:
+def open_admin(settings: AdminSettings, tls: ssl.SSLContext | None = None) -> Iterator[AdminAddress]:
     """Open the socket, and close it at the end. `tls` is used where other machines can connect.
 
     Raises:
@@ -94,7 +94,7 @@ def opened(settings: AdminSettings, tls: ssl.SSLContext | None = None) -> Iterat
             raise ConfigError(
                 f"{OPTION} needs a token, and there is no terminal that could show a new one: {_GIVE_TOKEN}"
             )
-        yield Opened(
+        yield AdminAddress(
             listener,
             token or SystemRandom().token(_TOKEN_BYTES),
             not token,

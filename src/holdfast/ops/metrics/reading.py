@@ -19,15 +19,12 @@ from holdfast.ops.metrics import families
 from holdfast.ops.metrics.machine import samples_of_process
 from holdfast.ops.metrics.samples import Sample, histogram, merged, number
 from holdfast.ops.operated import Operated
-from holdfast.ops.waits import WAITS, waits_for
+from holdfast.ops.waits import QUEUED, WAITS, waits_for
 
 STORE_SECONDS: Final = 2.0
 """How long a scrape waits for the store."""
 STATES: Final[Mapping[ExchangeState, str]] = {
-    ExchangeState.CLAIMED: "queued",
-    ExchangeState.QUEUED: "queued",
-    ExchangeState.QUEUED_OPEN: "queued",
-    ExchangeState.RERUN: "queued",
+    **dict.fromkeys(QUEUED, "queued"),
     ExchangeState.RUNNING: "running",
     ExchangeState.STREAMING: "running",
     ExchangeState.TASK: "running",

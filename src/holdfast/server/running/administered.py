@@ -19,9 +19,9 @@ def administered(servers: Iterable[Operable], admin: AdminSettings | None) -> It
     if admin is None:
         yield None
         return
-    from holdfast.server.running.operations import Operations, opened  # noqa: PLC0415 - imports httptools
+    from holdfast.server.running.operations import Operations, open_admin  # noqa: PLC0415 - imports httptools
 
-    with opened(admin) as surface:
+    with open_admin(admin) as surface:
         operations = Operations()
         for server in servers:
             operations.take(server)

@@ -4,8 +4,8 @@ import contextlib
 import socket
 from collections.abc import AsyncIterator
 
+from holdfast.ops.admin.address import AdminAddress, open_admin
 from holdfast.ops.admin.lines import answering
-from holdfast.ops.admin.opened import Opened, opened
 from holdfast.ops.admin.surface import Source
 from holdfast.ops.figures import Figures
 from holdfast.ops.fleet import Fleet
@@ -16,7 +16,7 @@ from holdfast.ops.ring import Ring
 from holdfast.ports import Observer, SystemClock
 from holdfast.stores.base import Store
 
-__all__ = ["Operations", "opened"]
+__all__ = ["Operations", "open_admin"]
 
 
 class Operations:
@@ -61,9 +61,9 @@ class Operations:
             yield
 
     @contextlib.asynccontextmanager
-    async def at(self, opened: Opened) -> AsyncIterator[None]:
+    async def at(self, address: AdminAddress) -> AsyncIterator[None]:
         """Serve the admin surface while the block runs."""
-        async with self.source() as source, opened.serving(source, self._clock, self._observer):
+        async with self.source() as source, address.serving(source, self._clock, self._observer):
             yield
 
 
