@@ -9,8 +9,8 @@ from typing_extensions import override
 class Paper(asyncio.Transport):
     """A transport that takes everything."""
 
-    def __init__(self, peer: tuple[str, int] | None = ("127.0.0.1", 50_000)) -> None:
-        super().__init__({"sockname": ("127.0.0.1", 8000), "peername": peer})
+    def __init__(self, peer: object = ("127.0.0.1", 50_000), address: object = ("127.0.0.1", 8000)) -> None:
+        super().__init__({"sockname": address, "peername": peer})
         self.written = b""
         self.paused = False
         self._closed = False

@@ -61,7 +61,6 @@ class HttpProtocol(asyncio.Protocol):
         self._deadlines: Deadlines = members.deadlines
         self.transport: asyncio.Transport
         self._parser = RequestParser(self, members.deadlines.limits.headers)
-        self._since = 0.0
         self._is_over = False
         """Nothing more is read: a request was refused, or the client has closed its side."""
         self._lingers = False
@@ -87,7 +86,6 @@ class HttpProtocol(asyncio.Protocol):
         """The client has not taken enough of the written bytes."""
         self._room: asyncio.Event | None = None
         self._taken: int | None = None
-        self._taken_at = 0.0
 
     @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -113,21 +111,17 @@ class HttpProtocol(asyncio.Protocol):
     @override
     def connection_lost(self, exc: Exception | None) -> None:
         self.members.leave(self)
-        self._is_over = True
-        self._lose_all()
-        self.resume_writing()
-        # These break the reference cycles: a closed connection must not wait for the garbage collector.
-        self._parser.close()
-        self._newest, self._known = None, ()
-
-    def _lose_all(self) -> None:
-        self._unread = b""
-        waiting, self._waiting = self._waiting, []
         if self._started is not None:
             self._started.left()
-        for channel in (self._served, *waiting):
+        lost = [self._served, *self._waiting]
+        # These break the reference cycles: a closed connection must not wait for the garbage collector.
+        self._parser.close()
+        self._newest = self._served = None
+        self._waiting, self._known, self._unread = [], (), b""
+        for channel in lost:
             if channel is not None:
                 channel.lost()
+        self.resume_writing()
 
     @override
     def eof_received(self) -> bool:

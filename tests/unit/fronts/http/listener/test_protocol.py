@@ -557,18 +557,92 @@ def test_a_request_that_was_answered_is_freed_without_the_collector(*, watched: 
     run()
 
 
-@virtual_test
-async def test_a_lost_connection_does_not_wait_for_the_garbage_collector() -> None:
-    protocol, _ = connected(reading(bodies=[]))
-    gc.collect()
-    gc.disable()
-    try:
+@pytest.mark.parametrize("requests", [0, 1, 3])
+def test_a_lost_connection_does_not_wait_for_the_garbage_collector(requests: int) -> None:
+    """It is lost while so many requests are served or wait."""
+
+    @virtual_test
+    async def run() -> None:
+        release = asyncio.Event()
+        protocol, paper = connected_to(holding(release, []))
+        gc.collect()
+        gc.disable()
+        try:
+            release.set()
+            protocol.data_received(post(b"/route"))
+            await settled()
+            release.clear()
+            for _ in range(requests):
+                protocol.data_received(post(b"/route"))
+            await settled()
+            lost = weakref.ref(protocol)
+            protocol.connection_lost(None)
+            release.set()
+            await settled()
+            del protocol, paper
+            assert lost() is None
+        finally:
+            gc.enable()
+
+    run()
+
+
+@pytest.mark.parametrize(
+    ("peer", "address", "client", "server"),
+    [
+        (("10.0.0.1", 5), ("10.0.0.2", 80), ("10.0.0.1", 5), ("10.0.0.2", 80)),
+        (("fe80::1", 5, 0, 2), ("::", 80, 0, 0), ("fe80::1", 5), ("::", 80)),
+        ("", "/run/holdfast.sock", None, ("/run/holdfast.sock", None)),
+        (("10.0.0.1", 5), None, ("10.0.0.1", 5), None),
+    ],
+)
+def test_a_route_gets_the_addresses_of_the_connection(
+    peer: object, address: object, client: object, server: object
+) -> None:
+    @virtual_test
+    async def run() -> None:
+        scopes: list[Scope] = []
+        beside, _ = connected(reading(bodies=[], scopes=scopes))
+        protocol = HttpProtocol(beside.members)
+        protocol.connection_made(Paper(peer, address))
         protocol.data_received(post(b"/route"))
         await settled()
-        parser = weakref.ref(protocol)
-        protocol.connection_lost(None)
-        await settled()
-        del protocol, _
-        assert parser() is None
-    finally:
-        gc.enable()
+        assert (scopes[0]["client"], scopes[0]["server"]) == (client, server)
+
+    run()
+
+
+@virtual_test
+async def test_the_time_of_a_head_begins_with_its_connection() -> None:
+    beside, _ = connected(reading(bodies=[]))
+    deadlines = beside.members.deadlines
+    deadlines.now = 1_000.0
+    protocol, paper = HttpProtocol(beside.members), Paper()
+    protocol.connection_made(paper)
+    deadlines.now += deadlines.limits.header_seconds
+    protocol.sweep()
+    assert paper.statuses == []
+    deadlines.now += 0.1
+    protocol.sweep()
+    assert paper.statuses == [408]
+
+
+@pytest.mark.parametrize(
+    ("sent", "reason"),
+    [(b"", "slow"), (b"X", "malformed"), (post(b"/", more=b"X: %b\r\n" % (b"y" * 20_000)), "too_large")],
+)
+def test_a_refused_connection_is_reported_with_its_reason(sent: bytes, reason: str) -> None:
+    @virtual_test
+    async def run() -> None:
+        refused: list[tuple[str, str | None]] = []
+        deadlines = Deadlines(Limits(connections=1), 30.0)
+        members = Members(holding(asyncio.Event(), []), deadlines, refused=lambda *why: refused.append(why))
+        first, second = HttpProtocol(members), HttpProtocol(members)
+        for protocol in (first, second):
+            protocol.connection_made(Paper(("10.0.0.1", 5)))
+        first.data_received(sent)
+        deadlines.now += 20
+        first.sweep()
+        assert refused == [("connections", "10.0.0.1"), (reason, "10.0.0.1")]
+
+    run()
