@@ -46,6 +46,7 @@ LEVELS: Final = {
     "forward.unsealed": logging.WARNING,
     "work.failed": logging.ERROR,
     "hosted.lifespan_failed": logging.ERROR,
+    "hosted.handler_failed": logging.WARNING,
     "hosted.run_failed": logging.WARNING,
     "hosted.run_lingers": logging.WARNING,
     "upstream.dropped": logging.WARNING,

@@ -13,7 +13,7 @@ from holdfast.backs.hosted.lifespan import Lifespan
 from holdfast.backs.hosted.pipe import STOP_SECONDS, Dialect
 from holdfast.backs.hosted.target import HostedConnector
 from holdfast.engine.caller import Caller
-from holdfast.errors import McpError, OutcomeUnknown
+from holdfast.errors import BadAnswer, McpError, OutcomeUnknown
 from holdfast.ports import Ports, SystemClock, SystemRandom
 from holdfast.testing import NotingObserver
 from holdfast.upstream.connection import Callbacks, Connection, ConnectionOptions
@@ -44,14 +44,17 @@ class FakeDialect:
         return
 
     def encode(self, item: Any) -> bytes:
-        return json.dumps(item).encode()
+        return json.dumps(item, ensure_ascii=False).encode()
+
+    def answered(self, item: Any) -> Any:
+        return item["id"]
 
     def call_id(self, _item: Any) -> None:
         return
 
 
 class FakeServer:
-    """Answers `initialize` and `ping`; fails on `fail`; does not end after `hang`."""
+    """Answers every request, `half` with half of a surrogate pair; fails on `fail`; does not end after `hang`."""
 
     name = "fake"
 
@@ -74,7 +77,7 @@ class FakeServer:
                 if message["method"] == "fail":
                     raise OSError("out of order")
                 hangs = hangs or message["method"] == "hang"
-                result = WELCOME if message["method"] == "initialize" else {}
+                result = {"initialize": WELCOME, "half": {"text": "\ud800"}}.get(message["method"], {})
                 if "id" in message:
                     await write.send({"jsonrpc": "2.0", "id": message["id"], "result": result})
         if hangs:
@@ -113,6 +116,16 @@ async def test_a_run_that_fails_costs_its_calls_one_error_and_the_next_call_gets
         assert await connection.request("work") == {}
     assert server.runs == 2
     assert notes.named("hosted.run_failed")
+
+
+@virtual_test
+async def test_an_answer_that_cannot_be_encoded_costs_its_call_and_not_the_run() -> None:
+    server, notes = FakeServer(), NotingObserver()
+    async with connected(server, notes) as connection:
+        with pytest.raises(BadAnswer, match="cannot be encoded"):
+            await connection.request("half")
+        assert await connection.request("work") == {}
+    assert server.runs == 1
 
 
 @virtual_test

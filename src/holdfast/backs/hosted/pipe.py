@@ -20,7 +20,7 @@ from typing import Any, Final, Self
 
 from holdfast.backs.hosted.identity import Identity, PresentUser, caller_of
 from holdfast.engine.caller import Caller
-from holdfast.errors import Broken, NotSent
+from holdfast.errors import BadAnswer, Broken, NotSent
 from holdfast.ports import Observer
 from holdfast.upstream.link import Receiver, UpstreamLink
 from holdfast.upstream.pending import OutgoingRequest
@@ -77,6 +77,11 @@ class Dialect:
     def encode(self, item: Any) -> bytes:
         """Return the bytes of a message of the run."""
         return bytes(item.message.model_dump_json(**self._dumped), "utf-8")
+
+    def answered(self, item: Any) -> int | str | None:
+        """Return the id of the request that a message of the run answers; None if it is not a response."""
+        message = getattr(item.message, "root", item.message)
+        return None if hasattr(message, "method") else message.id
 
     def call_id(self, item: Any) -> int | str | None:
         """Return the id of the request that a message of the run belongs to; None: it is not named."""
@@ -169,7 +174,16 @@ class HostedPipe:
         if self.link is None or self._run.done():
             raise self._anyio.ClosedResourceError
         origin = self._origin(item)
-        self._receiver.take(self.link, self._dialect.encode(item), origin)
+        try:
+            message = self._dialect.encode(item)
+        except ValueError as error:
+            # Half of a surrogate pair, for example. An error in the task of the framework would end the run.
+            request = self._receiver.pending.get(self._dialect.answered(item))
+            if request is None:
+                raise
+            request.fail(BadAnswer(f"the answer to {request.method} cannot be encoded: {error}"))
+            return
+        self._receiver.take(self.link, message, origin)
         # A handler that writes in a loop lets other tasks run, and waits for a client that reads slowly.
         await asyncio.sleep(0)
         await origin.room()

@@ -3,6 +3,7 @@
 from typing import Any
 
 from holdfast.backs.hosted.frameworks import core_of, major_version
+from holdfast.backs.hosted.guards import Guards
 from holdfast.backs.hosted.lifespan import Lifespan
 from holdfast.backs.hosted.pipe import Dialect, HostedPipe
 from holdfast.backs.proxy.target import Target, UpstreamClient
@@ -27,6 +28,7 @@ class HostedTarget(Target):
         self._server: Any = core_of(found, place=place)
         super().__init__(str(self._server.name), version=version, limits=limits, times=times)
         self._running: tuple[Dialect, Lifespan] | None = None
+        self._guards: Guards | None = None
 
     async def start(self, ports: Ports) -> None:
         """Enter the lifespan of the object.
@@ -38,6 +40,8 @@ class HostedTarget(Target):
         dialect, lifespan = Dialect(major_version("mcp")), Lifespan(self._server, ports.observer)
         await lifespan.start()
         self._running = dialect, lifespan
+        self._guards = Guards(self._server, ports.observer)
+        self._guards.set()
 
     def connector(self, client: UpstreamClient) -> Connector:
         """Return a connector that runs the object."""
@@ -46,7 +50,9 @@ class HostedTarget(Target):
         return HostedConnector(self._server, *self._running, client.caller, self.times, self.ports.observer)
 
     async def stop(self) -> None:
-        """Leave the lifespan."""
+        """Leave the lifespan, and restore the handlers."""
+        if self._guards is not None:
+            self._guards.remove()
         if self._running is not None:
             await self._running[1].stop()
             self._running = None
