@@ -106,6 +106,27 @@ def test_the_search_finds_a_word_without_internet(
     attempt()
 
 
+def test_the_copy_button_takes_commands_without_prompts_and_output(built: Path, browser: Chromium) -> None:
+    """The button marks the block while it reads the visible text; our style hides the rest then."""
+    mark = "data-md-copying"
+    assert any(mark in script.read_text() for script in built.rglob("*.js"))
+
+    @async_test
+    async def attempt() -> None:
+        async with browser.tab() as tab:
+            await tab.go(f"{built.as_uri()}/tutorial.html")
+            await tab.js(
+                f"document.querySelectorAll('pre > code').forEach(one => one.setAttribute('{mark}', ''))"
+            )
+            copied = await tab.js(
+                "[...document.querySelectorAll('pre > code')].map(one => one.innerText.trim())"
+            )
+            assert copied[0].startswith("mkdir weather\ncd weather\n")
+            assert copied[1] == "holdfast --version"
+
+    attempt()
+
+
 def test_a_link_without_a_target_fails_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     docs = tmp_path / "docs"
     docs.mkdir()
