@@ -82,8 +82,9 @@ class Limits(Struct, frozen=True, kw_only=True):
     connections: int = 10_000
     """Open connections of a process under `holdfast serve`; beyond: 503, and the connection closes."""
     connections_per_address: int = 256
-    """Open connections from one address; beyond: 503. It applies only if `HttpSettings.trusted_proxies` names the proxies,
-    which have no such limit: without it, the address of a proxy would stand for all of its clients."""
+    """Open connections from one address, or from one /64 network of IPv6; beyond: 503. It applies only if
+    `HttpSettings.trusted_proxies` names the proxies, which have no such limit: without it, the address of a proxy would
+    stand for all of its clients."""
 
     verifier_seconds: float = 10.0
     """Seconds in which a verifier must check a token; beyond: 503. Identity providers answer faster, and clients wait

@@ -331,13 +331,12 @@ class PostedCall(StartedCall):
     def is_answered(self) -> bool:
         """Answer a call that has ended without a stream, if the answer can be written at once and its client is connected."""
         writer, connection = self._exchange.writer, self.connection
-        if not connection.begun and (
-            writer.terminal is None
-            or writer.position is not None
-            or not connection.answers_message(writer.terminal, self._posts.mode)
-        ):
-            return False
-        return not connection.may_be_gone
+        return (
+            writer.terminal is not None
+            and writer.position is None
+            and connection.answers_message(writer.terminal, self._posts.mode)
+            and not connection.may_be_gone
+        )
 
     @override
     def left(self) -> None:

@@ -12,7 +12,7 @@ from email.utils import formatdate
 from typing import TYPE_CHECKING
 
 from holdfast.engine.audit import Reason
-from holdfast.fronts.http.addresses import Addresses
+from holdfast.fronts.http.addresses import Addresses, counted
 from holdfast.fronts.http.listener.deadlines import Deadlines
 from holdfast.fronts.http.listener.heads import EVENT_LINES, JSON_LINES, Heads
 from holdfast.fronts.http.request import Channel, RawRequest
@@ -91,7 +91,7 @@ class Members:
                 del self._addresses[address]
 
     def _counted(self, address: str | None) -> str | None:
-        """Return the address if its connections are limited. Without known proxies none is: many clients may share one."""
+        """Return the name under which an address is limited. Without known proxies none is: many clients may share one."""
         if self._proxies is None or address is None or self._proxies.is_proxy(address):
             return None
-        return address
+        return counted(address)

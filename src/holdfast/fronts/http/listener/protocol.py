@@ -225,8 +225,9 @@ class HttpProtocol(asyncio.Protocol):
 
     def read_on(self) -> None:
         """Read, unless too many requests wait, or too many bytes of a body."""
-        is_full = self._unread or len(self._waiting) >= _WAITING or (self._newest and self._newest.has_much)
-        if self._is_paused and not is_full:
+        if not self._is_paused or self._unread or len(self._waiting) >= _WAITING:
+            return
+        if self._newest is None or not self._newest.has_much:
             self._is_paused = False
             if not self.transport.is_closing():
                 self.members.context().run(self.transport.resume_reading)

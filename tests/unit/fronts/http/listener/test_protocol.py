@@ -646,3 +646,18 @@ def test_a_refused_connection_is_reported_with_its_reason(sent: bytes, reason: s
         assert refused == [("connections", "10.0.0.1"), (reason, "10.0.0.1")]
 
     run()
+
+
+@virtual_test
+async def test_the_addresses_of_one_network_of_ipv6_are_limited_together() -> None:
+    deadlines = Deadlines(Limits(connections_per_address=2), 30.0)
+    members = Members(holding(asyncio.Event(), []), deadlines, ["10.0.0.1"])
+    refused = []
+    for address in ("2001:db8::1", "2001:db8::2", "2001:db8::3", "2001:db8:1::1"):
+        paper = Paper((address, 5, 0, 0))
+        HttpProtocol(members).connection_made(paper)
+        refused.append(paper.statuses)
+    assert refused == [[], [], [503], []]
+    for protocol in list(members.connections):
+        protocol.connection_lost(None)
+    assert not members._addresses
