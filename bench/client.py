@@ -19,7 +19,7 @@ async def holdfast_client(url: str, version: str, in_flight: int, calls: int) ->
     """Measure Holdfast's client."""
     from holdfast import Client  # noqa: PLC0415 - the other client's environment has no holdfast
 
-    async with Client(url, version=version) as client:
+    async with Client(url, protocol_version=version) as client:
 
         async def call(text: str) -> str:
             return (await client.call_tool("echo", {"text": text})).text

@@ -79,7 +79,7 @@ class Front:
         self.engine = Engine(self.back, settings, clock=self.clock, observer=self.notes)
 
     def client(self, version: str = "auto", **options: Any) -> Client:
-        return Client(self, version=version, **options)
+        return Client(self, protocol_version=version, **options)
 
 
 @asynccontextmanager

@@ -65,7 +65,7 @@ async def received(client: Client) -> list[str]:
 @over
 async def test_a_silent_server_costs_one_error_and_its_late_answer_is_dropped(back: str) -> None:
     options = ProxyOptions(call_seconds=0.2)
-    async with odd(back, options=options) as server, Client(server, version="sessions") as client:
+    async with odd(back, options=options) as server, Client(server, protocol_version="sessions") as client:
         for _ in range(2):
             with pytest.raises(McpError, match=r"silent for 0\.2 s") as failed:
                 await client.call_tool("silent")
@@ -81,7 +81,7 @@ async def _has(client: Client, method: str) -> bool:
 
 @over
 async def test_a_late_answer_after_the_cancellation_of_the_client_is_dropped(back: str) -> None:
-    async with odd(back) as server, Client(server, version="sessions") as client:
+    async with odd(back) as server, Client(server, protocol_version="sessions") as client:
         call = asyncio.ensure_future(client.call_tool("silent"))
 
         async def runs() -> bool:
@@ -99,7 +99,7 @@ async def test_a_late_answer_after_the_cancellation_of_the_client_is_dropped(bac
 def test_a_response_over_the_limit_ends_its_own_call_at_once_and_no_other(back: str, tool: str) -> None:
     @async_test
     async def run() -> None:
-        async with odd(back, message=20_000) as server, Client(server, version="sessions") as client:
+        async with odd(back, message=20_000) as server, Client(server, protocol_version="sessions") as client:
             other = asyncio.ensure_future(client.call_tool("silent"))
             await until(lambda: _has(client, "tools/call"))
             with pytest.raises(McpError, match="cannot be read") as failed:
@@ -115,7 +115,7 @@ def test_a_response_over_the_limit_ends_its_own_call_at_once_and_no_other(back: 
 @async_test
 async def test_a_program_that_does_not_read_its_input_costs_one_error_for_each_call_and_is_stopped() -> None:
     async with odd("program", options=ProxyOptions(call_seconds=0.3)) as server:
-        async with Client(server, version="sessions") as client:
+        async with Client(server, protocol_version="sessions") as client:
             pid = int((await client.call_tool("pid")).text)
             assert (await client.call_tool("deaf")).text == "deaf from now on"
             calls = [client.call_tool("say", {"pad": "x" * 100_000}) for _ in range(10)]
@@ -173,7 +173,7 @@ async def test_a_question_of_a_program_outside_of_any_call_is_refused_for_a_clie
 ):
     notes = NotingObserver()
     server = Process(ODD, observer=notes)
-    async with Client(server, version="sessionless", elicitation=accept) as client:
+    async with Client(server, protocol_version="sessionless", elicitation=accept) as client:
         assert (await client.call_tool("ask_later")).text == "asked"
         # No call may follow before the question has come: it would be the only one that the question can belong to.
         await until(lambda: [facts["line"] for facts in notes.named("upstream.stderr")] == [ANSWERED])
@@ -182,7 +182,10 @@ async def test_a_question_of_a_program_outside_of_any_call_is_refused_for_a_clie
 @async_test
 async def test_a_question_on_the_standalone_stream_is_refused_for_a_client_without_a_session() -> None:
     asking = OddHttp()
-    async with asking as url, Client(Remote(url), version="sessionless", elicitation=accept) as client:
+    async with (
+        asking as url,
+        Client(Remote(url), protocol_version="sessionless", elicitation=accept) as client,
+    ):
         assert (await client.call_tool("say")).text == "said"
         asking.ask()
         await until(lambda: str(INVALID_REQUEST) in asking.received)
@@ -191,7 +194,7 @@ async def test_a_question_on_the_standalone_stream_is_refused_for_a_client_witho
 @async_test
 async def test_a_stream_that_is_cut_before_the_answer_and_cannot_be_resumed_is_one_error() -> None:
     for era in ERAS:
-        async with odd("url") as server, Client(server, version=era) as client:
+        async with odd("url") as server, Client(server, protocol_version=era) as client:
             with pytest.raises(McpError) as failed:
                 await client.call_tool("cut")
             assert failed.value.code == OUTCOME_UNKNOWN
@@ -202,7 +205,10 @@ async def test_a_stream_that_is_cut_before_the_answer_and_cannot_be_resumed_is_o
 async def test_two_sessions_of_a_shared_program_that_subscribe_to_one_uri_send_one_subscription() -> None:
     async with odd("program", shared=True) as server:
         await server.engine.ensure_started()
-        async with Client(server, version="sessions") as one, Client(server, version="sessions") as two:
+        async with (
+            Client(server, protocol_version="sessions") as one,
+            Client(server, protocol_version="sessions") as two,
+        ):
             async with one.listen(resources=["odd://one"]), two.listen(resources=["odd://one"]):
                 assert (await received(one)).count("resources/subscribe") == 1
             assert (await received(two)).count("resources/unsubscribe") == 1
@@ -214,7 +220,9 @@ async def test_a_starter_that_crashes_leaves_no_process_also_if_no_other_call_co
     logs: list[str] = []
     async with (
         odd("program") as server,
-        Client(server, version="sessions", on_log=lambda message: logs.append(message["data"])) as client,
+        Client(
+            server, protocol_version="sessions", on_log=lambda message: logs.append(message["data"])
+        ) as client,
     ):
         with pytest.raises(McpError, match="left"):
             await client.call_tool("leave")

@@ -55,7 +55,7 @@ def test_every_shape_of_server_is_served_and_may_restart(shape: str, client_era:
     @async_test
     async def run() -> None:
         fake = Fake(**SHAPES[shape])
-        async with served(fake) as remote, Client(remote, version=client_era) as client:
+        async with served(fake) as remote, Client(remote, protocol_version=client_era) as client:
             assert await client.list_tools() == []
             assert "'n': 1" in (await client.call_tool("a", {"n": 1})).text
             await fake.stop()
@@ -82,7 +82,7 @@ def test_every_shape_of_server_is_served_and_may_restart(shape: str, client_era:
 @async_test
 async def test_a_server_that_answers_404_to_the_first_get_keeps_its_session() -> None:
     fake = Fake(get=False, no_get=404)
-    async with served(fake) as remote, Client(remote, version="sessions") as client:
+    async with served(fake) as remote, Client(remote, protocol_version="sessions") as client:
         await until(lambda: fake.asked["GET"] == 1)
         for _ in range(3):
             await client.call_tool("a")
@@ -101,7 +101,7 @@ def test_a_stream_that_the_server_cuts_is_resumed_and_the_call_is_sent_once(clie
     async def run() -> None:
         fake = Fake(form="sse")
         fake.answers["tools/call"] = cut
-        async with served(fake) as remote, Client(remote, version=client_era) as client:
+        async with served(fake) as remote, Client(remote, protocol_version=client_era) as client:
             assert (await client.call_tool("a")).text == "after the cut"
         assert fake.asked["tools/call"] == 1
         assert [h["last-event-id"] for h in fake.sent_with("GET") if "last-event-id" in h]

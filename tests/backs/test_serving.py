@@ -97,7 +97,7 @@ async def test_a_redirect_to_another_origin_is_refused() -> None:
     async with bare as url, other as elsewhere:
         bare.moves_to = elsewhere
         with pytest.raises(McpError, match="redirects to"):
-            async with Client(Remote(url), version="sessions"):
+            async with Client(Remote(url), protocol_version="sessions"):
                 raise AssertionError("the redirect was followed")
         assert not other.headers
 
@@ -106,7 +106,7 @@ async def test_a_redirect_to_another_origin_is_refused() -> None:
 async def test_a_url_that_no_server_answers_is_busy_and_leaves_no_session() -> None:
     remote = Remote(f"http://user:secret@127.0.0.1:{free_port()}/mcp?key=secret")
     with pytest.raises(McpError, match="nothing was executed") as failed:
-        async with Client(remote, version="sessions"):
+        async with Client(remote, protocol_version="sessions"):
             raise AssertionError("there is no server")
     assert failed.value.code == BUSY
     assert "secret" not in str(failed.value), "clients do not receive our credentials"
@@ -117,7 +117,7 @@ async def test_a_program_that_cannot_start_is_an_error_with_its_stderr() -> None
     broken = [sys.executable, "-c", "import sys; sys.exit('no licence')"]
     notes = NotingObserver()
     with pytest.raises(McpError, match="no licence"):
-        async with Client(Process(broken, observer=notes), version="sessions"):
+        async with Client(Process(broken, observer=notes), protocol_version="sessions"):
             raise AssertionError("the program does not speak")
     assert "no licence" in {facts["line"] for facts in notes.named("upstream.stderr")}
 
@@ -128,7 +128,9 @@ async def test_a_child_gets_its_variables_and_none_of_ours(monkeypatch: pytest.M
     monkeypatch.setenv("MY_SECRET", "secret")
     show = "import os, sys; sys.exit(' '.join(sorted(os.environ)))"
     with pytest.raises(McpError) as failed:
-        async with Client(Process([sys.executable, "-c", show], env={"WANTED": "1"}), version="sessions"):
+        async with Client(
+            Process([sys.executable, "-c", show], env={"WANTED": "1"}), protocol_version="sessions"
+        ):
             raise AssertionError("the program does not speak")
     assert "WANTED" in failed.value.message
     assert "SECRET" not in failed.value.message
@@ -312,5 +314,5 @@ def test_a_command_line_that_cannot_work_says_why(
 @async_test
 async def test_a_command_is_served_over_stdio_with_its_own_options() -> None:
     command = [sys.executable, "-m", "holdfast", "serve", "--stdio", "--", *LITTLE]
-    async with Client(command, version="sessions") as client:
+    async with Client(command, protocol_version="sessions") as client:
         assert client.agreed.server["name"] == "little"

@@ -81,7 +81,7 @@ def test_every_server_answers_clients_of_both_eras(served: Process, name: str, e
 
     @async_test
     async def call() -> None:
-        async with Client(url_of(served, name), version=era, auth=token) as client:
+        async with Client(url_of(served, name), protocol_version=era, auth=token) as client:
             assert (await client.call_tool("who")).text == name
 
     call()
@@ -110,9 +110,9 @@ def test_a_program_that_cannot_start_is_an_error_for_its_own_clients_only(served
     @async_test
     async def call() -> None:
         with pytest.raises(HoldfastError, match="no-such-program"):
-            async with Client(url_of(served, "broken"), version="sessions"):
+            async with Client(url_of(served, "broken"), protocol_version="sessions"):
                 pass
-        async with Client(url_of(served, "one"), version="sessions") as client:
+        async with Client(url_of(served, "one"), protocol_version="sessions") as client:
             assert (await client.call_tool("who")).text == "one"
 
     call()

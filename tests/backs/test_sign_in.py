@@ -57,7 +57,10 @@ async def test_a_function_returns_the_current_token_and_a_refused_one_is_replace
     token = "old"
     fake = Fake()
     fake.tokens = {"old"}
-    async with served(fake, token=lambda: token) as remote, Client(remote, version="sessions") as client:
+    async with (
+        served(fake, token=lambda: token) as remote,
+        Client(remote, protocol_version="sessions") as client,
+    ):
         await client.call_tool("a")
         token, fake.tokens = "new", {"new"}
         await client.call_tool("a")
@@ -75,7 +78,7 @@ async def test_a_token_that_changes_between_two_attempts_is_tried_once_more() ->
 
     fake = Fake(get=False)
     fake.tokens = {"right"}
-    async with served(fake, token=present) as remote, Client(remote, version="sessions") as client:
+    async with served(fake, token=present) as remote, Client(remote, protocol_version="sessions") as client:
         while len(fake.sent_with("tools/call")) < 3:
             await client.call_tool("a")
         assert "Bearer wrong" in sent(fake)
@@ -134,7 +137,7 @@ def test_a_token_that_expires_in_a_session_costs_one_request_for_each_call(era: 
 async def test_calls_at_once_with_a_refused_token_end_with_one_request_each() -> None:
     fake = Fake()
     fake.tokens = {"ours"}
-    async with served(fake, token="ours") as remote, Client(remote, version="sessions") as client:
+    async with served(fake, token="ours") as remote, Client(remote, protocol_version="sessions") as client:
         await client.call_tool("a")
         fake.tokens = set()
         calls = await asyncio.gather(*(client.call_tool("a") for _ in range(20)), return_exceptions=True)

@@ -44,7 +44,7 @@ def test_our_server_passes_every_probe_on_every_store_and_keeps_no_session(store
             "look",
         )
         assert report.seconds < 55
-        async with Client(url, version="sessions") as client:
+        async with Client(url, protocol_version="sessions") as client:
             status = await client.call_tool("status")
         assert status.text == "1 open, called look", "the session of this client is the only one"
 

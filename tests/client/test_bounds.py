@@ -30,7 +30,7 @@ def many(count: int) -> Server:
 def test_lists_of_many_pages_come_whole_in_order_and_once(era: str, count: int) -> None:
     @async_test
     async def conversation() -> None:
-        async with Client(many(count), version=era) as client:
+        async with Client(many(count), protocol_version=era) as client:
             wanted = [f"tool-{number}" for number in range(count)]
             assert [tool.name for tool in await client.list_tools()] == wanted
             assert [tool.name async for tool in client.tools(fresh=True)] == wanted
@@ -58,7 +58,7 @@ async def test_a_server_that_asks_forever_is_left_after_the_clients_bound() -> N
         return {"action": "accept", "content": {}}
 
     limits = ClientLimits(rounds=4)
-    async with Client(server, version="sessionless", elicitation=on_elicit, limits=limits) as client:
+    async with Client(server, protocol_version="sessionless", elicitation=on_elicit, limits=limits) as client:
         with pytest.raises(TooManyRounds, match="more than 4 times"):
             await client.call_tool("curious")
     assert asked == 5

@@ -85,7 +85,7 @@ async def test_a_server_that_dies_of_the_probe_is_started_again_for_the_handshak
     async with Client(python(OLD)) as client:
         assert client.agreed.version == "2025-06-18"
     with pytest.raises(NotSent, match="expected initialize"):
-        await Client(python(OLD), version="sessionless").__aenter__()
+        await Client(python(OLD), protocol_version="sessionless").__aenter__()
 
 
 @async_test

@@ -69,7 +69,7 @@ def test_five_questions_of_half_a_second_take_half_a_second(place: str, era: str
     async def ask() -> None:
         with at(place) as target:
             model = Model()
-            async with Client(target, sampling=model, version=era) as client:
+            async with Client(target, sampling=model, protocol_version=era) as client:
                 started = time.monotonic()
                 result = await client.call_tool("fanout", {"n": N})
                 took = time.monotonic() - started
@@ -95,7 +95,7 @@ HUNDREDS: Final = 500
 @async_test
 async def test_two_thousand_asks_stay_within_the_limit_are_all_answered_and_leave_memory_flat() -> None:
     model = Model(0.001)
-    async with Client(server, sampling=model, version="sessions") as client:
+    async with Client(server, sampling=model, protocol_version="sessions") as client:
         await client.call_tool("interrogate", {"n": TWO_THOUSAND, "at_once": 250})
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         result = await client.call_tool("interrogate", {"n": TWO_THOUSAND, "at_once": 250})
@@ -111,7 +111,9 @@ def test_hundreds_of_questions_at_once_from_an_official_server_are_all_answered(
     @async_test
     async def ask() -> None:
         model = Model(0.001)
-        async with Client(peer_command(peer), sampling=model, version="sessions", timeout=50) as client:
+        async with Client(
+            peer_command(peer), sampling=model, protocol_version="sessions", timeout=50
+        ) as client:
             result = await client.call_tool("fanout", {"n": HUNDREDS})
         assert result.text == ",".join(["yes"] * HUNDREDS)
         # How many meet depends on how fast that server asks; more than the bound never do.
@@ -125,6 +127,8 @@ async def test_a_handler_that_calls_the_server_back_gets_its_answer_though_every
     async def ask_back(params: CreateMessageParams) -> str:
         return (await client.call_tool("echo", {"text": "back"})).text
 
-    async with Client(server, sampling=ask_back, max_incoming=2, version="sessions", timeout=10) as client:
+    async with Client(
+        server, sampling=ask_back, max_incoming=2, protocol_version="sessions", timeout=10
+    ) as client:
         result = await client.call_tool("fanout", {"n": 8})
     assert result.text == ",".join(["back"] * 8)

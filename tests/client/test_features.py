@@ -40,7 +40,7 @@ Place = tuple[Target, str]
 @contextlib.asynccontextmanager
 async def connected(place: Place, **options: Any) -> AsyncIterator[Client]:
     target, era = place
-    async with Client(target, version=era, timeout=10, **options) as client:
+    async with Client(target, protocol_version=era, timeout=10, **options) as client:
         yield client
 
 

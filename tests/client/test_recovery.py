@@ -120,8 +120,10 @@ async def test_a_server_that_is_down_for_a_moment_is_waited_for_and_one_that_sta
     port = free_port()
     command = [*peer_command("mcp2"), str(port)]
     with listening(command, port) as url:
-        patient = Client(url, times=ClientTimes(patience=20.0, backoff=(0.05, 0.2)), version="sessions")
-        hasty = Client(url, times=ClientTimes(patience=0.3, backoff=(0.05, 0.2)), version="sessions")
+        patient = Client(
+            url, times=ClientTimes(patience=20.0, backoff=(0.05, 0.2)), protocol_version="sessions"
+        )
+        hasty = Client(url, times=ClientTimes(patience=0.3, backoff=(0.05, 0.2)), protocol_version="sessions")
         await patient.__aenter__()
         await hasty.__aenter__()
         assert (await patient.call_tool("echo", {"text": "before"})).text == "before"
@@ -345,10 +347,10 @@ async def test_a_pinned_era_is_the_only_one_tried() -> None:
     server = Torture(1, is_modern=False, mischief=0.0)
     url = await server.start()
     with pytest.raises(VersionRefused):
-        await Client(url, version="sessionless").__aenter__()
+        await Client(url, protocol_version="sessionless").__aenter__()
     assert server.opened == 0
     with pytest.raises(VersionRefused):
-        await Client(url, version="2025-03-26").__aenter__()
+        await Client(url, protocol_version="2025-03-26").__aenter__()
     await server.aclose()
 
 
@@ -363,7 +365,7 @@ def test_a_subscription_continues_after_the_server_was_killed_and_started_again(
         command = [*SERVE, "--http", f"127.0.0.1:{port}"]
         times = ClientTimes(patience=20.0, backoff=(0.02, 0.2))
         with listening(command, port) as url:
-            client = Client(url, version=era, times=times)
+            client = Client(url, protocol_version=era, times=times)
             await client.__aenter__()
             changes = client.listen(tools=True, resources=["small://thing"])
             await changes.start()
@@ -390,7 +392,7 @@ def test_a_subscription_continues_after_the_server_was_killed_and_started_again(
 
 @async_test
 async def test_a_child_that_died_is_started_again_and_its_calls_end_with_its_stderr() -> None:
-    async with Client([*SERVE, "--stdio"], times=TIMES, version="sessions") as client:
+    async with Client([*SERVE, "--stdio"], times=TIMES, protocol_version="sessions") as client:
         assert (await client.call_tool("echo", {"text": "one"})).text == "one"
         waiting = asyncio.create_task(client.call_tool("wait", {"name": "x", "seconds": 60}))
         await has_begun(client, "x")

@@ -165,7 +165,7 @@ async def main(url: str) -> int:
         sampling=on_sample,
         elicitation=on_elicit,
         roots=["file:///work"],
-        version=os.environ["MCP_CONFORMANCE_PROTOCOL_VERSION"],
+        protocol_version=os.environ["MCP_CONFORMANCE_PROTOCOL_VERSION"],
         timeout=20,
         info={"name": "holdfast-conformance"},
         auth=await authorizer(scenario.removeprefix("auth/"), url) if scenario.startswith("auth/") else None,

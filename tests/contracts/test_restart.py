@@ -33,7 +33,7 @@ async def serve_twice(server: Server) -> None:
     for _ in range(2):
         await server.engine.ensure_started()
         store = server.engine.runtime.store
-        async with asyncio.timeout(BOUND), Client(server, version="sessions") as client:
+        async with asyncio.timeout(BOUND), Client(server, protocol_version="sessions") as client:
             if isinstance(store, RedisStore):
                 await store.heard()
             assert await client.request("ping") == {}

@@ -33,5 +33,5 @@ async def test_the_store_of_the_page_serves_clients_with_and_without_sessions() 
         return 2 * number
 
     for version in ("2025-11-25", "2026-07-28"):
-        async with Client(server, version=version) as client:
+        async with Client(server, protocol_version=version) as client:
             assert (await client.call_tool("double", {"number": 21})).text == "42"

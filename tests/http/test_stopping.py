@@ -76,7 +76,7 @@ async def test_ctrl_c_prints_the_running_calls_and_a_second_ctrl_c_ends_them_wit
 @async_test
 async def test_a_second_ctrl_c_answers_calls_of_2026_07_28_too(target: str) -> None:
     with holdfast_serve(target) as process:
-        async with OurClient(f"http://127.0.0.1:{process.port}/mcp", version="2026-07-28") as client:
+        async with OurClient(f"http://127.0.0.1:{process.port}/mcp", protocol_version="2026-07-28") as client:
             running = asyncio.create_task(client.call_tool("wait", {"seconds": 60.0}))
             await asyncio.to_thread(wait_until, lambda: says(process, "the call has begun"))
             stopping = asyncio.create_task(asyncio.to_thread(_stop_at_once, process))

@@ -156,7 +156,7 @@ async def test_p4_a_call_that_is_cut_is_resumed_without_loss_and_the_session_sta
 @every_cheap_row
 @async_test
 async def test_a_client_without_a_session_gets_its_own_answers_too(fronts: Fronts, row: Row) -> None:
-    async with Client(url(fronts.ports[row]), version="sessionless", timeout=BOUND) as client:
+    async with Client(url(fronts.ports[row]), protocol_version="sessionless", timeout=BOUND) as client:
         assert {"add", "ticks"} <= {tool.name for tool in await client.list_tools()}
         calls = [client.call_tool("add", {"a": number, "b": 1}) for number in range(10)]
         met = [client.call_tool("meet", {"name": "sessionless"}) for _ in range(3)]
@@ -174,7 +174,7 @@ async def test_the_lifespan_of_a_hosted_object_is_entered_once(
     fronts: Fronts, framework: str, era: str
 ) -> None:
     for _ in range(2):
-        async with Client(hosted(fronts, framework), version=era, timeout=BOUND) as client:
+        async with Client(hosted(fronts, framework), protocol_version=era, timeout=BOUND) as client:
             assert (await client.call_tool("entered")).data == 1
 
 
@@ -190,7 +190,7 @@ async def test_a_question_of_a_hosted_call_that_has_ended_does_not_reach_another
         return {"name": "x"}
 
     async with Client(
-        hosted(fronts, framework), version="sessionless", elicitation=fill_in, timeout=BOUND
+        hosted(fronts, framework), protocol_version="sessionless", elicitation=fill_in, timeout=BOUND
     ) as client:
         assert (await client.call_tool("linger")).data == "ended"
         assert (await client.call_tool("outcome")).data == "refused"
@@ -264,7 +264,7 @@ async def test_two_clients_at_once_never_see_each_others_questions(
             return line
 
         async with Client(
-            url(fronts.ports[row]), version=era, elicitation=fill_in, sampling=say, timeout=BOUND
+            url(fronts.ports[row]), protocol_version=era, elicitation=fill_in, sampling=say, timeout=BOUND
         ) as client:
             colors = [f"{person}{number}" for number in range(3)]
             results = await asyncio.gather(*(client.call_tool("greet", {"color": color}) for color in colors))
@@ -301,7 +301,7 @@ async def test_a_url_whose_server_is_killed_and_started_again_gives_one_error_fo
     with contextlib.ExitStack() as stack:
         first = stack.enter_context(contextlib.ExitStack())
         wait_until_connected(port, first.enter_context(started(server, port)))
-        async with Client(Remote(url(port), times=QUICK), version=era) as client:
+        async with Client(Remote(url(port), times=QUICK), protocol_version=era) as client:
             before = (await client.call_tool("process")).text
             calls = [await in_flight(client) for _ in range(2)]
             first.close()
@@ -317,7 +317,7 @@ async def test_a_url_whose_server_is_killed_and_started_again_gives_one_error_fo
 async def test_a_program_that_is_killed_gives_one_error_for_each_call_in_flight(
     server: str, era: str
 ) -> None:
-    async with Client(Process(command(server), times=QUICK), version=era) as client:
+    async with Client(Process(command(server), times=QUICK), protocol_version=era) as client:
         before = (await client.call_tool("process")).text
         calls = [await in_flight(client) for _ in range(2)]
         os.kill(int(before), signal.SIGKILL)
@@ -329,7 +329,7 @@ async def test_a_program_that_is_killed_gives_one_error_for_each_call_in_flight(
 
 @async_test
 async def test_a_child_that_dies_in_a_call_gives_its_stderr_in_the_error() -> None:
-    async with Client(Process(command("mcp1"), times=QUICK), version="sessions") as client:
+    async with Client(Process(command("mcp1"), times=QUICK), protocol_version="sessions") as client:
         with pytest.raises(McpError, match="the disk is full") as failed:
             await client.call_tool("die")
         assert failed.value.code == OUTCOME_UNKNOWN

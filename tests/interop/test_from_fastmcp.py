@@ -121,9 +121,9 @@ async def test_both_servers_of_the_page_answer_alike(tmp_path: Path) -> None:
     python = str(ROOT / ".peers" / "fastmcp" / "bin" / "python")
     # FastMCP cannot ask a client of 2026-07-28 with `ctx.elicit`.
     there, here, newer = await asyncio.gather(
-        interviewed(Client([python, str(program)], elicitation=user, version="sessions")),
-        interviewed(Client(names["server"], elicitation=user, version="sessions")),
-        interviewed(Client(names["server"], elicitation=user, version="sessionless")),
+        interviewed(Client([python, str(program)], elicitation=user, protocol_version="sessions")),
+        interviewed(Client(names["server"], elicitation=user, protocol_version="sessions")),
+        interviewed(Client(names["server"], elicitation=user, protocol_version="sessionless")),
     )
     assert there == here == newer
     assert here["order"] == "3 × soup"

@@ -30,7 +30,7 @@ async def test_a_low_level_server_is_hosted_too(framework: str) -> None:
 @async_test
 async def test_we_speak_2026_07_28_with_the_object_if_that_is_wanted(era: str) -> None:
     words = holdfast("mcp2", "serve", f"{APPS / 'modern.py'}:server", "--stdio")
-    async with Client(words, env=environment(), version=era, timeout=BOUND) as client:
+    async with Client(words, env=environment(), protocol_version=era, timeout=BOUND) as client:
         assert (await client.call_tool("revision")).data == "2026-07-28"
 
 
@@ -44,11 +44,13 @@ def test_handlers_see_the_user_and_the_http_request_of_their_own_call(framework:
         for era in ERAS:
             for user, scopes in (("ada", "admin"), ("bob", "")):
                 headers = {"X-Color": f"{user}'s"}
-                async with Client(target, version=era, auth=user, headers=headers, timeout=BOUND) as client:
+                async with Client(
+                    target, protocol_version=era, auth=user, headers=headers, timeout=BOUND
+                ) as client:
                     assert (await client.call_tool("who")).data == [f"{user} {user} {scopes}", f"{user}'s"]
                     names = {tool.name for tool in await client.list_tools()}
                     assert ("secret" in names) == (framework == "fastmcp" and user == "ada")
-            async with Client(target, version=era, auth=lambda: sent[-1], timeout=BOUND) as client:
+            async with Client(target, protocol_version=era, auth=lambda: sent[-1], timeout=BOUND) as client:
                 for renewed in ("cyd", "cyd.2"):
                     sent.append(renewed)
                     assert (await client.call_tool("who")).data == [f"cyd {renewed} ", "no color"]

@@ -93,7 +93,7 @@ def test_our_client_asks_and_reads_streams_that_are_not_buffered(site: Site, era
     @async_test
     async def conversation() -> None:
         progress: list[float] = []
-        async with holdfast.Client(site.url, version=era, elicitation=_answer) as client:
+        async with holdfast.Client(site.url, protocol_version=era, elicitation=_answer) as client:
             walking = asyncio.ensure_future(
                 client.call_tool("walk", progress=lambda done, *_: progress.append(done))
             )

@@ -108,7 +108,12 @@ async def interviewed(name: str, target: Any, version: str) -> Seen:
 
     answers: dict[str, Any] = {"elicitation": user, "sampling": model, "roots": ["file:///projects/x"]}
     async with Client(
-        target, version=version, raise_on_error=False, timeout=BOUND, on_log=seen.logs.append, **answers
+        target,
+        protocol_version=version,
+        raise_on_error=False,
+        timeout=BOUND,
+        on_log=seen.logs.append,
+        **answers,
     ) as client:
         for kind in ("list_tools", "list_resources", "list_resource_templates", "list_prompts"):
             seen.lists[kind] = msgspec.to_builtins(await getattr(client, kind)())

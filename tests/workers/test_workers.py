@@ -208,7 +208,7 @@ def test_no_call_of_our_own_client_fails_in_a_rolling_restart(
     @async_test
     async def conversation() -> None:
         before = set(pair.workers())
-        async with holdfast.Client(f"http://127.0.0.1:{pair.port}/mcp", version=era) as client:
+        async with holdfast.Client(f"http://127.0.0.1:{pair.port}/mcp", protocol_version=era) as client:
             progress: list[float] = []
             long = asyncio.create_task(
                 client.call_tool(

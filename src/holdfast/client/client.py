@@ -55,7 +55,7 @@ class Client(Tools, Resources, Prompts, Listening):
         principal: Principal | None = None,
         env: Mapping[str, str] | None = None,
         cwd: str | Path | None = None,
-        version: str = "auto",
+        protocol_version: str = "auto",
         timeout: float | None = None,
         raise_on_error: bool = True,
         repeat_safe: bool = False,
@@ -79,7 +79,7 @@ class Client(Tools, Resources, Prompts, Listening):
         headers                        headers of every request over HTTP; for a `Server`, `ctx.headers`
         principal                      for a `Server`: the user as whom the client calls, as a verifier would return it
         env, cwd                       for a command
-        version                        auto, sessions, sessionless, or one revision and no other
+        protocol_version               auto, sessions, sessionless, or one revision and no other
         timeout                        seconds a call may take if it has no `timeout` of its own
         repeat_safe                    repeat calls of tools that are annotated as read-only or idempotent
         max_incoming, in_order         how many requests of the server are handled at once; one at a time, in order
@@ -89,14 +89,14 @@ class Client(Tools, Resources, Prompts, Listening):
         limits = replace(limits, incoming=1 if in_order else max_incoming or limits.incoming)
         times = replace(times, call=timeout or times.call)
         given = Ports(*ports) if ports is not None else Ports(SystemClock(), SystemRandom(), LogObserver())
-        authorizer = authorizer_of(auth)
         found = find(target, cwd).adding(env or {}, cwd, headers or {})
-        connector = _connector(found, principal, authorizer, limits, times, given)
+        connector = _connector(found, principal, authorizer_of(auth), limits, times, given)
         profile = _profile(handlers, capabilities or {}, info or {})
         callbacks = (on_log, on_notification)
-        super().__init__(
-            Options(connector, handlers, profile, version, eras, callbacks, auto_input, limits, times, given)
+        options = Options(
+            connector, handlers, profile, protocol_version, eras, callbacks, auto_input, limits, times, given
         )
+        super().__init__(options)
         self._raise_on_error, self._repeat_safe = raise_on_error, repeat_safe
 
     def __repr__(self) -> str:

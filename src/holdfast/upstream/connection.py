@@ -86,7 +86,9 @@ class Connection:
         ports: Ports,
     ) -> None:
         if options.version not in VERSIONS:
-            raise ConfigError(f"version is one of {', '.join(VERSIONS)}; not {options.version!r}")
+            raise ConfigError(
+                f"the protocol version is one of {', '.join(VERSIONS)}; not {options.version!r}"
+            )
         self._connector = connector
         self._profile = profile
         self._callbacks = callbacks

@@ -13,7 +13,7 @@ from tests.interop.clients.oauth_talk import Call, talk
 @asynccontextmanager
 async def connect(url: str, era: str) -> AsyncIterator[Call]:
     oauth = OAuth(client_name=f"holdfast-{era}", storage=MemoryStorage())
-    async with Client(url, auth=oauth, version="sessions" if era == "legacy" else "auto") as client:
+    async with Client(url, auth=oauth, protocol_version="sessions" if era == "legacy" else "auto") as client:
 
         async def call(tool: str) -> dict[str, Any]:
             found: dict[str, Any] = (await client.call_tool(tool, {})).data

@@ -9,7 +9,7 @@ from tests.support import async_test
 
 def test_a_version_that_does_not_exist_is_refused_with_those_that_do() -> None:
     with pytest.raises(ConfigError, match="2026-07-28"):
-        Client(Server("x"), version="2024-01-01")
+        Client(Server("x"), protocol_version="2024-01-01")
 
 
 def test_a_client_that_is_not_connected_raises_an_error() -> None:
@@ -21,7 +21,7 @@ def test_a_client_that_is_not_connected_raises_an_error() -> None:
 async def test_a_server_in_this_process_is_started_with_its_first_client_and_stopped_with_its_last() -> None:
     server = Server("guest house")
     runs: list[bool] = []
-    async with Client(server), Client(server, version="sessions"):
+    async with Client(server), Client(server, protocol_version="sessions"):
         runs.append(server.engine.started)
     runs.append(server.engine.started)
     assert runs == [True, False]

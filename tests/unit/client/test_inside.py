@@ -75,7 +75,7 @@ class Notifications:
 @BOTH
 @async_test
 async def test_a_call_returns_its_result_and_many_calls_run_at_once(version: str) -> None:
-    async with Client(make(), version=version) as client:
+    async with Client(make(), protocol_version=version) as client:
         assert client.agreed.server["name"] == "made"
         calls = [client.call_tool("echo", {"text": str(i)}) for i in range(100)]
         assert [result.data for result in await asyncio.gather(*calls)] == [str(i) for i in range(100)]
@@ -84,7 +84,7 @@ async def test_a_call_returns_its_result_and_many_calls_run_at_once(version: str
 @BOTH
 @async_test
 async def test_an_error_answer_is_raised_with_its_code(version: str) -> None:
-    async with Client(make(), version=version) as client:
+    async with Client(make(), protocol_version=version) as client:
         with pytest.raises(McpError, match="nothing/such") as caught:
             await client.request("nothing/such")
         assert caught.value.code == -32601
@@ -105,7 +105,7 @@ async def test_the_clients_handler_answers_twenty_requests_at_once(version: str)
         running -= 1
         return asked_text(asked)
 
-    async with Client(make(), version=version, sampling=sample) as client:
+    async with Client(make(), protocol_version=version, sampling=sample) as client:
         result = await client.call_tool("fanout", {"n": 20})
     assert result.data == ",".join(map(str, range(20)))
     assert peak == 20
@@ -116,7 +116,7 @@ async def test_an_error_of_the_clients_handler_reaches_the_tool() -> None:
     def refuse(asked: CreateMessageParams) -> str:
         raise McpError(-1, "the user said no")
 
-    async with Client(make(), version="sessions", sampling=refuse) as client:
+    async with Client(make(), protocol_version="sessions", sampling=refuse) as client:
         with pytest.raises(ToolError, match="the user said no"):
             await client.call_tool("fanout", {"n": 1})
 
@@ -129,7 +129,7 @@ async def test_progress_arrives_in_order_and_before_the_result(version: str) -> 
     def progress(value: float, total: float | None, message: str | None) -> None:
         seen.append(value)
 
-    async with Client(make(), version=version) as client:
+    async with Client(make(), protocol_version=version) as client:
         assert (await client.call_tool("count", progress=progress)).data == "counted"
     assert seen == [0, 1, 2]
 
@@ -148,7 +148,7 @@ async def test_cancelling_a_call_cancels_its_tool(version: str) -> None:
         finally:
             ended.set()
 
-    async with Client(server, version=version) as client:
+    async with Client(server, protocol_version=version) as client:
         call = asyncio.ensure_future(client.call_tool("hold"))
         await began.wait()
         call.cancel()
@@ -158,7 +158,7 @@ async def test_cancelling_a_call_cancels_its_tool(version: str) -> None:
 @BOTH
 @virtual_test
 async def test_closing_the_client_ends_its_calls_and_refuses_new_ones(version: str) -> None:
-    client = await Client(make(), version=version).__aenter__()
+    client = await Client(make(), protocol_version=version).__aenter__()
     call = asyncio.ensure_future(client.call_tool("forever"))
     await asyncio.sleep(1)
     await client.aclose()
@@ -180,7 +180,7 @@ async def test_without_a_session_a_tool_asks_in_rounds_and_its_body_runs_once() 
         answers = await asyncio.gather(*(ctx.sample(str(i), max_tokens=5) for i in range(5)))
         return ",".join(answer.content.text for answer in (first, *answers))  # type: ignore[union-attr]
 
-    async with Client(server, version="sessionless", sampling=asked_text) as client:
+    async with Client(server, protocol_version="sessionless", sampling=asked_text) as client:
         assert client.agreed.version == "2026-07-28"
         result = await client.call_tool("twice")
     assert result.data == "one,0,1,2,3,4"
@@ -193,8 +193,8 @@ async def test_clients_of_both_eras_receive_the_same_change() -> None:
     server.resource("note://1", name="note")(lambda: "text")
     with_session, without_session = Notifications(), Notifications()
     async with (
-        Client(server, version="sessions", on_notification=with_session) as session,
-        Client(server, version="sessionless", on_notification=without_session) as sessionless,
+        Client(server, protocol_version="sessions", on_notification=with_session) as session,
+        Client(server, protocol_version="sessionless", on_notification=without_session) as sessionless,
     ):
         await session.request("resources/subscribe", {"uri": "note://1"})
         wanted = {"toolsListChanged": True, "resourceSubscriptions": ["note://1", "note://2"]}
@@ -223,7 +223,7 @@ async def test_a_subscription_leaves_out_resources_that_are_hidden_from_the_clie
     server.resource("note://{n}", name="notes")(lambda n: n)
     server.resource("secret://1", name="secret", enabled=False)(lambda: "text")
     received = Notifications()
-    async with Client(server, version="sessionless", on_notification=received) as client:
+    async with Client(server, protocol_version="sessionless", on_notification=received) as client:
         params = {"notifications": {"resourceSubscriptions": ["note://5", "secret://1"]}}
         listening = asyncio.ensure_future(client.request("subscriptions/listen", params))
         (acknowledged,) = await received.wait_for("notifications/subscriptions/acknowledged")
@@ -248,7 +248,7 @@ async def test_a_client_calls_as_a_principal_with_its_scopes_and_headers(version
 
     async def call(principal: Principal, tool: str) -> str:
         headers = {"X-Tenant": "shop"}
-        async with Client(server, version=version, principal=principal, headers=headers) as client:
+        async with Client(server, protocol_version=version, principal=principal, headers=headers) as client:
             return (await client.call_tool(tool)).text
 
     async with Client(server):  # keeps the server running

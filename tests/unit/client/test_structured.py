@@ -118,7 +118,7 @@ def zoo() -> Server:
 def test_data_is_built_from_the_output_schema(version: str) -> None:
     @async_test
     async def run() -> None:
-        async with Client(zoo(), version=version) as client:
+        async with Client(zoo(), protocol_version=version) as client:
             built = (await client.call_tool("trip")).data
             for one in (built, built.next):
                 assert (one.at, one.took, one.id) == (TRIP.at, TRIP.took, TRIP.id)

@@ -37,7 +37,7 @@ async def observed(era: str, ring: Ring, **options: Any) -> AsyncIterator[Client
     async def interview(ctx: Context) -> str:
         return str(await ctx.elicit("Your name?", FORM))
 
-    async with Client(server, version=era, **options) as client:
+    async with Client(server, protocol_version=era, **options) as client:
         yield client
 
 

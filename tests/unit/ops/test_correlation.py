@@ -60,7 +60,7 @@ def found(ring: Ring, error: Any) -> Happened:
 async def test_an_internal_error(era: str) -> None:
     server = a_server(settings=Settings(mask_errors=True))
     ring = operated(server)
-    async with Client(server, version=era) as client:
+    async with Client(server, protocol_version=era) as client:
         with pytest.raises(McpError) as caught:
             await client.get_prompt("crash")
     happened = found(ring, caught.value)
@@ -79,7 +79,7 @@ async def test_a_tool_that_raises(era: str, is_masked: bool) -> None:
     async def fall() -> str:
         raise ValueError("a secret")
 
-    async with Client(server, version=era, raise_on_error=False) as client:
+    async with Client(server, protocol_version=era, raise_on_error=False) as client:
         answer = await client.call_tool("fall")
         wrong = await client.call_tool("echo", {"unknown": 1})
     (happened,) = ring.with_correlation((answer.meta or {})["holdfast/correlation"])
@@ -94,7 +94,7 @@ async def test_a_span_has_the_correlation_id_of_its_error(era: str) -> None:
     with traced() as spans:
         server = a_server()
         ring = operated(server)
-        async with Client(server, version=era) as client:
+        async with Client(server, protocol_version=era) as client:
             with pytest.raises(McpError) as caught:
                 await client.get_prompt("crash")
     correlation = found(ring, caught.value).facts["correlation"]
@@ -111,7 +111,7 @@ async def test_a_busy_server(era: str, transport: str) -> None:
     )
     ring = operated(server)
     if transport == "pipe":
-        async with Client(server, version=era) as client:
+        async with Client(server, protocol_version=era) as client:
             hanging = asyncio.create_task(client.call_tool("hang"))
             await until(lambda: bool(server.engine.live_exchanges()))
             with pytest.raises(McpError, match="Busy") as caught:
@@ -138,7 +138,7 @@ async def test_a_busy_server(era: str, transport: str) -> None:
 async def test_a_call_that_waited_too_long_for_its_slot_is_refused_with_its_session() -> None:
     server = a_server(settings=Settings(in_order=True))
     ring = operated(server)
-    async with Client(server, version="sessions") as client:
+    async with Client(server, protocol_version="sessions") as client:
         hanging = asyncio.create_task(client.call_tool("hang"))
         await until(lambda: bool(server.engine.live_exchanges()))
         with pytest.raises(McpError, match="Busy") as caught:
@@ -227,7 +227,7 @@ async def test_a_server_behind_that_is_silent_leaves_the_outcome_unknown(era: st
     )
     behind = Process([sys.executable, "-c", program])
     ring = operated(behind)
-    async with Client(behind, version=era) as client:
+    async with Client(behind, protocol_version=era) as client:
         with pytest.raises(McpError) as caught:
             await client.request("tools/call", {"name": "echo"}, idempotent=False)
     assert caught.value.code == -31002

@@ -79,7 +79,7 @@ class Operation:
 @async_test
 async def test_a_state_shows_the_calls_that_run_and_nothing_secret(era: str) -> None:
     shop = Operation()
-    async with Client(shop.server, version=era) as client:
+    async with Client(shop.server, protocol_version=era) as client:
         call = asyncio.ensure_future(client.call_tool("hang"))
         await shop.calling("hang")
         state = await shop.fleet.state("", 0)
@@ -101,7 +101,7 @@ async def test_a_state_shows_the_calls_that_run_and_nothing_secret(era: str) -> 
 @async_test
 async def test_a_call_is_running_queued_or_parked() -> None:
     shop = Operation(settings=Settings(in_order=True))
-    async with Client(shop.server, version="sessions") as client:
+    async with Client(shop.server, protocol_version="sessions") as client:
         calls = [asyncio.ensure_future(client.call_tool("hang")) for _ in range(2)]
 
         async def states() -> set[str]:
@@ -124,7 +124,7 @@ async def test_a_call_is_running_queued_or_parked() -> None:
         await shop.release.wait()
 
     shop.release.clear()
-    async with Client(shop.server, version="sessionless", elicitation=silent) as client:
+    async with Client(shop.server, protocol_version="sessionless", elicitation=silent) as client:
         call = asyncio.ensure_future(client.call_tool("question"))
         await until(is_parked)
         figures = (await shop.fleet.state("", 0)).figures
@@ -137,7 +137,7 @@ async def test_a_call_is_running_queued_or_parked() -> None:
 @async_test
 async def test_an_operator_cancels_a_call_and_its_client_receives_one_error(era: str) -> None:
     shop = Operation()
-    async with Client(shop.server, version=era) as client:
+    async with Client(shop.server, protocol_version=era) as client:
         call = asyncio.ensure_future(client.call_tool("hang"))
         await shop.calling("hang")
         (shown,) = (await shop.fleet.state("", 0)).calls
@@ -152,7 +152,7 @@ async def test_an_operator_cancels_a_call_and_its_client_receives_one_error(era:
 @async_test
 async def test_an_operator_closes_a_session_by_its_short_name() -> None:
     shop = Operation()
-    async with Client(shop.server, version="sessions") as client:
+    async with Client(shop.server, protocol_version="sessions") as client:
         call = asyncio.ensure_future(client.call_tool("hang"))
         await shop.calling("hang")
         (session,) = (await shop.fleet.state("", 0)).sessions
@@ -198,7 +198,7 @@ async def test_events_have_numbers_of_the_process_that_is_asked() -> None:
 async def test_a_process_whose_store_is_unavailable_still_shows_its_own_work() -> None:
     store = ScriptedStore()
     shop = Operation(store)
-    async with Client(shop.server, version="sessions") as client:
+    async with Client(shop.server, protocol_version="sessions") as client:
         call = asyncio.ensure_future(client.call_tool("hang"))
         await shop.calling("hang")
         store.fail("totals", "replicas", "sessions_after")
@@ -228,7 +228,7 @@ async def test_a_parked_call_and_a_task_are_cancelled_too() -> None:
         await shop.release.wait()
         return {"action": "decline"}
 
-    async with Client(shop.server, version="sessionless", elicitation=never) as client:
+    async with Client(shop.server, protocol_version="sessionless", elicitation=never) as client:
         task = await client.start_tool("errand")
         assert isinstance(task, Task)
         await shop.calling("errand")
@@ -302,7 +302,7 @@ async def test_two_sessions_with_one_short_name_are_not_closed_by_it() -> None:
 async def test_a_state_of_many_sessions_and_calls_takes_little_time_of_the_loop() -> None:
     """10,000 sessions and 1,000 calls: less than 50 ms of processor time, once a second at most."""
     shop = Operation()
-    async with Client(shop.server, version="sessionless") as client:
+    async with Client(shop.server, protocol_version="sessionless") as client:
         for number in range(10_000):
             await shop.server.engine.store.open(record(f"{number:08d}", principal="p"), evict=False)
         calls = [asyncio.ensure_future(client.call_tool("hang")) for _ in range(1_000)]
@@ -327,7 +327,7 @@ async def two_replicas(path: Path) -> AsyncIterator[tuple[Operation, Operation, 
     """Two processes that share a store, here in one; the client's calls run at the second one."""
     here, there = (Operation(f"sqlite:///{path / 'store.db'}") for _ in range(2))
     await here.server.engine.ensure_started()
-    async with Client(there.server, version="sessions") as client:
+    async with Client(there.server, protocol_version="sessions") as client:
         yield here, there, client
     await here.server.engine.aclose()
 
@@ -335,7 +335,10 @@ async def two_replicas(path: Path) -> AsyncIterator[tuple[Operation, Operation, 
 @ERAS
 @async_test
 async def test_a_call_of_another_replica_is_shown_and_cancelled(era: str, tmp_path: Path) -> None:
-    async with two_replicas(tmp_path) as (here, there, _), Client(there.server, version=era) as client:
+    async with (
+        two_replicas(tmp_path) as (here, there, _),
+        Client(there.server, protocol_version=era) as client,
+    ):
         call = asyncio.ensure_future(client.call_tool("hang"))
         await there.calling("hang")
         await here.calling("hang")

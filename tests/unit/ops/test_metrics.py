@@ -83,7 +83,7 @@ async def read(server: Server, operated: Operated) -> Parsed:
 @async_test
 async def test_calls_are_counted_by_tool_era_and_outcome(mode: str) -> None:
     server, operated = operated_server()
-    async with Client(server, version=mode) as client:
+    async with Client(server, protocol_version=mode) as client:
         for _ in range(3):
             await client.call_tool("echo", {"text": "x"})
         hanging = asyncio.ensure_future(client.call_tool("hang"))
@@ -132,7 +132,7 @@ async def test_everything_that_a_server_reports_is_in_the_table_and_counters_beg
 async def test_store_calls_are_timed_and_their_errors_counted_if_the_store_is_outside() -> None:
     store = ScriptedStore(is_shared=True)
     server, operated = operated_server(store)
-    async with Client(server, version="sessions") as client:
+    async with Client(server, protocol_version="sessions") as client:
         await client.call_tool("echo", {"text": "x"})
         found = await read(server, operated)
         assert value(found, "holdfast_store_duration_seconds_count", part="sessions") >= 1
@@ -151,7 +151,7 @@ async def test_store_calls_are_timed_and_their_errors_counted_if_the_store_is_ou
 @async_test
 async def test_the_memory_store_keeps_its_short_path_and_is_not_timed() -> None:
     server, operated = operated_server()
-    async with Client(server, version="sessions") as client:
+    async with Client(server, protocol_version="sessions") as client:
         await client.call_tool("echo", {"text": "x"})
         assert server.engine.runtime.at_once is not None
         found = await read(server, operated)
@@ -174,7 +174,7 @@ async def test_an_ask_is_counted_while_it_waits_and_when_it_was_not_answered() -
         waiting.set()
         await asyncio.Event().wait()
 
-    async with Client(server, version="sessions", elicitation=silent) as client:
+    async with Client(server, protocol_version="sessions", elicitation=silent) as client:
         asking = asyncio.ensure_future(client.call_tool("question"))
         await waiting.wait()
         found = await read(server, operated)

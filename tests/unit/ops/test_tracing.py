@@ -91,7 +91,7 @@ async def answers(*_: Any) -> dict[str, Any]:
 async def test_a_call_has_spans_for_request_and_handler_and_the_author_s_spans_are_below(
     era: str, spans: Spans
 ) -> None:
-    async with Client(a_server(), version=era) as client:
+    async with Client(a_server(), protocol_version=era) as client:
         await client.call_tool("echo", {"text": "private words"})
     sent, handled = spans.one("tools/call echo", "CLIENT"), spans.one("handler echo")
     received, own = spans.one("tools/call echo", "SERVER"), spans.one("author's own")
@@ -116,7 +116,7 @@ async def test_a_call_has_spans_for_request_and_handler_and_the_author_s_spans_a
 @pytest.mark.parametrize("era", ERAS)
 @async_test
 async def test_a_failed_call_says_how_and_not_why(era: str, spans: Spans) -> None:
-    async with Client(a_server(), version=era, raise_on_error=False) as client:
+    async with Client(a_server(), protocol_version=era, raise_on_error=False) as client:
         await client.call_tool("refuse")
         with pytest.raises(McpError):
             await client.call_tool("crash")
@@ -134,7 +134,7 @@ async def test_a_failed_call_says_how_and_not_why(era: str, spans: Spans) -> Non
 
 @async_test
 async def test_initialize_has_a_span(spans: Spans) -> None:
-    async with Client(a_server(), version="sessions"):
+    async with Client(a_server(), protocol_version="sessions"):
         pass
     opened = spans.one("initialize", "SERVER")
     assert (opened.attributes or {})["mcp.protocol.version"] == "2025-11-25"
@@ -161,7 +161,7 @@ async def test_a_call_in_stateless_mode_has_no_span_of_its_session(spans: Spans)
 async def test_a_question_has_a_span_below_the_handler_and_a_retry_links_to_the_first_request(
     era: str, spans: Spans
 ) -> None:
-    async with Client(a_server(), version=era, elicitation=answers) as client:
+    async with Client(a_server(), protocol_version=era, elicitation=answers) as client:
         await client.call_tool("interview")
     asked, handled = spans.one("elicitation/create"), spans.one("handler interview")
     assert asked.kind.name == "CLIENT"
@@ -181,7 +181,7 @@ async def test_a_question_has_a_span_below_the_handler_and_a_retry_links_to_the_
 
 @async_test
 async def test_a_retry_that_starts_again_links_to_the_request_that_got_the_state(spans: Spans) -> None:
-    async with Client(a_server(), version="sessionless", elicitation=answers) as client:
+    async with Client(a_server(), protocol_version="sessionless", elicitation=answers) as client:
         assert (await client.call_tool("by_hand")).text == "again"
     first, retry = sorted(spans.named("tools/call by_hand", "SERVER"), key=lambda span: span.start_time or 0)
     assert linked(retry) == [span_id(first)]
@@ -279,7 +279,7 @@ async def test_a_hostile_tracestate_does_not_cost_the_parent(
 
 @async_test
 async def test_a_hostile_name_is_bounded_in_a_span(spans: Spans) -> None:
-    async with Client(a_server(), version="sessionless") as client:
+    async with Client(a_server(), protocol_version="sessionless") as client:
         for name in ("x" * 10_000, "tools\ncall"):
             with pytest.raises(McpError):
                 await client.call_tool(name)
@@ -415,7 +415,7 @@ async def test_a_refused_call_has_a_failed_span(spans: Spans) -> None:
 @async_test
 async def test_a_request_to_the_server_behind_has_a_span_and_its_context(era: str, spans: Spans) -> None:
     behind = Path(__file__).with_name("reports_meta.py")
-    async with Client(Process([sys.executable, str(behind)]), version=era) as client:
+    async with Client(Process([sys.executable, str(behind)]), protocol_version=era) as client:
         told = (await client.call_tool("context")).text
     sent = max(spans.named("tools/call context", "CLIENT"), key=lambda span: span.start_time or 0)
     assert is_below(sent, spans.one("handler context"))
@@ -462,7 +462,7 @@ async def echo() -> str:
     return "x"
 async def main():
     for version in ("sessions", "sessionless"):
-        async with Client(server, version=version) as client:
+        async with Client(server, protocol_version=version) as client:
             await client.call_tool("echo")
 asyncio.run(main())
 print([name for name in sys.modules if name.startswith("opentelemetry")])
@@ -475,7 +475,7 @@ print([name for name in sys.modules if name.startswith("opentelemetry")])
 async def test_tracing_is_off_without_a_tracer_provider() -> None:
     server = a_server()
     assert type(server.engine).__name__ == "Engine"
-    async with Client(server, version="sessions") as client:
+    async with Client(server, protocol_version="sessions") as client:
         await client.call_tool("echo", {"text": "x"})
 
 

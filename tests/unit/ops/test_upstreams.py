@@ -51,7 +51,7 @@ async def test_a_start_is_no_failure_and_an_end_is_no_restart(tmp_path: Path) ->
         (view,) = (await fleet.state("", 0)).upstreams
         return view
 
-    client = Client(behind, version="sessions")
+    client = Client(behind, protocol_version="sessions")
     opening = asyncio.ensure_future(client.__aenter__())
     await until((tmp_path / "began").exists)
     assert (await shown()).state == "connected", "it starts"
@@ -65,7 +65,7 @@ async def test_a_start_is_no_failure_and_an_end_is_no_restart(tmp_path: Path) ->
             await client.list_tools()
     (tmp_path / "broken").touch()
     with pytest.raises(McpError):
-        await Client(behind, version="sessions").__aenter__()
+        await Client(behind, protocol_version="sessions").__aenter__()
     assert (await shown()).state == "failing"
     await client.aclose()
     await behind.engine.aclose()

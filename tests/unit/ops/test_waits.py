@@ -175,7 +175,7 @@ async def test_a_slot_of_the_session() -> None:
 async def test_a_server_behind_and_a_slot_at_it(era: str) -> None:
     program = [sys.executable, str(Path(__file__).with_name("hangs.py"))]
     server = Process(program, concurrency=1)
-    async with Client(server, version=era) as client:
+    async with Client(server, protocol_version=era) as client:
         calls = [asyncio.ensure_future(client.call_tool("hang")) for _ in range(2)]
         await shows(server.engine, "slot", "upstream")
         for call in calls:

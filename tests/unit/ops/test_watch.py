@@ -48,7 +48,7 @@ def calls(ring: Ring) -> list[dict[str, Any]]:
 @async_test
 async def test_each_call_is_one_line_with_its_tool_client_era_and_outcome(mode: str) -> None:
     ring, figures = Ring(), Figures()
-    async with Client(watched(ring, figures), version=mode, raise_on_error=False) as client:
+    async with Client(watched(ring, figures), protocol_version=mode, raise_on_error=False) as client:
         await client.call_tool("echo", {"text": "private words"})
         for tool in ("refuse", "crash"):
             await client.call_tool(tool)
@@ -100,7 +100,9 @@ async def test_a_call_that_is_cancelled_has_a_line_and_is_no_longer_running() ->
 @async_test
 async def test_failures_are_logged_while_the_lines_of_successes_are_left_out() -> None:
     ring, clock = Ring(), VirtualClock()
-    async with Client(watched(ring, clock=clock), version="sessionless", raise_on_error=False) as client:
+    async with Client(
+        watched(ring, clock=clock), protocol_version="sessionless", raise_on_error=False
+    ) as client:
         for _ in range(LINES_PER_SECOND + 5):
             await client.call_tool("echo", {"text": ""})
         for _ in range(LINES_PER_SECOND + 5):

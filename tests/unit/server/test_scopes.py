@@ -275,7 +275,7 @@ async def test_each_request_of_a_batch_is_judged_by_itself() -> None:
 async def test_the_user_of_this_machine_has_all_scopes() -> None:
     server = PostOffice(verifier=None)
     for version in ("2025-11-25", "2026-07-28"):
-        async with Client(server, version=version) as client:
+        async with Client(server, protocol_version=version) as client:
             assert "purge" in [tool.name for tool in await client.list_tools()]
             assert (await client.call_tool("purge")).data == "gone"
 
@@ -363,7 +363,7 @@ async def test_a_list_with_hidden_components_is_never_shared_by_users() -> None:
     for hidden, scope in ((False, "public"), (True, "private")):
         server = Server("s", cache=cache)
         server.add_tool(lambda: 1, name="one", scopes={"a"}, hidden=hidden)
-        async with Client(server, version="2026-07-28") as client:
+        async with Client(server, protocol_version="2026-07-28") as client:
             assert (await client.request("tools/list", {}))["cacheScope"] == scope
 
 

@@ -54,7 +54,7 @@ async def test_a_client_reads_which_store_lacks_a_part_that_a_tool_uses() -> Non
         await ctx.state.set("field", 1)
         return "done"
 
-    async with Client(server, version="2025-11-25") as client:
+    async with Client(server, protocol_version="2025-11-25") as client:
         with pytest.raises(ToolError, match="Stateless keeps no state"):
             await client.call_tool("remember")
 

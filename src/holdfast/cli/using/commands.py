@@ -141,7 +141,7 @@ def _command(name: str, use: Use, needed: str) -> Callable[..., None]:
             env=pairs(env, "--env"),
         )
         client = client_of(
-            target, program, options, only, version=protocol, timeout=timeout, on_log=_show_log
+            target, program, options, only, protocol_version=protocol, timeout=timeout, on_log=_show_log
         )
         _Output.as_json = json
         raise typer.Exit(asyncio.run(_used(client, use, given)))

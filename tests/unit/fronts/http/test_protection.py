@@ -206,7 +206,7 @@ async def test_our_client_asks_for_the_scopes_that_a_call_needs_and_keeps_those_
             url = f"http://127.0.0.1:{sock.getsockname()[1]}/mcp"
             async with (
                 Service(server.front(HttpSettings())).running([sock]),
-                Client(url, auth=signing_in(at), version=version) as client,
+                Client(url, auth=signing_in(at), protocol_version=version) as client,
             ):
                 assert (await client.call_tool("menu")).data == "soup"
                 assert (await client.call_tool("cook", {"dish": "soup"})).data == "soup is ready"
