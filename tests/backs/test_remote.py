@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast import Client, McpError, Remote
+from holdfast import Client, Limits, McpError, Remote, Settings
 from holdfast.backs.proxy import reconnection, subscriptions
 from holdfast.backs.proxy.reconnection import ATTEMPTS, STEADY_SECONDS, Reconnection
 from holdfast.errors import OUTCOME_UNKNOWN, NotSent
@@ -150,6 +150,23 @@ def test_a_lost_session_is_replaced_without_a_call_and_gets_the_settings_of_the_
             await standalone.cut()
 
     run()
+
+
+@async_test
+async def test_a_subscription_that_the_server_refuses_does_not_count() -> None:
+    fake = Fake(capabilities=RESTORED)
+    async with served(fake, settings=Settings(limits=Limits(subscriptions=2))) as remote:
+        peer = Peer(remote.asgi())
+        await peer.initialize()
+        for number in range(3):
+            refused = await peer.post(
+                request(number, "resources/subscribe", {"uri": f"memo://{number}"})
+            ).done()
+            assert refused.json["error"]["code"] == -32601
+        fake.answers["resources/subscribe"] = lambda _params: {}
+        for number in range(2):
+            done = await peer.post(request(number, "resources/subscribe", {"uri": f"memo://{number}"})).done()
+            assert done.json["result"] == {}
 
 
 @async_test

@@ -45,7 +45,14 @@ from holdfast.engine.caller import Caller
 from holdfast.engine.exchange import Client, Exchange
 from holdfast.engine.session import Session
 from holdfast.engine.sessionless_client import SessionlessClient
-from holdfast.errors import HoldfastError, InvalidParams, MethodNotFound, SessionGone, UrlElicitationRequired
+from holdfast.errors import (
+    HoldfastError,
+    InvalidParams,
+    McpError,
+    MethodNotFound,
+    SessionGone,
+    UrlElicitationRequired,
+)
 from holdfast.ports import Ports
 from holdfast.protocol.methods import METHODS, NOT_IN_SESSIONS, NOT_SESSIONLESS
 from holdfast.protocol.mirrored_headers import MirroredParameter
@@ -321,7 +328,12 @@ class ProxyBack:
         async with self._upstream(record, exchange.caller) as upstream:
             if not await exchange.store.subscribe(record.key, uri):
                 raise InvalidParams("Too many subscriptions: unsubscribe from one first")
-            await upstream.subscriptions.add(uri, upstream.agreed, record.key)
+            try:
+                await upstream.subscriptions.add(uri, upstream.agreed, record.key)
+            except McpError:
+                # It must not count against the limit, and a new home must not ask for it again.
+                await exchange.store.unsubscribe(record.key, uri)
+                raise
         return _EMPTY
 
     async def _unsubscribe(self, exchange: Exchange) -> bytes:
