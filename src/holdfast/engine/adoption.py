@@ -24,7 +24,7 @@ is "outcome unknown". The table of exchanges has the state RERUN for this.
 """
 
 from holdfast.engine.exchanges import Exchanges
-from holdfast.engine.forwarded import ForwardedRequest, decode_forwarded
+from holdfast.engine.replica_messages import ForwardedRequest, decode_forwarded
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import Session
 from holdfast.errors import OutcomeUnknown, joined

@@ -21,7 +21,7 @@ from holdfast.engine.back import Back
 from holdfast.engine.caller import Caller
 from holdfast.engine.exchange import Exchange, SessionExchange
 from holdfast.engine.exchanges import Exchanges
-from holdfast.engine.failures import note_failure
+from holdfast.engine.failure_log import note_failure
 from holdfast.engine.forwarding import Forwarding
 from holdfast.engine.home import Homes
 from holdfast.engine.inbox import Inbox

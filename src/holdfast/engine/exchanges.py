@@ -45,11 +45,11 @@ from holdfast.core.admission import Admission
 from holdfast.core.exchange import Action, Actions, ExchangeInput, ExchangeState, Reading, step
 from holdfast.engine.caller import Caller
 from holdfast.engine.exchange import SessionExchange, Waiting
-from holdfast.engine.forwarded import ForwardedRequest, encode_forwarded
 from holdfast.engine.handling import run
 from holdfast.engine.outages import RETRY_SECONDS, retried
 from holdfast.engine.outcome import Outcome
 from holdfast.engine.repeats import Repeats
+from holdfast.engine.replica_messages import ForwardedRequest, encode_forwarded
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import Session
 from holdfast.engine.turns import Turns, too_late

@@ -38,10 +38,10 @@ from holdfast.core.lifecycle import SessionInput
 from holdfast.core.stream import Position
 from holdfast.engine.caller import Caller
 from holdfast.engine.delivery import Batch, deliver
-from holdfast.engine.forwarded import Began, Retry
 from holdfast.engine.inbox import Inbox
 from holdfast.engine.reader import Reader
 from holdfast.engine.readers import Readers
+from holdfast.engine.replica_messages import Began, Retry
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import Session
 from holdfast.engine.sessionless import SessionlessCalls

@@ -4,9 +4,9 @@ import asyncio
 from typing import Final, Protocol, TypeVar
 
 from holdfast.core.exchange import ExchangeInput
+from holdfast.engine.author_errors import ends_the_task
 from holdfast.engine.exchange import Exchange
-from holdfast.engine.failures import masked_words, note_failure
-from holdfast.engine.faults import ends_the_task
+from holdfast.engine.failure_log import masked_words, note_failure
 from holdfast.engine.outcome import Outcome
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import Session

@@ -56,7 +56,10 @@ from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.caller import Caller
 from holdfast.engine.exchange import SessionExchange
 from holdfast.engine.exchanges import Exchanges, NotHome, Repeat
-from holdfast.engine.forwarded import (
+from holdfast.engine.inbox import Inbox
+from holdfast.engine.outages import retried
+from holdfast.engine.readers import Readers
+from holdfast.engine.replica_messages import (
     Began,
     Ended,
     Late,
@@ -66,9 +69,6 @@ from holdfast.engine.forwarded import (
     Submit,
     Verdict,
 )
-from holdfast.engine.inbox import Inbox
-from holdfast.engine.outages import retried
-from holdfast.engine.readers import Readers
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import Session
 from holdfast.engine.sessions import Sessions

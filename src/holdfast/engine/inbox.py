@@ -26,7 +26,8 @@ from msgspec.structs import replace
 from holdfast.auth.forward_key import Credentials
 from holdfast.core.budget import Charge
 from holdfast.engine.caller import Caller
-from holdfast.engine.forwarded import (
+from holdfast.engine.outages import retried
+from holdfast.engine.replica_messages import (
     ForwardedRequest,
     InboxMessage,
     Late,
@@ -38,7 +39,6 @@ from holdfast.engine.forwarded import (
     decode_message,
     encode_message,
 )
-from holdfast.engine.outages import retried
 from holdfast.engine.runtime import Runtime
 from holdfast.errors import HoldfastError, StoreError, TooMuchWork
 from holdfast.stores.base import Forwarded

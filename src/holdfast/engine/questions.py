@@ -11,8 +11,8 @@ from typing import Final
 
 import msgspec
 
-from holdfast.engine.forwarded import Answer, Question, Reply
 from holdfast.engine.inbox import Inbox
+from holdfast.engine.replica_messages import Answer, Question, Reply
 from holdfast.engine.runtime import Runtime
 from holdfast.errors import StoreError
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from holdfast.config import Limits, Settings
 from holdfast.core.admission import Gate
 from holdfast.core.stream import Position
-from holdfast.engine.faults import ends_the_task
+from holdfast.engine.author_errors import ends_the_task
 from holdfast.engine.wake import Wake
 from holdfast.protocol.quirks import quirks_of, shown_name
 from holdfast.protocol.versions import REVISIONS, Revision

@@ -13,10 +13,10 @@ from holdfast.core.budget import Charge
 from holdfast.core.eras import check_client, check_handshake
 from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.asks import ask
+from holdfast.engine.author_errors import ends_the_task
 from holdfast.engine.back import Described
 from holdfast.engine.caller import Caller
 from holdfast.engine.exchanges import Exchanges
-from holdfast.engine.faults import ends_the_task
 from holdfast.engine.outages import retried
 from holdfast.engine.outcome import ending
 from holdfast.engine.reader import End

@@ -3,7 +3,7 @@
 from hashlib import sha256
 
 from holdfast.engine.exchange import Exchange, SessionExchange
-from holdfast.engine.failures import NAMED
+from holdfast.engine.failure_log import NAMED
 from holdfast.protocol.quirks import SHOWN_NAME
 from holdfast.wire.jsonrpc import Request
 

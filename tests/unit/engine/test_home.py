@@ -20,8 +20,8 @@ from holdfast.engine.caller import Caller
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Client, Exchange, SessionExchange
 from holdfast.engine.exchanges import Repeat
-from holdfast.engine.forwarded import Notify, Submit, decode_message
 from holdfast.engine.home import Homes
+from holdfast.engine.replica_messages import Notify, Submit, decode_message
 from holdfast.errors import Busy, DuplicateId, InsufficientScope, OutcomeUnknown, SessionGone
 from holdfast.stores.base import Claim, Claimed, Orphan, SessionRecord
 from holdfast.testing import ScriptedBack, SeededRandom

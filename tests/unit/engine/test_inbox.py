@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from holdfast.config import Limits, Times
-from holdfast.engine.forwarded import Began, Notify, Reply, encode_message
 from holdfast.engine.inbox import Inbox
+from holdfast.engine.replica_messages import Began, Notify, Reply, encode_message
 from holdfast.errors import StoreError, TooMuchWork
 from tests.simulation.cluster import Cluster, ReplicaConnection
 from tests.support import LoopClock

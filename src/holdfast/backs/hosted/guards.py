@@ -9,7 +9,7 @@ middleware for that, and in `mcp` 1 we replace the handlers. Afterwards the obje
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from holdfast.engine.faults import ends_the_task
+from holdfast.engine.author_errors import ends_the_task
 from holdfast.ports import Observer
 
 Handler = Callable[..., Awaitable[Any]]

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Final
 
-from holdfast.engine.faults import ends_the_task
+from holdfast.engine.author_errors import ends_the_task
 from holdfast.ports import Observer
 from holdfast.server.context.session_view import SessionView
 from holdfast.server.functions.signature import is_async

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.engine.failures import masked_words
+from holdfast.engine.failure_log import masked_words
 from holdfast.errors import (
     INTERNAL_ERROR,
     AskError,
