@@ -17,25 +17,27 @@ from typing import Final
 from holdfast.auth.seal import KEY_BYTES, Sealer
 from holdfast.engine.runtime import Runtime
 
+PURPOSE: Final = "holdfast.requestState.1"
+_NAME: Final = "requestState"
+"""The names of the keys in the store begin with it."""
 KEPT_PERIODS: Final = 4
 """Periods for which the store keeps a key after it was last asked for: a key is used until the third one ends."""
 
 
 class Keys:
-    """The sealer of one purpose. Call `renew` at the start, and from time to time."""
+    """The sealer of the `requestState`. Call `renew` at the start, and from time to time."""
 
-    def __init__(self, runtime: Runtime, name: str, purpose: str, seconds: float) -> None:
-        """`seconds` is the longest life of a sealed value; a period is never shorter."""
+    def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._name = name
-        self._purpose = purpose
-        self._period_seconds = max(runtime.settings.times.key_rotation, seconds)
+        times = runtime.settings.times
+        self._period_seconds = max(times.key_rotation, times.parked)
+        """Never shorter than the longest life of a sealed value."""
         self._keys: dict[int, bytes] = {}
         self._period: int | None = None
-        self.sealer: Sealer = Sealer(runtime.random, purpose)
+        self.sealer: Sealer = Sealer(runtime.random, PURPOSE)
 
     def __repr__(self) -> str:
-        return f"<Keys {self._name} of {len(self._keys)} periods>"
+        return f"<Keys of {len(self._keys)} periods>"
 
     async def renew(self) -> None:
         """Use the present period's key; asks the store only where a key is missing.
@@ -60,9 +62,9 @@ class Keys:
     def _use(self, wanted: tuple[int, ...]) -> None:
         if wanted[0] in self._keys:
             keys = [self._keys[number] for number in wanted if number in self._keys]
-            self.sealer = Sealer(self._runtime.random, self._purpose, keys)
+            self.sealer = Sealer(self._runtime.random, PURPOSE, keys)
 
     async def _key(self, number: int) -> bytes:
         candidate = bytes.fromhex(self._runtime.random.token(KEY_BYTES))
         kept = KEPT_PERIODS * self._period_seconds
-        return await self._runtime.store.secret(f"{self._name}.{number}", candidate, seconds=kept)
+        return await self._runtime.store.secret(f"{_NAME}.{number}", candidate, seconds=kept)

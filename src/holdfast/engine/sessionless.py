@@ -81,7 +81,6 @@ from holdfast.errors import (
 from holdfast.protocol.sessionless import SERVER_KEY, SUSPENDABLE, RequestMeta
 from holdfast.wire.jsonrpc import Request, RequestId, encode
 
-PURPOSE: Final = "holdfast.requestState.1"
 _CUT_SHORT: Final = "The server stopped while this task was running; it may have had part of its effect"
 _CALL_BYTES: Final = 4 * KIB
 """About the memory that a finished call takes in addition to its answers."""
@@ -173,7 +172,7 @@ class SessionlessCalls:
         self._runtime = runtime
         self._running: set[Exchange] = set()
         times, limits = runtime.settings.times, runtime.settings.limits
-        self.keys: Keys = Keys(runtime, "requestState", PURPOSE, times.parked)
+        self.keys: Keys = Keys(runtime)
         self.parking: Parking = Parking(limits, times.parked, self._expired)
 
     def __repr__(self) -> str:

@@ -88,10 +88,6 @@ class TaskWriter:
     async def send(self, message: bytes) -> None:
         """Drop the message: tasks have neither log messages nor progress notifications."""
 
-    async def describe(self, message: str) -> None:
-        """Write the progress of the work. Does nothing while the store is unavailable: the work must not fail for that."""
-        await self._tasks.is_written(self, lambda state: core.described(state, message))
-
     async def ask(
         self, method: str, params: object, timeout: float | None = None, key: str | None = None
     ) -> Any:
@@ -197,9 +193,12 @@ class Tasks:
     # The handler's side
 
     async def describe(self, exchange: Exchange, message: str) -> None:
-        """Write the progress of a call that has become a task."""
+        """Write the progress of a call that has become a task.
+
+        Does nothing while the store is unavailable: the work must not fail for that.
+        """
         if isinstance(exchange.writer, TaskWriter):
-            await exchange.writer.describe(message)
+            await self.is_written(exchange.writer, lambda state: core.described(state, message))
 
     async def write(self, task: TaskWriter, change: Step) -> None:
         """Change a running task's state, also if the store is unavailable for long."""
@@ -237,7 +236,10 @@ class Tasks:
         Raises:
             UnknownTask: the principal has no such task.
         """
-        return self._readable(await self._find(task_key(task_id), principal))
+        cell = await self._runtime.store.get_task(task_key(task_id), principal)
+        if cell is None:
+            raise UnknownTask
+        return self._readable(cell)
 
     async def known(self, task_ids: Iterable[str], principal: str) -> list[str]:
         """Return those of the ids that are tasks of this principal."""
@@ -288,12 +290,6 @@ class Tasks:
             key, principal, value, version=cell.version, ttl=self._ttl, ends=state.is_terminal
         )
         return version > 0
-
-    async def _find(self, key: str, principal: str) -> Cell:
-        cell = await self._runtime.store.get_task(key, principal)
-        if cell is None:
-            raise UnknownTask
-        return cell
 
     # The store's side
 

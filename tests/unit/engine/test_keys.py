@@ -38,7 +38,7 @@ class World:
             random=SeededRandom(next(self._seeds)),
             observer=SilentObserver(),
         )
-        keys = Keys(runtime, "test", "purpose", parked)
+        keys = Keys(runtime)
         await keys.renew()
         return keys
 

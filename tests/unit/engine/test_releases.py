@@ -11,7 +11,7 @@ from holdfast.auth.seal import Sealer
 from holdfast.config import Settings
 from holdfast.engine.caller import Caller
 from holdfast.engine.engine import Engine
-from holdfast.engine.sessionless import PURPOSE
+from holdfast.engine.keys import PURPOSE
 from holdfast.engine.sessionless_client import SessionlessClient
 from holdfast.errors import ParkedGone
 from holdfast.protocol.sessionless import RequestMeta
