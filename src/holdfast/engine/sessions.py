@@ -1,4 +1,23 @@
-"""Sessions: opened by initialize, closed once; and the messages that belong to no exchange."""
+"""Sessions: opened by initialize, closed once; and the messages that belong to no exchange.
+
+    initialize ──▶ opening ──▶ Back.initialize ──▶ store.open ──▶ Opened: the id and the result for the client
+                                                        │
+                                                        └──▶ sessions that were evicted for it ──▶ announce
+
+The store has the sessions. A process has a local session (`session.py`) while something of the session runs in it.
+
+Why a session is closed once, although every replica may close it. `Store.close` is one atomic step, and returns the
+closing to one caller. It also ends the exchanges in flight. The caller that gets the closing ends the local work
+(`end_work`) and calls the listeners (`announce`). Each other replica that has a local session receives a wake-up and ends
+its own part (`closed_elsewhere`); it calls no listener. A lost wake-up is sent again by the store, which compares the
+work of a process with its data every second; a write for the session also finds that it is gone.
+
+Why each closing is reported. The store keeps a closing until `closing_reported`. If the process that closed the session
+dies before its listeners were called, another replica gets the closing from the store and calls them (`replica.py`).
+
+Why a closing waits a moment. The readers of a closed session still have to read their terminal messages: `end_work` gives
+them a second. The store keeps the logs of these streams for some seconds, so a slow reader loses nothing.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -364,11 +383,11 @@ class Sessions:
         local session receive a wake-up: each cancels its handlers and lets its readers read to the end.
         """
         runtime, key = self._runtime, session.record.key
-        why = f"the session was closed ({reason.value})"
+        why = _why(reason)
         is_first = key not in self._closing
         self._closing.add(key)
         try:
-            closed = await runtime.store.close(key, reason, ending(Cancelled(why), runtime.random.tag()))
+            closed = await self._close(key, reason)
             if closed is not None:
                 try:
                     await self.end_work(session, why, closed=True)
@@ -391,15 +410,19 @@ class Sessions:
 
     async def close_key(self, key: str, reason: SessionInput) -> bool:
         """End a session, also if this process has no local session. False if it was closed already."""
-        runtime = self._runtime
-        session = runtime.sessions.get(key)
+        session = self._runtime.sessions.get(key)
         if session is not None:
             return await self.close(session, reason)
-        why = f"the session was closed ({reason.value})"
-        closed = await runtime.store.close(key, reason, ending(Cancelled(why), runtime.random.tag()))
+        closed = await self._close(key, reason)
         if closed is not None:
             self.announce(closed)
         return closed is not None
+
+    async def _close(self, key: str, reason: SessionInput) -> Closed | None:
+        """Close a session in the store. Its exchanges in flight end with an error that names the reason."""
+        runtime = self._runtime
+        error = Cancelled(_why(reason))
+        return await runtime.store.close(key, reason, ending(error, runtime.random.tag()))
 
     async def _end_if_closed(self, session: Session) -> None:
         """End the local session if the store has closed it and only the reply was lost."""
@@ -474,9 +497,9 @@ class Sessions:
         )
         session.queue_listener(lambda: runtime.back.closed(session, closed.reason))
         # Keeps the session alive, and lets a stop wait until the listener has returned.
-        runtime.spawn(self._told(session, closed))
+        runtime.spawn(self._reported(session, closed))
 
-    async def _told(self, session: Session, closed: Closed) -> None:
+    async def _reported(self, session: Session, closed: Closed) -> None:
         await session.listeners_called()
         if self._runtime.store.is_shared:
             await self._runtime.store.closing_reported(closed)
@@ -495,6 +518,10 @@ class Sessions:
                     reader.stop(End.CLOSED)
                 else:
                     reader.wake.set()
+
+
+def _why(reason: SessionInput) -> str:
+    return f"the session was closed ({reason.value})"
 
 
 def _checked(params: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
