@@ -25,6 +25,12 @@ _MAY_BE_ZERO: Final = frozenset(
 _REASONS: Final = dict.fromkeys(("idle", "lifetime"), "; otherwise sessions without a DELETE fill the store")
 
 
+_MOST: Final = 2**48
+"""The most bytes, and the largest count: a larger number is a mistake, and a store could not keep it."""
+_LONGEST: Final = 100 * 365 * 86_400
+"""The most seconds: a hundred years."""
+
+
 def _check_numbers(settings: Struct) -> None:
     """Refuse an invalid number: negative, infinite, not a number, or 0 if the setting does not allow it."""
     for name, kind in type(settings).__annotations__.items():
@@ -41,6 +47,9 @@ def _check_numbers(settings: Struct) -> None:
             right = f"a number of seconds {'of 0 or more' if zero else 'above 0'}"
         if not fits:
             raise ConfigError(f"{name}={value!r}: give {right}{_REASONS.get(name, '')}")
+        most = _MOST if kind is int else _LONGEST
+        if value is not None and max(value if isinstance(value, tuple) else (value,)) > most:
+            raise ConfigError(f"{name}={value!r}: give at most {most}")
 
 
 def _is_seconds(value: object, *, zero: bool) -> bool:

@@ -96,15 +96,22 @@ class ConfigError(HoldfastError):
 class Exposed(ConfigError):
     """An address can be reached from other machines, and the server lacks a setting that it needs for that."""
 
-    def __init__(self, host: str, server: str, *, lacks_verifier: bool, lacks_host: bool) -> None:
-        """`server` names the server in the message."""
-        verifier = "give it a verifier, or let everyone call with allow_anonymous=True (--allow-anonymous)"
+    def __init__(
+        self, host: str, server: str, *, lacks_verifier: bool, lacks_host: bool, anonymous: bool = True
+    ) -> None:
+        """`server` names the server in the message. `anonymous`: clients without a verifier are possible at all."""
+        verifier = "give it a verifier"
+        if anonymous:
+            verifier += ", or let everyone call with allow_anonymous=True (--allow-anonymous)"
         hosts = "name the hosts by which clients call it with allowed_hosts (--allow-host) or public_url (--public-url)"
         needs = [verifier] * lacks_verifier + [hosts] * lacks_host
         super().__init__(f"{server} at {host} can be reached from other machines: {'; and '.join(needs)}")
         self.host = host
         self.lacks_verifier = lacks_verifier
         self.lacks_host = lacks_host
+        self.anonymous = anonymous
+        self.port: int | None = None
+        """The port of the socket, if it is bound."""
 
 
 class WireError(HoldfastError):

@@ -64,6 +64,8 @@ def test_a_count_is_whole_not_negative_and_zero_only_where_zero_is_valid(name: s
         with pytest.raises(ConfigError) as refused:
             Limits(**{name: wrong})
         assert str(refused.value) == f"{name}={wrong!r}: give a whole number of {0 if zero else 1} or more"
+    with pytest.raises(ConfigError, match=f"{name}={2**49}: give at most {2**48}"):
+        Limits(**{name: 2**49})
     for right in (1, 10**9, *((0,) if zero else ())):
         assert getattr(Limits(**{name: right}), name) == right
 
@@ -79,6 +81,9 @@ def test_seconds_are_finite_not_negative_and_zero_only_where_zero_is_valid(
             group(**{name: wrong})
         how = "of 0 or more" if zero else "above 0"
         assert str(refused.value).startswith(f"{name}={wrong!r}: give a number of seconds {how}")
+    large: Any = 1e300
+    with pytest.raises(ConfigError, match=rf"{name}=1e\+300: give at most 3153600000"):
+        group(**{name: large})
     lease = {"lease_renewal": {"lease": 20_000.0}, "lease": {"lease_renewal": 1.0}}.get(name, {})
     for right in (4, 4000.5, *((0,) if zero else ())):
         assert getattr(group(**{**lease, name: right}), name) == right

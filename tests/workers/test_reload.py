@@ -37,6 +37,11 @@ async def plain() -> str:
     return WORD
 
 @server.tool
+async def later() -> str:
+    import imported_by_a_call
+    return imported_by_a_call.WORD
+
+@server.tool
 async def wait_for(file: str, ctx: Context) -> str:
     from pathlib import Path
     step = 0
@@ -111,6 +116,12 @@ async def test_a_session_calls_the_new_code_and_a_running_call_ends_with_the_old
         await until(lambda: len(reloaded()) == 2)
         await until(lambda: not lives(serving))
         assert await client.call("word") == "five 4"
+        # A module that a call imports is watched too.
+        save(place, "WORD = 'early'\n", "imported_by_a_call.py")
+        assert await client.call("later") == "early"
+        (place / "imported_by_a_call.py").write_text("WORD = 'late'\n")
+        await until(lambda: len(reloaded()) == 3)
+        assert reloaded()[2] == f"holdfast: reloaded: {place / 'imported_by_a_call.py'} changed"
         assert running.end() == 0
         assert "Traceback" not in running.output().rpartition("SyntaxError")[2]
 

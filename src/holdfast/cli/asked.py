@@ -12,6 +12,7 @@ from holdfast.cli.options import Options, entries
 from holdfast.cli.process_options import ProcessOptions
 from holdfast.errors import ConfigError
 
+MOST_WORKERS: Final = 1_024
 _OF_SOCKETS: Final = ("http", "fd", "tls_cert", "tls_key")
 
 
@@ -51,6 +52,10 @@ def run(asked: Asked) -> int:
     """
     plan = asked.plan()
     workers = plan.process.workers or 1
+    if workers > MOST_WORKERS:
+        raise ConfigError(
+            f"--workers {workers}: give at most {MOST_WORKERS}, and about one for each processor"
+        )
     if plan.process.reload:
         _check_reload(stdio=asked.stdio, workers=workers)
         from holdfast.cli.workers import serve_with_reload  # noqa: PLC0415 - imported only by this command

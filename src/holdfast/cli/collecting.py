@@ -3,7 +3,7 @@
 import contextlib
 import re
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Final, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from msgspec import Meta, Struct
@@ -17,8 +17,10 @@ _NEXT_NAME: Final = re.compile(r"\s+(?=[\w.-]+=)")
 """The space before the next NAME=VALUE. A value may have spaces too: `10/m per principal`."""
 
 
-def collected(kind: type[S], given: dict[str, Any]) -> S:
-    """Return the options that the command line or the environment gave.
+def collected(
+    kind: type[S], given: dict[str, Any], named: Callable[[Entry], str | None] = lambda entry: entry.flag
+) -> S:
+    """Return the options that the command line or the environment gave. `named` returns the name of an option for an error.
 
     Raises:
         ConfigError: a value has not the form NAME=VALUE.
@@ -31,7 +33,8 @@ def collected(kind: type[S], given: dict[str, Any]) -> S:
         if len(entry.place) > 1:
             known.setdefault(entry.place[0], {})[entry.place[1]] = value
         elif entry.is_table:
-            known.setdefault(entry.place[0], {}).update(_settings(_pairs(value, entry.flag), entry))
+            name = named(entry) or entry.flag
+            known.setdefault(entry.place[0], {}).update(_settings(pairs(value, name) or {}, entry, name))
         else:
             known[entry.place[0]] = _whole(value, entry)
     return kind(**known)
@@ -63,26 +66,27 @@ def tables(kind: type[S], environment: Mapping[str, str]) -> S:
             for entry in entries(kind)
             if entry.is_table and (text := environment.get(entry.variable or "", "").strip())
         },
+        lambda entry: entry.variable,
     )
 
 
-def _settings(pairs: dict[str, str], entry: Entry) -> dict[str, Any]:
+def _settings(texts: dict[str, str], entry: Entry, named: str) -> dict[str, Any]:
     """Return the settings of a table from their texts, checked as those of a file are."""
     from holdfast.cli.config.decoding import settings  # noqa: PLC0415 - it is needed for these options only
 
     given: dict[str, Any] = {}
     hints = get_type_hints(entry.row.settings)
-    for name, text in pairs.items():
+    for name, text in texts.items():
         if name in (entry.row.members or ()) or name in entry.row.taken:
-            raise ConfigError(f"{entry.flag} {name}: it has an option of its own, --{name.replace('_', '-')}")
+            raise ConfigError(f"{named} {name}: it has an option of its own, --{name.replace('_', '-')}")
         table, is_inner, key = name.partition(".")
         if is_inner and not (table and key):
-            raise ConfigError(f"{entry.flag} {name}: write a name on both sides of the dot")
+            raise ConfigError(f"{named} {name}: write a name on both sides of the dot")
         if is_inner:
             given.setdefault(table, {})[key] = text
         else:
             given[name] = _number(text, hints.get(name))
-    return settings(entry.row.settings, given, f"{entry.flag}: {entry.key}")
+    return settings(entry.row.settings, given, f"{named}: {entry.key}")
 
 
 def _number(text: str, hint: Any) -> Any:
@@ -112,15 +116,20 @@ def _whole(value: Any, entry: Entry) -> Any:
     if not isinstance(value, list | tuple):
         return value
     is_table = any(get_origin(one) is dict for one in get_args(entry.type))
-    return _pairs(value, entry.flag) if is_table else tuple(value)
+    return pairs(value, entry.flag) if is_table else tuple(value)
 
 
-def _pairs(texts: Iterable[str], option: str) -> dict[str, str]:
-    pairs: dict[str, str] = {}
-    for text in texts:
+def pairs(texts: Iterable[str] | None, option: str) -> dict[str, str] | None:
+    """Return the values of an option such as --header NAME=VALUE; None if it is not given.
+
+    Raises:
+        ConfigError: a text has another form.
+    """
+    found: dict[str, str] = {}
+    for text in texts or ():
         name, separator, value = text.partition("=")
         if not separator or not name.strip():
             # It may be a secret, as in 'Authorization: Bearer …': it is not repeated.
             raise ConfigError(f"{option} takes NAME=VALUE")
-        pairs[name.strip()] = value
-    return pairs
+        found[name.strip()] = value
+    return found or None

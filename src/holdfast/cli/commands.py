@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+from typer import BadParameter
 from typer.core import TyperCommand, TyperGroup
 
 from holdfast.errors import ConfigError
@@ -49,4 +50,15 @@ class WithCommand(TyperCommand):
         for flag in (word.partition("=")[0] for word in own if self.name == "serve"):
             if ours := _THEIR_OPTIONS.get(flag):
                 raise ConfigError(f"serve has no option {flag}; use {ours}")
-        return super().parse_args(ctx, own)
+        try:
+            return super().parse_args(ctx, own)
+        except BadParameter as error:
+            if error.param is not None and _is_variable(ctx, error.param):
+                error.param_hint = error.param.envvar
+            raise
+
+
+def _is_variable(ctx: Any, parameter: Any) -> bool:
+    """True if the value of a parameter comes from the environment."""
+    source = ctx.get_parameter_source(parameter.name)
+    return source is not None and source.name == "ENVIRONMENT"

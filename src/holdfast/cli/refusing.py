@@ -4,9 +4,8 @@ import shlex
 import socket
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, NoReturn
 
-from holdfast.cli.process_options import DEFAULT_ADDRESS
 from holdfast.errors import ConfigError, Exposed
 
 WRONG: Final = 2
@@ -15,7 +14,7 @@ _ALL_ADDRESSES: Final = ("0.0.0.0", "::", "")  # noqa: S104 - recognised, not bo
 _WIDTH: Final = 23
 
 
-def refuse(error: ConfigError, words: Sequence[str]) -> None:
+def refuse(error: ConfigError, words: Sequence[str]) -> NoReturn:
     """Print an error, and end with status 2. `words` are those of the command line, without the program.
 
     Raises:
@@ -35,9 +34,10 @@ def remedies(error: Exposed, words: Sequence[str]) -> Iterator[tuple[str, str]]:
         yield "use", _command(words, *named)
         return
     if "--fd" not in words:
-        yield "for this machine only", _command(_on_loopback(words))
+        yield "for this machine only", _command(_on_loopback(words, error.port))
     yield "for clients with tokens", _command(words, *named, "--verifier", "auth.py:verify")
-    yield "for everyone", _command(words, *named, "--allow-anonymous")
+    if error.anonymous:
+        yield "for everyone", _command(words, *named, "--allow-anonymous")
 
 
 def _host(bound: str) -> str:
@@ -52,15 +52,13 @@ def _command(words: Sequence[str], *more: str) -> str:
     return shlex.join(["holdfast", *words[:at], *more, *words[at:]])
 
 
-def _on_loopback(words: Sequence[str]) -> list[str]:
-    """Return the words with the same port of the loopback address."""
-    rest, own = iter(words), list[str]()
-    port = DEFAULT_ADDRESS.rpartition(":")[2]
+def _on_loopback(words: Sequence[str], port: int | None) -> list[str]:
+    """Return the words with this port of the loopback address."""
+    at = words.index("--") if "--" in words else len(words)
+    rest, own = iter(words[:at]), list[str]()
     for word in rest:
-        flag, is_whole, value = word.partition("=")
-        if flag == "--http":
-            port = (value if is_whole else next(rest, "")).rpartition(":")[2]
-        else:
+        if word == "--http":
+            next(rest, None)
+        elif not word.startswith("--http="):
             own.append(word)
-    at = own.index("--") if "--" in own else len(own)
-    return [*own[:at], "--http", f"127.0.0.1:{port}", *own[at:]]
+    return [*own, "--http", f"127.0.0.1:{port or 0}", *words[at:]]

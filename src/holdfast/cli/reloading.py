@@ -24,7 +24,7 @@ from holdfast.errors import ConfigError
 from holdfast.ports import Clock
 
 if TYPE_CHECKING:
-    from holdfast.cli.workers import Shown, Supervisor
+    from holdfast.cli.workers import Shown, Supervisor, Worker
 
 PAUSE: Final = 0.2
 """Seconds between two looks at the files."""
@@ -106,7 +106,8 @@ class Reloader:
         self._plan = again()
         self._files = Files()
         self._began = clock.wall()
-        self._is_serving = False
+        self._worker: Worker | None = None
+        """The worker that serves."""
         self._watch(())
         if not self._files.names and not any(endpoint.source.object for endpoint in self._plan.endpoints):
             raise ConfigError(
@@ -121,14 +122,27 @@ class Reloader:
             if is_new is not None:
                 self._report(changed, is_new=is_new)
                 changed.clear()
-                await self._files.saved()
+                await self._saved()
             changed += [name for name in self._begin() if name not in changed]
+
+    async def _saved(self) -> None:
+        """Wait until a file is saved. Files that the worker names meanwhile are watched too: a call may import modules."""
+        following = asyncio.ensure_future(self._follow())
+        try:
+            await self._files.saved()
+        finally:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+
+    async def _follow(self) -> None:
+        while self._worker is not None and await self._worker.reported():
+            self._watch(self._worker.files)
 
     def _report(self, changed: list[str], *, is_new: bool) -> None:
         """Print the outcome of a start in one line. The error of a failed one has been printed."""
         if is_new and changed:
             banner.say(f"reloaded: {_listed(changed)} changed")
-        elif not is_new and self._is_serving:
+        elif not is_new and self._worker is not None:
             banner.say(
                 f"not reloaded: {_listed(changed)} changed, and there is the error above; the former code goes on serving"
             )
@@ -162,17 +176,17 @@ class Reloader:
         if worker.facts is None:
             self._watch((*self._files.names, *worker.files))
             status = worker.process.returncode
-            if status == WRONG and not self._is_serving:
+            if status == WRONG and self._worker is None:
                 supervisor.give_up(WRONG)
             elif status not in _EXPLAINED:
                 banner.say(f"the new process {worker.how_it_ended()}")
             return False
         if plan.process != self._plan.process:
             banner.say("an option of the process, such as http, changes when holdfast is started again")
-        self._plan = plan
+        is_first = self._worker is None
+        self._plan, self._worker = plan, worker
         self._watch(worker.files)
-        if not self._is_serving:
-            self._is_serving = True
+        if is_first:
             names = self._files.names
             which = _listed(names) if len(names) == 1 else f"one of {len(names)} files"
             shown(worker.facts, [("reload", f"when {which} changes")])

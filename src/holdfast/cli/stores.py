@@ -58,26 +58,34 @@ def check(url: str) -> None:
 @contextlib.contextmanager
 def private_store() -> Iterator[str]:
     """Make a store in a directory that only this user can read; it is removed when the server ends."""
-    with temporary_directory("holdfast-serve-") as home:
+    with _temporary_directory("holdfast-") as home:
         yield f"sqlite:///{Path(home, _FILE).as_posix()}"
 
 
-@contextlib.contextmanager
-def temporary_directory(prefix: str) -> Iterator[str]:
-    """Make a directory for a store that only this user can read; it is removed at the end.
-
-    Directories with the same prefix whose processes were killed are removed too. A process that uses one holds a shared lock of it.
+def _temporary_directory(prefix: str) -> tempfile.TemporaryDirectory[str]:
+    """Make a directory that only this user can read.
 
     Raises:
         ConfigError: it cannot be made.
     """
     try:
-        made = tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True)
+        return tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True)
     except OSError as error:
         raise ConfigError(
             f"no temporary directory can be made: {error}. Set TMPDIR to a directory that can be written"
         ) from None
-    with made as home, contextlib.ExitStack() as stack:
+
+
+@contextlib.contextmanager
+def locked_directory(prefix: str) -> Iterator[str]:
+    """Make a directory for a store that only this user can read, and lock it; it is removed at the end.
+
+    Directories with the same prefix whose processes were killed are removed too: no process locks them.
+
+    Raises:
+        ConfigError: it cannot be made.
+    """
+    with _temporary_directory(prefix) as home, contextlib.ExitStack() as stack:
         if sys.platform != "win32":
             stack.callback(os.close, _locked(home))
             _remove_abandoned(Path(home).parent, prefix)

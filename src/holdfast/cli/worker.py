@@ -27,8 +27,7 @@ from holdfast.cli.serve import begin_logging
 from holdfast.cli.stores import PrivateStoreUser
 from holdfast.cli.tracing import begin_tracing
 from holdfast.errors import ConfigError
-from holdfast.fronts.http.listener.sockets import host_of
-from holdfast.fronts.http.serve import check_exposure, serve
+from holdfast.fronts.http.serve import check_listeners, serve
 from holdfast.transports.loops import Beside, run
 
 if TYPE_CHECKING:
@@ -37,6 +36,10 @@ if TYPE_CHECKING:
 
 MARGIN: Final = 5.0
 """Seconds after the drain time at which a worker that has not ended is killed."""
+
+
+LATER: Final = 0.5
+"""Seconds between two looks at the modules that calls have imported."""
 
 
 class Job(Struct, frozen=True, kw_only=True):
@@ -132,8 +135,7 @@ def _serve(job: Job, channel: socket.socket) -> None:
         for name, server in prepared.servers.items():
             with prepared.explained(lambda: name):  # noqa: B023 - it is called in this turn of the loop
                 _check_shared(server)
-        for listener in opened:
-            check_exposure(front, host_of(listener))
+        check_listeners(front, opened)
         watch.patience = prepared.patience
         run(
             serve(
@@ -180,8 +182,22 @@ def _check_shared(server: "Served") -> None:
 
 def _report(channel: socket.socket, job: Job, known: banner.Report) -> None:
     collector.go_on()
-    files = loaded_files(job.endpoints) if job.watched else ()
-    _send(channel, Started(report=known, files=tuple(files)))
+    files = tuple(loaded_files(job.endpoints)) if job.watched else ()
+    _send(channel, Started(report=known, files=files))
+    if job.watched:
+        threading.Thread(target=_name_later_files, args=(channel, job, known, files), daemon=True).start()
+
+
+def _name_later_files(channel: socket.socket, job: Job, known: banner.Report, named: tuple[str, ...]) -> None:
+    """Name the files again each time when a call has imported more of them."""
+    seen, pause = len(sys.modules), threading.Event()
+    while not pause.wait(LATER):
+        if len(sys.modules) != seen:
+            seen = len(sys.modules)
+            files = tuple(loaded_files(job.endpoints))
+            if files != named:
+                named = files
+                _send(channel, Started(report=known, files=files))
 
 
 def _send(channel: socket.socket, report: Started) -> None:

@@ -135,14 +135,20 @@ class Worker:
 
     async def ready(self) -> bool:
         """Wait until the worker serves; False if it ended before."""
+        await self.reported()
+        if self.line is not None:
+            self.line.is_ready = self.facts is not None
+        return self.facts is not None
+
+    async def reported(self) -> bool:
+        """Wait for the next report and take it; False if the worker has ended."""
         # A worker that ends before it has read its job resets the connection.
         with contextlib.suppress(OSError):
             if line := await self._reader.readline():
                 started = msgspec.json.decode(line, type=Started)
                 self.facts, self.files = started.report, started.files
-                if self.line is not None:
-                    self.line.is_ready = self.facts is not None
-        return self.facts is not None
+                return True
+        return False
 
     def tell(self, number: signal.Signals) -> None:
         """Send a signal to the worker if it still runs."""

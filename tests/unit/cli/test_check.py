@@ -104,7 +104,11 @@ def test_wrong_usage_ends_with_2_and_a_server_that_is_absent_with_1() -> None:
         ((url, "--arguments", "{}"), "--arguments needs --tool"),
         ((url, "--tool", "x", "--arguments", "[]"), "--arguments is not a JSON object"),
         ((url, "--only", "nothing"), "there is no probe 'nothing'; there are reachable, "),
-        ((url, "--header", "x"), "--header x: write NAME=VALUE"),
+        ((url, "--header", "x"), "--header takes NAME=VALUE"),
+        (
+            (url, "--header", "Authorization=Bearer abc"),
+            "--header Authorization has a secret: put it into a variable",
+        ),
         ((url, "--token-env", "NO_SUCH_VARIABLE"), "NO_SUCH_VARIABLE"),
     ):
         done = run("check", *words)

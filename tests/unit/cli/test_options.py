@@ -4,6 +4,7 @@ import re
 import shlex
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -22,6 +23,7 @@ from holdfast.cli.whole import app
 from holdfast.config import AdminSettings, HttpSettings, Limits, RateLimits, Settings, Times
 from holdfast.errors import ConfigError, Exposed
 from tests.command_line import run
+from tests.ports import free_port
 
 
 def read(*words: str) -> tuple[Options, ProcessOptions]:
@@ -218,6 +220,7 @@ def test_a_secret_is_no_argument(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_address_for_other_machines_is_refused_with_the_commands_to_use() -> None:
     both = Exposed("0.0.0.0", "the server", lacks_verifier=True, lacks_host=True)
+    both.port = 81
     words = ("serve", "a b.py", "--http", "0.0.0.0:81")
     here = socket.gethostname()
     assert dict(remedies(both, words)) == {
@@ -231,9 +234,46 @@ def test_an_address_for_other_machines_is_refused_with_the_commands_to_use() -> 
         "use": "holdfast serve '--http=[fd00::1]:81' --allow-host '[fd00::1]' -- npx x"
     }
     anyone = Exposed("10.0.0.1", "the server", lacks_verifier=True, lacks_host=False)
+    anyone.port = 81
     assert dict(remedies(anyone, behind))["for this machine only"] == (
         "holdfast serve --http 127.0.0.1:81 -- npx x"
     )
+    one_state = Exposed("10.0.0.1", "the server", lacks_verifier=True, lacks_host=False, anonymous=False)
+    assert "for everyone" not in dict(remedies(one_state, words))
+    assert "allow_anonymous" not in str(one_state)
+
+
+def test_a_refused_address_of_a_variable_keeps_its_port_and_one_state_for_all_is_not_offered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "one_state.py"
+    file.write_text("from holdfast import Server\nserver = Server('s', state='principal')\n")
+    port = free_port()
+    monkeypatch.setenv("HOLDFAST_HTTP", f"0.0.0.0:{port}")
+    told = run("serve", str(file))
+    assert told.status == 2
+    assert f"holdfast serve {file} --http 127.0.0.1:{port}\n" in told.err
+    assert "anonymous" not in told.err
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("HOLDFAST_LIMIT", "runing=3", "holdfast: HOLDFAST_LIMIT: limits: the key runing is unknown"),
+        ("HOLDFAST_LIMIT", "running", "holdfast: HOLDFAST_LIMIT takes NAME=VALUE"),
+        ("HOLDFAST_TIME", "grace=1", "holdfast: HOLDFAST_TIME grace: it has an option of its own"),
+        ("HOLDFAST_LIMIT", f"running={10**30}", f"running={10**30}: give at most {2**48}"),
+        ("HOLDFAST_WORKERS", "5000", "--workers 5000: give at most 1024"),
+        ("HOLDFAST_GRACE", "long", "Invalid value for HOLDFAST_GRACE"),
+    ],
+)
+def test_an_error_in_a_variable_names_the_variable(
+    variable: str, value: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, value)
+    told = run("serve", "no_such_file.py")
+    assert told.status == 2
+    assert said in told.err
 
 
 def commands(group: Any, *names: str) -> Iterator[tuple[str, Any]]:

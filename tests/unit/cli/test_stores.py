@@ -114,7 +114,7 @@ def test_a_directory_of_a_killed_process_is_removed_and_no_other(
             os.utime(home, (0, 0))
     (tmp_path / "holdfast-demo-link____").symlink_to(tmp_path / "holdfast-demo-other___")
     user = stores.PrivateStoreUser(f"sqlite:///{tmp_path}/holdfast-demo-in_use__/store.db")
-    with stores.temporary_directory("holdfast-demo-") as made:
+    with stores.locked_directory("holdfast-demo-") as made:
         left = {path.name.removeprefix("holdfast-demo-") for path in tmp_path.iterdir()}
     assert left == {"in_use__", "new_____", "other___", "link____", made[-8:]}
     user.remove_if_last()

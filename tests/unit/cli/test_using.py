@@ -212,7 +212,7 @@ def test_a_program_is_used_without_a_target(server: str) -> None:
         (("prompt", "{server}", "menu"), "menu needs guest=<string>"),
         (("prompt", "{server}", "none"), "no prompt 'none'; it has: menu"),
         (("inspect", "{server}", "more"), "'more' is too many"),
-        (("inspect", "{server}", "--header", "x"), "write NAME=VALUE"),
+        (("inspect", "{server}", "--header", "x"), "--header takes NAME=VALUE"),
         (("inspect",), "the target is missing"),
         (("inspect", "none.py"), "there is no file none.py"),
     ],

@@ -14,7 +14,7 @@ from msgspec import Struct
 from holdfast import __version__
 from holdfast.cli.demo.acts import ACTS, Act, NotOffered
 from holdfast.cli.demo.stage import Failed, NotStarted, Say, Side, Stage, staged
-from holdfast.cli.stores import temporary_directory
+from holdfast.cli.stores import locked_directory
 from holdfast.errors import ConfigError, HoldfastError
 
 ACT_SECONDS: Final = 90.0
@@ -66,7 +66,7 @@ class Watcher(Protocol):
 @contextlib.contextmanager
 def our_side(target: str = "holdfast.cli.demo.ours:server") -> Iterator[Side]:
     """Give our side, whose replicas share an SQLite file in a directory that is removed at the end."""
-    with temporary_directory("holdfast-demo-") as home:
+    with locked_directory("holdfast-demo-") as home:
         store = f"sqlite:///{Path(home, 'store.db').as_posix()}"
         words = ("serve", target, "--http", "127.0.0.1:0", "--store", store, "--log-level", "error")
         yield Side(name="holdfast", version=__version__, words=words)

@@ -19,9 +19,11 @@ from holdfast.auth.oauth.oauth import OAuth
 from holdfast.checking.report import Report, Row, Verdict
 from holdfast.checking.run import PATIENCE, Wanted, check
 from holdfast.checking.signing_in import signed_in
+from holdfast.cli.collecting import pairs
+from holdfast.cli.config.literals import from_arguments
 from holdfast.cli.options import Options
 from holdfast.cli.proxied import authorizer
-from holdfast.cli.using.commands import Header, Json, OAuthFlag, TokenEnv, TokenFile, pairs, print_json
+from holdfast.cli.using.commands import Header, Json, OAuthFlag, TokenEnv, TokenFile, print_json
 from holdfast.cli.using.plain import plain
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.transports.http import place_of
@@ -76,8 +78,12 @@ def _check(  # noqa: PLR0913, PLR0917 - the options of a command
     if "://" not in url:
         example = "holdfast serve TARGET, then holdfast check http://127.0.0.1:8000/mcp"
         raise ConfigError(f"{url} is not a URL. The check needs a server that is running: {example}")
-    headers = pairs(header, "--header") or {}
-    credentials = authorizer(Options(token_file=token_file, token_env=token_env, oauth=oauth or None))
+    options = Options(
+        headers=pairs(header, "--header"), token_file=token_file, token_env=token_env, oauth=oauth or None
+    )
+    options = from_arguments(options, url, ())
+    headers = dict(options.headers or {})
+    credentials = authorizer(options)
     if isinstance(credentials, str):
         headers["authorization"] = f"Bearer {credentials}"
     elif credentials is not None:

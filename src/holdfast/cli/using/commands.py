@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from holdfast.cli.collecting import pairs
 from holdfast.cli.commands import COMMAND, WithCommand
 from holdfast.cli.options import Options
 from holdfast.cli.using.arguments import typed
@@ -147,20 +148,6 @@ def _command(name: str, use: Use, needed: str) -> Callable[..., None]:
         raise typer.Exit(asyncio.run(_used(client, use, given)))
 
     return command
-
-
-def pairs(texts: list[str] | None, flag: str) -> dict[str, str] | None:
-    """Return the values of an option such as --header NAME=VALUE; None if it is not given.
-
-    Raises:
-        ConfigError: a value has no `=`.
-    """
-    if not texts:
-        return None
-    for text in texts:
-        if "=" not in text:
-            raise ConfigError(f"{flag} {text}: write NAME=VALUE")
-    return dict(text.split("=", 1) for text in texts)
 
 
 async def _used(client: Client, use: Use, words: list[str]) -> int:

@@ -4,7 +4,7 @@ import contextlib
 import ipaddress
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from holdfast.config import LOOPBACK_HOSTS
 from holdfast.errors import Exposed
@@ -49,8 +49,7 @@ def run_on(
         ConfigError: other machines could call without a verifier.
         StoreUnavailable: the store cannot be used at the start.
     """
-    for listener in listeners:
-        check_exposure(front, host_of(listener))
+    check_listeners(front, listeners)
     with contextlib.suppress(KeyboardInterrupt):
         run(
             serve(front, *listeners, ready=ready, tls=tls, beside=beside),
@@ -85,6 +84,20 @@ async def serve(
         await service.serve(listeners)
 
 
+def check_listeners(front: HttpFront | Router, listeners: Iterable[socket.socket]) -> None:
+    """Check each bound socket with `check_exposure`.
+
+    Raises:
+        Exposed: the settings do not allow it. The error has the port.
+    """
+    for listener in listeners:
+        try:
+            check_exposure(front, host_of(listener))
+        except Exposed as error:
+            error.port = listener.getsockname()[1]
+            raise
+
+
 def check_exposure(front: HttpFront | Router, host: str, name: str = "the server") -> None:
     """Refuse to serve other machines anonymously, or under any host name, unless the settings allow it.
 
@@ -100,7 +113,9 @@ def check_exposure(front: HttpFront | Router, host: str, name: str = "the server
     lacks_verifier = not front.is_verified and not front.settings.allow_anonymous
     lacks_host = front.settings.hosts == LOOPBACK_HOSTS
     if lacks_verifier or lacks_host:
-        raise Exposed(host, name, lacks_verifier=lacks_verifier, lacks_host=lacks_host)
+        # All anonymous clients are one principal, and would share its state.
+        anonymous = front.engine.settings.state != "principal"
+        raise Exposed(host, name, lacks_verifier=lacks_verifier, lacks_host=lacks_host, anonymous=anonymous)
 
 
 def is_loopback(host: str) -> bool:
