@@ -13,7 +13,15 @@ from tools.comparison.rows import ROWS
 
 async def main() -> None:
     """Run the rows and write both files."""
-    found = [await collected(peer) for peer in PEERS]
+    found = []
+    for peer in PEERS:
+        cells = await collected(peer)
+        yes = sum(verdict == "pass" for verdict, _ in cells.values())
+        print(
+            f"{peer.name.strip('`')} {peer.version or __version__}: {yes} of {len(cells)} rows yes",
+            flush=True,
+        )
+        found.append(cells)
     data = {
         "date": datetime.now(UTC).date().isoformat(),
         "versions": [peer.version or __version__ for peer in PEERS],
@@ -21,6 +29,7 @@ async def main() -> None:
     }
     DATA.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     PAGE.write_text(written(data), encoding="utf-8")
+    print(f"written: {PAGE.name} and {DATA.name} in {PAGE.parent.name}; git diff shows what has changed")
 
 
 asyncio.run(main())
