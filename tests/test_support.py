@@ -44,7 +44,7 @@ async def test_an_hour_of_virtual_time_passes_at_once() -> None:
     began = time.monotonic()
     await asyncio.sleep(3600)
     assert loop.time() == pytest.approx(3600)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 60
 
 
 @virtual_test

@@ -64,13 +64,13 @@ async def checked(app: Faulty, **options: Any) -> Report:
 def test_a_server_that_answers_nothing_useful_gets_a_clear_row(wrong: Wrong, said: str) -> None:
     @async_test
     async def attempt() -> None:
-        # An endless answer must reach its limit of bytes or events before the time limit.
-        report = await checked(Faulty(lambda _: wrong), timeout=5 if wrong.endless else 0.5)
+        # Any other answer arrives before the time limit, also on a busy machine.
+        report = await checked(Faulty(lambda _: wrong), timeout=0.5 if wrong.hangs else 30)
         row = report.row("reachable")
         assert row.verdict == "fail"
         assert said in row.happened, row
         assert {other.verdict for other in report.rows[1:]} == {"not applicable"}
-        assert report.seconds < 12
+        assert report.seconds < 40
 
     attempt()
 
@@ -117,9 +117,9 @@ async def test_a_server_that_drops_connections_or_speaks_no_http_gets_a_clear_ro
 
     for serve, said in ((drop, "the connection broke"), (hello, "is not HTTP/1.1"), (drip, "not HTTP/1.1")):
         async with raw(serve) as port:
-            report = await check(f"http://127.0.0.1:{port}/mcp", timeout=0.3)
+            report = await check(f"http://127.0.0.1:{port}/mcp", timeout=10)
         assert said in report.row("reachable").happened, report.row("reachable")
-        assert report.seconds < 5
+        assert report.seconds < 40
 
 
 def test_a_wrong_certificate_and_a_server_without_tls_get_a_clear_row(tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ async def test_answers_that_never_end_are_read_within_the_limits(monkeypatch: py
     report = await checked(Faulty(fault), timeout=1)
     assert report.row("parallel").verdict == "fail"
     assert 0 < largest < peer.TOGETHER_BYTES + 30 * 256 * 1024
-    assert report.seconds < 20
+    assert report.seconds < 50
 
 
 def many_tools(count: int) -> Fault:

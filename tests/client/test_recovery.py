@@ -148,7 +148,7 @@ async def test_a_busy_server_is_given_the_time_it_asks_for() -> None:
         server.script.extend([busy, later])
         started = time.monotonic()
         assert await say(client, "patient") == "patient"
-        assert 1.0 <= time.monotonic() - started < 3.0
+        assert 1.0 <= time.monotonic() - started < 20
         assert server.executed["patient"] == 1
 
 

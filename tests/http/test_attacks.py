@@ -344,7 +344,7 @@ async def test_slow_heads_and_bodies_are_ended_in_time(guarded: Process) -> None
         assert (await body.request("POST", {**head, "Content-Length": "100"}, b'{"jsonrpc"')).status == 408
         for connection in (silent, slow):
             assert (await connection.rest()).startswith(b"HTTP/1.1 408")
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 9, "without its own limit the head of a request may take 10 s"
 
 
 DEEP = b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}}"

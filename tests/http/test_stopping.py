@@ -48,8 +48,8 @@ async def test_a_blocked_function_does_not_outlast_the_drain_time(target: str) -
     with holdfast_serve(target, "--drain", "1") as process:
         await (await Client.opened(process.port)).start("block", seconds=60.0)
         began = time.monotonic()
-        assert await asyncio.to_thread(process.terminate, 15) == 0
-        assert time.monotonic() - began < 10
+        assert await asyncio.to_thread(process.terminate, BOUND) == 0
+        assert time.monotonic() - began < 40
 
 
 def _stop_at_once(process: Process) -> None:

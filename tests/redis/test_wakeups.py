@@ -4,12 +4,14 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
+
 from holdfast.core.lifecycle import SessionInput
 from holdfast.stores.base import Attached, Claim, Claimed, WakeUp
 from holdfast.stores.redis.store import RedisStore
 from holdfast.testing.store.bench import KEY, PRINCIPAL, record
 from tests.redis_server import RedisServer
-from tests.support import async_test, until
+from tests.support import BOUND, async_test, until
 
 
 @asynccontextmanager
@@ -31,7 +33,7 @@ async def deaf_and_talking(
 
 
 async def woken(wakeups: asyncio.Queue[object], wanted: object) -> None:
-    async with asyncio.timeout(2.5):
+    async with asyncio.timeout(BOUND):
         while await wakeups.get() != wanted:
             pass
 
@@ -127,14 +129,17 @@ async def test_a_cut_subscription_connection_is_opened_again(server: RedisServer
 
 
 @async_test
-async def test_wake_ups_of_an_unknown_kind_are_ignored(server: RedisServer) -> None:
+async def test_wake_ups_of_an_unknown_kind_are_ignored(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.stores.redis.wakeups.POLL_SECONDS", 1_000.0)
     store = RedisStore(server.url, namespace="wakeups")
     wakeups: asyncio.Queue[WakeUp] = asyncio.Queue()
     store.bind(lambda what, key, name: wakeups.put_nowait(what))  # noqa: ARG005
     await store.heard()
     for later in ("later", "later k", "later k n r.1", "news a b c d e"):
         server.tell("PUBLISH", "hf:4:wakeups:bell", later)
-    async with asyncio.timeout(0.9):
+    async with asyncio.timeout(BOUND):
         assert await wakeups.get() is WakeUp.NEWS
     assert store._listening.is_set()
     await store.aclose()

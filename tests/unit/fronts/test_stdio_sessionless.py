@@ -140,16 +140,14 @@ async def test_listeners_share_the_channel_with_a_session_and_the_end_of_input_c
 
 @async_test
 async def test_the_end_of_input_lets_running_calls_finish_and_ends_parked_ones() -> None:
-    async with small_server() as client:
+    async with small_server("--drain", "60") as client:
         call(client, 1, "slow", seconds=0.5)
         call(client, 2, "twice")
         assert (await client.answered(2))["result"]["resultType"] == "input_required"
         before = time.monotonic()
         client.hang_up()
         out, err, status = await client.rest()
-    assert time.monotonic() - before < 2.4, (
-        "the drain time of 2 s is not waited for after the 0.5 s of the call"
-    )
+    assert time.monotonic() - before < 40, "the drain time is not waited for after the end of the call"
     assert status == 0
     assert [text(message) for message in out] == ["slept"]
     assert "lifespan left" in err

@@ -228,10 +228,10 @@ def test_the_matcher_agrees_with_a_regular_expression(uri: str) -> None:
     ],
 )
 def test_a_hostile_uri_takes_time_in_proportion_to_its_length(template: str, uri: str) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     assert Template(template).match(uri) is None
     # Backtracking would take hours here; the bound only has to tell those from milliseconds.
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 2
 
 
 def test_a_percent_sign_in_a_value_stays_one() -> None:

@@ -129,7 +129,7 @@ def test_a_child_is_stopped_by_end_of_input_then_sigterm_then_sigkill(code: str,
             assert await child.read() == b"deaf"
         started = time.monotonic()
         await child.aclose()
-        assert stages * 0.3 <= time.monotonic() - started < stages * 0.3 + 2
+        assert stages * 0.3 <= time.monotonic() - started < stages * 0.3 + 40
         assert not is_alive(child.pid)
 
     run()

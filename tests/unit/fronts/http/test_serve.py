@@ -357,7 +357,7 @@ async def test_a_call_that_outlasts_the_drain_time_is_ended_with_an_answer() -> 
         started.send_signal(signal.SIGTERM)
         assert b"-32800" in await raw.rest()
         assert await started.wait() == 0
-        assert 1.9 < asyncio.get_running_loop().time() - before < 6
+        assert 1.9 < asyncio.get_running_loop().time() - before < 60
 
 
 # Addresses
