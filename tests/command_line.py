@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import io
+import logging
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -32,6 +33,7 @@ def run(*words: str, typed: str | None = None) -> Done:
     """Run the command line in this process."""
     out, err = io.StringIO(), io.StringIO()
     stdin = io.StringIO() if typed is None else Terminal(typed)
+    logger = logging.getLogger("holdfast")
     with (
         pytest.MonkeyPatch.context() as patch,
         contextlib.redirect_stdout(out),
@@ -39,6 +41,7 @@ def run(*words: str, typed: str | None = None) -> Done:
     ):
         patch.setattr(sys, "argv", ["holdfast", *words])
         patch.setattr(sys, "stdin", stdin)
+        patch.setattr(logger, "level", logger.level)
         patch.setattr(sys, "path", [*sys.path])
         # Each run imports its target again, because a server starts only once.
         files: dict[Path, ModuleType] = {}

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.http.client import Client, Connection, Response
+from tests.support import wait_until
 from tests.workers.fleet import SHOP, Fleet, fleet
 
 TOKEN: Final = "a-token-of-operators"
@@ -17,6 +18,7 @@ FLOOR: Final = str(Path(__file__).with_name("shop_floor.py"))
 
 def admin_url(process: Fleet) -> str:
     """Return where a process has its admin surface."""
+    wait_until(lambda: "  admin " in process.output(), explain=process.output)
     (found,) = re.findall(r"admin +(http://\S+)", process.output())
     return str(found)
 

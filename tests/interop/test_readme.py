@@ -1,5 +1,6 @@
 """The README's first server works with the official clients of both eras, and its checks are those of real runs."""
 
+import asyncio
 import os
 import re
 import subprocess
@@ -54,24 +55,33 @@ def printed_checks() -> list[tuple[dict[str, str], int]]:
     ]
 
 
-@async_test
-async def checked(url: str, printed: dict[str, str], failures: int) -> None:
-    report = await check(url, timeout=3)
+async def found(port: int, printed: dict[str, str], *, timeout: float) -> tuple[dict[str, str], int]:
+    """Check a server; return the verdicts that the README prints, and the number of failures."""
+    report = await check(f"http://127.0.0.1:{port}/mcp", timeout=timeout)
     verdicts = {row.title: row.verdict for row in report.rows}
-    assert {title: verdicts[title] for title in printed} == printed, str(report)
-    assert len(report.failures) == failures, str(report)
+    return {title: verdicts[title] for title in printed}, len(report.failures)
+
+
+async def checked(port: int, expected: tuple[dict[str, str], int]) -> None:
+    """Compare a check with the README. A lost answer takes all its time, so a second check has more of it."""
+    if await found(port, expected[0], timeout=2) != expected:
+        assert await found(port, expected[0], timeout=15) == expected
 
 
 def test_the_checks_in_the_readme_are_those_of_a_real_run(tmp_path: Path) -> None:
     before, after = printed_checks()
     assert list(before[0]) == list(after[0])
-    port = free_port()
-    with subprocess.Popen([peer("mcp2"), SHOP], env={**os.environ, "PORT": str(port)}) as process:
+    bare, words = free_port(), holdfast("mcp2", "serve")
+
+    @async_test
+    async def both(hosted: int) -> None:
+        # They wait for lost answers of the bare server.
+        await asyncio.gather(checked(bare, before), checked(hosted, after))
+
+    with subprocess.Popen([peer("mcp2"), SHOP], env={**os.environ, "PORT": str(bare)}) as process:
         try:
-            wait_until_connected(port, process)
-            checked(f"http://127.0.0.1:{port}/mcp", *before)
+            with serving(tmp_path, environment(), f"{SHOP}:mcp", command=words) as hosted:
+                wait_until_connected(bare, process)
+                both(hosted)
         finally:
             process.kill()
-    words = holdfast("mcp2", "serve")
-    with serving(tmp_path, environment(), f"{SHOP}:mcp", command=words) as port:
-        checked(f"http://127.0.0.1:{port}/mcp", *after)

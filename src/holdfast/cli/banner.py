@@ -100,25 +100,27 @@ def show(known: Report, workers: int = 1, more: Lines = ()) -> None:
     """Print the banner, with more lines at its end."""
     bold, blue, plain = _COLOURS if _is_coloured() else ("", "", "")
     several = f", {workers} workers" if workers > 1 else ""
+    lines = []
     for server in known.servers:
         version = f" {server.version}" if server.version else ""
-        _print(f"{bold}{server.name}{plain}{version}: {server.has or 'nothing yet'}")
-        _print(f"  serving   {blue}{server.url}{plain}  (Ctrl+C stops){several}")
+        lines.append(f"{bold}{server.name}{plain}{version}: {server.has or 'nothing yet'}")
+        lines.append(f"  serving   {blue}{server.url}{plain}  (Ctrl+C stops){several}")
         if server.public:
-            _print(f"  public    {server.public}")
+            lines.append(f"  public    {server.public}")
         if server.store:
-            _print(f"  store     {server.store}")
+            lines.append(f"  store     {server.store}")
         if len(known.servers) == 1:
-            _print(f"  try       {initialize_call(server.url, needs_token=server.needs_token)}")
+            lines.append(f"  try       {initialize_call(server.url, needs_token=server.needs_token)}")
     if not known.servers[0].url.startswith(UNIX):
-        _print(f"  clients   {client_config(known.servers)}")
-    show_lines(more)
+        lines.append(f"  clients   {client_config(known.servers)}")
+    # In one write: a program that waits for the address finds the other lines too.
+    _print("\n".join([*lines, *map(_labelled, more)]))
 
 
 def show_lines(lines: Lines) -> None:
     """Print labels and values as the banner does."""
-    for label, value in lines:
-        _print(f"  {label:<9} {value}")
+    for line in lines:
+        _print(_labelled(line))
 
 
 def say(text: str) -> None:
@@ -130,5 +132,11 @@ def _is_coloured() -> bool:
     return sys.stderr.isatty() and not os.environ.get("NO_COLOR")
 
 
-def _print(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+def _labelled(line: tuple[str, str]) -> str:
+    label, value = line
+    return f"  {label:<9} {value}"
+
+
+def _print(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()

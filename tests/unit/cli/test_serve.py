@@ -1,5 +1,6 @@
 """`holdfast serve`: options over settings, and errors that help."""
 
+import io
 import json
 import shlex
 import socket
@@ -14,7 +15,7 @@ import pytest
 
 from holdfast import Principal, Server, Settings, Times, __version__
 from holdfast.cli.asked import Asked
-from holdfast.cli.banner import client_config, facts, initialize_call
+from holdfast.cli.banner import Report, client_config, facts, initialize_call, show
 from holdfast.cli.behind import Source
 from holdfast.cli.config.plan import Endpoint
 from holdfast.cli.options import Options
@@ -93,6 +94,29 @@ def test_hosts_are_added_to_those_of_this_machine() -> None:
     assert settings.allowed_hosts == (*LOOPBACK_HOSTS, "mcp.example.com")
     assert settings.path == "/api"
     assert settings.allow_anonymous is None
+
+
+def test_a_program_that_reads_the_address_in_the_banner_finds_its_other_lines_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Writes(io.StringIO):
+        def write(self, text: str) -> int:
+            written.append(text)
+            return len(text)
+
+    written: list[str] = []
+    monkeypatch.setattr(sys, "stderr", Writes())
+    known = facts(Server("mine"), url="http://127.0.0.1:1/mcp")
+    show(Report(servers=(known,), patience=1.0), more=[("admin", "http://127.0.0.1:2/")])
+    [banner] = written
+    assert [line.split()[0] for line in banner.splitlines()] == [
+        "mine:",
+        "serving",
+        "store",
+        "try",
+        "clients",
+        "admin",
+    ]
 
 
 def test_the_banner_can_be_pasted() -> None:
