@@ -5,7 +5,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 # Most tests wait for processes, sockets and timers rather than for the processor.
-PARALLEL := -n 3 --dist loadfile --no-loadscope-reorder
+PARALLEL := -n 4 --dist loadfile --no-loadscope-reorder
 CHECKED := src tests examples bench tools
 PATHS = $(wildcard $(CHECKED))
 

@@ -21,8 +21,12 @@ settings.register_profile("ci", max_examples=500, deadline=None, print_blob=True
 settings.register_profile("nightly", max_examples=20_000, deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
-LONG: Final = ("workers", "chaos", "conformance", "interop", "client", "http")
-"""Folders of long files, the longest first: begun last, one of them would continue alone."""
+LONG: Final = (
+    "chaos", "workers", "conformance", "interop", "backs", "docs", "demo", "client", "checking", "browser",
+    "hosts", "redis", "upgrade", "test_bench.py", "http",
+)  # fmt: skip
+"""Folders of long files, the longest first: begun last, one of them would continue alone. They wait for processes most of
+the time; the short files that compute follow."""
 _HERE: Final = Path(__file__).parent
 
 

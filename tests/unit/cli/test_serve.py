@@ -109,14 +109,8 @@ def test_a_program_that_reads_the_address_in_the_banner_finds_its_other_lines_to
     known = facts(Server("mine"), url="http://127.0.0.1:1/mcp")
     show(Report(servers=(known,), patience=1.0), more=[("admin", "http://127.0.0.1:2/")])
     [banner] = written
-    assert [line.split()[0] for line in banner.splitlines()] == [
-        "mine:",
-        "serving",
-        "store",
-        "try",
-        "clients",
-        "admin",
-    ]
+    assert "  serving   http://127.0.0.1:1/mcp" in banner
+    assert banner.endswith("  admin     http://127.0.0.1:2/\n")
 
 
 def test_the_banner_can_be_pasted() -> None:
