@@ -34,6 +34,7 @@ def run(*words: str, typed: str | None = None) -> Done:
     out, err = io.StringIO(), io.StringIO()
     stdin = io.StringIO() if typed is None else Terminal(typed)
     logger = logging.getLogger("holdfast")
+    level = logger.level
     with (
         pytest.MonkeyPatch.context() as patch,
         contextlib.redirect_stdout(out),
@@ -41,7 +42,6 @@ def run(*words: str, typed: str | None = None) -> Done:
     ):
         patch.setattr(sys, "argv", ["holdfast", *words])
         patch.setattr(sys, "stdin", stdin)
-        patch.setattr(logger, "level", logger.level)
         patch.setattr(sys, "path", [*sys.path])
         # Each run imports its target again, because a server starts only once.
         files: dict[Path, ModuleType] = {}
@@ -52,9 +52,10 @@ def run(*words: str, typed: str | None = None) -> Done:
         except SystemExit as ended:
             status = int(ended.code or 0)
         finally:
-            # The command has paused the collector, which the next tests need.
+            # The command has paused the collector and set the level of the log.
             gc.unfreeze()
             gc.enable()
+            logger.setLevel(level)
             for module in files.values():
                 del sys.modules[module.__name__]
     return Done(status, out.getvalue(), err.getvalue())
