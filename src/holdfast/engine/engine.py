@@ -58,7 +58,7 @@ _SERVED: Final[WeakKeyDictionary[Store, "ref[Engine]"]] = WeakKeyDictionary()
 _CLAIM_SECONDS: Final = 0.01
 """Seconds after which a stopping engine checks again whether claims are still on their way."""
 
-_HEARD_BY_SESSION: Final = {
+_SESSION_WAKE_UPS: Final = {
     WakeUp.STREAM: Session.wake_reader,
     WakeUp.ANSWER: Session.answered,
     WakeUp.TURN: Session.look_for_turn,
@@ -378,8 +378,8 @@ class Engine:
                 self._homes.closed(key)
 
     def _wake_session(self, kind: WakeUp, session: Session, name: str) -> None:
-        if (hear := _HEARD_BY_SESSION.get(kind)) is not None:
-            hear(session, name)
+        if (handle := _SESSION_WAKE_UPS.get(kind)) is not None:
+            handle(session, name)
             return
         match kind:
             case WakeUp.CANCEL:
@@ -401,7 +401,7 @@ class Engine:
         jobs = {
             "sessions": self.sessions.sweep,
             "orphans": self.replica.sweep,
-            "closings": self.replica.tell_again,
+            "closings": self.replica.report_closings,
             "tasks": self.tasks.sweep,
             "keys": self.sessionless.keys.renew,
             "orphan tasks": self.tasks.reap,

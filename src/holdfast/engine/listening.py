@@ -83,7 +83,7 @@ class Listener:
         state = self.end.value if self.end else f"{len(self._waiting)} waiting"
         return f"<Listener for {len(self.filter.keys)} kinds of changes, {state}>"
 
-    def tell(self, change: Change) -> bool:
+    def add(self, change: Change) -> bool:
         """Add a change; False if too many wait already."""
         if self.end is None:
             if change.key not in self._waiting and len(self._waiting) >= self._limit:
@@ -204,12 +204,12 @@ class Listening:
             if key[0] == "task":
                 self.task_ids[task_key(key[1])] = key[1]
 
-    def tell(self, change: Change, principal: str | None = None) -> None:
+    def send(self, change: Change, principal: str | None = None) -> None:
         """Add a change to the listeners that asked for it, or only to those of one principal. Does not wait."""
         for listener in list(self._by_key.get(change.key, ())):
             if principal is not None and listener.owner != principal:
                 continue
-            if not listener.tell(change):
+            if not listener.add(change):
                 self._drop(listener)
 
     def keys_of(self, principal: str) -> set[Key]:

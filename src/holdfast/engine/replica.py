@@ -67,9 +67,9 @@ class Replica:
         self._inbox = inbox
         self._keeper: LeaseKeeper | None = None
         self._ticking: asyncio.Task[None] | None = None
-        self._heard = ""
+        self._news_cursor = ""
         """The cursor in the news: the events before it were read."""
-        self._hearing = self._has_news = False
+        self._is_reading_news = self._has_news = False
 
     def __repr__(self) -> str:
         return f"<Replica {self._runtime.store.replica}>"
@@ -79,7 +79,7 @@ class Replica:
         runtime = self._runtime
         if runtime.store.is_shared:
             await self._take_lease()
-            self._heard = (await runtime.store.announced("")).cursor
+            self._news_cursor = (await runtime.store.announced("")).cursor
             self._ticking = supervise("tick", self._tick, runtime.observer)
 
     async def _take_lease(self) -> None:
@@ -119,7 +119,7 @@ class Replica:
             if self._keeper is not None:
                 self._keeper.tick()
             self._inbox.tick()
-            self._look()
+            self._look_for_news()
             await asyncio.sleep(_TICK)
 
     async def stop(self) -> None:
@@ -138,19 +138,19 @@ class Replica:
         store = self._runtime.store
         if not store.is_shared:
             return
-        looks = [self._look_after(orphan) for orphan in await store.orphans()]
-        for failed in await asyncio.gather(*looks, return_exceptions=True):
+        ended = [self._end_or_rerun(orphan) for orphan in await store.orphans()]
+        for failed in await asyncio.gather(*ended, return_exceptions=True):
             if failed is not None:
                 # It is still an orphan: the next sweep finds it again.
                 self._runtime.observer.note("orphan.left", error=failed)
 
-    async def tell_again(self) -> None:
+    async def report_closings(self) -> None:
         """Call the listeners for closings that no replica has reported yet."""
         if self._runtime.store.is_shared:
             for closed in await self._runtime.store.unreported_closings():
                 self._sessions.announce(closed)
 
-    async def _look_after(self, orphan: Orphan) -> None:
+    async def _end_or_rerun(self, orphan: Orphan) -> None:
         if self._adoption.may_adopt(orphan):
             await self._adoption.adopt(orphan)
         else:
@@ -172,7 +172,7 @@ class Replica:
         if runtime.store.is_shared:
             await runtime.store.announce(runtime.random.token(12), encode_change(change, principal))
         else:
-            self._listening.tell(change, principal)
+            self._listening.send(change, principal)
 
     def wake_up(self, kind: WakeUp) -> None:
         """Look into the inbox or at the news."""
@@ -180,34 +180,34 @@ class Replica:
             self._inbox.wake_up()
         else:
             self._has_news = True
-            self._look()
+            self._look_for_news()
 
-    def _look(self) -> None:
+    def _look_for_news(self) -> None:
         """Read the news, if a wake-up came since they were last read."""
-        if self._has_news and not self._hearing:
-            self._hearing = True
-            self._runtime.spawn(self._hear())
+        if self._has_news and not self._is_reading_news:
+            self._is_reading_news = True
+            self._runtime.spawn(self._read_news())
 
-    async def _hear(self) -> None:
+    async def _read_news(self) -> None:
         """Read all news. After a wake-up during a read, read again; after a failed read, the next tick tries again."""
         try:
             while self._has_news:
                 self._has_news = False
                 try:
-                    news = await self._runtime.store.announced(self._heard)
+                    news = await self._runtime.store.announced(self._news_cursor)
                 except StoreError:
                     self._has_news = True
                     return
-                self._heard = news.cursor
+                self._news_cursor = news.cursor
                 self._has_news = self._has_news or bool(news.events)
                 for event in news.events:
-                    self._tell(event)
+                    self._send_news(event)
         finally:
-            self._hearing = False
+            self._is_reading_news = False
 
-    def _tell(self, event: bytes) -> None:
+    def _send_news(self, event: bytes) -> None:
         try:
-            self._listening.tell(*decode_change(event))
+            self._listening.send(*decode_change(event))
         except msgspec.DecodeError as error:
             # A later release may announce kinds of news that this one does not know.
             self._runtime.observer.note("news.dropped", error=error)

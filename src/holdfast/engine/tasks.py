@@ -136,9 +136,9 @@ class Tasks:
         self._end = end
         self._running: dict[str, TaskWriter] = {}
         """By key: the tasks whose handlers run here."""
-        self._told: dict[tuple[str, str], int] = {}
+        self._sent_versions: dict[tuple[str, str], int] = {}
         """By task id and principal: the version that was last sent to its listeners here."""
-        self._tell_at = 0.0
+        self._send_missed_at = 0.0
         self._ttl = runtime.settings.times.task
         self.poll: float = runtime.settings.times.task_poll
         self.max_asks: int = runtime.settings.limits.asks
@@ -300,33 +300,35 @@ class Tasks:
             self._later(self._look(task))
         task_id = self._listening.task_ids.get(key)
         if task_id is not None:
-            self._later(self._tell(key, task_id))
+            self._later(self._send_state(key, task_id))
 
-    async def _tell(self, key: str, task_id: str) -> None:
+    async def _send_state(self, key: str, task_id: str) -> None:
         """Send the present state of a task to its listeners, once for each version."""
         for owner in self._listening.owners(("task", task_id)):
             cell = await self._runtime.store.get_task(key, owner)
-            if cell is not None and self._told.get((task_id, owner)) != cell.version:
-                self._told[task_id, owner] = cell.version
+            if cell is not None and self._sent_versions.get((task_id, owner)) != cell.version:
+                self._sent_versions[task_id, owner] = cell.version
                 task = detailed(task_id, self._readable(cell), self.poll)
                 detail = msgspec.json.decode(encode(task))
-                self._listening.tell(Change("task", task_id, detail), owner)
+                self._listening.send(Change("task", task_id, detail), owner)
 
     async def sweep(self) -> None:
         """Read the tasks that are due, and stop the handlers of those that have expired."""
         now = self._runtime.clock.now()
         for task in [task for task in self._running.values() if task.look_at <= now]:
             await self._without_fail(self._look(task))
-        if self._tell_at <= now:
-            self._tell_at = now + _LOOK_EVERY
-            await self._tell_all()
+        if self._send_missed_at <= now:
+            self._send_missed_at = now + _LOOK_EVERY
+            await self._send_missed()
 
-    async def _tell_all(self) -> None:
+    async def _send_missed(self) -> None:
         """Send listeners the changes whose wake-up was lost."""
         listened = dict(self._listening.task_ids)
-        self._told = {known: n for known, n in self._told.items() if known[0] in listened.values()}
+        self._sent_versions = {
+            known: n for known, n in self._sent_versions.items() if known[0] in listened.values()
+        }
         for key, task_id in listened.items():
-            await self._without_fail(self._tell(key, task_id))
+            await self._without_fail(self._send_state(key, task_id))
 
     async def reap(self) -> None:
         """End the tasks of dead replicas, each with the error "outcome unknown": their handlers are gone."""

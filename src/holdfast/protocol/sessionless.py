@@ -9,9 +9,9 @@ from msgspec import Struct
 
 from holdfast.errors import InvalidParams
 from holdfast.protocol.params import LOGGING_LEVELS
-from holdfast.protocol.versions import REVISIONS
+from holdfast.protocol.versions import REVISIONS, SESSIONLESS
 
-VERSION: Final = "2026-07-28"
+VERSION: Final = SESSIONLESS.name
 SUPPORTED: Final = (VERSION, *REVISIONS)
 
 PREFIX: Final = "io.modelcontextprotocol/"

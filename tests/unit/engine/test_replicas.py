@@ -158,7 +158,7 @@ async def test_a_change_for_one_principal_reaches_its_quiet_sessions() -> None:
 def tell_of(harness: EngineHarness) -> list[Change]:
     """Return the list that collects the changes which a replica sends to subscriptions."""
     told: list[Change] = []
-    harness.engine.listening.tell = lambda change, principal=None: told.append(change)  # type: ignore[method-assign] # noqa: ARG005
+    harness.engine.listening.send = lambda change, principal=None: told.append(change)  # type: ignore[method-assign] # noqa: ARG005
     return told
 
 

@@ -2,7 +2,7 @@
 
 The frameworks turn an `Exception` of a handler into an error for the client. Anything else passes: a stray
 `CancelledError` ends the run and with it every call of the session, and `sys.exit` ends the event loop and with it every
-session of the process (`engine/faults.py`). So, while we serve, each handler has a guard around it: `mcp` 2 has a list of
+session of the process (`engine/author_errors.py`). So, while we serve, each handler has a guard around it: `mcp` 2 has a list of
 middleware for that, and in `mcp` 1 we replace the handlers. Afterwards the object is as before.
 """
 

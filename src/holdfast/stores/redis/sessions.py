@@ -265,10 +265,10 @@ class SessionMethods(Core):
     async def unreported_closings(self) -> list[Closed]:
         """Return closings whose listeners may not have been called."""
         _, _, keys = await self.index("outbox", _BATCH, milliseconds(UNREPORTED_SECONDS))
-        found, _ = await self.each(self._untold(key) for key in keys)
+        found, _ = await self.each(self._unreported(key) for key in keys)
         return [closed for closed in found if closed is not None]
 
-    async def _untold(self, key: bytes) -> Closed | None:
+    async def _unreported(self, key: bytes) -> Closed | None:
         try:
             reply = await self.run("unreported", key.decode())
             if reply[0] == b"closed":

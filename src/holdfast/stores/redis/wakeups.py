@@ -49,10 +49,10 @@ class WakeUpMethods(Core):
             await self.check()
         while True:
             with contextlib.suppress(RedisError, RedisClusterException, OSError):
-                await self._heard()
+                await self._receive()
             await asyncio.sleep(0.2)
 
-    async def _heard(self) -> None:
+    async def _receive(self) -> None:
         channels = (await self._link.subscriber()).pubsub(ignore_subscribe_messages=True)
         try:
             await channels.subscribe(f"{self._prefix}bell", f"{self._prefix}bell:{self.replica}")
@@ -80,7 +80,7 @@ class WakeUpMethods(Core):
             self.gone(key.decode())
         if kind is WakeUp.TAKEN and self._reads(key.decode(), name.decode()):
             # The wake-up may be older than the reader that is here now: ask the store.
-            self._doubt(key.decode())
+            self._compare_soon(key.decode())
         elif kind is not None:
             self._on_wake(kind, key.decode(), name.decode())
 
@@ -88,7 +88,7 @@ class WakeUpMethods(Core):
         work = self._work.get(key)
         return work is not None and stream in work.readers
 
-    def _doubt(self, key: str) -> None:
+    def _compare_soon(self, key: str) -> None:
         task = asyncio.get_running_loop().create_task(self._look_at(key))
         self._tasks.append(task)
         task.add_done_callback(self._looked)

@@ -52,11 +52,11 @@ def prove(tx: Transaction) -> None:
 
 def release(tx: Transaction) -> None:
     """End the lease; other replicas reap the remaining work."""
-    _bury(tx, tx.identity.owner)
+    _forget_lease(tx, tx.identity.owner)
     tx.execute("UPDATE lease SET until = 0 WHERE owner = ?", (tx.identity.owner,))
 
 
-def _bury(tx: Transaction, owner: str) -> None:
+def _forget_lease(tx: Transaction, owner: str) -> None:
     """Forget a lease that has ended, if nothing is owned under it."""
     if tx.one(_IS_OWNED, owner, owner, owner) is None:
         tx.execute("DELETE FROM lease WHERE owner = ?", (owner,))
@@ -82,7 +82,7 @@ def orphans(tx: Transaction) -> list[Orphan]:
             (owner,),
         )
         found += [Orphan(key, stream, id_from(name), owner, runs) for key, stream, name, runs in left]
-        _bury(tx, owner)
+        _forget_lease(tx, owner)
     return found
 
 

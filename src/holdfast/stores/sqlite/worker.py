@@ -68,7 +68,7 @@ SHRINK_PAGES: Final = 2_048
 _LAST_WAKEUP: Final = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'ring'"
 _KEPT: Final = "SELECT count(*) FROM ring WHERE n > ? AND n <= ?"
 _FOREIGN: Final = (
-    "SELECT what, key, name FROM ring WHERE n > :heard AND n <= :top"
+    "SELECT what, key, name FROM ring WHERE n > :last AND n <= :top"
     " AND origin <> :replica AND target IN ('', :replica)"
     # A stream that was taken from here and has come back since is not taken.
     " AND NOT (what = 'taken' AND EXISTS (SELECT 1 FROM exchange JOIN session USING (sid)"
@@ -144,7 +144,7 @@ class Worker:
         self._connection: sqlite3.Connection | None = None
         self._transaction: Transaction | None = None
         self._data_version = -1
-        self._heard: int | None = None
+        self._last_read: int | None = None
         self._looked = 0.0
 
     def bind(self, on_wake: OnWake, on_second: Callable[[], None], on_lost: Callable[[], None]) -> None:
@@ -206,12 +206,12 @@ class Worker:
             batch, goes_on = self._take()
             if batch:
                 self._serve(batch)
-                self._tell(batch)
-            self._hear()
+                self._send_answers(batch)
+            self._read_wakeups()
         self._disconnect()
-        self._heard = None
+        self._last_read = None
 
-    def _hear(self) -> None:
+    def _read_wakeups(self) -> None:
         """Read the wake-ups of other processes. The thread survives any error there: every command needs it."""
         try:
             self._listen()
@@ -315,8 +315,8 @@ class Worker:
 
     def _listen_from_now(self, connection: sqlite3.Connection) -> None:
         [self._data_version] = connection.execute("PRAGMA data_version").fetchone()
-        if self._heard is None:
-            [self._heard] = connection.execute(_LAST_WAKEUP).fetchone()
+        if self._last_read is None:
+            [self._last_read] = connection.execute(_LAST_WAKEUP).fetchone()
         else:
             # Connected again: wake-ups of the time between are still to be read.
             self._data_version = -1
@@ -331,20 +331,20 @@ class Worker:
                 return
             [top] = self._connection.execute(_LAST_WAKEUP).fetchone()
             listening = {
-                "heard": self._heard,
+                "last": self._last_read,
                 "top": top,
                 "replica": self._identity.replica,
                 "owner": self._identity.owner,
             }
             found = self._connection.execute(_FOREIGN, listening).fetchall()
             # Last, so that a row deleted meanwhile counts as missed.
-            [kept] = self._connection.execute(_KEPT, (self._heard, top)).fetchone()
+            [kept] = self._connection.execute(_KEPT, (self._last_read, top)).fetchone()
         except sqlite3.Error as error:
             if is_lasting(error):
                 self._disconnect()
             return
-        is_lost = kept != top - (self._heard or 0)
-        self._data_version, self._heard = version, top
+        is_lost = kept != top - (self._last_read or 0)
+        self._data_version, self._last_read = version, top
         # A later release may send kinds that this one does not know.
         known = [(_WAKEUPS[what], key, name) for what, key, name in dict.fromkeys(found) if what in _WAKEUPS]
         if known:
@@ -361,7 +361,7 @@ class Worker:
 
     # Back to the event loop
 
-    def _tell(self, batch: list[Command]) -> None:
+    def _send_answers(self, batch: list[Command]) -> None:
         self._call(self._answer, batch)
 
     def _call(self, function: Callable[..., None], *args: Any) -> None:
