@@ -8,6 +8,7 @@ From the outside in:
     connectors.py     how a link is opened: to a URL, or to a child process
     link.py           the work of every link, and the ways of received messages
     http_link.py      a link over Streamable HTTP
+    http_server.py    HTTP requests to the server: credentials, redirects, refusals
     pipe_link.py      a link over a pair of pipes
     pending.py        requests of ours that wait for their response
     incoming.py       requests of the server that wait for ours

@@ -8,7 +8,8 @@ from holdfast.auth.urls import origin
 from holdfast.ports import Observer, Ports
 from holdfast.transports.child import Child, ChildOptions
 from holdfast.transports.http import HttpOptions, HttpTransport
-from holdfast.upstream.http_link import HttpLink, HttpServer
+from holdfast.upstream.http_link import HttpLink
+from holdfast.upstream.http_server import HttpServer
 from holdfast.upstream.link import Receiver, UpstreamLink
 from holdfast.upstream.pipe_link import PipeLink
 from holdfast.upstream.settings import ClientLimits, ClientTimes

@@ -32,58 +32,20 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Final
 
-from holdfast.auth.authorizer import Authorizer, Challenge
 from holdfast.errors import PARSE_ERROR, BadAnswer, Broken, HoldfastError, HttpRefused, LinkError, WireError
-from holdfast.ports import Clock, Observer, Ports, Random
 from holdfast.protocol.mirrored_headers import encode_value
 from holdfast.protocol.sessionless import NAMED, VERSION
-from holdfast.transports.http import HttpAnswer, HttpTransport
-from holdfast.upstream.backoff import Backoff
-from holdfast.upstream.http_status import MARK, MOVED, UNAUTHORIZED, moved_to, refused, seconds_to_wait
+from holdfast.transports.http import HttpAnswer
+from holdfast.upstream.http_server import SESSION, HttpServer
 from holdfast.upstream.link import EndReason, LinkEnd, Receiver, SessionLost
 from holdfast.upstream.pending import OutgoingRequest
-from holdfast.upstream.settings import ClientLimits, ClientTimes
 from holdfast.wire.jsonrpc import Response, request_message
 from holdfast.wire.sse import EventParser
 
-SESSION: Final = "mcp-session-id"
 EVENTS: Final = "text/event-stream"
 ACCEPTED: Final = 202
-MOST_MOVES: Final = 3
-MOST_CHALLENGES: Final = 4
-"""How often one request answers a 401 or 403. A step-up may need several."""
 POST_HEADERS: Final = {"accept": f"application/json, {EVENTS}", "content-type": "application/json"}
 GET_HEADERS: Final = {"accept": EVENTS}
-
-
-class HttpServer:
-    """The server's URL, and the parts that every link to it uses."""
-
-    __slots__ = ("authorizer", "clock", "headers", "http", "limits", "observer", "random", "times", "url")
-
-    def __init__(
-        self,
-        url: str,
-        http: HttpTransport,
-        authorizer: Authorizer | None,
-        headers: Mapping[str, str],
-        limits: ClientLimits,
-        times: ClientTimes,
-        ports: Ports,
-    ) -> None:
-        self.url: str = url
-        self.http: HttpTransport = http
-        self.authorizer: Authorizer | None = authorizer
-        self.headers: Mapping[str, str] = headers
-        self.limits: ClientLimits = limits
-        self.times: ClientTimes = times
-        self.clock: Clock
-        self.random: Random
-        self.observer: Observer
-        self.clock, self.random, self.observer = ports
-
-    def backoff(self) -> Backoff:
-        return Backoff(self.random, self.times.backoff)
 
 
 class HttpLink:
@@ -118,7 +80,7 @@ class HttpLink:
                 return request.answer.result()
             if request.method == "initialize":
                 self._session, self._initialized = answer.header(SESSION), True
-            if answer.header("content-type").partition(";")[0].strip().lower() == EVENTS:
+            if _is_stream(answer):
                 return await self._read_until_answered(answer, request)
             return await self._read_body(answer, request)
         except asyncio.CancelledError as cancelled:
@@ -143,7 +105,9 @@ class HttpLink:
 
         request.answer.add_done_callback(wake)
         try:
-            return await self._open("POST", self._request_headers(request), message)
+            return await self._server.open(
+                "POST", self._common_headers(), self._request_headers(request), message
+            )
         except asyncio.CancelledError:
             if task is not None and request.answer.done() and not task.uncancel():
                 return None
@@ -228,12 +192,11 @@ class HttpLink:
             pause = stream.backoff.pause()
             if self._server.clock.now() + pause > deadline and stream.backoff_failed:
                 raise Broken(f"the stream of {request.method} broke and could not be resumed in time")
-            await self._pause(pause, request)
+            await asyncio.wait({request.answer}, timeout=pause)
             if request.answer.done():
                 return None
             try:
-                headers = {**GET_HEADERS, **request.headers, "last-event-id": stream.last_id}
-                answer = await self._open("GET", headers)
+                answer = await self._open_stream({**request.headers, "last-event-id": stream.last_id})
             except SessionLost:
                 self._lose()
                 raise Broken(f"the session was lost while {request.method} was in flight") from None
@@ -244,10 +207,6 @@ class HttpLink:
                 continue
             stream.backoff_failed = False
             return answer
-
-    @staticmethod
-    async def _pause(seconds: float, request: OutgoingRequest) -> None:
-        await asyncio.wait({request.answer}, timeout=seconds)
 
     def _send_cancellation(self, request: OutgoingRequest, cancelled: asyncio.CancelledError) -> None:
         # In 2026-07-28 closing the stream is the cancellation.
@@ -263,7 +222,7 @@ class HttpLink:
         await self._post(POST_HEADERS, message)
 
     async def _post(self, headers: Mapping[str, str], message: bytes) -> None:
-        answer = await self._open("POST", headers, message)
+        answer = await self._server.open("POST", self._common_headers(), headers, message)
         await _discard(answer, self._server.limits.refusal)
 
     async def answer(self, message: bytes) -> None:
@@ -307,9 +266,8 @@ class HttpLink:
     async def _listen(self) -> None:
         stream, had_stream = _Stream(self._server), False
         while not self.lost:
-            headers = GET_HEADERS | ({"last-event-id": stream.last_id} if stream.last_id else {})
             try:
-                answer = await self._open("GET", headers)
+                answer = await self._open_stream({"last-event-id": stream.last_id} if stream.last_id else {})
             except SessionLost as error:
                 if had_stream:
                     self._lose()
@@ -369,7 +327,7 @@ class HttpLink:
             task.cancel()
 
     async def _delete(self) -> None:
-        answer = await self._open("DELETE", {})
+        answer = await self._server.open("DELETE", self._common_headers(), {})
         await _discard(answer, self._server.limits.refusal)
 
     def _send_in_background(self, work: Any) -> None:
@@ -395,67 +353,23 @@ class HttpLink:
                 made["mcp-name"] = encode_value(name)
         return made
 
-    async def _open(self, method: str, headers: Mapping[str, str], body: bytes | None = None) -> HttpAnswer:
-        """Send an HTTP request and return its response if the status is 2xx. Follow redirects, answer challenges.
+    async def _open_stream(self, headers: Mapping[str, str]) -> HttpAnswer:
+        """Open a stream of events by a GET.
 
         Raises:
-            HoldfastError: the meaning of another status; see `http_status`.
+            HoldfastError: the meaning of a status that is not 2xx; HttpRefused if the response is not such a stream.
         """
-        server = self._server
-        url, moves, challenges = server.url, 0, 0
-        while True:
-            credentials = await server.authorizer.headers(method, url) if server.authorizer else {}
-            # The headers of one request are newer than those of the link.
-            sent = {**self._common_headers(), **credentials, **headers}
-            answer = await server.http.open(method, url, sent, body)
-            if answer.status < 300:  # noqa: PLR2004 - every 2xx
-                return _streaming(answer) if method == "GET" else answer
-            if answer.status in MOVED and moves < MOST_MOVES:
-                answer.close()
-                has_credentials = bool(credentials) or "authorization" in sent
-                url = moved_to(answer.status, url, answer.header("location"), has_credentials=has_credentials)
-                moves += 1
-                continue
-            challenges += 1
-            if not await self._is_satisfied(answer, method, url, credentials, challenges):
-                raise await self._refusal(answer)
-
-    async def _is_satisfied(
-        self, answer: HttpAnswer, method: str, url: str, credentials: Mapping[str, str], attempt: int
-    ) -> bool:
-        """Ask the authorizer for other credentials. True: send the request again."""
-        authorizer = self._server.authorizer
-        if authorizer is None or answer.status not in UNAUTHORIZED or attempt > MOST_CHALLENGES:
-            return False
-        challenge = Challenge(
-            method=method,
-            url=url,
-            status=answer.status,
-            headers=answer.headers(),
-            sent=credentials,
-            attempt=attempt,
+        answer = await self._server.open("GET", self._common_headers(), {**GET_HEADERS, **headers})
+        if _is_stream(answer):
+            return answer
+        answer.close()
+        raise HttpRefused(
+            answer.status, "the server answered GET with a response that is not a stream of events"
         )
-        try:
-            is_satisfied = await authorizer.challenged(challenge)
-        except BaseException:
-            answer.close()
-            raise
-        if is_satisfied:
-            answer.close()
-        return is_satisfied
-
-    async def _refusal(self, answer: HttpAnswer) -> HoldfastError:
-        try:
-            body = await answer.body(self._server.limits.refusal)
-        except (Broken, WireError):
-            body = b""
-        wait = seconds_to_wait(answer.header("retry-after"), self._server.clock.wall())
-        mark = answer.header(MARK)
-        return refused(answer.status, body, wait, in_session=bool(self._session), mark=mark)
 
     def _common_headers(self) -> dict[str, str]:
-        """Return the headers of every HTTP request on this link."""
-        common = dict(self._server.headers)
+        """Return the headers that every HTTP request on this link has."""
+        common: dict[str, str] = {}
         if self.is_sessionless or self._initialized:
             common["mcp-protocol-version"] = self.version
         if self._session:
@@ -494,11 +408,8 @@ def _close_with(request: OutgoingRequest, answer: HttpAnswer) -> None:
     request.answer.add_done_callback(lambda _done: answer.close())
 
 
-def _streaming(answer: HttpAnswer) -> HttpAnswer:
-    if answer.header("content-type").partition(";")[0].strip().lower() == EVENTS:
-        return answer
-    answer.close()
-    raise HttpRefused(answer.status, "the server answered GET with a response that is not a stream of events")
+def _is_stream(answer: HttpAnswer) -> bool:
+    return answer.header("content-type").partition(";")[0].strip().lower() == EVENTS
 
 
 async def _discard(answer: HttpAnswer, limit: int) -> None:
