@@ -401,9 +401,9 @@ class StateError(HoldfastError):
 class NoSession(StateError):
     """The operation needs a session, and clients of protocol 2026-07-28 have none."""
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, operation: str) -> None:
         super().__init__(
-            f"{what} needs a session, and this client's protocol has none; "
+            f"{operation} needs a session, and this client's protocol has none; "
             'keep it by principal with Server(state="principal"), or under a handle: ctx.new_handle() and '
             "ctx.state_for(handle)"
         )

@@ -7,13 +7,13 @@ import pytest
 
 from holdfast.backs.proxy.translation import (
     SessionlessForm,
-    client_capabilities,
     client_info,
     error_for,
     for_sessions,
     input_required,
     request_params,
     server_capabilities,
+    without_tasks,
 )
 from holdfast.errors import McpError
 from holdfast.protocol.sessionless import (
@@ -92,8 +92,8 @@ def test_tasks_are_declared_only_between_a_client_and_a_server_of_2026() -> None
     declared: dict[str, Any] = {"tasks": {}, "tools": {}, "extensions": {TASKS: {}, "other": {}}}
     without: dict[str, Any] = {"tools": {}, "extensions": {"other": {}}}
     whole: dict[str, Any] = {"tools": {}, "extensions": {TASKS: {}, "other": {}}}
-    assert client_capabilities(declared) == without
-    assert client_capabilities(declared, tasks=True) == whole
+    assert without_tasks(declared) == without
+    assert without_tasks(declared, extension=True) == whole
     assert server_capabilities(declared, sessionless=True) == without
     assert server_capabilities(declared, sessionless=True, tasks=True) == whole
     assert server_capabilities(declared, sessionless=False) == {"tools": {}}

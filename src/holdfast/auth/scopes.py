@@ -36,15 +36,17 @@ class Needs(Struct, frozen=True):
 NO_NEEDS: Final = Needs()
 
 
-def needs_of(scopes: Iterable[str], what: str, *, hidden: bool = False) -> Needs:
-    """Return the needs of a component. `what` names it in an error.
+def needs_of(scopes: Iterable[str], component: str, *, hidden: bool = False) -> Needs:
+    """Return the needs of a component. `component` names it in an error.
 
     Raises:
         ConfigError: a scope is invalid, or a component without scopes is declared hidden.
     """
-    named = scope_set(scopes, f"{what}: scopes")
+    named = scope_set(scopes, f"{component}: scopes")
     if hidden and not named:
-        raise ConfigError(f"{what}: hidden=True needs scopes, which decide the principals that may see it")
+        raise ConfigError(
+            f"{component}: hidden=True needs scopes, which decide the principals that may see it"
+        )
     return Needs(named, named if hidden else NO_SCOPES)
 
 

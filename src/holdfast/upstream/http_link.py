@@ -174,7 +174,7 @@ class HttpLink:
             # After a resume the stream would bring the same event again.
             stream.last_id = ""
             if request is not None:
-                request.fail(BadAnswer(f"the answer to {request.method} cannot be read: {error}"))
+                request.fail_unreadable(error)
         except (Broken, TimeoutError) as error:
             if request is None or not request.answer.done():
                 self._server.observer.note("client.stream_broke", error=error)

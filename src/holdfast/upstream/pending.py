@@ -72,6 +72,10 @@ class OutgoingRequest:
         if not self.answer.done():
             self.answer.set_exception(error)
 
+    def fail_unreadable(self, error: WireError) -> None:
+        """End because the response cannot be read. There will be no other response."""
+        self.fail(BadAnswer(f"the answer to {self.method} cannot be read: {error}"))
+
 
 class _Numbered(Struct):
     id: int | str
@@ -132,7 +136,7 @@ class PendingRequests:
         """End the request whose response cannot be read. Bytes whose id cannot be read either are ignored."""
         request = self.get(_response_id(data))
         if request is not None:
-            request.fail(BadAnswer(f"the answer to {request.method} cannot be read: {error}"))
+            request.fail_unreadable(error)
 
     def progress(self, params: dict[str, Any]) -> None:
         """Give progress to the request whose id is the token."""

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any, Protocol
 
-from holdfast.errors import BadAnswer, Broken, LineTooLong, LinkError, NotSent
+from holdfast.errors import Broken, LineTooLong, LinkError, NotSent
 from holdfast.ports import Observer
 from holdfast.protocol.sessionless import VERSION
 from holdfast.upstream.incoming import UNSENT
@@ -129,7 +129,7 @@ class PipeLink:
                 self._observer.note("client.line_too_long", answered=answered)
                 request = self.receiver.pending.get(answered)
                 if request is not None:
-                    request.fail(BadAnswer(f"the answer to {request.method} cannot be read: {error}"))
+                    request.fail_unreadable(error)
 
     def _end(self) -> LinkEnd:
         status = self._pipe.exit_status

@@ -30,10 +30,10 @@ from holdfast.backs.proxy.outbox import Space
 from holdfast.backs.proxy.scopes import NO_TABLE, ScopeTable, TableRules
 from holdfast.backs.proxy.target import Target, UpstreamClient
 from holdfast.backs.proxy.translation import (
-    client_capabilities,
     error_for,
     server_capabilities,
     without_subscriptions,
+    without_tasks,
 )
 from holdfast.backs.proxy.turns import TurnTaken
 from holdfast.backs.proxy.upstream import Upstream
@@ -178,7 +178,7 @@ class ProxyBack:
         caller = caller if caller.charge is None else replace(caller, charge=None)
         if self._options.shared and not self._is_for_one_call(caller):
             return UpstreamClient(caller, record.client, {}, is_shared=True)
-        capabilities = record.capabilities if self._passes_tasks else client_capabilities(record.capabilities)
+        capabilities = record.capabilities if self._passes_tasks else without_tasks(record.capabilities)
         return UpstreamClient(caller, record.client, capabilities, record.key if self.has_home else "")
 
     async def _upstream_of(self, client: UpstreamClient) -> Upstream:
@@ -202,7 +202,7 @@ class ProxyBack:
     ) -> contextlib.AbstractAsyncContextManager[Upstream]:
         """Return an upstream for one exchange."""
         # A task would end with the upstream of the call that created it.
-        capabilities = client_capabilities(record.capabilities)
+        capabilities = without_tasks(record.capabilities)
         return self._upstreams.single(UpstreamClient(caller, record.client, capabilities, is_single=True))
 
     async def _lasting(self, record: SessionRecord, caller: Caller, *, is_stored: bool = True) -> Upstream:

@@ -151,22 +151,7 @@ def without_subscriptions(capabilities: dict[str, Any]) -> dict[str, Any]:
     return {**capabilities, "resources": {k: v for k, v in resources.items() if k != "subscribe"}}
 
 
-def client_capabilities(capabilities: dict[str, Any], *, tasks: bool = False) -> dict[str, Any]:
-    """Return the capabilities of a client that the server behind us may use. `tasks`: the tasks of 2026-07-28 pass."""
-    return _without_tasks(capabilities, extension=tasks)
-
-
-def server_capabilities(
-    capabilities: dict[str, Any], *, sessionless: bool, tasks: bool = False
-) -> dict[str, Any]:
-    """Return the capabilities of the server behind us, for a client of one era. `tasks`: those of 2026-07-28 pass."""
-    kept = _without_tasks(capabilities, extension=tasks)
-    if not sessionless:
-        kept.pop("extensions", None)
-    return kept
-
-
-def _without_tasks(capabilities: dict[str, Any], *, extension: bool) -> dict[str, Any]:
+def without_tasks(capabilities: dict[str, Any], *, extension: bool = False) -> dict[str, Any]:
     """Return capabilities without the tasks of 2025-11-25, and without those of 2026-07-28 unless `extension`."""
     kept = {name: value for name, value in capabilities.items() if name not in {"tasks", "extensions"}}
     extensions = capabilities.get("extensions")
@@ -174,4 +159,14 @@ def _without_tasks(capabilities: dict[str, Any], *, extension: bool) -> dict[str
         passing = {name: value for name, value in extensions.items() if extension or name != TASKS}
         if passing:
             kept["extensions"] = passing
+    return kept
+
+
+def server_capabilities(
+    capabilities: dict[str, Any], *, sessionless: bool, tasks: bool = False
+) -> dict[str, Any]:
+    """Return the capabilities of the server behind us, for a client of one era. `tasks`: those of 2026-07-28 pass."""
+    kept = without_tasks(capabilities, extension=tasks)
+    if not sessionless:
+        kept.pop("extensions", None)
     return kept

@@ -43,10 +43,10 @@ from holdfast.backs.proxy.subscriptions import Subscriptions, list_kinds
 from holdfast.backs.proxy.target import Target, UpstreamClient
 from holdfast.backs.proxy.translation import (
     SessionlessForm,
-    client_capabilities,
     client_info,
     error_for,
     for_sessions,
+    without_tasks,
 )
 from holdfast.backs.proxy.turns import Turns
 from holdfast.engine.back import Outside
@@ -108,7 +108,7 @@ class Upstream:
         self._outside = outside
         self._clock, _, self._observer = ports
         self._profile = ClientProfile(
-            client_info(client.info), client_capabilities(client.capabilities, tasks=not client.session)
+            client_info(client.info), without_tasks(client.capabilities, extension=not client.session)
         )
         self._connection = self._connection_to(target, ports)
         self._reconnection = Reconnection(self._connection.link, ports)

@@ -61,13 +61,13 @@ EXCHANGES: Final = _gauge(
 )
 WAITING: Final = _gauge(
     "holdfast_exchanges_waiting",
-    "Requests that have not ended, by what they wait for: slot, handler, ask, reader, store, upstream.",
+    "Requests that have not ended, by the reason why they wait: slot, handler, ask, reader, store, upstream.",
     "server",
     "waits_for",
 )
 OLDEST: Final = _gauge(
     "holdfast_exchange_oldest_seconds",
-    "Age of the oldest running request, by what it waits for. 0: there is none.",
+    "Age of the oldest running request, by the reason why it waits. 0: there is none.",
     "server",
     "waits_for",
     merge="max",

@@ -26,7 +26,7 @@ def overlaid(
     return with_eras(settings, eras, eras_by_client)
 
 
-def check_options(options: Mapping[str, object], kind: type, what: str) -> None:
+def check_options(options: Mapping[str, object], kind: type, taker: str) -> None:
     """Refuse an unknown option, which would otherwise be ignored.
 
     Raises:
@@ -36,7 +36,7 @@ def check_options(options: Mapping[str, object], kind: type, what: str) -> None:
     for name in options.keys() - known.keys():
         near = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
-        raise TypeError(f"{what} has no option {name!r}; {hint}")
+        raise TypeError(f"{taker} has no option {name!r}; {hint}")
 
 
 def needs_and_tags(options: Mapping[str, Any], component: str) -> dict[str, Any]:

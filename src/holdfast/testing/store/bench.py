@@ -55,7 +55,7 @@ class Bench:
     def bind(self) -> None:
         """Collect the store's wake-ups, beginning with an empty list."""
         self.wakeups: list[tuple[WakeUp, str, str]] = []
-        self.store.bind(lambda what, key, name: self.wakeups.append((what, key, name)))
+        self.store.bind(lambda reason, key, name: self.wakeups.append((reason, key, name)))
 
     async def open(self, key: str = KEY, principal: str = PRINCIPAL, **fields: Any) -> SessionRecord:
         """Open a session that must find room."""
