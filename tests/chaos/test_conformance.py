@@ -34,5 +34,5 @@ async def _run(name: str, output: Path) -> tuple[list[Check], dict[str, str]]:
     async with fleet(Settings(), target=EVERYTHING) as running:
         # By name, not by address: the suite tries DNS rebinding only against `localhost`.
         url = f"http://localhost:{running.port}/mcp"
-        checks = await asyncio.to_thread(SUITES[name].run, url, output)
+        checks = await asyncio.to_thread(SUITES[name].run, url, output, EXPLAINED["adaptive"])
         return checks, running.logs()

@@ -76,7 +76,7 @@ def test_the_official_suite_passes_through_holdfast_with_every_check_accounted_f
         served(tmp_path / "behind.log", run.target) as behind,
         served(tmp_path / "front.log", behind.url.replace("localhost", "127.0.0.1")) as front,
     ):
-        checks = run.suite.run(front.url, tmp_path / "checks")
+        checks = run.suite.run(front.url, tmp_path / "checks", explained)
     print(f"conformance {run.suite.version} through a URL, {name}: {dict(tally(checks))}")
     assert unexplained(checks, explained) == []
     assert stale(checks, explained, OPTIONAL | NOT_POLLED.keys()) == set()

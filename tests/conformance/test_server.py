@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from tests.conformance.serving import everything
-from tests.conformance.suite import Explained, Suite, read_checks, stale, tally, unexplained
+from tests.conformance.suite import Check, Explained, Suite, read_checks, stale, tally, unexplained
 
 SUITES: Final = {
     "required": Suite("CONFORMANCE", "conformance", ("--requirements", "2025-11-25")),
@@ -90,7 +90,7 @@ def test_the_official_suite_passes_with_every_check_accounted_for(
 ) -> None:
     suite = SUITES[name]
     with everything(tmp_path / "server.log", "--response", mode) as served:
-        checks = suite.run(served.url, tmp_path / "checks")
+        checks = suite.run(served.url, tmp_path / "checks", EXPLAINED[mode])
     print(f"conformance {suite.version}, {name}, {mode}: {dict(tally(checks))}")
     assert unexplained(checks, EXPLAINED[mode]) == []
     assert stale(checks, EXPLAINED[mode], OPTIONAL) == set()
@@ -113,4 +113,19 @@ def test_a_warning_or_a_skipped_check_is_not_treated_as_success(tmp_path: Path) 
 def test_a_suite_that_is_not_installed_fails_with_the_command_that_installs_it(tmp_path: Path) -> None:
     missing = Suite("CONFORMANCE", "nowhere", ())
     with pytest.raises(pytest.fail.Exception, match="make node"):
-        missing.run("http://localhost:1/mcp", tmp_path)
+        missing.run("http://localhost:1/mcp", tmp_path, {})
+
+
+def test_a_verdict_that_is_not_explained_is_asked_for_once_more(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    right, wrong = Check("a", "b", "SUCCESS"), Check("a", "b", "FAILURE")
+    for runs, explained, found in (
+        ([[wrong], [right]], {}, [right]),
+        ([[wrong], [wrong]], {}, [wrong]),
+        ([[right]], {}, [right]),
+        ([[wrong]], {wrong[:3]: "why"}, [wrong]),
+    ):
+        monkeypatch.setattr(Suite, "_run", lambda *_, runs=runs: runs.pop(0))
+        assert Suite("CONFORMANCE", "nowhere", ()).run("http://h", tmp_path, explained) == found
+        assert runs == []
