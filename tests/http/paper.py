@@ -9,8 +9,13 @@ from typing_extensions import override
 class Paper(asyncio.Transport):
     """A transport that takes everything."""
 
-    def __init__(self, peer: object = ("127.0.0.1", 50_000), address: object = ("127.0.0.1", 8000)) -> None:
-        super().__init__({"sockname": address, "peername": peer})
+    def __init__(
+        self,
+        peer: object = ("127.0.0.1", 50_000),
+        address: object = ("127.0.0.1", 8000),
+        **extra: object,
+    ) -> None:
+        super().__init__({"sockname": address, "peername": peer, **extra})
         self.written = b""
         self.paused = False
         self._closed = False

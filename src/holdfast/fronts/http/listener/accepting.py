@@ -20,6 +20,8 @@ from holdfast.supervision import supervise
 _LAST_BYTES: Final = 0.5
 """Seconds for connections to write their last bytes."""
 _POLL: Final = 0.1
+_TLS_CLOSE: Final = 3_600.0
+"""Seconds for a close of TLS, which writes the last bytes first. A client that takes none of them is dropped earlier, by the sweep."""
 
 
 class Acceptor:
@@ -53,10 +55,16 @@ class Acceptor:
     async def _listen(self, listener: socket.socket) -> asyncio.Server:
         loop = self.members.loop
         create = loop.create_unix_server if is_unix(listener) else loop.create_server
-        # A handshake is a part of the head: it gets no more time.
-        seconds = self.members.deadlines.limits.header_seconds if self._tls is not None else None
+        if self._tls is None:
+            return await create(self._connection, sock=listener, backlog=BACKLOG)
         return await create(
-            self._connection, sock=listener, ssl=self._tls, backlog=BACKLOG, ssl_handshake_timeout=seconds
+            self._connection,
+            sock=listener,
+            backlog=BACKLOG,
+            ssl=self._tls,
+            # A handshake is a part of the head: it gets no more time.
+            ssl_handshake_timeout=self.members.deadlines.limits.header_seconds,
+            ssl_shutdown_timeout=_TLS_CLOSE,
         )
 
     def _connection(self) -> HttpProtocol:

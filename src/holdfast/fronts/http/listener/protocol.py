@@ -17,6 +17,7 @@ from typing import Any, Final, cast
 from typing_extensions import override
 
 from holdfast.engine.audit import Reason
+from holdfast.fronts.http.acknowledged import is_acknowledged
 from holdfast.fronts.http.listener.channel import CLOSE, SocketChannel, bytes_taken
 from holdfast.fronts.http.listener.deadlines import KEEP_ALIVE, Deadlines
 from holdfast.fronts.http.listener.framing import Parsed, Refused
@@ -433,7 +434,7 @@ class HttpProtocol(asyncio.Protocol):
 
     def _stalls(self) -> bool:
         """True if bytes wait, and the client has taken none for too long. The front mostly ends streams before that."""
-        if not self.transport.get_write_buffer_size():
+        if not self._has_unsent():
             self._taken = None
             return False
         deadlines = self._deadlines
@@ -441,3 +442,11 @@ class HttpProtocol(asyncio.Protocol):
         if before is None or self._taken > before:
             self._taken_at = deadlines.now
         return deadlines.now - self._taken_at > deadlines.stall + deadlines.interval
+
+    def _has_unsent(self) -> bool:
+        """True if bytes wait for the client. With TLS the transport does not count bytes that it has encrypted."""
+        transport = self.transport
+        if transport.get_write_buffer_size() or self.scheme == "http":
+            return transport.get_write_buffer_size() > 0
+        # A close of TLS also waits for the last message of the client.
+        return transport.is_closing() or is_acknowledged(transport.get_extra_info("socket")) is False

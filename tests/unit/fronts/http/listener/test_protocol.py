@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import gc
 import logging
+import sys
 import weakref
 from typing import Any, Final
 
@@ -661,3 +662,60 @@ async def test_the_addresses_of_one_network_of_ipv6_are_limited_together() -> No
     for protocol in list(members.connections):
         protocol.connection_lost(None)
     assert not members._addresses
+
+
+class Encrypted(Paper):
+    """A transport of TLS: it counts no bytes that it has encrypted, and its socket reports those that were taken."""
+
+    def __init__(self) -> None:
+        super().__init__(sslcontext=True, socket=self)
+        self.taken = 0
+        self.unsent = 0
+
+    def getsockopt(self, _level: int, _option: int, size: int) -> bytes:
+        """Return the bytes that were taken, and those that were not, in the form of `TCP_INFO`."""
+        info = bytearray(size)
+        info[120:128], info[144:148] = (
+            self.taken.to_bytes(8, sys.byteorder),
+            self.unsent.to_bytes(4, sys.byteorder),
+        )
+        return bytes(info)
+
+
+@pytest.mark.parametrize("closes", [True, False])
+def test_a_client_with_tls_is_dropped_when_it_takes_no_bytes_and_not_while_it_is_slow(
+    *, closes: bool
+) -> None:
+    @virtual_test
+    async def run() -> None:
+        protocol, paper = HttpProtocol(connected(reading(bodies=[]))[0].members), Encrypted()
+        protocol.connection_made(paper)
+        aborted: list[float] = []
+        deadlines = protocol.members.deadlines
+        paper.abort = lambda: aborted.append(deadlines.now)  # type: ignore[method-assign]
+        protocol.data_received(post(b"/route", more=b"Connection: close\r\n" if closes else b""))
+        await settled()
+        paper.unsent = 100
+        while paper.taken < 60:
+            protocol.sweep()
+            deadlines.now += 1
+            paper.taken += 1
+        protocol.sweep()
+        assert (aborted, paper.is_closing()) == ([], closes)
+        deadlines.now += 32
+        protocol.sweep()
+        assert aborted == [92]
+
+    run()
+
+
+@virtual_test
+async def test_a_client_with_tls_that_has_taken_everything_is_not_dropped() -> None:
+    protocol, paper = HttpProtocol(connected(reading(bodies=[]))[0].members), Encrypted()
+    protocol.connection_made(paper)
+    protocol.data_received(post(b"/route"))
+    await settled()
+    for _ in range(KEEP_ALIVE):
+        protocol.sweep()
+        protocol.members.deadlines.now += 1
+    assert not paper.is_closing()
