@@ -279,7 +279,7 @@ def test_wrong_words_are_explained() -> None:
     assert "--client NAME is missing; NAME is one of claude-desktop" in str(run(URL).exception)
     assert "--client is one of claude-desktop" in str(run(URL, "--client", "x").exception)
     assert "use letters" in str(run(URL, "--client", "cursor", "--name", "a b").exception)
-    assert "write NAME=VALUE" in str(run(URL, "--client", "cursor", "--env", "x").exception)
+    assert "--env takes NAME=VALUE" in str(run(URL, "--client", "cursor", "--env", "x").exception)
 
 
 @pytest.mark.parametrize("text", ['quote " and \\ back', "ünï\ncode", "\x7f\x1f"])
