@@ -137,6 +137,15 @@ def test_every_command_line_has_only_options_that_exist(page: Path) -> None:
         assert asked <= known, f"holdfast {words[0]} has no option {', '.join(sorted(asked - known))}"
 
 
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_a_command_line_for_other_machines_is_not_refused(page: Path) -> None:
+    for words in commands(page):
+        address = words[words.index("--http") + 1] if "--http" in words else "127.0.0.1:8000"
+        if not address.startswith(("127.0.0.1:", "unix:")):
+            assert {"--verifier", "--allow-anonymous"} & {*words}, shlex.join(words)
+            assert {"--allow-host", "--public-url"} & {*words}, shlex.join(words)
+
+
 @pytest.mark.parametrize("page", EVERYTHING, ids=named)
 def test_every_link_to_a_file_leads_to_one(page: Path) -> None:
     links = [link for link in LINK.findall(page.read_text()) if "://" not in link]
