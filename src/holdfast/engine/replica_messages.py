@@ -153,7 +153,7 @@ def encode_forwarded(
     session: str, stream: str, caller: Caller, request: Request, *, streams: bool = True
 ) -> bytes:
     """Encode a request that is stored with its claim. Returns no bytes if it cannot be encoded (`encode_message`)."""
-    return _encode(
+    return encode_message(
         ForwardedRequest(
             session=session, stream=stream, request=request, streams=streams, **caller_fields(caller)
         )
@@ -168,9 +168,12 @@ def decode_forwarded(payload: bytes) -> ForwardedRequest | None:
         return None
 
 
-def encode_message(message: InboxMessage) -> bytes:
+def encode_message(message: InboxMessage | ForwardedRequest) -> bytes:
     """Encode a message. Returns no bytes if the principal has claims that JSON cannot hold."""
-    return _encode(message)
+    try:
+        return encode(message)
+    except (TypeError, ValueError):
+        return b""
 
 
 def decode_message(payload: bytes) -> InboxMessage | None:
@@ -183,10 +186,3 @@ def decode_message(payload: bytes) -> InboxMessage | None:
 
 _request: Final = msgspec.json.Decoder(ForwardedRequest)
 _message: Final[msgspec.json.Decoder[InboxMessage]] = msgspec.json.Decoder(InboxMessage)
-
-
-def _encode(message: object) -> bytes:
-    try:
-        return encode(message)
-    except (TypeError, ValueError):
-        return b""
