@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.config import Limits
 from holdfast.core.lifecycle import SessionInput, SessionState, step
-from holdfast.errors import StateError
+from holdfast.errors import StateError, StoreUnavailable
 from holdfast.stores.base import TASK_END_BYTES, Answered, Cell, Claim, Duplicate, SessionRecord, Status
 from holdfast.stores.kept import growth
 from holdfast.wire.jsonrpc import RequestId
@@ -122,6 +122,11 @@ def id_text(request_id: RequestId) -> str:
 def id_from(text: str) -> RequestId:
     """Return the id that `id_text` wrote."""
     return int(text[1:]) if text[0] == "i" else text[1:]
+
+
+def declared_dead() -> StoreUnavailable:
+    """Return the error for work that a replica begins after it was declared dead: no other replica would find the work."""
+    return StoreUnavailable("this replica's lease has ended; it takes another")
 
 
 # Bytes of streams

@@ -25,29 +25,24 @@ class ReaderMethods(SessionTable):
             return Refusal.NO_SESSION
         standalone = stream is None or stream == session.record.standalone
         exchange = session.standalone() if standalone else session.exchanges.get(stream or "")
-        if exchange is not None and exchange.running and exchange.log is None:
-            return Refusal.UNBEGUN
-        if (
-            exchange is None
-            or exchange.log is None
-            or (cursor is not None and not exchange.log.proves(cursor))
-        ):
+        if exchange is None or exchange.log is None:
+            return Refusal.UNBEGUN if exchange is not None and exchange.running else Refusal.UNRESUMABLE
+        log = exchange.log
+        if cursor is not None and not log.proves(cursor):
             return Refusal.UNRESUMABLE
         if cursor is None:
-            cursor = exchange.log.delivered if standalone else exchange.log.low
+            cursor = log.delivered if standalone else log.low
         if since is not None:
             if exchange.has_reader and exchange.generation != since:
                 return Refusal.BUSY
-            cursor = max(cursor, exchange.log.delivered)
+            cursor = max(cursor, log.delivered)
             if exchange.has_reader:
-                return Attached(
-                    session.record, since, cursor, returned=False, finished=exchange.log.is_end(cursor)
-                )
+                return Attached(session.record, since, cursor, returned=False, finished=log.is_end(cursor))
         returned = session.client_seen(self.now())
         session.readers += not exchange.has_reader
         exchange.has_reader = True
         exchange.generation += 1
-        return Attached(session.record, exchange.generation, cursor, returned, exchange.log.is_end(cursor))
+        return Attached(session.record, exchange.generation, cursor, returned, log.is_end(cursor))
 
     async def detach(
         self, key: str, stream: str, generation: int, cursor: Position | None, *, broke: bool

@@ -45,6 +45,7 @@ from holdfast.stores.base import Claim, OnWake, SessionRecord, WakeUp
 from holdfast.stores.redis.link import Argument, RedisLink
 from holdfast.stores.redis.recent_writes import RecentWrites
 from holdfast.stores.redis.refusals import Later, Lost, Poisoned
+from holdfast.stores.rules import declared_dead
 
 FORMAT: Final = 4
 """In every key and channel. It changes only if an older release would misread the data of a newer one. A field that
@@ -373,6 +374,6 @@ class Core:
         reply = await self.session(script, key, *arguments)
         if reply[0] == b"register":
             if (await self.index("register", self._owner, key))[0] == b"dead":
-                raise StoreUnavailable("this replica's lease has ended; it takes another")
+                raise declared_dead()
             reply = await self.session(script, key, *arguments, marks=_REGISTERED)
         return reply

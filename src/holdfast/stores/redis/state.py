@@ -2,10 +2,11 @@
 
 from typing import Any
 
-from holdfast.errors import SessionGone, StateError, StoreUnavailable
+from holdfast.errors import SessionGone, StateError
 from holdfast.stores.base import TASK_END_BYTES, Cell, OrphanTask, Refusal, WakeUp
 from holdfast.stores.kept import too_much
 from holdfast.stores.redis.core import Core, flag, hashed, milliseconds
+from holdfast.stores.rules import declared_dead
 from holdfast.stores.scopes import is_own, most_bytes, most_of_one, most_scopes
 
 
@@ -82,7 +83,7 @@ class StateMethods(Core):
         most = (limits.tasks, limits.tasks_per_principal, *room)
         reply = await self.index("open_task", key, f"p{principal}", value, milliseconds(ttl), *most)
         if reply[0] == b"dead":
-            raise StoreUnavailable("this replica's lease has ended; it takes another")
+            raise declared_dead()
         return None if reply[0] == b"ok" else Refusal.FULL
 
     async def get_task(self, key: str, principal: str) -> Cell | None:

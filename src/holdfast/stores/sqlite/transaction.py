@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from holdfast.config import Limits
-from holdfast.errors import StoreUnavailable
 from holdfast.stores.base import WakeUp
+from holdfast.stores.rules import declared_dead
 
 AddressedWakeUp = tuple[WakeUp, str, str]
 
@@ -93,7 +93,7 @@ class Transaction:
             StoreUnavailable: it was declared dead, or gave its lease back.
         """
         if self.identity.incarnation and self.one(_IS_DEAD, self.identity.owner):
-            raise StoreUnavailable("this replica's lease has ended; it takes another")
+            raise declared_dead()
 
     def wake(self, kind: WakeUp, key: str, name: str, owner: str | None = ALL_PROCESSES) -> None:
         """Send a wake-up in this process and in the owner's (None: only here) once this is committed."""
