@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Final
 
-import msgspec
 import typer
 from msgspec import Struct
 
 from holdfast.cli.admin_client import DEFAULT_URL, AdminClient, NotFound
 from holdfast.cli.secrets import operator_token
+from holdfast.cli.using.plain import print_json
 from holdfast.engine.audit import short
 from holdfast.errors import ConfigError
 from holdfast.ops.log import escaped
@@ -78,7 +78,7 @@ def list_sessions(
     """
     sessions, more, state = _listed(_client(admin, token_file), limit)
     if json:
-        _print_json(sessions)
+        print_json(sessions)
     else:
         _print_list(sessions, state)
     if more:
@@ -100,7 +100,7 @@ def show_session(
     state = client.get(FleetState, "state", events=NO_EVENTS)
     calls = [call for call in state.calls if call.session == short(name)]
     if json:
-        _print_json({"session": known.session, "calls": calls, "events": known.events})
+        print_json({"session": known.session, "calls": calls, "events": known.events})
         return
     if known.session is not None:
         _print_table(_SESSION_COLUMNS, [known.session])
@@ -130,7 +130,7 @@ def find_events(
     """
     found = _client(admin, token_file).get(_Found, "find", correlation)
     if json:
-        _print_json(found.events)
+        print_json(found.events)
     elif found.events:
         _print_events(found.events)
     if not found.events:
@@ -165,7 +165,7 @@ def close_session(
             _leave("the session stays open")
     _or_exit(lambda: client.post("sessions", name, "close"), missing)
     if json:
-        _print_json({"done": True})
+        print_json({"done": True})
     else:
         print(f"Session {escaped(name)} is closed.")
 
@@ -206,10 +206,6 @@ def _leave(reason: str) -> None:
 
 
 # Printing
-
-
-def _print_json(value: Any) -> None:
-    print(msgspec.json.format(msgspec.json.encode(value)).decode())
 
 
 def _cut(text: str) -> str:

@@ -89,7 +89,8 @@ def split(target: str) -> tuple[str, str]:
     place, separator, name = target.rpartition(":")
     if not separator or "/" in name or "\\" in name:
         place, name = target, DEFAULT_NAME
-    if not place.strip("./") or not name.isidentifier():
+    is_path = place.startswith(".") or "/" in place or "\\" in place
+    if not place or not name.isidentifier() or (is_path and not place.endswith(".py")):
         raise ConfigError(f"{target!r} names no server. {_FORMS}")
     return place, name
 

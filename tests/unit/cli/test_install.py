@@ -239,8 +239,8 @@ def test_the_lines_of_other_servers_are_not_shown(home: Path) -> None:
     (home / ".cursor" / "mcp.json").write_text(
         '{\n  "mcpServers": {\n    "a": {\n      "env": {\n        "KEY": "secret"\n      }\n    }\n  }\n}\n'
     )
-    result = run("https://me:word@example.com:8443/mcp", "--client", "cursor", "--dry-run")
-    assert '+    "example-com": {' in result.output, "user, password and port are not in the name"
+    result = run("https://example.com:8443/mcp", "--client", "cursor", "--dry-run")
+    assert '+    "example-com": {' in result.output, "the port is not in the name"
     assert "secret" not in result.output
 
 
@@ -280,6 +280,9 @@ def test_wrong_words_are_explained() -> None:
     assert "--client is one of claude-desktop" in str(run(URL, "--client", "x").exception)
     assert "use letters" in str(run(URL, "--client", "cursor", "--name", "a b").exception)
     assert "--env takes NAME=VALUE" in str(run(URL, "--client", "cursor", "--env", "x").exception)
+    refused = run("http://user:word@h/mcp", "--client", "cursor", "--dry-run")
+    assert "the URL has a user or a password" in str(refused.exception)
+    assert "word@" not in refused.output
 
 
 @pytest.mark.parametrize("text", ['quote " and \\ back', "ünï\ncode", "\x7f\x1f"])

@@ -62,6 +62,9 @@ def test_a_file_can_import_its_neighbours(tmp_path: Path) -> None:
         ("no_such_module:server", "does not find the module no_such_module"),
         ("no_such.module", "does not find the module no_such.module"),
         (":server", "names no server"),
+        ("../nothing.toml", "names no server"),
+        ("./small", "names no server"),
+        ("directory/small:server", "names no server"),
         ("a.py:1x", "names no server"),
         (f"{SMALL}:missing", f"has no object 'missing'; it has: {SMALL}:server"),
         (

@@ -1,5 +1,6 @@
 """`holdfast inspect`, `call`, `read` and `prompt`: a server used from the terminal."""
 
+import asyncio
 import io
 import json
 import os
@@ -15,12 +16,16 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
+from holdfast.cli.options import Options
 from holdfast.cli.using.arguments import typed
+from holdfast.cli.using.commands import _used
+from holdfast.cli.using.connecting import client_of
 from holdfast.cli.using.showing import tree
 from holdfast.cli.whole import app
-from holdfast.errors import ConfigError
+from holdfast.client import Client
+from holdfast.errors import Broken, ConfigError
 from holdfast.types import Tool
-from tests.support import BOUND
+from tests.support import BOUND, async_test
 
 SERVER = '''
 from typing import Literal
@@ -356,6 +361,10 @@ def test_without_a_terminal_a_form_is_declined(server: str) -> None:
         ({"anyOf": [{"type": "string"}, {"type": "integer"}]}, "7", 7),
         ({"anyOf": [{"type": "string"}, {"type": "integer"}]}, "[7]", "[7]"),
         ({"enum": ["a", "b"]}, "a", "a"),
+        ({"enum": [1, 2, "x"]}, "2", 2),
+        ({"enum": [1, None, "2"]}, "2", "2"),
+        ({"enum": [1, None, True]}, "null", None),
+        ({"type": "integer", "enum": [1, 2]}, "1", 1),
         ({}, "word", "word"),
         ({}, "7", 7),
         ({"$ref": "#/$defs/Kind"}, "a", "a"),
@@ -364,6 +373,31 @@ def test_without_a_terminal_a_form_is_declined(server: str) -> None:
 def test_a_value_has_the_type_of_its_schema(schema: dict[str, Any], text: str, value: object) -> None:
     whole = {"properties": {"x": schema}, "$defs": {"Kind": {"enum": ["a", "b"], "type": "string"}}}
     assert typed([f"x={text}"], whole, "t") == {"x": value}
+
+
+@async_test
+async def test_an_error_after_ctrl_c_is_not_the_result_of_the_command(server: str) -> None:
+    waits = asyncio.Event()
+
+    async def fails_when_cancelled(_: Client, __: list[str]) -> int:
+        waits.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise Broken("the connection broke") from None
+        return 0
+
+    client = client_of(server, (), Options(), None)
+    task = asyncio.create_task(_used(client, fails_when_cancelled, []))
+    await waits.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+def test_a_word_that_is_not_utf_8_is_refused(server: str) -> None:
+    told = run("call", server, "order", "x=\udcff")
+    assert str(told.exception) == "'x=\\udcff' is not a text in UTF-8"
 
 
 def test_a_value_may_come_from_a_file(tmp_path: Path) -> None:
@@ -384,6 +418,8 @@ def test_a_value_may_come_from_a_file(tmp_path: Path) -> None:
         (["x"], "write key=value"),
         (["x=a", "x=b"], "given twice"),
         (["x=c"], "must be one of a, b"),
+        (["x:=c"], "x:=c is not JSON"),
+        ([f"x:={'[' * 100_000}"], "is not JSON: maximum recursion depth"),
     ],
 )
 def test_wrong_arguments_are_explained(words: list[str], message: str) -> None:

@@ -23,8 +23,8 @@ from typing_extensions import override
 from holdfast.cli.demo.acts import Act
 from holdfast.cli.demo.run import Report, Result, Verdict, Watcher, chosen, our_side, peer_side, run
 from holdfast.cli.demo.stage import Side
-from holdfast.cli.using.commands import Json, print_json
-from holdfast.cli.using.plain import plain
+from holdfast.cli.using.commands import Json
+from holdfast.cli.using.plain import plain, print_json
 
 _FAILED: Final = 1
 _STOPPED: Final = 130

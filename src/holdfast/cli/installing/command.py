@@ -15,6 +15,7 @@ import typer
 from holdfast.cli.behind import Source, source
 from holdfast.cli.collecting import pairs
 from holdfast.cli.commands import COMMAND, WithCommand
+from holdfast.cli.config.literals import literals
 from holdfast.cli.installing.clients import CLIENTS, Wanted, client_program
 from holdfast.cli.installing.files import with_entry
 from holdfast.cli.target import load, split
@@ -66,6 +67,10 @@ def _install(
     if not client:
         raise ConfigError(f"--client NAME is missing; NAME is one of {', '.join(CLIENTS)}")
     programs = [client_program(one) for one in client]
+    if any(literals({"url": target})):
+        raise ConfigError(
+            "the URL has a user or a password, which would be in the client's file: leave them out, and let the client sign in"
+        )
     found = source(target, context.meta[COMMAND])
     named = name or _name_of(found)
     if not _NAME.fullmatch(named):
@@ -107,7 +112,6 @@ def _name_of(found: Source) -> str:
     if found.object:
         return _OTHER.sub("-", load(found.object).name).strip("-")[:64] or "server"
     if found.url:
-        # The host without its port: user and password are not part of a name.
         return _OTHER.sub("-", urlsplit(found.url).hostname or "").strip("-")[:64] or "server"
     raise ConfigError("a program needs a name in the file: give --name NAME")
 

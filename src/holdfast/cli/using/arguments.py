@@ -5,7 +5,7 @@ every schema. `@file` reads the value from a file. A word without `=` is refused
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,6 +27,7 @@ _NAMES: Final = {
     "object": "an object as JSON",
 }
 """The types of JSON schema as an error names them."""
+_NOT_JSON: Final = (msgspec.DecodeError, UnicodeError, RecursionError)
 _MOST_BYTES: Final = 16 * 1024 * 1024
 
 
@@ -47,7 +48,8 @@ def typed(words: Iterable[str], schema: Mapping[str, Any], name: str) -> dict[st
             raise ConfigError(f"{name} has no argument {key!r}; it has {', '.join(map(plain, properties))}")
         if key in found:
             raise ConfigError(f"the argument {key!r} is given twice")
-        found[key] = value_of(key, _text(text), {} if sign == ":=" else properties.get(key, {}))
+        given = _text(text)
+        found[key] = _json(key, given) if sign == ":=" else value_of(key, given, properties.get(key, {}))
     missing = [key for key in required_of(schema) if key not in found]
     if missing:
         known = ", ".join(_shown(key, properties.get(key, {})) for key in missing)
@@ -78,22 +80,31 @@ def value_of(key: str, text: str, schema: Mapping[str, Any]) -> Any:
     Raises:
         ConfigError: it fits none.
     """
+    if allowed := choices_of(schema):
+        return _one_of(key, text, allowed)
     kinds = kinds_of(schema)
     if "boolean" in kinds and text.lower() in _BOOLEANS:
         return _BOOLEANS[text.lower()]
     if kinds == {"string"}:
-        return _one_of(key, text, schema)
+        return text
     try:
         value = msgspec.json.decode(text)
-    except msgspec.DecodeError:
-        if not kinds or "string" in kinds:
-            return _one_of(key, text, schema)
-        raise _wrong(key, text, kinds) from None
-    if kinds and not (kinds & _kinds(value)):
-        if "string" in kinds:
-            return _one_of(key, text, schema)
-        raise _wrong(key, text, kinds)
-    return value
+    except _NOT_JSON:
+        fits = not kinds
+    else:
+        if not kinds or kinds & _kinds(value):
+            return value
+        fits = False
+    if fits or "string" in kinds:
+        return text
+    raise _wrong(key, text, kinds)
+
+
+def _json(key: str, text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except _NOT_JSON as error:
+        raise ConfigError(f"{key}:={text[:60]} is not JSON: {error}") from None
 
 
 def _wrong(key: str, text: str, kinds: Iterable[str]) -> ConfigError:
@@ -101,11 +112,12 @@ def _wrong(key: str, text: str, kinds: Iterable[str]) -> ConfigError:
     return ConfigError(f"{key}={text[:60]}: {key} must be {wanted}")
 
 
-def _one_of(key: str, text: str, schema: Mapping[str, Any]) -> str:
-    allowed = choices_of(schema)
-    if allowed and text not in allowed:
-        raise ConfigError(f"{key} must be one of {', '.join(map(plain, allowed))}, not {text[:60]!r}")
-    return text
+def _one_of(key: str, text: str, allowed: Sequence[Any]) -> Any:
+    """Return the allowed value that a text is: a text as it is, any other value as JSON."""
+    for value in allowed:
+        if text == (value if isinstance(value, str) else msgspec.json.encode(value).decode()):
+            return value
+    raise ConfigError(f"{key} must be one of {', '.join(map(plain, allowed))}, not {text[:60]!r}")
 
 
 def _kinds(value: object) -> set[str]:

@@ -23,8 +23,8 @@ from holdfast.cli.collecting import pairs
 from holdfast.cli.config.literals import from_arguments
 from holdfast.cli.options import Options
 from holdfast.cli.proxied import authorizer
-from holdfast.cli.using.commands import Header, Json, OAuthFlag, TokenEnv, TokenFile, print_json
-from holdfast.cli.using.plain import plain
+from holdfast.cli.using.commands import Header, Json, OAuthFlag, TokenEnv, TokenFile
+from holdfast.cli.using.plain import plain, print_json
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.transports.http import place_of
 

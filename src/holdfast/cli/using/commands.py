@@ -9,7 +9,6 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Final
 
-import msgspec
 import typer
 from rich.console import Console
 from rich.text import Text
@@ -20,7 +19,7 @@ from holdfast.cli.options import Options
 from holdfast.cli.using.arguments import typed
 from holdfast.cli.using.bar import Bar
 from holdfast.cli.using.connecting import client_of
-from holdfast.cli.using.plain import plain
+from holdfast.cli.using.plain import plain, print_json
 from holdfast.cli.using.showing import show_blocks, show_contents, tree
 from holdfast.client.client import Client
 from holdfast.errors import ConfigError, HoldfastError, Unauthorized
@@ -129,6 +128,9 @@ def _command(name: str, use: Use, needed: str) -> Callable[..., None]:
         protocol: Revision = "auto",
     ) -> None:
         given = list(words or ())
+        for word in given:
+            if word.encode(errors="replace").decode() != word:
+                raise ConfigError(f"{word!r} is not a text in UTF-8")
         program = context.meta[COMMAND]
         target = None if program or not given else given.pop(0)
         if needed and not given:
@@ -157,6 +159,10 @@ async def _used(client: Client, use: Use, words: list[str]) -> int:
     except ConfigError:
         raise
     except HoldfastError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            # After Ctrl+C the error is a result of the cancellation.
+            raise asyncio.CancelledError from None
         hint = _CREDENTIALS if type(error) is Unauthorized else ""
         sys.stderr.write(f"holdfast: {plain(error)}{hint}\n")
         return _FAILED
@@ -251,12 +257,6 @@ async def _prompt(client: Client, words: list[str]) -> int:
 
 
 # Output
-
-
-def print_json(value: Any) -> None:
-    """Print a value as JSON on standard output."""
-    sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
-    sys.stdout.buffer.flush()
 
 
 def _show_log(message: Any) -> None:
