@@ -3,6 +3,7 @@
 import asyncio
 import sqlite3
 import stat
+import threading
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -294,6 +295,19 @@ def test_processes_that_create_a_file_at_the_same_time_wait_for_each_other(
     with store_path() as path:
         schema.prepare(path)
     assert RefusedOnce.switches == 2
+
+
+def test_opening_waits_for_a_process_that_closes_the_file() -> None:
+    with store_path() as path:
+        schema.prepare(path)
+        closing_process = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        closing_process.execute("PRAGMA locking_mode = EXCLUSIVE")
+        closing_process.execute("BEGIN IMMEDIATE")
+        ended = threading.Timer(20 * schema.BUSY_MS / 1_000, closing_process.close)
+        ended.start()
+        with closing(schema.connect(path, "normal")) as connection:
+            assert connection.execute("PRAGMA busy_timeout").fetchone() == (schema.BUSY_MS,)
+        ended.join()
 
 
 def test_another_programs_database_is_left_alone() -> None:

@@ -23,7 +23,7 @@ BUSY_MS: Final = 10
 """How long SQLite itself waits for a lock. Its waits grow longer and longer, which is unfair to the process that has
 waited longest, so it gives up early and is asked again."""
 OPEN_MS: Final = 5_000
-"""How long opening waits for a process that is creating or upgrading the same file."""
+"""How long opening waits for a process that creates, upgrades or closes the same file."""
 _SWITCHES: Final = 50
 """How often a new file is switched to WAL, while other processes do it too."""
 _STATEMENTS: Final = 256
@@ -350,12 +350,15 @@ def _format(connection: sqlite3.Connection, path: Path, newest: int) -> int:
 
 
 def connect(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
-    """Open a prepared file for one thread."""
+    """Open a prepared file for one thread.
+
+    The last process that closes a file locks it for a moment, and so does one that repairs it: opening waits for it.
+    """
     connection = sqlite3.connect(
         # `rw`: a file that was deleted is an error, not a new and empty store.
         f"{path.absolute().as_uri()}?mode=rw",
         uri=True,
-        timeout=BUSY_MS / 1_000,
+        timeout=OPEN_MS / 1_000,
         isolation_level=None,
         check_same_thread=False,
         cached_statements=_STATEMENTS,
@@ -365,6 +368,7 @@ def connect(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
         connection.execute("PRAGMA journal_size_limit = 4194304")
         connection.execute("PRAGMA temp_store = MEMORY")
         connection.execute("SELECT one FROM total").fetchone()
+        connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
     except BaseException:
         connection.close()
         raise
