@@ -27,7 +27,22 @@ _THEIR_OPTIONS: Final = {
 """Options of `fastmcp run`, and those of `holdfast serve`."""
 
 
-class Commands(TyperGroup):
+def _shown(parameters: list[Any]) -> list[Any]:
+    """Show a switch without a type: `--json <bool>` would be read as an option that takes a value."""
+    for parameter in parameters:
+        if getattr(parameter, "is_flag", False) and parameter.metavar is None:
+            parameter.metavar = ""
+    return parameters
+
+
+class Group(TyperGroup):
+    """A group of commands whose help can be read by people who do not know Python."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _shown(super().get_params(ctx))
+
+
+class Commands(Group):
     """The commands. A command of another project is an error that names ours."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -36,7 +51,14 @@ class Commands(TyperGroup):
         return super().resolve_command(ctx, args)
 
 
-class WithCommand(TyperCommand):
+class Command(TyperCommand):
+    """A command whose help can be read by people who do not know Python."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _shown(super().get_params(ctx))
+
+
+class WithCommand(Command):
     """Takes everything after `--` as the command of the server behind, its options included."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

@@ -14,6 +14,7 @@ import typer
 from msgspec import Struct
 
 from holdfast.cli.admin_client import DEFAULT_URL, AdminClient, NotFound
+from holdfast.cli.commands import Command, Group
 from holdfast.cli.secrets import operator_token
 from holdfast.cli.using.plain import print_json
 from holdfast.engine.audit import short
@@ -31,6 +32,7 @@ _KIB: Final = 1024
 _MISSING: Final = 1
 
 app: Final = typer.Typer(
+    cls=Group,
     rich_markup_mode="rich",
     help="List, show, find and close the sessions of a running server, over its admin surface.",
     no_args_is_help=True,
@@ -64,7 +66,7 @@ class _Found(Struct, frozen=True):
     events: list[Happened]
 
 
-@app.command("ls")
+@app.command("ls", cls=Command)
 def list_sessions(
     admin: Admin = DEFAULT_URL,
     token_file: TokenFile = None,
@@ -87,7 +89,7 @@ def list_sessions(
         raise ConfigError(f"{away}: sessions are missing here")
 
 
-@app.command("show")
+@app.command("show", cls=Command)
 def show_session(
     name: Name, admin: Admin = DEFAULT_URL, token_file: TokenFile = None, json: AsJson = False
 ) -> None:
@@ -115,7 +117,7 @@ def show_session(
     _print_events(known.events)
 
 
-@app.command("find")
+@app.command("find", cls=Command)
 def find_events(
     correlation: Annotated[
         str, typer.Argument(help="The correlation id of an error that a client received.")
@@ -139,7 +141,7 @@ def find_events(
         )
 
 
-@app.command("close")
+@app.command("close", cls=Command)
 def close_session(
     name: Name,
     admin: Admin = DEFAULT_URL,

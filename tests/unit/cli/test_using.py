@@ -242,6 +242,15 @@ def test_a_file_with_several_servers_needs_a_choice(server: str, tmp_path: Path)
     assert run("call", str(file), "add", "a=1", "--only", "a").stdout == "2.5 None False\n"
 
 
+@pytest.mark.parametrize(
+    "words", ["", "serve", "call", "check", "demo", "install", "sessions", "sessions ls"]
+)
+def test_help_shows_a_switch_without_a_type(words: str) -> None:
+    shown = run(*words.split(), "--help").output
+    assert "--help" in shown
+    assert "<bool>" not in shown
+
+
 # Questions
 
 

@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 from typing_extensions import override
 
+from holdfast.cli.commands import Command
 from holdfast.cli.demo.acts import Act
 from holdfast.cli.demo.run import Report, Result, Verdict, Watcher, chosen, our_side, peer_side, run
 from holdfast.cli.demo.stage import Side
@@ -52,7 +53,7 @@ Peer = Annotated[bool, typer.Option("--peer/--no-peer", help="Run the acts at th
 
 def register(app: typer.Typer) -> None:
     """Add the command to the command line."""
-    app.command("demo", help=_HELP, rich_help_panel="Use a server")(_demo)
+    app.command("demo", cls=Command, help=_HELP, rich_help_panel="Use a server")(_demo)
 
 
 def _demo(only: Only = None, peer: Peer = True, json: Json = False) -> None:

@@ -20,6 +20,7 @@ from holdfast.checking.report import Report, Row, Verdict
 from holdfast.checking.run import PATIENCE, Wanted, check
 from holdfast.checking.signing_in import signed_in
 from holdfast.cli.collecting import pairs
+from holdfast.cli.commands import Command
 from holdfast.cli.config.literals import from_arguments
 from holdfast.cli.options import Options
 from holdfast.cli.proxied import authorizer
@@ -59,7 +60,7 @@ Timeout = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add the command to the command line."""
-    app.command("check", help=_HELP, rich_help_panel="Use a server")(_check)
+    app.command("check", cls=Command, help=_HELP, rich_help_panel="Use a server")(_check)
 
 
 def _check(  # noqa: PLR0913, PLR0917 - the options of a command
