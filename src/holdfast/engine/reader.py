@@ -35,9 +35,10 @@ from holdfast.core.stream import Continuity, Position
 from holdfast.engine.delivery import Batch
 from holdfast.engine.session import Session
 from holdfast.engine.wake import Wake
-from holdfast.errors import StoreUnavailable
+from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.ports import Clock
 from holdfast.stores.base import Store
+from holdfast.wire.jsonrpc import RequestId, refusal
 
 PAGE_EVENTS: Final = 100
 PAGE_BYTES: Final = 256 * 1024
@@ -66,7 +67,7 @@ class Reader:
     """A cursor in a stream, and the wake-up that says that there are more messages."""
 
     __slots__ = ("_clock", "_expires", "_is_nudged", "_store", "active", "cursor", "delivered_at", "end",
-                 "ended", "generation", "is_taken", "keep_alive", "on_idle", "on_progress", "read_bytes", "session", "stream", "wake")  # fmt: skip
+                 "ended", "generation", "is_taken", "keep_alive", "on_idle", "on_progress", "read_bytes", "request_id", "session", "stream", "wake")  # fmt: skip
 
     def __init__(
         self,
@@ -95,6 +96,8 @@ class Reader:
         self.end: End | None = None
         self.ended: Wake = Wake()
         """Set when its connection has detached it."""
+        self.request_id: RequestId | None = None
+        """The request that its connection answers; None for a GET."""
         self.delivered_at: float = clock.now()
         self.read_bytes: int = 0
         self.on_progress: Callable[[], None] | None = None
@@ -148,8 +151,7 @@ class Reader:
             # The connection stays open; the next wake-up or keep-alive reads again.
             return None
         if page is None:
-            self.end = self.end or End.CLOSED
-            return None
+            return await self._without_log()
         if page.continuity is Continuity.FORK:
             self.end = End.FORKED
         elif page.finished and not page.events:
@@ -162,6 +164,20 @@ class Reader:
             [event.position for event in page.events],
             page.missed,
         )
+
+    async def _without_log(self) -> Batch | None:
+        """End, because there is no log. If the store has lost the whole session, the request ends with an error (law 3).
+
+        A log that was lost alone may be restored by the replica that writes it: then its client resumes it.
+        """
+        self.end = self.end or End.CLOSED
+        if self.request_id is None:
+            return None
+        try:
+            is_lost = await self._store.look(self.session.record.key) is None
+        except StoreError:
+            is_lost = False
+        return Batch([refusal(self.request_id, OutcomeUnknown())], finished=True) if is_lost else None
 
     def written(self, batch: Batch) -> None:
         """Move the cursor behind a batch."""

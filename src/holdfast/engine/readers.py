@@ -68,6 +68,7 @@ from holdfast.errors import (
     Unresumable,
 )
 from holdfast.stores.base import Refusal
+from holdfast.wire.jsonrpc import RequestId
 
 _LOOK_SECONDS = 0.1
 """How often the store is asked whether another replica has begun a stream."""
@@ -97,6 +98,11 @@ class Readers:
             StoreUnavailable: the stream cannot begin now. The exchange continues, and the POST can try again.
             Fenced, StreamClosed: the exchange has ended meanwhile and needs no stream.
         """
+        reader = await self._first(exchange)
+        reader.request_id = exchange.request.id
+        return reader
+
+    async def _first(self, exchange: SessionExchange) -> Reader:
         writer = exchange.writer
         try:
             await writer.open()
@@ -151,10 +157,12 @@ class Readers:
         self._install(reader, _writer_of(session, name), standalone=standalone)
         return reader
 
-    async def repeat(self, session: Session, stream: str) -> Reader:
+    async def repeat(self, session: Session, stream: str, request_id: RequestId | None = None) -> Reader:
         """Attach a repeated POST to the exchange it repeats, from the start of its log. Waits for an unavailable store."""
         try:
-            return await self._repeat(session, stream)
+            reader = await self._repeat(session, stream)
+            reader.request_id = request_id
+            return reader
         finally:
             # Without a reader, this process may not need the session.
             self._runtime.release(session)

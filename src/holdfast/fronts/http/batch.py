@@ -200,7 +200,7 @@ class BatchedRequests:
 
     async def _follow(self, repeat: Repeat, caller: Caller) -> None:
         try:
-            reader = await self._engine.readers.repeat(repeat.session, repeat.stream)
+            reader = await self._engine.readers.repeat(repeat.session, repeat.stream, repeat.id)
         except (McpError, SessionGone) as error:
             await self._connection.write(sse.event(_end_of(repeat, error)), self._times.write_stall)
         else:

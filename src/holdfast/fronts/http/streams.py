@@ -91,7 +91,7 @@ class Streamer:
         Raises:
             Gone: the client left first.
         """
-        looking = asyncio.ensure_future(self._engine.readers.repeat(repeat.session, repeat.stream))
+        looking = asyncio.ensure_future(self._engine.readers.repeat(repeat.session, repeat.stream, repeat.id))
         connection.watch(looking.cancel)
         try:
             return await looking

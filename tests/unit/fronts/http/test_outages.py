@@ -6,9 +6,12 @@ from typing import Any, get_args
 import pytest
 
 from holdfast.config import ResponseMode, Settings, Times
+from holdfast.errors import OUTCOME_UNKNOWN
+from holdfast.stores.memory import MemoryStore
 from tests.asgi import Call, Peer
 from tests.messages import request
 from tests.stores import OF_EXCHANGES, ScriptedStore
+from tests.support import LoopClock
 from tests.unit.fronts.http.bench import OLDEST, Bench, bench, front_test
 
 HELD = {"name": "held"}
@@ -86,3 +89,36 @@ async def test_without_sessions_an_answer_does_not_wait_for_the_store_to_forget_
         assert (await call.done()).status == 200
         assert call.json["result"]["tool"] == "held"
         store.recover()
+
+
+@pytest.mark.parametrize("form", ["post", "repeat", "batch", "repeated batch"])
+def test_a_stream_whose_session_the_store_has_lost_ends_with_one_error(form: str) -> None:
+    @front_test
+    async def run() -> None:
+        store = MemoryStore(Settings().limits, LoopClock())
+        async with bench(store=store) as b:
+            p = await opened(b)
+            call = request(1, "tools/call", {"name": "ticks"})
+            message = [call] if "batch" in form else call
+            post = await p.post(message).until(2)
+            if "repeat" in form:
+                await post.cut()
+                post = await p.post(message).until(2)
+            store._sessions.clear()
+            await post.done()
+            [end] = [message for message in post.messages if "method" not in message]
+            assert (end["id"], end["error"]["code"]) == (1, OUTCOME_UNKNOWN)
+
+    run()
+
+
+@front_test
+async def test_a_stream_whose_log_alone_was_lost_ends_without_an_error() -> None:
+    store = MemoryStore(Settings().limits, LoopClock())
+    async with bench(store=store) as b:
+        p = await opened(b)
+        post = await p.call(1, "ticks").until(2)
+        [exchange] = next(iter(store._sessions.values())).exchanges.values()
+        exchange.log = None
+        await post.done()
+        assert all("method" in message for message in post.messages)
