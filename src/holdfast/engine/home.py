@@ -51,7 +51,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.core.exchange import ExchangeState
+from holdfast.core.exchange import ExchangeState, ReaderInput
 from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.caller import Caller
 from holdfast.engine.exchange import SessionExchange
@@ -410,9 +410,21 @@ class Homes:
 
         If that replica is gone, the answer is kept for a repeat of the request.
         """
+        if is_read and isinstance(verdict, Began):
+            # The other replica attaches and so takes the place. Until then the store must not forget the stream, and it
+            # may forget a finished stream that has no reader.
+            exchange.writer.read(ReaderInput.LEAVE)
+            lease, loop = self._runtime.settings.times.lease, asyncio.get_running_loop()
+            loop.call_later(lease, self._free_place, exchange.session, exchange.claim.stream)
+            return
         if not is_read and isinstance(verdict, Ended):
             await self._readers.keep_answer(exchange, None)
         await self._readers.leave_first(exchange, broke=not is_read)
+
+    def _free_place(self, session: Session, stream: str) -> None:
+        # A replica that stops gives back every place.
+        if not self._is_stopping():
+            self._runtime.spawn(self._readers.give_back(session, stream))
 
     # Notifications
 

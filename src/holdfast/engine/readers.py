@@ -300,7 +300,11 @@ class Readers:
     async def leave_first(self, exchange: SessionExchange, *, broke: bool) -> None:
         """Give back the place of the POST that claimed an exchange, before it has begun to read."""
         exchange.writer.read(ReaderInput.LEAVE)
-        await self._leave(exchange.session, exchange.claim.stream, 0, None, broke=broke)
+        await self.give_back(exchange.session, exchange.claim.stream, broke=broke)
+
+    async def give_back(self, session: Session, stream: str, *, broke: bool = False) -> None:
+        """Give this place back to the store. If another reader has attached meanwhile, nothing changes."""
+        await self._leave(session, stream, 0, None, broke=broke)
 
     async def left(self, exchange: SessionExchange) -> None:
         """Record that the request that waited for an answer was cancelled: its host has ended it."""

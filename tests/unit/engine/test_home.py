@@ -232,6 +232,17 @@ async def test_a_large_answer_is_read_from_the_stream() -> None:
 
 
 @engine_test
+async def test_large_answers_that_are_over_the_limit_of_their_session_together_are_all_read() -> None:
+    async def large(exchange: Exchange) -> object:
+        return {"text": "x" * 100_000}
+
+    async with pair(large, Limits(session_bytes=250_000, stream_bytes=200_000)) as (_, _, other):
+        calls = [await other.submit(number) for number in range(6)]
+        for call in calls:
+            assert len((await read(other, call))[-1]["result"]["text"]) == 100_000
+
+
+@engine_test
 async def test_an_id_in_flight_is_refused_at_every_replica_and_a_lost_post_is_repeated() -> None:
     wait, event = gate()
     async with pair(wait) as (world, home, other):
