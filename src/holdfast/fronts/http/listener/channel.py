@@ -199,7 +199,7 @@ class SocketChannel(Struct, eq=False, weakref=True):
 
     def _head_end(self) -> bytes:
         """Return the end of a head; decide whether the connection serves another request."""
-        if self.expects:
+        if self.expects and not self.has_all:
             # A client that is answered before its body may or may not send the body: no request can follow on this
             # connection.
             self.is_last = True

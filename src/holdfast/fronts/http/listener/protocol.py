@@ -148,7 +148,6 @@ class HttpProtocol(asyncio.Protocol):
             for known in self._known:
                 if start := known.match(data):
                     # The request is complete, and its head need not be parsed.
-                    self._since = self._deadlines.now
                     channel = self._newest = self._served = SocketChannel(
                         self, known.parsed, known.request, self.transport,
                         _body=data[start:], has_all=True, is_bodiless=known.parsed.is_bodiless,
@@ -166,7 +165,7 @@ class HttpProtocol(asyncio.Protocol):
             self._parse(data)
         except Refused as refusal:
             self.refuse(refusal)
-        if self._unread or len(self._waiting) >= _WAITING:
+        if len(self._waiting) >= _WAITING:
             self._pause()
         if self._served is None and (self._waiting or self._after is not None):
             self._next()
@@ -177,7 +176,7 @@ class HttpProtocol(asyncio.Protocol):
             is_fresh = parser.is_fresh
             parser.feed(data)
             newest = self._newest
-            if is_fresh and parser.phase == IDLE and parser.began == 1 and newest and not newest.expects:
+            if is_fresh and parser.phase == IDLE and parser.began == 1 and newest:
                 self._remember(data, newest)
             return
         rest = memoryview(data)

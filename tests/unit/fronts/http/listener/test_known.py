@@ -71,6 +71,33 @@ def test_empty_lines_around_a_request_are_no_part_of_it(more: bytes) -> None:
     run()
 
 
+HEAD_ONLY = post(b"", b"55")
+
+
+@pytest.mark.parametrize(
+    "reads",
+    [
+        pytest.param([GET[:10], GET[10:], GET[10:]], id="the rest of a head"),
+        pytest.param([post(b"abc")[:-1], b"c" + GET, b"c" + GET], id="the rest of a body before a request"),
+        pytest.param([GET, b"\r\n\r\n", b"\r\n\r\n"], id="empty lines"),
+        pytest.param(
+            [b"\r\n\r\n" + HEAD_ONLY, b"x" * 55, b"\r\n\r\n" + b"x" * 55],
+            id="empty lines before a head without its body",
+        ),
+    ],
+)
+def test_only_a_whole_request_is_remembered(reads: list[bytes]) -> None:
+    assert len(HEAD_ONLY) == 55, (
+        "as long as its body, so that the empty lines before it could be taken as a head"
+    )
+
+    @virtual_test
+    async def run() -> None:
+        await check_alike(reads)
+
+    run()
+
+
 @pytest.mark.parametrize("read", NAMED)
 def test_a_head_with_another_value_is_read_as_if_no_head_were_remembered(read: bytes) -> None:
     @virtual_test

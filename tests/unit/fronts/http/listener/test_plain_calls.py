@@ -118,6 +118,7 @@ def test_a_call_that_waits_is_answered_by_a_task_when_it_ends(*, sessionless: bo
         line.protocol.data_received(line.call(1, sessionless=sessionless))
         await settled()
         assert (len(line.members.tasks), line.paper.written) == (1, b"")
+        assert line.protocol._started is None, "now the channel reports the end of the connection"
         release.set()
         await settled()
         assert (line.paper.statuses, line.members.tasks) == ([200], set())

@@ -174,6 +174,31 @@ async def test_no_more_is_read_from_a_client_of_which_many_requests_wait() -> No
     assert paper.statuses == [200] * 20
 
 
+@pytest.mark.parametrize(("requests", "paused"), [(8, False), (9, True)])
+def test_a_connection_is_read_until_eight_requests_wait_behind_the_served_one(
+    requests: int, *, paused: bool
+) -> None:
+    @virtual_test
+    async def run() -> None:
+        protocol, paper = connected_to(holding(asyncio.Event(), []))
+        for _ in range(requests):
+            assert not paper.paused
+            protocol.data_received(post(b"/route"))
+            await settled()
+        assert paper.paused is paused
+        protocol.connection_lost(None)
+
+    run()
+
+
+@virtual_test
+async def test_a_request_that_the_front_does_not_answer_gets_500() -> None:
+    protocol, paper = connected_to(lambda _request, _channel: None)
+    protocol.data_received(post(b"/route"))
+    await settled()
+    assert paper.statuses == [500]
+
+
 @virtual_test
 async def test_a_body_is_not_late_while_its_request_waits_its_turn() -> None:
     release = asyncio.Event()
@@ -422,6 +447,22 @@ async def test_a_client_that_waits_for_a_go_ahead_gets_it_before_its_body_is_rea
     protocol.data_received(b"later")
     await settled()
     assert (bodies, paper.statuses) == ([b"later"], [100, 200])
+
+
+@pytest.mark.parametrize("missing", [0, 1])
+def test_a_connection_is_closed_after_an_answer_to_a_client_that_may_still_send_its_body(
+    missing: int,
+) -> None:
+    @virtual_test
+    async def run() -> None:
+        protocol, paper = connected(reading(bodies=[]))
+        sent = post(b"/nowhere", b"body", b"Expect: 100-continue\r\n")
+        protocol.data_received(sent[: len(sent) - 4 * missing])
+        await settled()
+        assert paper.statuses == [404]
+        assert (b"connection: close" in paper.written) is bool(missing)
+
+    run()
 
 
 @virtual_test
