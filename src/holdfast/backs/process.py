@@ -39,7 +39,7 @@ class ProcessTarget(Target):
     ) -> None:
         self.command: tuple[str, ...] = tuple(command)
         super().__init__(Path(self.command[0]).name, version=version, limits=limits, times=times)
-        self.needs_credentials = env.needs_client
+        self.needs_credentials: bool = env.needs_client
         self._env = env
         self._cwd = cwd
 

@@ -58,8 +58,8 @@ class RemoteTarget(Target):
         head_of("POST", place_of(url), headers, None)
         super().__init__(urlsplit(url).hostname or url, version=version, limits=limits, times=times)
         self.url: str = url
-        self.passing = passing
-        self.needs_credentials = bool(passing.names)
+        self.passing: Passing = passing
+        self.needs_credentials: bool = bool(passing.names)
         self._headers = dict(headers)
         self._authorizer = authorizer
         self._users = users

@@ -98,7 +98,7 @@ class InProcessConnector(Connector):
     """Links to a server in this process."""
 
     def __init__(self, server: HasEngine, caller: Caller, probe_seconds: float, observer: Observer) -> None:
-        self.probe_seconds = probe_seconds
+        self.probe_seconds: float | None = probe_seconds
         # `answer_seconds` stays None: the start of the server is the author's own code and may take long.
         self._server = server
         self._caller = caller

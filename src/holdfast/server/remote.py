@@ -91,7 +91,7 @@ class Remote(Proxy):
                 raise ConfigError(
                     "a sign-in of users waits in one process: leave out the store, and serve with one worker"
                 )
-            self.routes = [sign_in_page(self._users, self._observer)]
+            self.routes[:] = [sign_in_page(self._users, self._observer)]
         front = super().front(settings)
         if self._uses_browser and (self.verifier is not None or not self.back.shares_anonymous):
             raise ConfigError(

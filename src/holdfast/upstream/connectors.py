@@ -59,7 +59,7 @@ class HttpConnector(Connector):
         ports: Ports,
         transport: HttpTransport | None = None,
     ) -> None:
-        self.remembered_as = origin(url)
+        self.remembered_as: str = origin(url)
         self._is_shared = transport is not None
         self._http = transport or HttpTransport(HttpOptions(connect_seconds=times.connect))
         lowered = {name.lower(): value for name, value in (headers or {}).items()}
@@ -86,8 +86,8 @@ class ChildConnector(Connector):
         times: ClientTimes = ClientTimes(),  # noqa: B008 - frozen
         observer: Observer,
     ) -> None:
-        self.probe_seconds = times.probe
-        self.answer_seconds = times.connect
+        self.probe_seconds: float | None = times.probe
+        self.answer_seconds: float | None = times.connect
         self._command = command
         self._options = options
         self._observer = observer

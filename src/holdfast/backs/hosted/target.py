@@ -19,8 +19,8 @@ from holdfast.upstream.settings import ClientLimits, ClientTimes
 class HostedTarget(Target):
     """An object and its lifespan."""
 
-    names_calls = True
-    needs_credentials = True
+    names_calls: bool = True
+    needs_credentials: bool = True
 
     def __init__(
         self, found: object, *, place: str, version: str, limits: ClientLimits, times: ClientTimes
@@ -70,8 +70,8 @@ class HostedConnector(Connector):
         times: ClientTimes,
         observer: Observer,
     ) -> None:
-        self.probe_seconds = times.probe
-        self.answer_seconds = times.connect
+        self.probe_seconds: float | None = times.probe
+        self.answer_seconds: float | None = times.connect
         self._server = server
         self._dialect = dialect
         self._lifespan = lifespan
