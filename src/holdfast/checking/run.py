@@ -73,7 +73,7 @@ async def check(url: str, wanted: Wanted = Wanted(), progress: Progress | None =
         versions=tuple(map(hide, facts.versions)),
         tool=facts.tool_name,
         seconds=round(loop.time() - begun, 3),
-        rows=tuple(_without_secrets(row, hide) for row in rows),
+        rows=tuple(replace(row, happened=hide(row.happened)) for row in rows),
     )
 
 
@@ -96,8 +96,6 @@ async def _surveyed(peer: Peer, wanted: Wanted) -> Facts:
             await survey.run(wanted.tool, wanted.arguments)
     except TimeoutError:
         survey.facts.unreachable = f"the server did not answer the first requests within {LONGEST / 2:g} s"
-    except Busy as error:
-        survey.facts.unreachable = str(error)
     except ConfigError:
         raise
     except HoldfastError as error:
@@ -206,7 +204,3 @@ def _secrets(url: str, headers: Mapping[str, str]) -> Iterable[str]:
     for value in (*headers.values(), *query, parts.password or "", made):
         # `Bearer TOKEN`: the server may repeat the token alone.
         yield from (part for part in (value, value.partition(" ")[2]) if len(part) >= _SECRET_LEAST)
-
-
-def _without_secrets(row: Row, hide: Callable[[str], str]) -> Row:
-    return replace(row, happened=hide(row.happened))

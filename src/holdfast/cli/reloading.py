@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from holdfast.cli import banner
 from holdfast.cli.config.plan import Plan
+from holdfast.cli.config.sources import is_file_of_servers
 from holdfast.cli.loaded import named_files
 from holdfast.cli.refusing import WRONG
 from holdfast.errors import ConfigError
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 PAUSE: Final = 0.2
 """Seconds between two looks at the files."""
-_FILES: Final = (".toml", ".json")
 _EXPLAINED: Final = (1, WRONG)
 """The exit statuses of a worker that has printed its error."""
 _NAMED: Final = 3
@@ -102,7 +102,7 @@ class Reloader:
         """
         self._again = again
         self._clock = clock
-        self._config = (str(Path(target).absolute()),) if Path(target).suffix.lower() in _FILES else ()
+        self._config = (str(Path(target).absolute()),) if is_file_of_servers(target) else ()
         self._plan = again()
         self._files = Files()
         self._began = clock.wall()

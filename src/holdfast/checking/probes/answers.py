@@ -52,21 +52,22 @@ async def answers_still(lane: Lane) -> float:
     return outcome.seconds
 
 
-async def in_each_era(ground: Ground, one: Callable[[Ground, Lane], Awaitable[str]]) -> str:
-    """Run a probe in each era that the server speaks; return the text of the first.
+def in_each_era(one: Callable[[Ground, Lane], Awaitable[str]]) -> Callable[[Ground], Awaitable[str]]:
+    """Make a probe that runs in each era that the server speaks. It returns the text of the first, and names the era of a failure."""
 
-    Raises:
-        Failed: it fails in one era; the text names the era.
-    """
-    said = ""
-    lanes = await ground.lanes()
-    for lane in lanes:
-        try:
-            text = await one(ground, lane)
-        except Failed as error:
-            raise Failed(f"{lane.version}: {error}" if len(lanes) > 1 else str(error)) from None
-        said = f"{said}; the same in {lane.version}" if said else text
-    return said
+    async def probe(ground: Ground) -> str:
+        said = ""
+        lanes = await ground.lanes()
+        for lane in lanes:
+            try:
+                text = await one(ground, lane)
+            except Failed as error:
+                raise Failed(f"{lane.version}: {error}" if len(lanes) > 1 else str(error)) from None
+            said = f"{said}; the same in {lane.version}" if said else text
+        return said
+
+    probe.__doc__ = one.__doc__
+    return probe
 
 
 def place(lane: Lane) -> str:

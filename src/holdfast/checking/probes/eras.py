@@ -7,14 +7,13 @@ from holdfast.auth.oauth.discovery import find_resource
 from holdfast.auth.oauth.web import Bounds, Web
 from holdfast.checking.ground import Failed, Ground, NotApplicable
 from holdfast.checking.lane import SESSION_VERSION, discover, initialize
-from holdfast.checking.outcome import NO_ANSWER, Outcome
+from holdfast.checking.outcome import Outcome
 from holdfast.checking.probes.answers import answers_still
 from holdfast.checking.survey import UNAUTHORIZED
 from holdfast.errors import METHOD_NOT_FOUND, AuthorizationFailed, NotSent
 from holdfast.protocol.sessionless import VERSION
 from holdfast.transports.http import shown
 
-_SERVER_ERRORS: Final = range(500, 600)
 _VISIBLE: Final = frozenset(map(chr, range(0x21, 0x7F)))
 _METADATA_SECONDS: Final = 3.0
 _WRONG_TOKEN: Final = "holdfast-check-invalid-token"  # noqa: S105 - a token that no server knows
@@ -99,7 +98,7 @@ async def negotiation(ground: Ground) -> str:
     """Ask for 2026-07-28 and for sessions, as a client does that speaks both; then for a version that does not exist."""
     facts = ground.facts
     discovery = facts.discovery
-    if discovery.status == NO_ANSWER or discovery.status in _SERVER_ERRORS:
+    if discovery.is_crash:
         raise Failed(f"server/discover got {discovery}: a client that speaks both eras waits or gives up")
     if not facts.has_sessions:
         if not facts.handshake.is_refusal:

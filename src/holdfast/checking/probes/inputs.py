@@ -9,11 +9,11 @@ from holdfast.checking.lane import HEADER_SINCE, SESSION_HEADER, VERSION_HEADER,
 from holdfast.checking.outcome import Outcome
 from holdfast.checking.probes.answers import answers_still, in_each_era
 from holdfast.checking.probes.streams import NOT_OFFERED
+from holdfast.errors import METHOD_NOT_FOUND
 
 BAD_REQUEST: Final = 400
 NOT_FOUND: Final = 404
 ACCEPTED: Final = 202
-METHOD_NOT_FOUND: Final = -32601
 DEPTH: Final = 20_000
 EVIL: Final = "https://evil.example"
 ALLOWED: Final = "access-control-allow-origin"
@@ -39,12 +39,9 @@ TOLERATED: Final[dict[str, bytes]] = {
 """Bodies that a tolerant server can answer. They must not make it fail."""
 
 
-async def bodies(ground: Ground) -> str:
+@in_each_era
+async def bodies(_: Ground, lane: Lane) -> str:
     """Send bodies that are not valid messages. They must be refused, and must not make the server fail."""
-    return await in_each_era(ground, _bodies)
-
-
-async def _bodies(_: Ground, lane: Lane) -> str:
     refused = 0
     for name, body in {**BODIES, **TOLERATED}.items():
         outcome = await lane.peer.send("POST", lane.headers("ping", {}), body)
@@ -58,12 +55,9 @@ async def _bodies(_: Ground, lane: Lane) -> str:
     )
 
 
-async def unknown_method(ground: Ground) -> str:
+@in_each_era
+async def unknown_method(_: Ground, lane: Lane) -> str:
     """Send a method that does not exist."""
-    return await in_each_era(ground, _unknown_method)
-
-
-async def _unknown_method(_: Ground, lane: Lane) -> str:
     outcome = await lane.ask(Question("holdfast-check/no-such-method", {}, ""))
     if outcome.code != METHOD_NOT_FOUND:
         raise Failed(f"an unknown method got {outcome} instead of the error {METHOD_NOT_FOUND}")
@@ -73,12 +67,9 @@ async def _unknown_method(_: Ground, lane: Lane) -> str:
     return f"an unknown method got the error {METHOD_NOT_FOUND}"
 
 
-async def unknown_tool(ground: Ground) -> str:
+@in_each_era
+async def unknown_tool(_: Ground, lane: Lane) -> str:
     """Call a tool that does not exist."""
-    return await in_each_era(ground, _unknown_tool)
-
-
-async def _unknown_tool(_: Ground, lane: Lane) -> str:
     if "tools" not in lane.capabilities:
         raise NotApplicable("the server has no tools")
     params = {"name": "holdfast-check-no-such-tool", "arguments": {}}

@@ -38,12 +38,9 @@ _CANCEL_SECONDS: Final = 2.0
 """How long the response to a cancelled call is read. The specification wants no answer, so it may stay open."""
 
 
-async def parallel(ground: Ground) -> str:
+@in_each_era
+async def parallel(ground: Ground, lane: Lane) -> str:
     """Send many requests of several kinds at once, each with an id of its own."""
-    return await in_each_era(ground, _parallel)
-
-
-async def _parallel(ground: Ground, lane: Lane) -> str:
     sent = mixed(ground.questions(lane), PARALLEL, 1000)
     seconds = ground.seconds_for(PARALLEL)
     outcomes = await asyncio.gather(
@@ -113,12 +110,9 @@ async def _burst(
     return [(outcome, one) for (_, outcome), one in zip(ended, sent, strict=True)], overlapped
 
 
-async def reused_id(ground: Ground) -> str:
+@in_each_era
+async def reused_id(_: Ground, lane: Lane) -> str:
     """Send one request after another with the same id."""
-    return await in_each_era(ground, _reused_id)
-
-
-async def _reused_id(_: Ground, lane: Lane) -> str:
     question = lane.questions()[0]
     refused = 0
     for number in range(REUSED):
@@ -132,12 +126,9 @@ async def _reused_id(_: Ground, lane: Lane) -> str:
     return f"{REUSED} requests one after another with the same id were answered"
 
 
-async def id_types(ground: Ground) -> str:
+@in_each_era
+async def id_types(ground: Ground, lane: Lane) -> str:
     """Send valid ids of both types, 7 and "7" at the same time."""
-    return await in_each_era(ground, _id_types)
-
-
-async def _id_types(ground: Ground, lane: Lane) -> str:
     questions = [one for one in ground.questions(lane) if not one.is_call]
     sent = [(one, questions[at % len(questions)]) for at, one in enumerate(IDS)]
     outcomes = await asyncio.gather(*(lane.ask(question, id=one) for one, question in sent))
@@ -147,12 +138,9 @@ async def _id_types(ground: Ground, lane: Lane) -> str:
     return f'{len(IDS)} ids, numbers and texts, came back as they were sent; 7 and "7" stayed two'
 
 
-async def bad_ids(ground: Ground) -> str:
+@in_each_era
+async def bad_ids(_: Ground, lane: Lane) -> str:
     """Send ids that the specification forbids. None of them may be answered with a result."""
-    return await in_each_era(ground, _bad_ids)
-
-
-async def _bad_ids(_: Ground, lane: Lane) -> str:
     question = lane.questions()[0]
     for one in (*BAD_IDS, FRACTION):
         headers = lane.headers(question.method, question.params)

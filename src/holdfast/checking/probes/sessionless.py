@@ -11,12 +11,12 @@ from holdfast.checking.ground import Failed, Ground
 from holdfast.checking.lane import SESSION_VERSION, VERSION_HEADER, Lane
 from holdfast.checking.outcome import Outcome
 from holdfast.checking.probes.answers import answers_still, fault, raise_first
+from holdfast.checking.probes.inputs import BAD_REQUEST
 from holdfast.checking.probes.streams import belongs
 from holdfast.errors import HEADER_MISMATCH, UNSUPPORTED_VERSION
 from holdfast.protocol.sessionless import VERSION
 from holdfast.transports.http import HttpAnswer
 
-_BAD_REQUEST: Final = 400
 _CALLS: Final = 6
 _HALF: Final = 3
 _MOMENT: Final = 0.1
@@ -64,7 +64,7 @@ async def headers(ground: Ground) -> str:
 
 def _expect_mismatch(outcome: Outcome, name: str) -> None:
     # A gateway in front may refuse the request, and does not have to send a JSON-RPC error.
-    if outcome.status != _BAD_REQUEST or outcome.code not in (HEADER_MISMATCH, None):
+    if outcome.status != BAD_REQUEST or outcome.code not in (HEADER_MISMATCH, None):
         raise Failed(f"{name} got {outcome} instead of 400 with the error {HEADER_MISMATCH}")
 
 
@@ -75,7 +75,7 @@ async def version(ground: Ground) -> str:
     later = "2999-01-01"
     body = lane.body(5, question.method, {}).replace(VERSION.encode(), later.encode())
     outcome = await lane.peer.send("POST", {**lane.headers(question.method, {}), VERSION_HEADER: later}, body)
-    if outcome.status != _BAD_REQUEST or outcome.code != UNSUPPORTED_VERSION:
+    if outcome.status != BAD_REQUEST or outcome.code != UNSUPPORTED_VERSION:
         raise Failed(f"the version {later} got {outcome} instead of 400 with the error {UNSUPPORTED_VERSION}")
     data = outcome.error.get("data")
     supported = data.get("supported") if isinstance(data, dict) else None

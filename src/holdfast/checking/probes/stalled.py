@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from holdfast.checking.ground import Failed, Ground, NotApplicable
 from holdfast.checking.lane import Lane, Question
-from holdfast.checking.outcome import Outcome
 from holdfast.checking.probes.answers import answers_still
 from holdfast.errors import Broken, WireError
 from holdfast.transports.http import HttpAnswer
@@ -69,7 +68,8 @@ async def _delays_also_when_read(ground: Ground, length: int) -> bool:
         Failed: a new session is not served although the unread responses are closed.
     """
     lane = await _recovered(ground)
-    reading = [asyncio.create_task(_read(lane, *_request(ground, lane, length, at))) for at in range(STALLED)]
+    asked = [_request(ground, lane, length, at) for at in range(STALLED)]
+    reading = [asyncio.create_task(lane.ask(question, id=used)) for question, used in asked]
     try:
         for _ in range(5):
             await answers_still(lane)
@@ -116,10 +116,6 @@ async def _opened(ground: Ground, lane: Lane) -> tuple[int, list["asyncio.Task[H
         lane.peer.release()
         tasks.clear()
     return LENGTHS[-1], tasks
-
-
-async def _read(lane: Lane, question: Question, used: str) -> Outcome:
-    return await lane.ask(question, id=used)
 
 
 async def _open(lane: Lane, question: Question, used: str) -> HttpAnswer:

@@ -17,6 +17,11 @@ from holdfast.errors import ConfigError
 _FILES: Final = (".toml", ".json")
 
 
+def is_file_of_servers(target: str | None) -> bool:
+    """True if a target is a file with several servers."""
+    return target is not None and Path(target).suffix.lower() in _FILES
+
+
 def planned(
     target: str | None,
     command: tuple[str, ...],
@@ -30,7 +35,7 @@ def planned(
     Raises:
         ConfigError: the target, the file or the options cannot work.
     """
-    if target is None or command or Path(target).suffix.lower() not in _FILES:
+    if target is None or command or not is_file_of_servers(target):
         if only:
             raise ConfigError("--only is for a file with several servers")
         return Plan(endpoints=(_single(target, command, options),), process=process)
