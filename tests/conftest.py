@@ -4,6 +4,7 @@ HYPOTHESIS_PROFILE picks `dev`, `ci` or `nightly`.
 """
 
 import os
+import signal
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +15,10 @@ from tests.no_skips import pytest_make_collect_report, pytest_runtest_makereport
 from tests.token_watch import no_token_is_logged
 
 __all__ = ["no_token_is_logged", "pytest_make_collect_report", "pytest_runtest_makereport"]
+
+# A shell starts a background job with Ctrl+C ignored, and the processes that tests start and interrupt would inherit it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No deadline per example: the machine is shared, and a slow example is not a wrong one.
 settings.register_profile("dev", max_examples=50, deadline=None)
