@@ -13,7 +13,6 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from holdfast.checking.ground import Failed
 from holdfast.checking.lane import Lane
 from holdfast.checking.outcome import Event, Outcome
 from holdfast.checking.peer import Peer
@@ -32,7 +31,7 @@ from holdfast.cli.demo.acts import (
 )
 from holdfast.cli.demo.ours import LEASE_SECONDS, server
 from holdfast.cli.demo.run import ACT_SECONDS, Report, Result, SideReport, Watcher, our_side, run
-from holdfast.cli.demo.stage import PATIENCE, Side, Stage
+from holdfast.cli.demo.stage import PATIENCE, Failed, Side, Stage
 from tests.command_line import run as command
 from tests.support import BOUND, async_test, wait_until
 from tests.workers.fleet import children, lives

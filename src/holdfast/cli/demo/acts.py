@@ -11,10 +11,9 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from holdfast.checking.ground import Failed
 from holdfast.checking.lane import Question
 from holdfast.checking.outcome import EVENT_STREAM, Outcome
-from holdfast.cli.demo.stage import Stage
+from holdfast.cli.demo.stage import Failed, Stage
 from holdfast.errors import OUTCOME_UNKNOWN, HoldfastError
 
 CALLS: Final = 200

@@ -12,9 +12,8 @@ from typing import Final, Literal, Protocol
 from msgspec import Struct
 
 from holdfast import __version__
-from holdfast.checking.ground import Failed
 from holdfast.cli.demo.acts import ACTS, Act, NotOffered
-from holdfast.cli.demo.stage import NotStarted, Say, Side, Stage, staged
+from holdfast.cli.demo.stage import Failed, NotStarted, Say, Side, Stage, staged
 from holdfast.cli.stores import locked_directory
 from holdfast.errors import ConfigError, HoldfastError
 

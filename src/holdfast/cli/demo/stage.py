@@ -14,7 +14,6 @@ from typing import Final
 
 from msgspec import Struct
 
-from holdfast.checking.ground import Failed
 from holdfast.checking.lane import Lane, initialize
 from holdfast.checking.peer import Peer
 from holdfast.errors import HoldfastError
@@ -28,6 +27,10 @@ _ADDRESS: Final = re.compile(r"serving +(http://127\.0\.0\.1:\d+/mcp)")
 
 Say = Callable[[str], None]
 """Shows how far an act is."""
+
+
+class Failed(HoldfastError):
+    """The guarantee of an act did not hold."""
 
 
 class NotStarted(HoldfastError):
