@@ -43,6 +43,7 @@ from msgspec import Struct
 
 from holdfast.core.admission import Admission
 from holdfast.core.exchange import Action, Actions, ExchangeInput, ExchangeState, Reading, step
+from holdfast.core.tables import remove
 from holdfast.engine.caller import Caller
 from holdfast.engine.exchange import SessionExchange, Waiting
 from holdfast.engine.handling import run
@@ -433,7 +434,7 @@ class Exchanges:
         """Move an exchange to its end, remove it from its session and free its slot; return all actions of the table."""
         exchange.state, actions = step(exchange.state, outcome.happened)
         if actions:
-            del exchange.session.exchanges[exchange.claim.stream]
+            remove(exchange.session.exchanges, exchange.claim.stream)
             if _FREE_SLOT in actions:
                 self._free_slot(exchange)
             else:

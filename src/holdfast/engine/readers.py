@@ -50,6 +50,7 @@ from typing import Final
 
 from holdfast.core.exchange import Action, ExchangeInput, ExchangeState, ReaderInput, Reading, step
 from holdfast.core.stream import Position
+from holdfast.core.tables import remove
 from holdfast.engine.exchange import SessionExchange
 from holdfast.engine.outages import RETRY_SECONDS
 from holdfast.engine.reader import End, Reader
@@ -322,7 +323,7 @@ class Readers:
         """Record that the answer is written, or kept for a repeat, or that it will be kept when the exchange ends."""
         session, request_id = exchange.session, exchange.claim.id
         if session.answering.get(request_id) is exchange:
-            del session.answering[request_id]
+            remove(session.answering, request_id)
             exchange.writer.changed()
             self._runtime.release(session)
 

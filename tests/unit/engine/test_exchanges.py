@@ -1,6 +1,7 @@
 """Exchanges: claimed once, run once, ended once (laws 1, 2, 3, 10, 13)."""
 
 import asyncio
+import sys
 from typing import Any
 
 import pytest
@@ -64,6 +65,19 @@ async def test_a_duplicate_is_refused_before_any_side_effect_and_the_first_does_
 async def test_an_id_is_free_again_once_answered() -> None:
     async with engine_harness() as d:
         assert [(await d.call(1))["result"]["id"] for _ in range(3)] == [1, 1, 1]
+
+
+@engine_test
+async def test_an_idle_session_keeps_no_memory_for_the_calls_that_it_had() -> None:
+    async with engine_harness() as d:
+        assert [(await d.call(number))["result"]["id"] for number in range(8)] == list(range(8))
+        post = await d.post(8)
+        d.engine.readers.hold(post.exchange)
+        await post.whole()
+        d.engine.readers.let_go(post.exchange)
+        stored = d.engine.runtime.store._sessions[d.key]  # type: ignore[attr-defined]
+        for table in (d.session.exchanges, d.session.answering, stored.ids):
+            assert sys.getsizeof(table) == sys.getsizeof({})
 
 
 @engine_test

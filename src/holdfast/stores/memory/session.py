@@ -6,6 +6,7 @@ from typing import Final
 
 from holdfast.core.lifecycle import SessionState
 from holdfast.core.stream import Log, Position
+from holdfast.core.tables import remove
 from holdfast.stores.base import REMEMBERED_ANSWERS, REMEMBERED_SECONDS, Answered, Claim, SessionRecord
 from holdfast.stores.memory.state import Cells
 from holdfast.stores.rules import SessionClock, answered
@@ -110,7 +111,7 @@ class MemorySession(SessionClock, Cells):
         exchange.kept = False
         claim = exchange.claim
         if claim is not None and self.ids.get(claim.id) == claim.stream:
-            del self.ids[claim.id]
+            remove(self.ids, claim.id)
 
     def has_settled(self, stream: str, fence: int, tag: int) -> bool:
         """Return True if the exchange has ended with this fence and this tag already."""
