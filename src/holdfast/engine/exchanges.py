@@ -43,7 +43,6 @@ from msgspec import Struct
 
 from holdfast.core.admission import Admission
 from holdfast.core.exchange import Action, Actions, ExchangeInput, ExchangeState, Reading, step
-from holdfast.core.tables import remove
 from holdfast.engine.caller import Caller
 from holdfast.engine.exchange import SessionExchange, Waiting
 from holdfast.engine.handling import run
@@ -434,7 +433,11 @@ class Exchanges:
         """Move an exchange to its end, remove it from its session and free its slot; return all actions of the table."""
         exchange.state, actions = step(exchange.state, outcome.happened)
         if actions:
-            remove(exchange.session.exchanges, exchange.claim.stream)
+            exchanges = exchange.session.exchanges
+            del exchanges[exchange.claim.stream]
+            if not exchanges:
+                # An emptied dict keeps its memory otherwise, and most sessions are idle.
+                exchanges.clear()
             if _FREE_SLOT in actions:
                 self._free_slot(exchange)
             else:

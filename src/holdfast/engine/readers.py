@@ -50,7 +50,6 @@ from typing import Final
 
 from holdfast.core.exchange import Action, ExchangeInput, ExchangeState, ReaderInput, Reading, step
 from holdfast.core.stream import Position
-from holdfast.core.tables import remove
 from holdfast.engine.exchange import SessionExchange
 from holdfast.engine.outages import RETRY_SECONDS
 from holdfast.engine.reader import End, Reader
@@ -323,7 +322,10 @@ class Readers:
         """Record that the answer is written, or kept for a repeat, or that it will be kept when the exchange ends."""
         session, request_id = exchange.session, exchange.claim.id
         if session.answering.get(request_id) is exchange:
-            remove(session.answering, request_id)
+            del session.answering[request_id]
+            if not session.answering:
+                # An emptied dict keeps its memory otherwise, and most sessions are idle.
+                session.answering.clear()
             exchange.writer.changed()
             self._runtime.release(session)
 

@@ -6,7 +6,6 @@ from typing import Final
 
 from holdfast.core.lifecycle import SessionState
 from holdfast.core.stream import Log, Position
-from holdfast.core.tables import remove
 from holdfast.stores.base import REMEMBERED_ANSWERS, REMEMBERED_SECONDS, Answered, Claim, SessionRecord
 from holdfast.stores.memory.state import Cells
 from holdfast.stores.rules import SessionClock, answered
@@ -111,7 +110,10 @@ class MemorySession(SessionClock, Cells):
         exchange.kept = False
         claim = exchange.claim
         if claim is not None and self.ids.get(claim.id) == claim.stream:
-            remove(self.ids, claim.id)
+            del self.ids[claim.id]
+            if not self.ids:
+                # An emptied dict keeps its memory otherwise, and most sessions are idle.
+                self.ids.clear()
 
     def has_settled(self, stream: str, fence: int, tag: int) -> bool:
         """Return True if the exchange has ended with this fence and this tag already."""
