@@ -16,7 +16,8 @@ the group (`killpg` with signal 0). `aclose` runs in its own task: cancelling th
 If we are killed ourselves, the guard of our process stops the group (`guard.py`).
 
 The end. The child has ended when it has exited, or when it has closed its output. A process that it started may still hold
-its output open, so we close our side after the exit, when nothing has come from it for DYING_SECONDS.
+its output open, so we close our side after the exit, when a read has waited in vain for DYING_SECONDS. While no read waits,
+bytes may still be in the pipe: a slow client stops the reading.
 
 Standard error is read all the time, or the child would block; its last STDERR_BYTES are kept for error messages. On
 Windows there are no groups and no guard: only the child itself is stopped.
@@ -82,8 +83,8 @@ class Child:
         self._process: asyncio.subprocess.Process | None = None
         self._lines: deque[bytes | LineTooLong] = deque()
         self._buffer = LineBuffer(options.message_bytes, keeps_edges=True)
-        self._chunks = 0
-        """How many parts of its output were read."""
+        self._waiting: object | None = None
+        """Stands for the read that waits for output."""
         self._turn = asyncio.Lock()
         self._listening: asyncio.Task[None] | None = None
         self._ending: asyncio.Task[None] | None = None
@@ -152,11 +153,14 @@ class Child:
         """
         stdout = self._running.stdout
         while not self._lines:
-            chunk = await stdout.read(CHUNK) if stdout is not None else b""
+            self._waiting = object()
+            try:
+                chunk = await stdout.read(CHUNK) if stdout is not None else b""
+            finally:
+                self._waiting = None
             if not chunk:
                 await self._die()
                 return b""
-            self._chunks += 1
             self._lines.extend(self._buffer.feed(chunk))
         line = self._lines.popleft()
         if isinstance(line, LineTooLong):
@@ -211,9 +215,9 @@ class Child:
     async def _end_output(self, process: asyncio.subprocess.Process) -> None:
         """End our side of the child's output after its exit: a process that it started may hold the other side open."""
         await self._exited.wait()
-        seen = -1
-        while seen != self._chunks:
-            seen = self._chunks
+        waiting = None
+        while waiting is None or waiting is not self._waiting:
+            waiting = self._waiting
             await asyncio.sleep(DYING_SECONDS)
         output = _transport(process).get_pipe_transport(1)
         if output is not None:

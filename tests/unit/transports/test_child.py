@@ -12,6 +12,7 @@ from typing import Final
 import pytest
 
 from holdfast.errors import Broken, ConfigError, LineTooLong, NotSent
+from holdfast.transports import child as child_module
 from holdfast.transports.child import STDERR_BYTES, Child, ChildOptions
 from holdfast.transports.guard import GUARD, Guard
 from tests.support import BOUND, async_test, until, wait_until
@@ -159,6 +160,21 @@ async def test_the_end_of_a_child_is_read_although_a_process_that_it_started_hol
     assert is_alive(grandchild)
     await child.aclose()
     assert not is_alive(grandchild)
+
+
+@async_test
+async def test_all_output_of_a_child_that_has_exited_is_read_however_late(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(child_module, "DYING_SECONDS", 0.01)
+    # We read ahead once, and at most the 65,536 bytes that a pipe holds. The rest is in the pipe when the child exits.
+    monkeypatch.setattr(child_module, "CHUNK", 1_000)
+    child = Child(python("import sys; sys.stdout.writelines(['x' * 9_499 + '\\n'] * 7)"), QUICK)
+    await child.start()
+    await child._exited.wait()
+    await asyncio.sleep(0.1)
+    assert [len(await child.read()) for _ in range(8)] == [9_499] * 7 + [0]
+    await child.aclose()
 
 
 @async_test
