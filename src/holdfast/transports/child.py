@@ -16,7 +16,7 @@ the group (`killpg` with signal 0). `aclose` runs in its own task: cancelling th
 If we are killed ourselves, the guard of our process stops the group (`guard.py`).
 
 The end. The child has ended when it has exited, or when it has closed its output. A process that it started may still hold
-its output open, so we close our side after the exit, when a read has waited in vain for DYING_SECONDS. While no read waits,
+its output open, so we close our side after the exit, when a read has waited DYING_SECONDS and nothing has come. While no read waits,
 bytes may still be in the pipe: a slow client stops the reading.
 
 Standard error is read all the time, or the child would block; its last STDERR_BYTES are kept for error messages. On
