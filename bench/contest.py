@@ -16,12 +16,12 @@ from bench.contestants import HOLDFAST, LIMIT, MODERN, Contestant
 from bench.results import median, smallest
 from bench.results import ratio as ratio_of
 from bench.runner import Plan, Turns
-from bench.running import Running, free_port, running
+from bench.running import Running, running
 from bench.surroundings import Around
 from bench.workloads import WORKLOADS, Point
 
 __all__ = [
-    "HOLDFAST", "LIMIT", "MODERN", "Contestant", "Running", "Slice", "contest", "cpu_ratio", "free_port", "ratio", "running",
+    "HOLDFAST", "LIMIT", "MODERN", "Contestant", "Running", "Slice", "contest", "cpu_ratio", "ratio", "running",
 ]  # fmt: skip
 
 

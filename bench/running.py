@@ -15,6 +15,7 @@ import uvloop
 
 from bench.connection import open_sessions
 from bench.contestants import Contestant
+from tools.ports import free_port
 
 _START_SECONDS: Final = 30.0
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
@@ -105,10 +106,3 @@ def running(contestants: list[Contestant]) -> Iterator[list[Running]]:
     """Start all of them. The ones that are not measured at the moment are idle and cost nothing."""
     with ExitStack() as stack:
         yield [stack.enter_context(Running(contestant)) for contestant in contestants]
-
-
-def free_port() -> int:
-    """Return a port that is free."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Self
 
 from bench.contestants import HOLDFAST, LOAD_CORE
-from bench.running import Running, free_port
+from bench.running import Running
+from tools.ports import free_port
 
 
 class Around:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from tests.http.serving import wait_until_connected
-from tests.ports import free_port
 from tests.programs import program
+from tools.ports import free_port
 
 _MAIN: Final = """
 daemon off;

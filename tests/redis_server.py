@@ -12,6 +12,7 @@ from typing import BinaryIO, Final
 import pytest
 
 from tests.support import BOUND, wait_until
+from tools.ports import free_port
 
 needs_redis = pytest.mark.skipif(
     shutil.which("redis-server") is None,
@@ -19,18 +20,6 @@ needs_redis = pytest.mark.skipif(
 )
 
 PATIENCE: Final = BOUND
-
-
-def free_ports(count: int) -> list[int]:
-    """Return free ports; below 55536, so that a cluster's bus has a port too."""
-    found: list[int] = []
-    while len(found) < count:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = int(probe.getsockname()[1])
-        if port < 55_000 and port not in found:
-            found.append(port)
-    return found
 
 
 def _printed(answer: BinaryIO) -> Iterator[str]:
@@ -52,7 +41,7 @@ class RedisServer:
     """One redis-server process on a port of its own, in a directory of its own."""
 
     def __init__(self, directory: Path, *options: str, port: int = 0, sentinel: str = "") -> None:
-        self.port = port or free_ports(1)[0]
+        self.port = port or free_port()
         self._home = directory
         self._options = options
         self._sentinel = sentinel
@@ -158,13 +147,14 @@ def redis_cluster(*, node_timeout: float = 2.0) -> Iterator[list[RedisServer]]:
     With a short one a failure is noticed soon, and a busy machine looks like a failure.
     """
     with tempfile.TemporaryDirectory() as directory, contextlib.ExitStack() as stack:
-        nodes = []
-        for port in free_ports(3):
+        nodes, addresses = [], []
+        for number in range(3):
+            bus = free_port()
             options = ("--cluster-enabled", "yes", "--cluster-node-timeout", str(round(node_timeout * 1000)))
-            node = RedisServer(Path(directory) / str(port), *options, port=port)
+            node = RedisServer(Path(directory) / str(number), *options, "--cluster-port", str(bus))
             stack.callback(node.stop)
             nodes.append(node)
-        addresses = [f"127.0.0.1:{node.port}" for node in nodes]
+            addresses.append(f"127.0.0.1:{node.port}@{bus}")
         made = subprocess.run(
             ["redis-cli", "--cluster", "create", *addresses, "--cluster-yes"],
             capture_output=True,

@@ -1,4 +1,4 @@
-"""`python tools/walks.py`: the ways of four messages through the house, as they really run.
+"""`python -m tools.walks`: the ways of four messages through the house, as they really run.
 
 Each message goes through a real server: `holdfast serve`'s protocol on a socket of this process, its event loop, its
 store. A profile function records each call of a function of `src/holdfast` from the first byte of the request to the last
@@ -17,7 +17,6 @@ import asyncio
 import dis
 import json
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -34,6 +33,7 @@ from holdfast.config import HttpSettings
 from holdfast.fronts.http.listener.service import Service
 from holdfast.fronts.http.listener.sockets import bind
 from holdfast.transports.loops import run
+from tools.ports import free_port
 
 HOUSE: Final = str(Path(holdfast.__file__).parent) + "/"
 TRIES: Final = 5
@@ -316,9 +316,7 @@ def redis() -> Iterator[str]:
     """Run a Redis server for the block; yields its URL."""
     if shutil.which("redis-server") is None:
         raise RuntimeError("redis-server is missing: tools/install-system.sh installs it")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
+    port = free_port()
     with tempfile.TemporaryDirectory() as home:
         options = ["--port", str(port), "--save", "", "--dir", home]
         server = subprocess.Popen(["redis-server", *options], stdout=subprocess.PIPE)

@@ -16,8 +16,8 @@ from msgspec import Struct
 
 from tests.http.client import Client
 from tests.http.serving import wait_until_connected
-from tests.ports import free_port
 from tests.support import until
+from tools.ports import free_port
 
 LITTLE: Final = ["/bin/sh", str(Path(__file__).parent / "little.sh")]
 AT_ONCE: Final = 20

@@ -11,7 +11,7 @@ from typing import Any, Literal, Self
 from aiohttp import web
 
 from holdfast.protocol.sessionless import SERVER_KEY
-from tests.ports import free_port
+from tools.ports import free_port
 
 MODERN = "2026-07-28"
 Answer = Callable[[dict[str, Any]], dict[str, Any] | bytes]

@@ -6,7 +6,7 @@ from typing import Any
 
 from aiohttp import web
 
-from tests.ports import free_port
+from tools.ports import free_port
 
 ABILITIES: dict[str, Any] = {"tools": {}, "logging": {}}
 

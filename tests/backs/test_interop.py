@@ -17,8 +17,8 @@ from tests.client.servers import listening
 from tests.http.client import http_test
 from tests.interop.behind import APPS, environment, holdfast, peer, url
 from tests.interop.peers import serving
-from tests.ports import free_port
 from tests.support import BOUND
+from tools.ports import free_port
 
 HERE: Final = Path(__file__).parent
 SERVE: Final = [sys.executable, "-m", "holdfast", "serve"]

@@ -22,10 +22,10 @@ from holdfast.ports import SystemRandom
 from tests.client.servers import listening
 from tests.http.client import Client, Keeper, Response, call, http_test, sessionless, value
 from tests.messages import Json
-from tests.ports import free_port
 from tests.redis_server import RedisServer, needs_redis, redis_server
 from tests.support import until, wait_until
 from tests.workers.fleet import Fleet, children, fleet, lives
+from tools.ports import free_port
 
 pytestmark = needs_redis
 

@@ -23,9 +23,9 @@ from holdfast.upstream.settings import ClientTimes
 from tests.asgi import Peer
 from tests.command_line import run
 from tests.messages import request
-from tests.ports import free_port
 from tests.support import async_test
 from tests.workers.fleet import SHOP
+from tools.ports import free_port
 
 LITTLE: Final = [sys.executable, str(Path(__file__).parent / "little.py")]
 ODD: Final = [sys.executable, str(Path(__file__).parent / "odd.py")]

@@ -28,7 +28,7 @@ from holdfast.ops.schema import (
 )
 from holdfast.ports import SystemClock
 from holdfast.testing import NotingObserver
-from tests.ports import free_port
+from tools.ports import free_port
 
 TOKEN: Final = "operator-token"
 PAGE: Final = 50

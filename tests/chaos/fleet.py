@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import os
-import random
 import shutil
 import signal
 import socket
@@ -23,21 +22,11 @@ from tests.chaos.replica import Entry, ReplicaConfig
 from tests.programs import program
 from tests.redis_server import RedisServer
 from tests.support import BOUND, until
+from tools.ports import free_port
 
 ROOT: Final = Path(__file__).parents[2]
 DURABLE: Final = ("--appendonly", "yes", "--appendfsync", "always", "--maxmemory-policy", "noeviction")
 _PATIENCE: Final = BOUND
-
-
-def fixed_ports(count: int) -> list[int]:
-    """Return free ports outside of the range the system gives away: a replica comes back to its own."""
-    found: list[int] = []
-    chance = random.Random()
-    while len(found) < count:
-        port = chance.randrange(15_000, 32_000)
-        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            found.append(port)
-    return found
 
 
 def environment(code: Path) -> dict[str, str]:
@@ -191,7 +180,7 @@ class Fleet:
 
     async def start(self, replicas: int) -> None:
         """Start everything and wait until it serves."""
-        self.port, redis_port, *ports = fixed_ports(replicas + 2)
+        self.port, redis_port, *ports = (free_port() for _ in range(replicas + 2))
         self.redis = RedisServer(self.home / "redis", *DURABLE, port=redis_port)
         self.slots = [Slot(self, chr(ord("a") + index), port) for index, port in enumerate(ports)]
         for slot in self.slots:

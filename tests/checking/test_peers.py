@@ -12,8 +12,8 @@ import pytest
 from holdfast.testing import check
 from tests.http.serving import wait_until_connected
 from tests.interop import peers
-from tests.ports import free_port
 from tests.support import async_test
+from tools.ports import free_port
 
 ROOT: Final = Path(__file__).parents[2]
 SERVERS: Final = Path(__file__).parent / "servers"

@@ -11,8 +11,8 @@ import pytest
 
 from holdfast import Client
 from tests.http.serving import wait_until_connected
-from tests.ports import free_port
 from tests.support import until
+from tools.ports import free_port
 
 ROOT: Final = Path(__file__).parents[2]
 PEERS: Final = Path(__file__).parent / "peers"

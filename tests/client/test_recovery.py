@@ -26,8 +26,8 @@ from tests.client.torture import (
     half_open,
     plain,
 )
-from tests.ports import free_port
 from tests.support import BOUND, async_test, until
+from tools.ports import free_port
 
 TIMES: Final = ClientTimes(patience=10.0, settle=0.1, backoff=(0.005, 0.1))
 

@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from tests.ports import free_port
 from tests.support import BOUND, wait_until
+from tools.ports import free_port
 
 PORT: Final = re.compile(r"\b80\d\d\b")
 """The ports of all pages. A test uses free ones instead."""

@@ -22,9 +22,9 @@ from holdfast.config import Limits
 from holdfast.fronts.http.health import LIVE, READY
 from holdfast.stores.urls import SCHEMES
 from tests.http.serving import wait_until_connected
-from tests.ports import free_port
 from tests.programs import program
 from tests.support import BOUND, wait_until
+from tools.ports import free_port
 
 DEPLOY: Final = Path(__file__).parents[2] / "deploy"
 SMALL: Final = Path(__file__).parents[1] / "unit" / "fronts" / "fixtures" / "small.py"

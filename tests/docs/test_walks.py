@@ -33,7 +33,7 @@ Walks = dict[str, list[tuple[str, str]]]
 def walks() -> Walks:
     """Return the calls that really run, as pairs of file and function."""
     done = subprocess.run(
-        [sys.executable, str(ROOT / "tools" / "walks.py"), "--json"],
+        [sys.executable, "-m", "tools.walks", "--json"],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -16,9 +16,9 @@ import pytest
 from tests.http.client import Client, http_test, sessionless, text
 from tests.http.serving import ROOT, wait_until_connected
 from tests.messages import Json
-from tests.ports import free_port
 from tests.redis_server import redis_server
 from tests.support import BOUND
+from tools.ports import free_port
 
 APP: Final = "tests.hosts.app"
 PATIENCE: Final = BOUND

@@ -14,8 +14,8 @@ import pytest
 
 from tests.http.client import Client, Connection, Keeper, call, http_test, text
 from tests.http.serving import ROOT, Process, wait_until_connected
-from tests.ports import free_port
 from tests.programs import program
+from tools.ports import free_port
 
 CUT_AFTER = 0.8
 

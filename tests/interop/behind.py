@@ -21,8 +21,8 @@ from holdfast.fronts.http.listener.service import Service
 from holdfast.upstream.settings import ClientTimes
 from tests.http.serving import listening, wait_until_connected
 from tests.interop.peers import ROOT, serving
-from tests.ports import free_port
 from tests.support import BOUND
+from tools.ports import free_port
 
 APPS: Final = Path(__file__).parent / "hosted"
 FRAMEWORKS: Final = ("mcp1", "mcp2", "fastmcp")

@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from tests.http.serving import ROOT
 from tests.nginx import nginx
-from tests.ports import free_port
+from tools.ports import free_port
 
 NAME: Final = "mcp.example.test"
 _SHIPPED: Final = ROOT / "deploy" / "nginx.conf"

@@ -23,8 +23,8 @@ from tests.http.serving import wait_until_connected
 from tests.interop.behind import CHEAP, FRAMEWORKS, QUICK, ROWS, Fronts, Row, command, started, url
 from tests.interop.test_interview import COMMANDS, VERSIONS
 from tests.messages import Json
-from tests.ports import free_port
 from tests.support import BOUND, async_test
+from tools.ports import free_port
 
 ERAS: Final = ("sessions", "sessionless")
 CROSSING: Final = ("mcp1", "mcp2")

@@ -12,7 +12,7 @@ import pytest
 from msgspec import Struct
 
 from tests.interop.oauth.processes import PROGRAMS, LineProcess, authority, client, protected
-from tests.ports import free_port
+from tools.ports import free_port
 
 
 class Run(Struct):

@@ -12,8 +12,8 @@ from holdfast.testing import check
 from tests.http.serving import wait_until_connected
 from tests.interop.behind import environment, holdfast, peer
 from tests.interop.peers import ROOT, Peer, converse, serving
-from tests.ports import free_port
 from tests.support import async_test
+from tools.ports import free_port
 
 PEERS = {
     "2025-11-25": Peer("mcp1", "legacy", ".peers/mcp1/bin/python", "readme.py", "peers", 1, rewinds=True),

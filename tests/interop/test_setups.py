@@ -23,8 +23,8 @@ from tests.asgi import Peer
 from tests.http.serving import wait_until_connected
 from tests.interop.oauth.processes import SYSTEM_BROWSER, Authority, authority
 from tests.interop.peers import PATIENCE, ROOT
-from tests.ports import free_port
 from tests.support import async_test
+from tools.ports import free_port
 
 PAGE: Final = (ROOT / "docs" / "authorization-setups.md").read_text(encoding="utf-8")
 FILE: Final = re.compile(r"^```python[^\n]*\n(# (?P<name>\w+\.py)\n.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -24,8 +24,8 @@ from tests.http.serving import wait_until_connected
 from tests.interop.behind import environment, holdfast, peer
 from tests.interop.peers import ROOT, serving
 from tests.interop.test_from_fastmcp import PAGE
-from tests.ports import free_port
 from tests.support import BOUND, async_test
+from tools.ports import free_port
 
 EXAMPLES: Final = ROOT / "examples" / "from_fastmcp"
 PORTED: Final = ("library", "travel")

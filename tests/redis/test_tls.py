@@ -18,8 +18,9 @@ from holdfast.stores.redis import core
 from holdfast.stores.redis.store import RedisStore
 from holdfast.stores.urls import open_store
 from holdfast.testing.store.bench import KEY, PRINCIPAL, record
-from tests.redis_server import RedisServer, free_ports, needs_redis
+from tests.redis_server import RedisServer, needs_redis
 from tests.support import async_test, wait_until
+from tools.ports import free_port
 
 pytestmark = needs_redis
 
@@ -106,13 +107,14 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     home = tmp_path_factory.mktemp("tls")
     authority, stranger = Authority(home, "authority"), Authority(home, "stranger")
     certificate, key = authority.certify("server")
-    [port] = free_ports(1)
+    port = free_port()
     server = RedisServer(
         home / "redis",
         *("--tls-port", str(port), "--tls-cert-file", str(certificate), "--tls-key-file", str(key)),
         *("--tls-ca-cert-file", str(authority.file), "--tls-auth-clients", "yes"),
         # A cluster of one, so that the same server is asked both ways.
         *("--cluster-enabled", "yes", "--cluster-announce-ip", "127.0.0.1", "--tls-cluster", "yes"),
+        *("--cluster-port", str(free_port())),
     )
     try:
         assert server.tell("CLUSTER", "ADDSLOTSRANGE", "0", "16383") == "OK"

@@ -13,9 +13,10 @@ from holdfast.checking.lane import Lane, Question
 from holdfast.checking.peer import Peer as Connection
 from holdfast.errors import HoldfastError
 from holdfast.testing import check
-from tools.comparison.peers import START_SECONDS, Peer, free_port, started, wait_until_connected
+from tools.comparison.peers import START_SECONDS, Peer, started, wait_until_connected
 from tools.comparison.rows import ROWS
 from tools.comparison.trials import TRIALS, Cell, judged, session
+from tools.ports import free_port
 
 KILLED: Final = "killed-process"
 SPEAKS_NOT: Final = "it does not speak 2026-07-28"

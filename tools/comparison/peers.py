@@ -60,12 +60,6 @@ PEERS: Final = (
 )
 
 
-def free_port() -> int:
-    """Return a port that no program uses now."""
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        return int(sock.getsockname()[1])
-
-
 @contextmanager
 def started(peer: Peer, port: int, store: Path) -> Iterator["subprocess.Popen[bytes]"]:
     """Start a server, and kill it at the end. Does not wait until it listens."""

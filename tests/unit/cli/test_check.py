@@ -12,8 +12,8 @@ from holdfast.cli.whole import app
 from tests.checking.faulty import Faulty, Request, Wrong
 from tests.command_line import run
 from tests.http.serving import under_uvicorn
-from tests.ports import free_port
 from tests.support import async_test
+from tools.ports import free_port
 
 
 def checked(faulty: Faulty, conversation: Callable[[Callable[..., Result]], None]) -> None:

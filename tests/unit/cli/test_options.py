@@ -23,7 +23,7 @@ from holdfast.cli.whole import app
 from holdfast.config import AdminSettings, HttpSettings, Limits, RateLimits, Settings, Times
 from holdfast.errors import ConfigError, Exposed
 from tests.command_line import run
-from tests.ports import free_port
+from tools.ports import free_port
 
 
 def read(*words: str) -> tuple[Options, ProcessOptions]:

@@ -12,8 +12,8 @@ from holdfast.ops.ring import Happened
 from holdfast.ops.schema import ServerView
 from tests.browser.fleet import PAGE, TOKEN, Fleet, call, served, session
 from tests.command_line import Done, run
-from tests.ports import free_port
 from tests.support import async_test
+from tools.ports import free_port
 
 Operate = Callable[..., Done]
 

@@ -15,10 +15,10 @@ from holdfast.ops.ring import Happened, Ring
 from holdfast.server.served import Served
 from tests.asgi import Peer
 from tests.messages import request
-from tests.ports import free_port
 from tests.spans import traced
 from tests.stores import ScriptedStore
 from tests.support import async_test, until, virtual_test
+from tools.ports import free_port
 
 ERAS = pytest.mark.parametrize("era", ["sessions", "sessionless"])
 
