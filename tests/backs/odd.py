@@ -24,7 +24,7 @@ def log(data: str) -> None:
     write(method="notifications/message", params={"level": "error", "data": data})
 
 
-def call(number: Any, name: str, arguments: dict[str, Any]) -> None:  # noqa: C901 - a list of habits
+def call(number: Any, name: str, arguments: dict[str, Any]) -> None:  # noqa: C901, PLR0912 - a list of habits
     match name:
         case "say":
             text(number, "said")
@@ -44,6 +44,13 @@ def call(number: Any, name: str, arguments: dict[str, Any]) -> None:  # noqa: C9
             text(number, "flooded")
         case "deaf":
             text(number, "deaf from now on")
+            time.sleep(1_000)
+        case "close_output":
+            os.close(1)
+            time.sleep(1_000)
+        case "close_input":
+            os.close(0)
+            text(number, "closed")
             time.sleep(1_000)
         case "ask_later":
             text(number, "asked")

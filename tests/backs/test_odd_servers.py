@@ -2,10 +2,11 @@
 
 import asyncio
 import contextlib
+import functools
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,10 +18,11 @@ from holdfast.engine.caller import Caller
 from holdfast.errors import INTERNAL_ERROR, INVALID_REQUEST, OUTCOME_UNKNOWN
 from holdfast.options import ProxyOptions
 from holdfast.testing import NotingObserver
+from holdfast.transports.loops import new_loop
 from holdfast.upstream.settings import ClientLimits, ClientTimes
 from tests.backs.odd_http import OddHttp
 from tests.duplex import DuplexClient
-from tests.support import async_test, until
+from tests.support import BOUND, async_test, until
 
 ODD: Final = [sys.executable, str(Path(__file__).parent / "odd.py")]
 BACKS: Final = ("program", "url")
@@ -122,6 +124,42 @@ async def test_a_program_that_does_not_read_its_input_costs_one_error_for_each_c
             failures = await asyncio.gather(*calls, return_exceptions=True)
             assert {getattr(failure, "code", failure) for failure in failures} == {OUTCOME_UNKNOWN}
         await until(lambda: not Path(f"/proc/{pid}").exists())
+
+
+def on_the_loop_of_serve(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    """Run a test on the event loop of `holdfast serve`, which starts programs in another way than asyncio."""
+
+    @functools.wraps(test)
+    def run() -> None:
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            runner.run(asyncio.wait_for(test(), BOUND))
+
+    return run
+
+
+@on_the_loop_of_serve
+async def test_a_program_that_closes_its_output_and_lives_on_costs_its_calls_and_is_started_again() -> None:
+    async with odd("program") as server, Client(server, protocol_version="sessions") as client:
+        pid = int((await client.call_tool("pid")).text)
+        calls = [client.call_tool("silent"), client.call_tool("close_output")]
+        for failure in await asyncio.gather(*calls, return_exceptions=True):
+            assert isinstance(failure, McpError)
+            assert failure.code == OUTCOME_UNKNOWN
+            assert "the server closed the connection during tools/call" in failure.message
+        assert (await client.call_tool("say")).text == "said"
+        assert not Path(f"/proc/{pid}").exists()
+
+
+@on_the_loop_of_serve
+async def test_a_program_that_closes_its_input_and_lives_on_costs_one_call_and_is_started_again() -> None:
+    async with odd("program") as server, Client(server, protocol_version="sessions") as client:
+        pid = int((await client.call_tool("pid")).text)
+        assert (await client.call_tool("close_input")).text == "closed"
+        with pytest.raises(McpError, match="no longer reads") as failed:
+            await client.call_tool("say")
+        assert failed.value.code == OUTCOME_UNKNOWN
+        assert (await client.call_tool("say")).text == "said"
+        assert not Path(f"/proc/{pid}").exists()
 
 
 async def _flood(server: Process | Remote, number: int) -> list[Any]:

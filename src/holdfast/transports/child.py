@@ -15,6 +15,9 @@ the group (`killpg` with signal 0). `aclose` runs in its own task: cancelling th
 
 If we are killed ourselves, the guard of our process stops the group (`guard.py`).
 
+The child inherits its three pipes and no other open file. asyncio closes the others; uvloop does not, and even gives the
+child a second copy of each pipe. With a copy, the child's output would stay open after the child has closed it.
+
 The end. The child has ended when it has exited, or when it has closed its output. A process that it started may still hold
 its output open, so we close our side after the exit, when a read has waited DYING_SECONDS and nothing has come. While no read waits,
 bytes may still be in the pipe: a slow client stops the reading.
@@ -44,6 +47,8 @@ STDERR_BYTES: Final = 64 * 1024
 STDERR_LINE: Final = 2_000
 """The most bytes of one line of stderr that are reported."""
 CHUNK: Final = 64 * 1024
+STDERR: Final = 2
+"""The file descriptor of standard error."""
 POLL_SECONDS: Final = 0.02
 DYING_SECONDS: Final = 0.5
 """How long we wait for the exit status and the rest of stderr after a child has closed its output."""
@@ -318,8 +323,22 @@ async def _started(
 ) -> asyncio.subprocess.Process:
     """Start a process as `asyncio.create_subprocess_exec` does; `exited` is set when it has exited."""
     loop = asyncio.get_running_loop()
+    if not isinstance(loop, asyncio.BaseEventLoop):
+        options["preexec_fn"] = _keep_pipes_only
     transport, protocol = await loop.subprocess_exec(lambda: _Protocol(exited, loop), *command, **options)
     return asyncio.subprocess.Process(transport, protocol, loop)
+
+
+def _keep_pipes_only() -> None:
+    """In the new process, before its program starts: let the program inherit only standard input, output and error.
+
+    uvloop copies the pipes to these three afterwards, so the others are only marked here.
+    """
+    open_files = Path("/dev/fd")
+    for file in open_files.iterdir() if open_files.is_dir() else ():
+        if int(file.name) > STDERR:
+            with contextlib.suppress(OSError):  # the descriptor of this listing is closed already
+                os.set_inheritable(int(file.name), False)  # noqa: FBT003 - the parameter has no name
 
 
 def _transport(process: asyncio.subprocess.Process) -> asyncio.SubprocessTransport:

@@ -48,7 +48,7 @@ class Pipe(Protocol):
 
 
 class PipeLink:
-    """One pair of pipes. The link ends when the other side closes its output."""
+    """One pair of pipes. The link ends when the other side closes its output, or its input and does not exit."""
 
     def __init__(self, pipe: Pipe, receiver: Receiver, observer: Observer) -> None:
         self.version = VERSION
@@ -58,6 +58,7 @@ class PipeLink:
         self._pipe = pipe
         self._observer = observer
         self._cancellations: set[asyncio.Task[None]] = set()
+        self._stopping: asyncio.Task[None] | None = None
         self._reading = asyncio.get_running_loop().create_task(self._read())
 
     def __repr__(self) -> str:
@@ -69,7 +70,7 @@ class PipeLink:
             raise NotSent(f"the server has closed the connection; {self._pipe.last_words}")
         self.receiver.pending.add(request)
         try:
-            await self._pipe.write(request_message(request.id, request.method, request.params))
+            await self._write(request_message(request.id, request.method, request.params))
             return await request.answer
         except asyncio.CancelledError as cancelled:
             if request.method != "initialize" and not self.lost:
@@ -82,7 +83,7 @@ class PipeLink:
         """Send a notification; see `UpstreamLink`."""
         if self.lost:
             raise NotSent("the server has closed the connection")
-        await self._pipe.write(message)
+        await self._write(message)
 
     async def answer(self, message: bytes) -> None:
         """Send the response to a request of the server."""
@@ -100,6 +101,17 @@ class PipeLink:
         await self._pipe.aclose()
         self._reading.cancel()
         await asyncio.wait({self._reading})
+
+    async def _write(self, message: bytes) -> None:
+        try:
+            await self._pipe.write(message)
+        except Broken:
+            if self._pipe.exit_status is None and not self.lost:
+                # It runs, but cannot receive another request. Stop it: then `_read` reports the end. After an exit
+                # `_read` does so too, when it has read the last messages.
+                self.lost = True
+                self._stopping = asyncio.get_running_loop().create_task(self._pipe.aclose())
+            raise
 
     async def _read(self) -> None:
         try:
@@ -144,7 +156,7 @@ class PipeLink:
 
         async def send() -> None:
             try:
-                await self._pipe.write(message)
+                await self._write(message)
             except LinkError as error:
                 self._observer.note("client.farewell_failed", error=error)
 

@@ -15,6 +15,7 @@ from holdfast.errors import Broken, ConfigError, LineTooLong, NotSent
 from holdfast.transports import child as child_module
 from holdfast.transports.child import STDERR_BYTES, Child, ChildOptions
 from holdfast.transports.guard import GUARD, Guard
+from holdfast.transports.loops import new_loop
 from tests.support import BOUND, async_test, until, wait_until
 
 ROOT: Final = Path(__file__).parents[3]
@@ -160,6 +161,21 @@ async def test_the_end_of_a_child_is_read_although_a_process_that_it_started_hol
     assert is_alive(grandchild)
     await child.aclose()
     assert not is_alive(grandchild)
+
+
+def test_a_child_inherits_its_three_pipes_and_no_other_open_file_also_on_the_loop_of_serve() -> None:
+    async def run() -> None:
+        inherited = os.dup(0)
+        os.set_inheritable(inherited, True)
+        # The descriptor 3 is the listing itself.
+        child = Child(python("import os; print(sorted(os.listdir('/proc/self/fd')))"), QUICK)
+        await child.start()
+        assert await child.read() == b"['0', '1', '2', '3']"
+        await child.aclose()
+        os.close(inherited)
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(asyncio.wait_for(run(), BOUND))
 
 
 @async_test
