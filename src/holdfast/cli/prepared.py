@@ -87,7 +87,7 @@ class Prepared:
             cause = f" ({error.__cause__})" if error.__cause__ is not None else ""
             raise ConfigError(
                 f"{self._where(name)}the store {named} cannot be used: {error}{cause}; start it, or name another with "
-                "--store URL or HOLDFAST_STORE"
+                "--store URL"
             ) from None
         except Exposed:
             # It names the server itself, and the command line adds the commands to use.
@@ -146,7 +146,7 @@ def prepare(source: Source, options: Options) -> "Served":
     if options.verifier is not None:
         server.verifier = load_verifier(options.verifier, source.directory)
     if proxied:
-        _set_proxied(server, proxied, "" if source.directory else "--")
+        _set_proxied(server, proxied)
     if options.scopes:
         _set_scopes(server, options.scopes)
     return server
@@ -158,12 +158,12 @@ def _proxied(options: Options) -> dict[str, Any]:
     return {**(options.proxy or {}), **{name: value for name, value in single.items() if value is not None}}
 
 
-def _set_proxied(server: "Served", given: dict[str, Any], dashes: str) -> None:
+def _set_proxied(server: "Served", given: dict[str, Any]) -> None:
     from holdfast.server.proxy import Proxy  # noqa: PLC0415 - `--help` does not need it
 
     if not isinstance(server, Proxy):
         name = next(iter(given))
-        flag = f"{dashes and '--proxy-limit '}{name}" if name not in _SINGLE else f"{dashes}{name}"
+        flag = f"--{name}" if name in _SINGLE else f"--proxy-limit {name}"
         raise ConfigError(
             f"{flag} is for a server in front of another one, and this is a holdfast.Server: its calls "
             "are limited by limits.running and in_order, and any process answers for it"

@@ -1,11 +1,13 @@
 """A command that cannot be run: the error in one line, and the commands to use instead where they are known."""
 
+import os
 import shlex
 import socket
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Final, NoReturn
 
+from holdfast.cli.origins import with_places
 from holdfast.errors import ConfigError, Exposed
 
 WRONG: Final = 2
@@ -20,7 +22,7 @@ def refuse(error: ConfigError, words: Sequence[str]) -> NoReturn:
     Raises:
         SystemExit: always.
     """
-    print(f"holdfast: {error}", file=sys.stderr)
+    print(f"holdfast: {with_places(str(error), words, os.environ)}", file=sys.stderr)
     if isinstance(error, Exposed):
         for label, line in remedies(error, words):
             print(f"  {label:<{_WIDTH}} {line}", file=sys.stderr)

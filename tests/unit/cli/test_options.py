@@ -263,7 +263,9 @@ def test_a_refused_address_of_a_variable_keeps_its_port_and_one_state_for_all_is
         ("HOLDFAST_LIMIT", "running", "holdfast: HOLDFAST_LIMIT takes NAME=VALUE"),
         ("HOLDFAST_TIME", "grace=1", "holdfast: HOLDFAST_TIME grace: it has an option of its own"),
         ("HOLDFAST_LIMIT", f"running={10**30}", f"running={10**30}: give at most {2**48}"),
-        ("HOLDFAST_WORKERS", "5000", "--workers 5000: give at most 1024"),
+        ("HOLDFAST_WORKERS", "5000", "holdfast: HOLDFAST_WORKERS 5000: give at most 1024"),
+        ("HOLDFAST_LOG_LEVEL", "loud", "holdfast: HOLDFAST_LOG_LEVEL is one of debug"),
+        ("HOLDFAST_STORE", "foo:", "holdfast: HOLDFAST_STORE foo: is not the URL of a store"),
         ("HOLDFAST_GRACE", "long", "Invalid value for HOLDFAST_GRACE"),
     ],
 )

@@ -137,7 +137,7 @@ def test_the_last_process_removes_a_private_store(tmp_path: Path) -> None:
     [
         (
             ["--store", "postgres://u:sEcret@h/db"],
-            "--store postgres: is not the URL of a store: it must begin with one of memory:",
+            "HOLDFAST_STORE postgres: is not the URL of a store: it must begin with one of memory:",
         ),
         (["--store", "sqlite:"], "sqlite:////absolute/path.db"),
         (["--store", "sqlite:///nowhere/at/all/store.db"], "/nowhere/at/all"),
@@ -148,7 +148,10 @@ def test_the_last_process_removes_a_private_store(tmp_path: Path) -> None:
         (["--stdio"], "--stdio listens on no address: leave out --stdio, or --http"),
         (["--stdio", "--tls-cert", "c.pem"], "--stdio listens on no address: leave out --stdio, or --http"),
         (["--store", "memory:", "--workers", "2"], "and MemoryStore serves one process only: use --store"),
-        (["--store", "redis://:sEcret@127.0.0.1:1", "--workers", "2"], "name another with --store URL"),
+        (
+            ["--store", "redis://:sEcret@127.0.0.1:1", "--workers", "2"],
+            "name another with HOLDFAST_STORE URL",
+        ),
     ],
 )
 def test_an_unusable_store_is_explained(
