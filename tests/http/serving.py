@@ -25,6 +25,13 @@ from tests.support import BOUND, wait_until
 ROOT = Path(__file__).parents[2]
 ADDRESS = re.compile(r"http://127\.0\.0\.1:(\d+)/")
 
+LIMITED = """
+import os, resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]), int(sys.argv[2])))
+os.execv(sys.argv[3], sys.argv[3:])
+"""
+"""Runs a program with a soft and a hard limit of descriptors."""
+
 
 class Process:
     """A server process: its port and its output."""
@@ -89,9 +96,13 @@ def process(config: Config = DEFAULT) -> Iterator[Process]:
 
 
 @contextlib.contextmanager
-def holdfast_serve(target: str, *options: str) -> Iterator[Process]:
-    """Run `holdfast serve` on a free port; it is killed afterwards."""
+def holdfast_serve(
+    target: str, *options: str, descriptors: tuple[int, int] | None = None
+) -> Iterator[Process]:
+    """Run `holdfast serve` on a free port; it is killed afterwards. `descriptors`: its soft and its hard limit."""
     command = [sys.executable, "-m", "holdfast", "serve", target, "--http", "127.0.0.1:0", *options]
+    if descriptors is not None:
+        command = [sys.executable, "-c", LIMITED, *map(str, descriptors), *command]
     with _running(command) as (popen, log):
 
         def output() -> str:

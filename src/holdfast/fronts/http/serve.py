@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from holdfast.config import LOOPBACK_HOSTS
 from holdfast.errors import Exposed
 from holdfast.fronts.http.front import HttpFront
+from holdfast.fronts.http.listener.descriptors import connections_that_fit
 from holdfast.fronts.http.listener.sockets import bind, host_of, url_of
 from holdfast.fronts.http.router import Router
 from holdfast.transports.loops import Beside, run
@@ -77,7 +78,8 @@ async def serve(
     except BaseException:
         await front.engine.store.aclose()
         raise
-    service = Service(front, siblings=siblings, tls=tls)
+    connections = connections_that_fit(front.engine.settings.limits.connections)
+    service = Service(front, siblings=siblings, tls=tls, connections=connections)
     async with beside or contextlib.nullcontext():
         if ready is not None:
             ready(url_of(listeners[0], front.path, tls=tls is not None))

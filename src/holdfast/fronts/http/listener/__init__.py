@@ -1,6 +1,7 @@
 """The HTTP/1.1 server of `holdfast serve`: sockets, bytes, requests, deadlines, and the life of the process.
 
 sockets      addresses, Unix sockets, inherited descriptors, TLS
+descriptors  how many connections fit into the descriptors of the process
 parser       bytes in, requests out, within bounds
 known        a head like an earlier one of its connection is not parsed again
 framing      where a body ends, and which requests are refused because two servers could read them differently

@@ -55,17 +55,23 @@ class Acceptor:
     async def _listen(self, listener: socket.socket) -> asyncio.Server:
         loop = self.members.loop
         create = loop.create_unix_server if is_unix(listener) else loop.create_server
+        # Without a free descriptor asyncio tries to accept as often as the backlog is long, and logs each error.
+        # uvloop closes the connections that have no descriptor.
+        backlog = 1 if isinstance(loop, asyncio.BaseEventLoop) else BACKLOG
         if self._tls is None:
-            return await create(self._connection, sock=listener, backlog=BACKLOG)
-        return await create(
-            self._connection,
-            sock=listener,
-            backlog=BACKLOG,
-            ssl=self._tls,
-            # A handshake is a part of the head: it gets no more time.
-            ssl_handshake_timeout=self.members.deadlines.limits.header_seconds,
-            ssl_shutdown_timeout=_TLS_CLOSE,
-        )
+            server = await create(self._connection, sock=listener, backlog=backlog)
+        else:
+            server = await create(
+                self._connection,
+                sock=listener,
+                backlog=backlog,
+                ssl=self._tls,
+                # A handshake is a part of the head: it gets no more time.
+                ssl_handshake_timeout=self.members.deadlines.limits.header_seconds,
+                ssl_shutdown_timeout=_TLS_CLOSE,
+            )
+        listener.listen(BACKLOG)
+        return server
 
     def _connection(self) -> HttpProtocol:
         return HttpProtocol(self.members)

@@ -1,7 +1,8 @@
 """The open connections of a server: their limit, the tasks of their requests, and the headers of every answer.
 
 A connection over a limit gets 503 and is closed: a refused client can react, a client that waits in the kernel's
-queue cannot.
+queue cannot. When many connections are being refused, further ones are closed without an answer: a flood must not use up
+the descriptors of the process.
 """
 
 import asyncio
@@ -9,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextvars import Context, copy_context
 from email.utils import formatdate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from holdfast.engine.audit import Reason
 from holdfast.fronts.http.addresses import Addresses, counted
@@ -20,6 +21,9 @@ from holdfast.fronts.http.started import Unfinished
 
 if TYPE_CHECKING:
     from holdfast.fronts.http.listener.protocol import HttpProtocol
+
+REFUSED: Final = 128
+"""How many connections over a limit get an answer at the same time."""
 
 Serve = Callable[[RawRequest, Channel], Unfinished]
 
@@ -37,7 +41,10 @@ class Members:
         deadlines: Deadlines,
         proxies: Sequence[str] = (),
         refused: Callable[[Reason, str | None], None] = _unreported,
+        *,
+        connections: int | None = None,
     ) -> None:
+        """`connections`: how many are served at once; by default as many as the limits allow."""
         self.serve: Serve = serve
         self.refused: Callable[[Reason, str | None], None] = refused
         """Reports the reason of a refusal and the address of the connection, for the audit."""
@@ -45,6 +52,10 @@ class Members:
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self._context = copy_context()
         self.connections: set[HttpProtocol] = set()
+        """All of them, also those that are being refused."""
+        self._refused: set[HttpProtocol] = set()
+        """Those that are over a limit."""
+        self._most = deadlines.limits.connections if connections is None else connections
         self.tasks: set[asyncio.Task[None]] = set()
         """The tasks of requests that take longer than a turn of the loop."""
         self.leaving: bool = False
@@ -72,20 +83,28 @@ class Members:
 
     def admit(self, connection: "HttpProtocol") -> bool:
         """Count a new connection; False: there are too many. Call `leave` in both cases."""
-        limits = self.deadlines.limits
-        self.connections.add(connection)
         address = self._counted(connection.client)
-        if address is not None:
+        is_over = len(self.connections) - len(self._refused) >= self._most or (
+            address is not None and self._addresses[address] >= self.deadlines.limits.connections_per_address
+        )
+        self.connections.add(connection)
+        if is_over:
+            self._refused.add(connection)
+        elif address is not None:
             self._addresses[address] += 1
-            if self._addresses[address] > limits.connections_per_address:
-                return False
-        return len(self.connections) <= limits.connections
+        return not is_over
+
+    @property
+    def has_many_refused(self) -> bool:
+        """True if so many connections are being refused that the next ones get no answer."""
+        return len(self._refused) > REFUSED
 
     def leave(self, connection: "HttpProtocol") -> None:
         """Forget a connection that has ended."""
         self.connections.discard(connection)
-        address = self._counted(connection.client)
-        if address is not None:
+        if connection in self._refused:
+            self._refused.remove(connection)
+        elif (address := self._counted(connection.client)) is not None:
             self._addresses[address] -= 1
             if self._addresses[address] <= 0:
                 del self._addresses[address]

@@ -103,6 +103,9 @@ class HttpProtocol(asyncio.Protocol):
         self.scheme: str = "https" if transport.get_extra_info("sslcontext") else "http"
         if not self.members.admit(self):
             self.refuse(_FULL)
+            if self.members.has_many_refused:
+                # It does not wait until the client has read its answer: a flood must not hold descriptors.
+                self.transport.abort()
         elif self.client is None and not is_unix:
             # The client has reset the connection before it was accepted. A request that it has sent must not be served
             # as one of this machine.

@@ -38,13 +38,20 @@ class Service:
     """Serves one front, or several behind a router."""
 
     def __init__(
-        self, front: HttpFront | Router, *, siblings: bool = False, tls: ssl.SSLContext | None = None
+        self,
+        front: HttpFront | Router,
+        *,
+        siblings: bool = False,
+        tls: ssl.SSLContext | None = None,
+        connections: int | None = None,
     ) -> None:
         self._front = front
         self._engine: Engine | EngineGroup = front.engine
         self._siblings = siblings
         """Other processes accept from the same socket."""
         self._tls = tls
+        self._connections = connections
+        """How many connections are served at once; None: as many as the limits allow."""
         self.members: Members
         self._acceptor: Acceptor
         self.started: asyncio.Event = asyncio.Event()
@@ -68,7 +75,13 @@ class Service:
         await self._engine.ensure_started()
         settings = self._engine.settings
         deadlines = Deadlines(settings.limits, settings.times.write_stall)
-        self.members = Members(self._front.serve, deadlines, self._front.proxies, self._front.refused)
+        self.members = Members(
+            self._front.serve,
+            deadlines,
+            self._front.proxies,
+            self._front.refused,
+            connections=self._connections,
+        )
         self._acceptor = Acceptor(self.members, self._engine.clock, self._engine.observer, tls=self._tls)
         async with self._acceptor.running(listeners):
             # All loaded modules stay, and a request leaves no reference cycles: collect seldom, and only new objects.

@@ -17,7 +17,7 @@ from holdfast.fronts.http.connection import Connection
 from holdfast.fronts.http.front import HttpFront
 from holdfast.fronts.http.listener.channel import HIGH_WATER
 from holdfast.fronts.http.listener.deadlines import KEEP_ALIVE, Deadlines
-from holdfast.fronts.http.listener.members import Members, Serve
+from holdfast.fronts.http.listener.members import REFUSED, Members, Serve
 from holdfast.fronts.http.listener.protocol import HttpProtocol
 from holdfast.fronts.http.request import Application, Channel, RawRequest, Receive, Scope, Send
 from holdfast.ops.log import LogObserver
@@ -703,6 +703,28 @@ async def test_the_addresses_of_one_network_of_ipv6_are_limited_together() -> No
     for protocol in list(members.connections):
         protocol.connection_lost(None)
     assert not members._addresses
+
+
+@virtual_test
+async def test_connections_that_are_refused_take_no_place_of_others_and_only_some_of_them_get_an_answer() -> (
+    None
+):
+    deadlines = Deadlines(Limits(connections=3, connections_per_address=2), 30.0)
+    members = Members(holding(asyncio.Event(), []), deadlines, ["10.0.0.1"])
+    papers = [Paper(("10.0.0.2", 5)) for _ in range(2 + REFUSED + 1)]
+    for paper in papers:
+        HttpProtocol(members).connection_made(paper)
+    assert [len(paper.statuses) for paper in papers[:2]] == [0, 0]
+    assert [paper.statuses for paper in papers[2:]] == [[503]] * (REFUSED + 1)
+    assert [paper.is_closing() for paper in papers] == [False] * (2 + REFUSED) + [True]
+    other, late = Paper(("10.0.0.3", 5)), Paper(("10.0.0.4", 5))
+    for paper in (other, late):
+        HttpProtocol(members).connection_made(paper)
+    assert (other.statuses, late.statuses) == ([], [503])
+    for protocol in list(members.connections):
+        protocol.connection_lost(None)
+    assert not members._addresses
+    assert not members._refused
 
 
 class Encrypted(Paper):
