@@ -11,7 +11,8 @@ from typing_extensions import override
 from holdfast import Context, Principal, Server, Settings, ToolAnnotations
 from holdfast.auth.forward_key import ForwardKey, new_key
 from holdfast.config import ResponseMode
-from holdfast.errors import PARKED_GONE, StoreUnavailable
+from holdfast.core.lifecycle import SessionInput
+from holdfast.errors import OUTCOME_UNKNOWN, PARKED_GONE, StoreUnavailable
 from holdfast.stores.base import Store
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing import SeededRandom
@@ -200,6 +201,29 @@ async def test_the_response_of_a_slow_retry_begins_long_before_a_keep_alive_is_d
         await call.done()
         assert call.is_stream
         assert call.messages[-1]["result"]["structuredContent"] == {"result": 1}
+        await here.engine.aclose()
+        await there.engine.aclose()
+
+
+@async_test
+async def test_a_store_that_loses_a_forwarded_retry_leaves_its_outcome_unknown() -> None:
+    release = asyncio.Event()
+    with store_path() as path:
+        there, here = replica(path, release), replica(path)
+        asked = await called(Peer(there.asgi(response="json")), talks=False).done()
+        await here.engine.ensure_started()
+        store = here.engine.runtime.store
+        attach = store.attach
+
+        async def emptied(key: str, *args: Any) -> Any:
+            await store.close(key, SessionInput.SHUTDOWN)
+            return await attach(key, *args)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(store, "attach", emptied)
+            call = await called(Peer(here.asgi()), talks=False, **retry_of(asked)).done()
+        assert (call.json["id"], call.json["error"]["code"]) == (1, OUTCOME_UNKNOWN)
+        release.set()
         await here.engine.aclose()
         await there.engine.aclose()
 

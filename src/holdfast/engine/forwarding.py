@@ -45,7 +45,7 @@ from holdfast.engine.replica_messages import Began, Retry
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import Session
 from holdfast.engine.sessionless import SessionlessCalls
-from holdfast.errors import McpError, ParkedGone, SessionGone, StoreError, Unresumable
+from holdfast.errors import McpError, OutcomeUnknown, ParkedGone, SessionGone, StoreError, Unresumable
 from holdfast.protocol.sessionless import read_meta
 from holdfast.protocol.versions import LATEST
 from holdfast.stores.base import Claim, Claimed, Refusal, SessionRecord
@@ -72,6 +72,7 @@ class Forwarding:
 
         Raises:
             ParkedGone: that replica is gone, with its parked calls.
+            OutcomeUnknown: the store has lost the session of this request. That replica may have the request already.
         """
         runtime = self._runtime
         session = await self._open_session(caller)
@@ -100,6 +101,8 @@ class Forwarding:
             return await self._readers.attach(retry.session, retry.owner, retry.stream)
         except Unresumable:
             raise ParkedGone from None
+        except SessionGone:
+            raise OutcomeUnknown from None
 
     async def _open_session(self, caller: Caller) -> Session:
         random, times = self._runtime.random, self._runtime.settings.times

@@ -19,7 +19,11 @@ class VirtualClock:
         return self._now
 
     def advance(self, seconds: float) -> None:
-        """Let time pass. It never goes back."""
+        """Let time pass."""
         if seconds < 0:
             raise ValueError(f"time does not go back (by {-seconds:g} s)")
         self._now += seconds
+
+    def set_back(self, seconds: float) -> None:
+        """Set the clock to an earlier moment, as the date of a host may be: for stores, which count in dates."""
+        self._now -= seconds

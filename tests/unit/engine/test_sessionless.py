@@ -78,12 +78,14 @@ class House:
 
 
 @asynccontextmanager
-async def house(script: Script, *, limits: Limits = Limits(), times: Times = Times()) -> AsyncIterator[House]:
+async def house(
+    script: Script, *, limits: Limits = Limits(), times: Times = Times(), clock: LoopClock | None = None
+) -> AsyncIterator[House]:
     noted = NotingObserver()
     engine = Engine(
         ScriptedBack({CALL: script}),
         Settings(limits=limits, times=times),
-        clock=LoopClock(),
+        clock=clock or LoopClock(),
         random=SeededRandom(1),
         observer=noted,
     )
@@ -255,6 +257,28 @@ async def test_foreign_tampered_mismatched_and_expired_state_get_one_and_the_sam
         assert {(error.code, error.message, error.data) for error in errors} == {
             (PARKED_GONE, ParkedGone().message, None)
         }
+
+
+class WrongDate(LoopClock):
+    """A clock whose date is set by hand."""
+
+    ahead = 0.0
+
+    @override
+    def wall(self) -> float:
+        return super().wall() + self.ahead
+
+
+@engine_test
+async def test_a_date_that_is_set_forward_ends_no_parked_call_but_a_state_made_by_hand() -> None:
+    clock = WrongDate()
+    async with house(one_ask, clock=clock) as home:
+        visit = home.call()
+        first = await visit.answer()
+        by_hand = home.engine.sessionless.seal(visit.awaited.exchange, "mine")
+        clock.ahead = 3_600
+        refused(lambda: home.call({"requestState": by_hand}))
+        assert (await home.retry(first, {"q": 1}).answer())["result"] == {"said": 1}
 
 
 @engine_test

@@ -17,11 +17,17 @@ from holdfast.stores.sqlite.rows import find_exchange, find_session, save_exchan
 from holdfast.stores.sqlite.transaction import Transaction
 
 _RENEW: Final = (
-    "UPDATE lease SET since = iif(? - renewed > ? / 2, ?, since), renewed = ?, seconds = ?, until = ?"
+    "UPDATE lease SET since = iif(abs(? - renewed) > ? / 2, ?, since), renewed = ?, seconds = ?, until = ?"
     " WHERE owner = ? AND until > 0 RETURNING 1"
 )
-_MAY_REAP: Final = "SELECT 1 FROM lease WHERE owner = ? AND until > 0 AND ? - since >= seconds AND ? - renewed <= seconds / 2"
-"""Whether a replica has reached the store for one whole lease: it has renewed all the time, by the store's clock."""
+_MAY_REAP: Final = (
+    "SELECT seconds FROM lease"
+    " WHERE owner = ? AND until > 0 AND ? - since >= seconds AND abs(? - renewed) <= seconds / 2"
+)
+"""The length of a replica's lease, if it has reached the store for one whole lease: it has renewed all the time, by the
+store's clock."""
+_DECLARE_DEAD: Final = "UPDATE lease SET until = 0 WHERE until <= ? OR renewed - ? > ? / 2"
+"""A lease that was renewed in the future: the clock was set back, and its owner has not renewed since then."""
 _IS_OWNED: Final = (
     "SELECT 1 FROM exchange WHERE (owner = ? AND running = 1) OR reader = ?"
     " UNION ALL SELECT 1 FROM held WHERE owner = ? LIMIT 1"
@@ -70,8 +76,9 @@ def living(tx: Transaction) -> dict[str, float]:
 
 def orphans(tx: Transaction) -> list[Orphan]:
     """Return the exchanges of dead replicas; the sessions whose readers they had are detached."""
-    if tx.one(_MAY_REAP, tx.identity.owner, tx.now, tx.now):
-        tx.execute("UPDATE lease SET until = 0 WHERE until <= ?", (tx.now,))
+    lease = tx.one(_MAY_REAP, tx.identity.owner, tx.now, tx.now)
+    if lease is not None:
+        tx.execute(_DECLARE_DEAD, (tx.now, tx.now, lease))
     found: list[Orphan] = []
     for (owner,) in tx.execute("SELECT owner FROM lease WHERE until = 0").fetchall():
         _drop_readers(tx, owner)

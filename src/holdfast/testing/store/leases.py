@@ -47,6 +47,23 @@ class LeaseContract(FleetContract):
         await refused(one.store.settle(KEY, "a", fence, b"late", tag=5))
 
     @fleet_scenario()
+    async def test_a_clock_that_is_set_back_costs_no_call_and_hides_no_death(self, fleet: Fleet) -> None:
+        one, two, three = fleet.benches
+        await fleet.advance(OUTAGE, 0, 1, 2)
+        await one.open()
+        await one.begin(1, "dead before")
+        await two.begin(2, "dead later")
+        fleet.clock.set_back(OUTAGE / 2)
+        assert await three.store.orphans() == []
+        await fleet.lease(2)
+        await fleet.advance(LEASE / 2, 2)
+        assert await three.store.orphans() == [], "the others could not renew yet"
+        await fleet.advance(LEASE / 2, 1, 2)
+        assert [orphan.stream for orphan in await three.store.orphans()] == ["dead before"]
+        await fleet.advance(LEASE * 1.25, 2)
+        assert {orphan.stream for orphan in await three.store.orphans()} == {"dead before", "dead later"}
+
+    @fleet_scenario()
     async def test_a_replica_that_was_paused_declares_no_other_dead_when_it_wakes(self, fleet: Fleet) -> None:
         one, two, three = fleet.benches
         await fleet.advance(LEASE * 2, 0, 1, 2)

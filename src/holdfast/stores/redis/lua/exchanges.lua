@@ -180,7 +180,8 @@ end
 return {'ok', {}, c.fence, c.top, c.tag, c.dg, c.ctl or 0, got[3], got[2]}
 
 --## orphaned: session order !allow-oom
--- Forget the readers of a dead replica; returns the exchanges that it ran here.
+-- Forget the readers of a dead replica; returns the exchanges that it ran here, also those that are dated in the future
+-- because the clock was set back. Or the caller's own exchanges of this age that it does not know.
 local owner, min_age, known = ARGV[5], tonumber(ARGV[6]), {}
 for index = 7, #ARGV do known[ARGV[index]] = true end
 load()
@@ -202,7 +203,7 @@ for index = 1, #got, 2 do
     C[stream] = c
     S.rd = S.rd - 1
   end
-  if c and c.run and c.own == owner and now - c.t >= min_age and not known[stream] then
+  if c and c.run and c.own == owner and (owner ~= me or now - c.t >= min_age and not known[stream]) then
     -- Our own, but unknown to us: it had ended, and a failover has brought it back. It is not run again.
     orphans[#orphans + 1] = {stream, c.id, (c.pb and owner ~= me) and (c.runs or 1) or 0}
   end

@@ -41,7 +41,7 @@ elseif ends == 0 then
 end
 redis.call('ZADD', g .. ':rep', now + life, owner)
 local since, renewed = seen(owner)
-if not since or now - renewed > life / 2 then since = now end
+if not since or math.abs(now - renewed) > life / 2 then since = now end
 redis.call('HSET', g .. ':seen', owner, since .. ' ' .. now .. ' ' .. life)
 live(g .. ':seen', 86400000)
 -- A replica that continues beside a later release does not change that release's mark.
@@ -83,11 +83,15 @@ redis.call('SREM', g .. ':own:' .. ARGV[5], ARGV[6])
 return {'ok'}
 
 --## dead: shared !allow-oom
--- Declare replicas dead whose lease has ended, if the caller has renewed its own for one whole lease. Reply the dead
--- replicas with the sessions in which they had work, and the caller's own; a dead replica without any is forgotten.
+-- Declare replicas dead whose lease has ended, if the caller has renewed its own for one whole lease. A lease that was renewed
+-- in the future has ended too: the clock was set back, and its owner has not renewed since then. Reply the dead replicas with the sessions in which they had work, and the caller's own; a dead replica without any is forgotten.
 local since, renewed, life = seen(me)
-if since and now - since >= life and now - renewed <= life / 2 then
+if since and now - since >= life and math.abs(now - renewed) <= life / 2 then
   for _, owner in ipairs(redis.call('ZRANGEBYSCORE', g .. ':rep', '(0', now)) do redis.call('ZADD', g .. ':rep', 0, owner) end
+  for _, owner in ipairs(redis.call('ZRANGEBYSCORE', g .. ':rep', now + life / 2, '+inf')) do
+    local _, last = seen(owner)
+    if last and last - now > life / 2 then redis.call('ZADD', g .. ':rep', 0, owner) end
+  end
 end
 local found = {}
 for _, owner in ipairs(redis.call('ZRANGEBYSCORE', g .. ':rep', '-inf', 0)) do
