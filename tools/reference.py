@@ -36,15 +36,15 @@ PUBLIC: Final = (
     "holdfast",
 )
 """The public modules. `holdfast` is last: its names are described where their theme is."""
-_SERVED: Final = {"back", "engine", "front", "is_built", "summary"}
+_SERVED: Final = {"back", "engine", "front", "is_built", "operate", "summary"}
 """Members of everything that can be served that only the package itself uses."""
 INTERNAL: Final = {
     "Process": _SERVED,
     "Remote": _SERVED,
+    "ServerControls": {"engine", "is_built", "lifespan_value"},
     "Server": {
-        *("all_included", "back", "chain", "completers", "completions", "describe", "encode_sessionless", "engine"),
-        *("front", "handlers", "heard", "hint", "honoured", "is_built", "is_idempotent", "lifespan_value", "mirrored"),
-        *("moved", "sessionless_capabilities", "start", "stop", "summary", "tools", "resources", "templates", "prompts"),
+        *_SERVED,
+        *("declared", "lifespan_value", "tools", "resources", "templates", "prompts"),
     }
 }  # fmt: skip
 """Members that only the package itself uses."""

@@ -20,7 +20,6 @@ from typing_extensions import override
 
 from holdfast import Context, Server
 from holdfast.auth import Principal
-from holdfast.backs.native import NativeBack
 from holdfast.config import HttpSettings, Settings
 from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.exchange import Exchange, SessionExchange
@@ -29,6 +28,7 @@ from holdfast.fronts.http.listener.sockets import bind
 from holdfast.fronts.http.serve import serve
 from holdfast.ops.log import LogObserver
 from holdfast.server.context.session_view import SessionView
+from holdfast.server.running.native_back import NativeBack
 from holdfast.stores.urls import open_store
 from holdfast.transports.loops import run
 from tests.chaos.breakages import break_law
@@ -197,7 +197,7 @@ class NotedBack(NativeBack):
 
 def add_listeners(server: Server, journal: Journal) -> None:
     """Write down each start, and each event of a session."""
-    vars(server)["back"] = NotedBack(server, journal)
+    server._back = NotedBack(server, journal)
 
     def told(what: str) -> Callable[[SessionView], Awaitable[None]]:
         async def write(view: SessionView) -> None:

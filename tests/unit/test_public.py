@@ -6,7 +6,7 @@ import pytest
 
 import holdfast
 from tests.test_architecture import house
-from tools.reference import PUBLIC
+from tools.reference import INTERNAL, PUBLIC
 
 
 @pytest.mark.parametrize("name", PUBLIC)
@@ -18,6 +18,11 @@ def test_every_public_name_can_be_imported(name: str) -> None:
 def test_the_package_itself_has_the_names_of_the_first_pages_only() -> None:
     assert holdfast.__all__ == sorted(holdfast.__all__)
     assert len(holdfast.__all__) <= 28
+
+
+def test_every_member_that_the_reference_hides_exists() -> None:
+    server = holdfast.Server("s")
+    assert {name for name in INTERNAL["Server"] if not hasattr(server, name)} == set()
 
 
 def test_an_exception_that_another_layer_imports_is_in_errors() -> None:

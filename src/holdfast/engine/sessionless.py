@@ -78,7 +78,7 @@ from holdfast.errors import (
     ParkedElsewhere,
     ParkedGone,
 )
-from holdfast.protocol.sessionless import SERVER_KEY, SUSPENDABLE, RequestMeta
+from holdfast.protocol.sessionless import SUSPENDABLE, RequestMeta, typed_result
 from holdfast.wire.jsonrpc import Request, RequestId, encode
 
 _CUT_SHORT: Final = "The server stopped while this task was running; it may have had part of its effect"
@@ -268,16 +268,10 @@ class SessionlessCalls:
 
     def _park(self, exchange: Exchange, number: int, asked: dict[str, Asked]) -> bytes:
         exchange.key = exchange.key or self._runtime.random.token(12)
-        result: dict[str, Any] = {
-            "resultType": "input_required",
-            "requestState": self._seal(exchange, exchange.key, number),
-        }
+        result: dict[str, Any] = {"requestState": self._seal(exchange, exchange.key, number)}
         if asked:
             result["inputRequests"] = asked
-        info = self._runtime.back.server_info
-        if info is not None:
-            result["_meta"] = {SERVER_KEY: info}
-        encoded = encode(result)
+        encoded = encode(typed_result("input_required", self._runtime.back.server_info, result))
         self._charge(exchange, len(encoded))
         try:
             self.parking.keep(exchange)

@@ -41,6 +41,7 @@ from holdfast.errors import (
     StoreUnavailable,
     UnknownTask,
 )
+from holdfast.protocol.sessionless import typed_result
 from holdfast.protocol.subscriptions import Change
 from holdfast.stores.base import Cell, OrphanTask
 from holdfast.wire.jsonrpc import encode
@@ -49,8 +50,6 @@ _LOOK_EVERY: Final = 15.0
 """Seconds after which an answer or a cancellation is found if its wake-up was lost."""
 
 Step = Callable[[TaskState], TaskState | None]
-Announce = Callable[[str, TaskState], bytes]
-"""Encodes the answer to a call that has become the task of this id."""
 End = Callable[[Exchange, McpError], Coroutine[Any, Any, None]]
 """Stops an exchange's handler and settles it."""
 
@@ -146,7 +145,7 @@ class Tasks:
     def __repr__(self) -> str:
         return f"<Tasks {len(self._running)} running>"
 
-    async def begin(self, exchange: Exchange, announce: Announce) -> None:
+    async def begin(self, exchange: Exchange) -> None:
         """Make a task of a call and answer its request with the handle, once the store has the task.
 
         A call that is a task already does not change.
@@ -168,7 +167,8 @@ class Tasks:
         await self._keep(task, state)
         exchange.writer = task
         exchange.state, _ = step(exchange.state, ExchangeInput.BECAME_TASK)
-        former.settle(Outcome(announce(task_id, state)))
+        members = msgspec.to_builtins(core.created(task_id, state, self.poll))
+        former.settle(Outcome(encode(typed_result("task", self._runtime.back.server_info, members))))
 
     def _mark(self, exchange: Exchange) -> str:
         """Return the end of the task's id: requests for the task need the scopes of its call (`access.py`)."""

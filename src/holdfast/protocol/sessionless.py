@@ -59,6 +59,11 @@ class RequestMeta(Struct, frozen=True, gc=False):
     """The lowest level of log messages it wants; empty: none at all."""
 
 
+def typed_result(kind: str, server: Any, members: dict[str, Any]) -> dict[str, Any]:
+    """Return a result with its type and the name of its server."""
+    return {"resultType": kind, "_meta": {SERVER_KEY: server}, **members}
+
+
 def declared_version(params: dict[str, Any]) -> str | None:
     """Return the version a request's `_meta` names; None if it names none and so is not of this era."""
     meta = params.get("_meta")

@@ -10,7 +10,6 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from holdfast.config import Settings
-from holdfast.protocol.results import Result
 
 if TYPE_CHECKING:
     from holdfast.engine.engine import Engine
@@ -33,12 +32,13 @@ class Host(ABC):
 
     @property
     @abstractmethod
+    def is_built(self) -> bool:
+        """True if this process has built the engine."""
+
+    @property
+    @abstractmethod
     def lifespan_value(self) -> Any:
         """The value that the lifespan yielded; None without a lifespan or before it is entered."""
-
-    @abstractmethod
-    def encode_sessionless(self, result: Result) -> bytes:
-        """Encode a result with the members that 2026-07-28 requires."""
 
     @abstractmethod
     async def resource_updated(self, uri: str) -> None:

@@ -297,7 +297,7 @@ def test_without_middleware_no_wrapper_is_called() -> None:
     server = Server("s")
     assert all(
         isinstance(getattr(handler, "__self__", None), MethodHandlers | TaskHandlers)
-        for handler in server.handlers.values()
+        for handler in server.back.handlers.values()
     )
 
 

@@ -266,7 +266,7 @@ async def test_parents_that_start_at_once_enter_a_lifespan_once_and_fail_togethe
     for parent in parents:
         parent.include(child)
     for fails in (False, True):
-        starts = [asyncio.create_task(parent.start()) for parent in parents]
+        starts = [asyncio.create_task(parent.engine.ensure_started()) for parent in parents]
         await entering.wait()
         go.set()
         results = await asyncio.gather(*starts, return_exceptions=True)
@@ -277,7 +277,7 @@ async def test_parents_that_start_at_once_enter_a_lifespan_once_and_fail_togethe
         else:
             assert (results, child.lifespan_value) == ([None, None], "value")
             for parent in parents:
-                await parent.stop()
+                await parent.engine.aclose()
     assert entered == ["in", "in"]
 
 

@@ -145,10 +145,10 @@ async def test_another_process_knows_the_scopes_of_a_stream_if_it_has_the_compon
     server = PostOffice()
     peer, call = await begun(server, "mail.send", "post")
     stream, _, _ = call.ids[-1].partition(".")
-    assert PostOffice().access.marked(stream, MAILER) == frozenset({"mail.send"})
+    assert PostOffice().scopes.access.marked(stream, MAILER) == frozenset({"mail.send"})
     await call.cut()
     # As in a process that never had a component with this scope.
-    server.access._marks.clear()
+    server.scopes.access._marks.clear()
     for tool in ("send", "post", "sign", "bulk"):
         server.remove_tool(tool)
     server.remove_prompt("draft")
@@ -168,7 +168,7 @@ async def test_a_task_whose_scopes_no_component_has_is_unknown() -> None:
         return (await Peer(app, token="mail.send").sessionless(method, params, meta=meta).done()).json
 
     task_id = (await ask("tools/call", name="bulk"))["result"]["taskId"]
-    server.access._marks.clear()
+    server.scopes.access._marks.clear()
     for tool in ("send", "post", "sign", "bulk"):
         server.remove_tool(tool)
     server.remove_prompt("draft")

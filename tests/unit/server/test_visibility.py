@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast import ConfigError, Context, McpError, Principal, Server, SessionView, Settings, ToolAnnotations
-from holdfast.backs.native import NativeBack
+from holdfast.server.running.native_back import NativeBack
 from holdfast.wire.jsonrpc import Request
 from tests.support import async_test
 from tests.unit.server.peer import Peer, connect, connected, serving, settle

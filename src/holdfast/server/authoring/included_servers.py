@@ -8,10 +8,9 @@ runs too.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
-from holdfast.auth import Verifier
 from holdfast.errors import ConfigError, InvalidParams
 from holdfast.protocol.types import Result
 from holdfast.server.authoring.middleware import MiddlewareRequest, passed
@@ -22,18 +21,9 @@ from holdfast.server.context.context import Context
 
 if TYPE_CHECKING:
     from holdfast.engine.exchange import Exchange
+    from holdfast.server.authoring.registration import Registration
 
 Params = dict[str, Any]
-
-
-class Includable(Protocol):
-    """A server that another server may include."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def verifier(self) -> Verifier | None: ...
-    def all_included(self) -> Sequence[Includable]: ...
 
 
 Inner = Callable[[Params], Awaitable[Result]]
@@ -68,7 +58,7 @@ def through(
 
 
 def _within(layer: Layer, local: Local, inner: Inner, exchange: Exchange, server: ServerControls) -> Inner:
-    chain = layer.server.chain
+    chain = layer.server.declared.middleware
     if not chain:
         return inner
 
@@ -91,24 +81,25 @@ def _within(layer: Layer, local: Local, inner: Inner, exchange: Exchange, server
     return answer
 
 
-def check_included(child: Includable, parent: Includable) -> None:
+def check_included(child: Registration, parent: Registration) -> None:
     """Refuse a server that cannot be included.
 
     Raises:
         ConfigError: the server would include itself, or has a verifier.
     """
-    if child is parent or parent in child.all_included():
+    inside = (child, *child.declared.all_included())
+    if parent in inside:
         raise ConfigError(f"{child.name!r} cannot be included: it would include itself")
-    check_unguarded(child)
+    check_unguarded(inside)
 
 
-def check_unguarded(child: Includable) -> None:
+def check_unguarded(servers: Iterable[Registration]) -> None:
     """Refuse an included server with a verifier: the verifier would not be called, and its tools would be public.
 
     Raises:
-        ConfigError: the server, or one that it includes, has a verifier.
+        ConfigError: one of these servers has a verifier.
     """
-    for server in (child, *child.all_included()):
+    for server in servers:
         if server.verifier is not None:
             raise ConfigError(
                 f"{server.name!r} has a verifier and cannot be included: the including server verifies callers; "

@@ -18,8 +18,11 @@ from holdfast.server.functions.client_errors import failed_call, failed_request
 from holdfast.wire.jsonrpc import Request
 
 if TYPE_CHECKING:
-    from holdfast.backs.native import Handler
     from holdfast.engine.exchange import Exchange
+
+
+Handler = Callable[["Exchange", dict[str, Any]], Awaitable[Result]]
+"""Answers a request of one method, given its exchange and its params."""
 
 
 class MiddlewareRequest(Struct, frozen=True):

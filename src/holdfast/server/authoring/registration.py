@@ -1,15 +1,19 @@
-"""The decorators that register tools, resources, prompts and completions, before the server runs and while it runs.
+"""The parts of a server that authors register: tools, resources, prompts, completions, listeners of session events.
 
-Decorators return the function unchanged. A change of a list notifies the clients that can see it.
+They are registered before the server runs and while it runs. Decorators return the function unchanged. A change of a
+list notifies the clients that can see it.
 """
 
-from abc import abstractmethod
-from collections.abc import Callable
-from typing import Any, TypeVar, Unpack, overload
+from __future__ import annotations
 
-from holdfast.protocol.results import CacheableResult
-from holdfast.server.authoring.caching import Cache
-from holdfast.server.authoring.completions import Completer, completer
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
+
+from holdfast.auth import Verifier
+from holdfast.protocol.types import Implementation
+from holdfast.server.authoring.caching import CacheSettings
+from holdfast.server.authoring.completions import completer
+from holdfast.server.authoring.declarations import Declarations
 from holdfast.server.authoring.prompts import PromptEntry, PromptOptions, prompt_entry
 from holdfast.server.authoring.resources import (
     ResourceEntry,
@@ -18,13 +22,16 @@ from holdfast.server.authoring.resources import (
     resource_entry,
 )
 from holdfast.server.authoring.tools import ToolEntry, ToolOptions, tool_entry
-from holdfast.server.catalog.catalog import Catalog, Changed
+from holdfast.server.catalog.catalog import Audience, Catalog, Changed
 from holdfast.server.catalog.list_changed import Kind
 from holdfast.server.catalog.server_controls import ServerControls
 from holdfast.server.catalog.server_scopes import ServerScopes
 
+if TYPE_CHECKING:
+    from holdfast.server.authoring.session_listeners import SessionListener
+
 F = TypeVar("F", bound=Callable[..., Any])
-C = TypeVar("C", bound=CacheableResult)
+H = TypeVar("H", bound="SessionListener")
 
 
 def _function(given: Any, options: ToolOptions | PromptOptions) -> Any:
@@ -51,36 +58,39 @@ class Registration(ServerControls):
 
     scopes: ServerScopes
     """The scopes of the server, and the rules of its components."""
+    verifier: Verifier | None
 
-    def __init__(self, scopes: ServerScopes) -> None:
+    def __init__(
+        self,
+        info: Implementation,
+        instructions: str | None,
+        scopes: ServerScopes,
+        *,
+        cache: CacheSettings | None,
+        lifespan: Callable[..., Any] | None,
+    ) -> None:
         super().__init__()
+        self.info = info
+        self.instructions = instructions
         self.scopes = scopes
         self.tools = Catalog("tool", self._noting("tools"), scopes)
         self.resources = Catalog("resource", self._noting("resources"), scopes)
         self.templates = Catalog("resource template", self._noting("resources"), scopes)
         self.prompts = Catalog("prompt", self._noting("prompts"), scopes)
-        self.completions: list[Completer] = []
+        self.declared = Declarations(self, self._list_changes, cache=cache, lifespan=lifespan)
 
-    # Its description and its hints, for the handlers
-
-    @abstractmethod
-    def describe(self) -> dict[str, Any]:
-        """Return capabilities, server info and instructions, as an initialize result has them."""
-
-    @abstractmethod
-    def sessionless_capabilities(self) -> dict[str, Any]:
-        """Return the capabilities that a client of 2026-07-28 receives."""
-
-    @abstractmethod
-    def hint(self, method: str, result: C, cache: Cache | None = None, *, alike: bool = False) -> C:
-        """Return a result with its caching hint; `alike`: every principal gets the same result."""
-
-    @abstractmethod
-    def completers(self) -> list[Completer]:
-        """Return the functions that complete arguments, those of included servers last."""
+    @property
+    def lifespan_value(self) -> Any:
+        """The value that the lifespan yielded; None without a lifespan or before it is entered."""
+        return self.declared.lifespan.value
 
     def _noting(self, kind: Kind) -> Changed:
-        return lambda audience: self._list_changes.note(kind, audience)
+        def changed(audience: Audience) -> None:
+            self._list_changes.note(kind, audience)
+            if kind == "tools":
+                self.declared.declare_rates()
+
+        return changed
 
     # Tools
 
@@ -185,7 +195,34 @@ class Registration(ServerControls):
         """
 
         def register(fn: F) -> F:
-            self.completions.append(completer(fn, self, prompt, resource, argument))
+            self.declared.completions.append(completer(fn, self, prompt, resource, argument))
             return fn
 
         return register if fn is None else register(fn)
+
+    # Listeners
+
+    def on_opened(self, hook: H) -> H:
+        """Call the function with each session that is opened."""
+        self.declared.listeners.add("opened", hook)
+        return hook
+
+    def on_detached(self, hook: H) -> H:
+        """Call the function with each session whose last connection broke."""
+        self.declared.listeners.add("detached", hook)
+        return hook
+
+    def on_reattached(self, hook: H) -> H:
+        """Call the function with each detached session that has a connection again."""
+        self.declared.listeners.add("reattached", hook)
+        return hook
+
+    def on_closed(self, hook: H) -> H:
+        """Call the function with each session that is closed, and with the reason if it has a second parameter."""
+        self.declared.listeners.add("closed", hook)
+        return hook
+
+    def on_roots_changed(self, hook: H) -> H:
+        """Call the function with each session whose client reports that its roots have changed."""
+        self.declared.listeners.add("roots_changed", hook)
+        return hook

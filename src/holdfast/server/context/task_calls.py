@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from holdfast.core.exchange import ExchangeState
-from holdfast.core.tasks import TaskState, created
 from holdfast.errors import ConfigError, MissingCapability
 from holdfast.protocol.tasks import EXTENSION, declares_tasks
 from holdfast.protocol.types import CallToolResult, InputRequiredResult
@@ -46,7 +45,7 @@ def as_task(run: Run, tool: str, mode: TaskMode | None, *, by_hand: bool) -> Run
             if mode == "required" and exchange.session.revision is SESSIONLESS:
                 raise MissingCapability(EXTENSION)
         elif not by_hand:
-            await begin_task(exchange, server)
+            await server.engine.tasks.begin(exchange)
         return await run(exchange, arguments, server)
 
     return run_as_task
@@ -57,32 +56,19 @@ def takes_tasks(client: Client) -> bool:
     return client.revision is SESSIONLESS and declares_tasks(client.record.capabilities)
 
 
-async def begin_task(exchange: Exchange, server: ServerControls) -> None:
-    """Answer a call with a task, and continue the call.
-
-    Raises:
-        Busy: the limit of tasks is reached.
-    """
-    tasks = server.engine.tasks
-
-    def announce(task_id: str, state: TaskState) -> bytes:
-        return server.encode_sessionless(created(task_id, state, tasks.poll))
-
-    await tasks.begin(exchange, announce)
-
-
 async def start_task(exchange: Exchange, server: ServerControls) -> bool:
     """Turn a call into a task; return False if its client does not support tasks.
 
     Raises:
         RuntimeError: the tool is not registered with `task`.
+        Busy: the limit of tasks is reached.
     """
     entry = server.tools.entries.get(exchange.request.params.get("name", ""))
     if exchange.request.method != "tools/call" or entry is None or entry.task is None:
         raise RuntimeError('only a tool registered with task="optional" or task="required" can start a task')
     if not takes_tasks(exchange.session):
         return False
-    await begin_task(exchange, server)
+    await server.engine.tasks.begin(exchange)
     return True
 
 

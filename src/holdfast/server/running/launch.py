@@ -4,15 +4,15 @@ They take most of the time that an import of Holdfast would take. So `Server` an
 use, and `from holdfast import Server` stays quick (`tools/import_time.py`).
 """
 
-from holdfast.backs.native import NativeBack
 from holdfast.engine.engine import Engine
 from holdfast.fronts.http.front import HttpFront
 from holdfast.fronts.http.mount import Mount
 from holdfast.fronts.http.serve import run_http
 from holdfast.fronts.stdio import run_stdio
 from holdfast.ops.log import LogObserver
+from holdfast.server.running.native_back import NativeBack
 from holdfast.server.running.route_applications import applications
-from holdfast.server.running.store_choice import check_parts, store_for
+from holdfast.server.running.store_choice import store_for
 
 __all__ = [
     "Engine",
@@ -21,7 +21,6 @@ __all__ = [
     "Mount",
     "NativeBack",
     "applications",
-    "check_parts",
     "run_http",
     "run_stdio",
     "store_for",

@@ -30,19 +30,21 @@ from holdfast.protocol.types import (
     SetLevelParams,
 )
 from holdfast.protocol.versions import SESSIONLESS
+from holdfast.server.authoring.caching import Cache
 from holdfast.server.authoring.completions import NOTHING, complete
 from holdfast.server.authoring.included_servers import by_name, by_uri, through
+from holdfast.server.authoring.middleware import Handler
 from holdfast.server.authoring.prompts import PromptEntry
 from holdfast.server.authoring.registration import Registration
 from holdfast.server.authoring.resources import ResourceEntry, TemplateEntry
 from holdfast.server.authoring.tools import ToolEntry
 from holdfast.server.catalog.catalog import Catalog
 from holdfast.server.catalog.pagination import page
+from holdfast.server.running.description import describe, sessionless_capabilities
 from holdfast.server.running.scope_rules import find_resource
 from holdfast.server.running.task_handlers import TaskHandlers
 
 if TYPE_CHECKING:
-    from holdfast.backs.native import Handler
     from holdfast.engine.exchange import Exchange
 
 P = TypeVar("P")
@@ -86,16 +88,16 @@ class MethodHandlers:
 
     async def discover(self, exchange: Exchange, params: Params) -> DiscoverResult:  # noqa: ARG002
         """Return the server's capabilities, and the versions that it serves to this client."""
-        described = self._server.describe()
+        described = describe(self._server)
         versions = supported_versions(self._server.settings, exchange.session.record.client)
         result = DiscoverResult(
             supported_versions=list(versions),
-            capabilities=self._server.sessionless_capabilities(),
+            capabilities=sessionless_capabilities(self._server),
             instructions=described.get("instructions"),
         )
         # A client with its own eras must not get the cached answer of another client.
         alike = not self._server.settings.eras_by_client
-        return self._server.hint("server/discover", result, alike=alike)
+        return self._hint("server/discover", result, alike=alike)
 
     # Tools
 
@@ -140,7 +142,7 @@ class MethodHandlers:
             result = await entry.run(exchange, uri, values, self._server)
             if exchange.session.revision is not SESSIONLESS or isinstance(result, InputRequiredResult):
                 return result
-            return self._server.hint("resources/read", result, entry.cache)
+            return self._hint("resources/read", result, entry.cache)
 
         return await through(entry.within, by_uri(values), read, exchange, self._server)(params)
 
@@ -208,7 +210,7 @@ class MethodHandlers:
         asked = _read(params, CompleteParams)
         if self._is_hidden(asked.ref, exchange):
             return CompleteResult(completion=NOTHING)
-        return await complete(self._server.completers(), exchange, asked, self._server)
+        return await complete(self._server.declared.completers(), exchange, asked, self._server)
 
     def _is_hidden(self, ref: PromptReference | ResourceReference, exchange: Exchange) -> bool:
         if isinstance(ref, PromptReference):
@@ -229,9 +231,19 @@ class MethodHandlers:
         """Return a list with its caching hint if the client's revision has hints."""
         if exchange.session.revision is not SESSIONLESS:
             return result
-        hinted = self._server.hint(method, result, alike=catalog.is_alike)
+        hinted = self._hint(method, result, alike=catalog.is_alike)
         # A list of one user that others share would show them hidden components.
         return replace(hinted, cache_scope="private") if catalog.hides else hinted
+
+    def _hint(self, method: str, result: R, cache: Cache | None = None, *, alike: bool = False) -> R:
+        """Return a result with its caching hint.
+
+        Clients may share it if every caller gets the same (`alike`) and neither a verifier nor a middleware
+        can change it.
+        """
+        server = self._server
+        shared = alike and server.verifier is None and not server.declared.middleware
+        return (cache or server.declared.cache[method]).on(result, "public" if shared else "private")
 
     def _page(
         self, catalog: Catalog[Any], exchange: Exchange, params: Params

@@ -5,14 +5,13 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.protocol.sessionless import SERVER_KEY
-from holdfast.protocol.tasks import CreateTaskResult
+from holdfast.protocol.sessionless import SERVER_KEY, typed_result
 from holdfast.protocol.types import CacheableResult, Implementation, InputRequiredResult, Result
 from holdfast.server.authoring.caching import NOT_KEPT
 from holdfast.wire.jsonrpc import encode
 
 _COMPLETE: Final = "complete"
-_TYPES: Final[dict[type[Result], str]] = {InputRequiredResult: "input_required", CreateTaskResult: "task"}
+_TYPES: Final[dict[type[Result], str]] = {InputRequiredResult: "input_required"}
 """The `resultType` of each kind of result; all others are `complete`."""
 
 
@@ -25,7 +24,7 @@ class SessionlessResults:
         self._prefixes = {type_: self._prefix(kind) for type_, kind in _TYPES.items()}
 
     def _prefix(self, kind: str) -> bytes:
-        return _opening({"resultType": kind, "_meta": {SERVER_KEY: self._info}})
+        return _opening(typed_result(kind, self._info, {}))
 
     def encode(self, result: Result) -> bytes:
         """Encode a result with its type, its server and its caching."""

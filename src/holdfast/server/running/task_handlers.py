@@ -8,10 +8,10 @@ from holdfast.core.tasks import detailed
 from holdfast.errors import InvalidParams
 from holdfast.protocol.tasks import DetailedTask, check_tasks
 from holdfast.protocol.types import Result
+from holdfast.server.authoring.middleware import Handler
 from holdfast.server.host import Host
 
 if TYPE_CHECKING:
-    from holdfast.backs.native import Handler
     from holdfast.engine.exchange import Exchange
 
 Params = dict[str, Any]

@@ -1,0 +1,77 @@
+"""The declarations of an author besides the components: middleware, listeners, lifespan, caching hints, included servers.
+
+`Server` has the methods that authors call; the back reads the declarations here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from holdfast.server.authoring.caching import CacheSettings, by_method
+from holdfast.server.authoring.completions import Completer
+from holdfast.server.authoring.middleware import Middleware
+from holdfast.server.catalog.list_changed import ListChanges
+
+if TYPE_CHECKING:
+    from holdfast.server.authoring.lifespan import Lifespan
+    from holdfast.server.authoring.registration import Registration
+    from holdfast.server.authoring.session_listeners import SessionListeners
+
+Rename = Callable[[str], str]
+
+
+class Declarations:
+    """The declarations of one server."""
+
+    def __init__(
+        self,
+        server: Registration,
+        list_changes: ListChanges,
+        *,
+        cache: CacheSettings | None,
+        lifespan: Callable[..., Any] | None,
+    ) -> None:
+        self._server = server
+        self._given_lifespan = lifespan
+        self.list_changes = list_changes
+        self.cache = by_method(cache)
+        """The caching hint of each method."""
+        self.middleware: list[Middleware] = []
+        """The outermost first."""
+        self.completions: list[Completer] = []
+        self.included: list[tuple[Registration, Callable[[], list[Completer]]]] = []
+        """The servers that this one includes, and the functions that return their completions."""
+        self.hosts: list[tuple[Registration, Rename]] = []
+        """The servers that include this one, and how they rename its URIs."""
+
+    @cached_property
+    def lifespan(self) -> Lifespan:
+        """The lifespan of the server."""
+        from holdfast.server.authoring.lifespan import Lifespan  # noqa: PLC0415 - only a server that runs needs it
+
+        return Lifespan(self._given_lifespan, self._server)
+
+    @cached_property
+    def listeners(self) -> SessionListeners:
+        """The listeners of session events."""
+        from holdfast.server.authoring.session_listeners import SessionListeners  # noqa: PLC0415 - only a server that runs needs it
+
+        return SessionListeners()
+
+    def completers(self) -> list[Completer]:
+        """Return the functions that complete arguments, those of included servers last."""
+        return [*self.completions, *(item for _, completed in self.included for item in completed())]
+
+    def all_included(self) -> list[Registration]:
+        """Return the servers that this one includes, directly or through others, each once."""
+        found = [server for item, _ in self.included for server in (item, *item.declared.all_included())]
+        return list(dict.fromkeys(found))
+
+    def declare_rates(self) -> None:
+        """Give the engine the rates of the tools: after the start, and after each change."""
+        server = self._server
+        if server.is_built:
+            rates = {name: tool.rate for name, tool in server.tools.entries.items() if tool.rate is not None}
+            server.engine.rates.declare(rates)

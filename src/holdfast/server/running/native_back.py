@@ -1,0 +1,206 @@
+"""The native back: functions of this process answer exchanges, by one table from method to handler.
+
+A result stays a Struct until it is encoded, once, at the end.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.lifecycle import SessionInput
+from holdfast.engine.access import Access
+from holdfast.engine.back import Outside
+from holdfast.engine.caller import Caller
+from holdfast.engine.exchange import Client, Exchange
+from holdfast.engine.session import Session
+from holdfast.engine.sessionless_client import SessionlessClient
+from holdfast.errors import InvalidParams, MethodNotFound, ResourceNotFound
+from holdfast.protocol.methods import NOT_IN_SESSIONS, NOT_SESSIONLESS
+from holdfast.protocol.mirrored_headers import MirroredParameter
+from holdfast.protocol.older import fit
+from holdfast.protocol.sessionless import RequestMeta
+from holdfast.protocol.subscriptions import Filter
+from holdfast.protocol.types import Implementation
+from holdfast.protocol.versions import LATEST, SESSIONLESS
+from holdfast.server.authoring.included_servers import check_unguarded
+from holdfast.server.authoring.middleware import Handler, surround
+from holdfast.server.authoring.registration import Registration
+from holdfast.server.catalog.catalog import View
+from holdfast.server.context.session_view import SessionView
+from holdfast.server.running.description import describe, has_tasks, sessionless_capabilities
+from holdfast.server.running.method_handlers import MethodHandlers
+from holdfast.server.running.scope_rules import find_resource
+from holdfast.server.running.sessionless_results import SessionlessResults
+from holdfast.server.running.store_choice import check_parts
+from holdfast.stores.base import SessionRecord
+from holdfast.wire.jsonrpc import Request, encode
+
+if TYPE_CHECKING:
+    from holdfast.server.authoring.lifespan import Lifespan
+
+
+class NativeBack:
+    """Answers exchanges with the functions of a server."""
+
+    __slots__ = ("_encode_sessionless", "_server", "access", "handlers")
+
+    def __init__(self, server: Registration) -> None:
+        self._server = server
+        self._encode_sessionless = SessionlessResults(server.info).encode
+        self.access: Access = server.scopes.access
+        self.handlers: Mapping[str, Handler] = {}
+        """The handler of each method."""
+        self.compose()
+
+    def __repr__(self) -> str:
+        return f"<NativeBack of {self._server!r}>"
+
+    def compose(self) -> None:
+        """Put the middleware of the server around the handlers."""
+        handlers = MethodHandlers(self._server).table()
+        middleware = self._server.declared.middleware
+        self.handlers = surround(handlers, middleware, self._server) if middleware else handlers
+
+    async def start(self, outside: Outside) -> None:  # noqa: ARG002 - a server has its engine
+        """Enter the lifespans: the server's, then those that it includes.
+
+        Raises:
+            ConfigError: an included server is guarded, or the store lacks a part that the server needs.
+        """
+        server = self._server
+        if server.is_built:
+            needs_state = server.settings.state == "principal"
+            check_parts(server.engine.store, needs_state=needs_state, needs_tasks=has_tasks(server))
+        check_unguarded(server.declared.all_included())
+        entered: list[Lifespan] = []
+        try:
+            for part in (server, *server.declared.all_included()):
+                await part.declared.lifespan.enter()
+                entered.append(part.declared.lifespan)
+        except BaseException:
+            for lifespan in reversed(entered):
+                await lifespan.leave()
+            raise
+        server.declared.list_changes.start()
+        server.declared.declare_rates()
+
+    async def stop(self) -> None:
+        """Leave the lifespans, the last one first."""
+        self._server.declared.list_changes.stop()
+        for part in reversed((self._server, *self._server.declared.all_included())):
+            await part.declared.lifespan.leave()
+
+    def initialize(self, record: SessionRecord, caller: Caller) -> dict[str, Any]:  # noqa: ARG002
+        """Return the server's description in the format of the session's revision."""
+        described = describe(self._server)
+        return {**described, "serverInfo": fit(record.version, described["serverInfo"])}
+
+    async def dropped(self, record: SessionRecord) -> None:
+        """Do nothing: this back keeps no data for a session."""
+
+    @property
+    def server_info(self) -> Implementation:
+        """Return the name and version of the server."""
+        return self._server.info
+
+    def mirrored(self, request: Request, meta: RequestMeta, caller: Caller) -> tuple[MirroredParameter, ...]:  # noqa: ARG002
+        """Return the parameters of the called tool that HTTP headers repeat."""
+        tools, name = self._server.tools, request.params.get("name")
+        if request.method != "tools/call" or type(name) is not str:
+            return ()
+        entry = tools.entries.get(name)
+        if entry is None or not entry.mirrored:
+            return ()
+        # A header that does not fit must not show that the tool exists.
+        return entry.mirrored if tools.get(name, View(caller)) is not None else ()
+
+    async def is_idempotent(self, request: Request, client: Client | None = None) -> bool:
+        """Return True if the request calls an idempotent tool; no other request is run again."""
+        tools, name = self._server.tools, request.params.get("name")
+        if request.method != "tools/call" or type(name) is not str:
+            return False
+        if client is None:
+            entry = tools.entries.get(name)
+        else:
+            record = client.record
+            entry = tools.switched(name, View(Caller(record.principal), record.key))
+        hints = entry.listed.annotations if entry is not None else None
+        return hints is not None and hints.idempotent_hint is True
+
+    async def honoured(self, client: SessionlessClient, wanted: Filter, caller: Caller) -> Filter:
+        """Return the part of a listener's filter that it gets notifications for: declared, and visible to it."""
+        server = self._server
+        honoured = wanted.within(sessionless_capabilities(server))
+        uris = honoured.names.get("resource", ())
+        tasks = await server.engine.tasks.known(honoured.names.get("task", ()), client.record.principal)
+        view = View(caller)
+        shown = [uri for uri in uris if find_resource(server, uri, view) is not None]
+        return honoured.only("resource", shown).only("task", tasks)
+
+    async def handle(self, exchange: Exchange) -> bytes:
+        """Find the handler, call it, encode its result."""
+        request, revision = exchange.request, exchange.session.revision
+        handler = self.handlers.get(request.method)
+        if handler is None or request.method in (
+            NOT_SESSIONLESS if revision is SESSIONLESS else NOT_IN_SESSIONS
+        ):
+            raise MethodNotFound(request.method[:100])
+        if revision is LATEST:
+            return encode(await handler(exchange, request.params))
+        if revision is not SESSIONLESS:
+            return encode(fit(revision.name, await handler(exchange, request.params)))
+        try:
+            return self._encode_sessionless(await handler(exchange, request.params))
+        except ResourceNotFound as error:
+            # 2026-07-28 has no code for an unknown resource: it is an invalid parameter.
+            raise InvalidParams(error.message, error.data) from error
+
+    async def notify(self, session: Session, method: str, params: dict[str, Any]) -> None:  # noqa: ARG002
+        """Process a notification of a client; unknown ones are ignored."""
+        if method == "notifications/roots/list_changed":
+            await self._call("roots_changed", session)
+
+    @property
+    def hears_opened(self) -> bool:
+        """True if the server, or one that it includes, has a listener of `opened`."""
+        server = self._server
+        return any(
+            part.declared.listeners.has("opened") for part in (server, *server.declared.all_included())
+        )
+
+    async def opened(self, session: Session) -> None:
+        """Call the listeners."""
+        await self._call("opened", session)
+
+    async def detached(self, session: Session) -> None:
+        """Call the listeners."""
+        await self._call("detached", session)
+
+    async def reattached(self, session: Session) -> None:
+        """Call the listeners."""
+        await self._call("reattached", session)
+
+    async def closed(self, session: Session, reason: SessionInput) -> None:
+        """Call the listeners, and forget the visibility of components for this session."""
+        server = self._server
+        await self._call("closed", session, reason.value)
+        for catalog in (server.tools, server.resources, server.templates, server.prompts):
+            catalog.forget(session.record.key)
+
+    async def _call(self, event: str, session: Session, *reason: str) -> None:
+        """Call the listeners of an event."""
+        server = self._server
+        for part in (server, *server.declared.all_included()):
+            await part.declared.listeners.call(
+                event, SessionView(session, server), *reason, observer=server.engine.observer
+            )
+
+    @property
+    def has_home(self) -> bool:
+        """Return False: any replica answers any request."""
+        return False
+
+    async def moved(self, record: SessionRecord) -> None:
+        """Do nothing: sessions have no home."""
+
+    async def left(self, key: str) -> None:
+        """Do nothing: sessions have no home."""
