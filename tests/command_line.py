@@ -29,9 +29,9 @@ class Terminal(io.StringIO):
         return True
 
 
-def run(*words: str, typed: str | None = None) -> Done:
+def run(*words: str, typed: str | None = None, out: io.StringIO | None = None) -> Done:
     """Run the command line in this process."""
-    out, err = io.StringIO(), io.StringIO()
+    out, err = out or io.StringIO(), io.StringIO()
     stdin = io.StringIO() if typed is None else Terminal(typed)
     logger = logging.getLogger("holdfast")
     level = logger.level

@@ -1,5 +1,6 @@
 """The output of `holdfast serve` when it is ready: the address, and how to call it. It goes to stderr, as all logs do."""
 
+import contextlib
 import json
 import os
 import shlex
@@ -138,5 +139,6 @@ def _labelled(line: tuple[str, str]) -> str:
 
 
 def _print(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()
+    # A server serves also if its log cannot be written, on a full disk.
+    with contextlib.suppress(OSError):
+        print(text, file=sys.stderr, flush=True)

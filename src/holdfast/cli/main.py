@@ -12,23 +12,21 @@ from holdfast.errors import ConfigError
 
 _STOPPED: Final = 130
 """The exit status after Ctrl+C."""
+_STDERR: Final = 2
 
 
 def main() -> None:
     """Run the command line."""
     collector.pause()
+    if None in (sys.stdin, sys.stdout, sys.stderr):
+        _open_closed_files()
     try:
-        from holdfast.cli.quick import read  # noqa: PLC0415 - imported only by this command
-
-        asked = read(sys.argv[1:], os.environ)
-        if asked is None:
-            from holdfast.cli.whole import app  # noqa: PLC0415 - imported only by this command
-
-            app()
-        else:
-            from holdfast.cli.asked import run  # noqa: PLC0415 - imported only by this command
-
-            sys.exit(run(asked))
+        try:
+            _run()
+        finally:
+            # Before the exit status says that it worked. None: standard output is closed.
+            if sys.stdout is not None:
+                sys.stdout.flush()
     except ConfigError as error:
         from holdfast.cli.refusing import refuse  # noqa: PLC0415 - imported only by this command
 
@@ -36,3 +34,29 @@ def main() -> None:
     except KeyboardInterrupt:
         # While modules are imported: a command that runs handles it itself.
         sys.exit(_STOPPED)
+    except OSError as error:
+        from holdfast.cli.refusing import lose_output  # noqa: PLC0415 - imported only by this command
+
+        lose_output(error)
+
+
+def _open_closed_files() -> None:
+    """Open the standard files that the caller has closed, as empty ones: a socket would take their descriptors."""
+    while (opened := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
+        os.set_inheritable(opened, True)
+    os.close(opened)
+    sys.stderr = sys.stderr or open(_STDERR, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - until the process ends
+
+
+def _run() -> None:
+    from holdfast.cli.quick import read  # noqa: PLC0415 - imported only by this command
+
+    asked = read(sys.argv[1:], os.environ)
+    if asked is None:
+        from holdfast.cli.whole import app  # noqa: PLC0415 - imported only by this command
+
+        app()
+    else:
+        from holdfast.cli.asked import run  # noqa: PLC0415 - imported only by this command
+
+        sys.exit(run(asked))

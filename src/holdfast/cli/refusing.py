@@ -1,5 +1,7 @@
-"""A command that cannot be run: the error in one line, and the commands to use instead where they are known."""
+"""A command that cannot run, or cannot write its output: the error in one line, and commands to use instead where they are known."""
 
+import contextlib
+import errno
 import os
 import shlex
 import socket
@@ -12,6 +14,9 @@ from holdfast.errors import ConfigError, Exposed
 
 WRONG: Final = 2
 """The exit status of a command that cannot be run as it is. Running it again would fail in the same way."""
+_FAILED: Final = 1
+_UNWRITABLE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE})
+"""The errors of a write to standard output: a full disk, a quota, a limit, a lost terminal, a reader that has closed the pipe."""
 _ALL_ADDRESSES: Final = ("0.0.0.0", "::", "")  # noqa: S104 - recognised, not bound
 _WIDTH: Final = 23
 
@@ -27,6 +32,23 @@ def refuse(error: ConfigError, words: Sequence[str]) -> NoReturn:
         for label, line in remedies(error, words):
             print(f"  {label:<{_WIDTH}} {line}", file=sys.stderr)
     sys.exit(WRONG)
+
+
+def lose_output(error: OSError) -> NoReturn:
+    """End with status 1 if standard output cannot be written, and with one line on standard error; a closed pipe is silent.
+
+    Raises:
+        SystemExit: the output cannot be written.
+        OSError: the error is another one.
+    """
+    if error.errno not in _UNWRITABLE or error.filename is not None:
+        raise error
+    # The interpreter would try again at its end, and report the same error.
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if error.errno != errno.EPIPE:
+        print(f"holdfast: the output cannot be written: {error.strerror}", file=sys.stderr)
+    sys.exit(_FAILED)
 
 
 def remedies(error: Exposed, words: Sequence[str]) -> Iterator[tuple[str, str]]:

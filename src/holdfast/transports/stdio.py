@@ -18,11 +18,13 @@ def claimed_stdio() -> Iterator[tuple[int, int]]:
     """Yield the descriptors of the real stdin and stdout, reserved for the caller.
 
     `print`, writes to descriptor 1 and child processes go to stderr instead. Reading standard input finds it empty.
+
+    Raises:
+        ConfigError: one of them was closed when the process started.
     """
-    try:
-        source, sink = os.dup(STDIN), os.dup(STDOUT)
-    except OSError as error:
-        raise ConfigError(f"stdio cannot be served: standard input or output is closed ({error})") from None
+    if sys.stdin is None or sys.stdout is None:
+        raise ConfigError("stdio cannot be served: standard input or output is closed")
+    source, sink = os.dup(STDIN), os.dup(STDOUT)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, STDIN)
     os.close(nothing)

@@ -1,4 +1,12 @@
-"""Words that users of other projects type: the error names ours."""
+"""Words that users of other projects type: the error names ours. And output that cannot be written."""
+
+import errno
+import io
+import os
+import shlex
+import subprocess
+import sys
+from typing import Final
 
 import pytest
 from typer.testing import CliRunner
@@ -6,6 +14,12 @@ from typer.testing import CliRunner
 from holdfast.cli.whole import app
 from holdfast.errors import ConfigError
 from tests.command_line import run
+from tests.support import BOUND
+from tests.unit.cli.test_stores import SMALL
+
+HOLDFAST: Final = shlex.join([sys.executable, "-m", "holdfast"])
+OF_SERVER: Final = "lifespan left\n"
+"""A line that the served object prints itself."""
 
 
 @pytest.mark.parametrize(
@@ -44,3 +58,57 @@ def test_ctrl_c_while_modules_are_imported_shows_no_traceback(monkeypatch: pytes
     monkeypatch.setattr("holdfast.cli.quick.read", interrupted)
     told = run("demo")
     assert (told.status, told.err) == (130, "")
+
+
+class Unwritable(io.StringIO):
+    """Standard output that fails, at each write or when its buffer is written."""
+
+    def __init__(self, number: int, *, is_buffered: bool) -> None:
+        super().__init__()
+        self._error = OSError(number, os.strerror(number))
+        self._is_buffered = is_buffered
+
+    def write(self, text: str, /) -> int:
+        if not self._is_buffered:
+            raise self._error
+        return super().write(text)
+
+    def flush(self) -> None:
+        if self.getvalue() or not self._is_buffered:
+            raise self._error
+
+
+@pytest.mark.parametrize("is_buffered", [True, False])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--version",),
+        ("--help",),
+        ("inspect", SMALL),
+        ("inspect", SMALL, "--json"),
+        ("install", SMALL, "--client", "cursor", "--dry-run"),
+    ],
+)
+def test_output_that_cannot_be_written_is_one_line(words: tuple[str, ...], is_buffered: bool) -> None:
+    full = run(*words, out=Unwritable(errno.ENOSPC, is_buffered=is_buffered))
+    assert full.status == 1
+    assert (
+        full.err.removeprefix(OF_SERVER)
+        == "holdfast: the output cannot be written: No space left on device\n"
+    )
+    closed = run(*words, out=Unwritable(errno.EPIPE, is_buffered=is_buffered))
+    assert (closed.status, closed.err.removeprefix(OF_SERVER)) == (1, "")
+
+
+def test_standard_files_may_be_full_or_closed() -> None:
+    script = f"""
+        {HOLDFAST} --version > /dev/full; echo $?
+        {HOLDFAST} serve nowhere.py 2>&-; echo $?
+        {HOLDFAST} serve {SMALL} --stdio >&-; echo $?
+    """
+    done = subprocess.run(["sh"], input=script, capture_output=True, text=True, timeout=BOUND, check=False)
+    assert done.stdout.split() == ["1", "2", "2"]
+    assert done.stderr.splitlines() == [
+        "holdfast: the output cannot be written: No space left on device",
+        "holdfast: stdio cannot be served: standard input or output is closed",
+    ]

@@ -31,8 +31,8 @@ def operate(fleet: Fleet, conversation: Callable[[Operate], None]) -> None:
     async def attempt() -> None:
         async with served(fleet) as server:
 
-            def command(*words: str, **options: str) -> Done:
-                return run("sessions", *words, "--admin", server.url, **options)
+            def command(*words: str, typed: str | None = None) -> Done:
+                return run("sessions", *words, "--admin", server.url, typed=typed)
 
             await asyncio.to_thread(conversation, command)
 
