@@ -35,7 +35,7 @@ TIMES: Final = ClientTimes(patience=10.0, settle=0.1, backoff=(0.005, 0.1))
 @asynccontextmanager
 async def against(*, is_modern: bool = False, **options: Any) -> AsyncIterator[tuple[Torture, Client]]:
     server = Torture(1, is_modern=is_modern, mischief=0.0)
-    client = Client(await server.start(), times=TIMES, timeout=5, eras=EraMemory(), **options)
+    client = Client(await server.start(), times=TIMES, timeout=BOUND, eras=EraMemory(), **options)
     try:
         async with client:
             yield server, client
@@ -121,7 +121,7 @@ async def test_a_server_that_is_down_for_a_moment_is_waited_for_and_one_that_sta
     command = [*peer_command("mcp2"), str(port)]
     with listening(command, port) as url:
         patient = Client(
-            url, times=ClientTimes(patience=20.0, backoff=(0.05, 0.2)), protocol_version="sessions"
+            url, times=ClientTimes(patience=BOUND, backoff=(0.05, 0.2)), protocol_version="sessions"
         )
         hasty = Client(url, times=ClientTimes(patience=0.3, backoff=(0.05, 0.2)), protocol_version="sessions")
         await patient.__aenter__()

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import math
 import re
 import socket
 import struct
@@ -118,8 +119,9 @@ async def test_the_shipped_balancer_passes_an_event_on_at_once(trial: Process) -
     """Without `option http-no-delay` each event but the last waits 200 ms for company."""
     with haproxy(shipped(trial.port)) as balancer:
         client = await Client.opened(balancer)
-        waits: list[float] = []
-        for _ in range(5):
+        # One quick event is enough: a busy machine makes many of them late, the missing option all of them.
+        waits: list[float] = [math.inf]
+        while min(waits) > 0.15 and len(waits) < 100:
             began = time.monotonic()
             response = await client.start("ask", message="who?")
             async for message in response.messages():
@@ -127,9 +129,7 @@ async def test_the_shipped_balancer_passes_an_event_on_at_once(trial: Process) -
                     waits.append(time.monotonic() - began)
                     assert await client.reply(message, {"action": "decline"}) == 202
             response.connection.cut()
-    # The best of five: a busy machine makes some of them late, the missing option all of them.
-    assert len(waits) == 5
-    assert min(waits) < 0.1
+    assert min(waits) <= 0.15
 
 
 class Replica:

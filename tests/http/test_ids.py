@@ -28,12 +28,13 @@ async def test_a_second_request_with_an_id_in_flight_is_refused_and_the_first_co
 ) -> None:
     """Trap 1: no cross-wire, the first unaffected, the second never run."""
     client = await Client.opened(trial.port)
-    first = await client.start("slow", id=1, seconds=0.6, text="first")
-    second = await client.start("echo", id=1, text="never run")
+    first = await client.start("gated", id=0, key="first")
+    second = await client.start("echo", id=0, text="never run")
     assert second.status == 400
     refusal = await second.json()
-    assert (refusal["id"], refusal["error"]["code"]) == (1, -32600)
-    assert text(await first.answer()) == "first"
+    assert (refusal["id"], refusal["error"]["code"]) == (0, -32600)
+    await client.call("open", key="first")
+    assert text(await first.answer()) == "first through"
     assert await client.call("count", key="never run") == 0
 
 
@@ -42,12 +43,13 @@ async def test_of_fifty_simultaneous_requests_with_one_id_exactly_one_runs(trial
     """Trap 2: check and register are one step; the same body does not make a duplicate a repeat."""
     client = await Client.opened(trial.port)
     lines = [await Connection.open(trial.port) for _ in range(50)]
-    bodies = [call("x", "slow", seconds=0.5, text="racer", entry=entry) for entry in range(50)]
+    bodies = [call("x", "gated", key="racer", entry=entry) for entry in range(50)]
     posts = (client.post(body, on=line) for body, line in zip(bodies, lines, strict=True))
     responses = await asyncio.gather(*posts)
     assert sorted(response.status for response in responses) == [200] + [400] * 49
     winner = next(response for response in responses if response.status == 200)
-    assert text(await winner.answer()) == "racer"
+    await client.call("open", key="racer")
+    assert text(await winner.answer()) == "racer through"
     assert await client.call("count", key="racer") == 1
 
 
@@ -56,12 +58,13 @@ async def test_the_same_request_twice_at_once_is_a_duplicate_while_its_first_rea
     trial: Process,
 ) -> None:
     client = await Client.opened(trial.port)
-    body = call(7, "slow", seconds=0.6, text="twin")
+    body = call(7, "gated", key="twin")
     first = asyncio.create_task(client.post(body))
     await has_run(client, "twin")
     second = await client.post(body)
     assert second.status == 400
-    assert text(await (await first).answer()) == "twin"
+    await client.call("open", key="twin")
+    assert text(await (await first).answer()) == "twin through"
     assert await client.call("count", key="twin") == 1
 
 
@@ -171,7 +174,7 @@ async def test_a_repeated_post_gets_the_one_result_of_the_one_execution(
 
     async def one(number: int) -> None:
         name = f"repeat {number} {streams} {pooled}"
-        body = json.dumps(call(name, "slow", seconds=0.8, text=name)).encode()
+        body = json.dumps(call(name, "gated", key=name)).encode()
         second = await Connection.open(trial.port) if pooled else None
         first = await Connection.open(trial.port)
         sending = asyncio.create_task(client.post(body, on=first))
@@ -182,7 +185,8 @@ async def test_a_repeated_post_gets_the_one_result_of_the_one_execution(
         sending.cancel()
         response = await client.post(body, on=second)
         assert response.status == 200, await response.body()
-        assert text(await response.answer()) == name
+        await client.call("open", key=name)
+        assert text(await response.answer()) == f"{name} through"
         assert await client.call("count", key=name) == 1
 
     await asyncio.gather(*(one(number) for number in range(10)))
@@ -191,26 +195,28 @@ async def test_a_repeated_post_gets_the_one_result_of_the_one_execution(
 @http_test
 async def test_a_repeat_with_another_body_is_refused(trial: Process) -> None:
     client = await Client.opened(trial.port)
-    first = await client.start("slow", id=5, seconds=0.7, text="the first")
+    first = await client.start("gated", id=5, key="the first")
     first.connection.cut()
-    other = await client.start("slow", id=5, seconds=0.7, text="another")
+    other = await client.start("gated", id=5, key="another")
     assert other.status == 400
     assert (await other.json())["error"]["code"] == -32600
     assert await client.call("count", key="another") == 0
+    await client.call("open", key="the first")
 
 
 @http_test
 async def test_an_answer_that_no_connection_took_is_kept_for_the_repeat(trial: Process) -> None:
     client = await Client.opened(trial.port)
-    body = call(9, "slow", seconds=0.2, text="kept")
+    body = call(9, "gated", key="kept")
     sending = asyncio.create_task(client.post(body, on=(first := await Connection.open(trial.port))))
     await has_run(client, "kept")
     first.cut()
     sending.cancel()
+    await client.call("open", key="kept")
     await has_run(client, "kept ended")
-    assert text(await (await client.post(body)).answer()) == "kept"
+    assert text(await (await client.post(body)).answer()) == "kept through"
     assert await client.call("count", key="kept") == 1
-    assert text(await (await client.post(body)).answer()) == "kept"
+    assert text(await (await client.post(body)).answer()) == "kept through"
     assert await client.call("count", key="kept") == 2, "an id that was answered is free"
 
 

@@ -53,21 +53,34 @@ async def steps(n: int, seconds: float, ctx: Context) -> int:
     return os.getpid()
 
 
-@server.tool(annotations=ToolAnnotations(idempotent_hint=True))
-async def same_steps(n: int, seconds: float, ctx: Context) -> int:
-    """Do the same, with no more effect the second time."""
-    return await steps(n, seconds, ctx)
-
-
 @server.tool
 async def steps_until(file: str, ctx: Context) -> int:
-    """Report progress until there is such a file."""
+    """Report progress until there is such a file; note in another one that this has begun."""
+    Path(f"{file}.begun").touch()
     for step in itertools.count(1):
         await ctx.progress(step, None, str(os.getpid()))
         if Path(file).exists():
             break
         await asyncio.sleep(0.1)
     return os.getpid()
+
+
+@server.tool(annotations=ToolAnnotations(idempotent_hint=True))
+async def same_steps_until(file: str, ctx: Context) -> int:
+    """Do the same, with no more effect the second time."""
+    return await steps_until(file, ctx)
+
+
+@server.tool
+async def held(file: str) -> int:
+    """Wait for such a file, and report nothing."""
+    await _exists(file)
+    return os.getpid()
+
+
+async def _exists(file: str) -> None:
+    while not Path(file).exists():
+        await asyncio.sleep(0.02)
 
 
 @server.tool
@@ -125,21 +138,23 @@ def _note(file: str, text: str) -> None:
 
 
 @server.tool
-def alone(file: str, seconds: float) -> int:
-    """Note when this begins and ends: a plain function, which nothing can stop."""
+def alone(file: str, end: str) -> int:
+    """Note when this begins and ends, and wait for a file between: a plain function, which nothing can stop."""
     _note(file, "begin")
-    time.sleep(seconds)
+    while not Path(end).exists():
+        time.sleep(0.02)
+    time.sleep(0.1)
     _note(file, "end")
     return os.getpid()
 
 
 @server.tool
-async def alone_and_tidy(file: str, seconds: float, cleanup: float) -> int:
-    """Do the same, and clean up for a while, also if cancelled."""
+async def alone_and_tidy(file: str, end: str) -> int:
+    """Do the same as a coroutine function that waits for the file also if it is cancelled."""
     _note(file, "begin")
     try:
-        await asyncio.sleep(seconds)
+        await _exists(end)
     finally:
-        await asyncio.sleep(cleanup)
+        await _exists(end)
         _note(file, "end")
     return os.getpid()

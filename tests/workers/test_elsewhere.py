@@ -6,13 +6,14 @@ import itertools
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.http.client import Client, Connection, Cut, call, http_test, value
+from tests.http.client import Client, Connection, Cut, Response, call, http_test, value
 from tests.messages import Json
 from tests.redis_server import needs_redis, redis_server
-from tests.support import BOUND
+from tests.support import BOUND, until
 from tests.workers.fleet import Fleet, fleet
 
 TRIALS = 5
@@ -62,43 +63,49 @@ async def test_calls_end_as_cancelled_when_their_session_is_deleted_at_another_p
     assert "SessionGone" not in runner.output() + other.output()
 
 
-async def cut_and_repeated(client: Client, port: int, seconds: float) -> tuple[int, Json]:
-    """Cut a call at one process after so many seconds and send it again at another; return the answer's status and end."""
-    body = call(next(client.numbers), "steps", n=10, seconds=0.1)
+async def cut_and_repeated(client: Client, port: int, file: Path, seconds: float) -> Response:
+    """Cut a call at one process, so many seconds after its start, and send it again at another; return the response."""
+    body = call(next(client.numbers), "steps_until", file=str(file))
     first = await Connection.open(client.port)
     sending = asyncio.ensure_future(client.post(body, on=first))
+    await until(Path(f"{file}.begun").exists)
     await asyncio.sleep(seconds)  # real time is the subject: the cut comes at any moment of the call
     first.cut()
     with contextlib.suppress(Cut, OSError):
         await sending
-    again = await Connection.open(port)
-    response = await client.post(body, on=again)
-    return response.status, value(await response.answer())
+    return await client.post(body, on=await Connection.open(port))
 
 
 @http_test
 async def test_cut_calls_repeated_at_another_process_get_the_answer_of_the_one_execution(
-    two: list[Fleet],
+    two: list[Fleet], tmp_path: Path
 ) -> None:
     runner, other = two
     client = await Client.opened(runner.port)
-    cuts = [cut_and_repeated(client, other.port, 0.05 + 0.05 * (n % 8)) for n in range(16)]
-    assert await asyncio.gather(*cuts) == [(200, runner.pid)] * 16, "each ran once, where it came first"
+    files = [tmp_path / str(number) for number in range(16)]
+    cuts = [cut_and_repeated(client, other.port, file, 0.05 * (n % 8)) for n, file in enumerate(files)]
+    responses = await asyncio.gather(*cuts)
+    assert [response.status for response in responses] == [200] * 16
+    for file in files:
+        file.touch()
+    answers = [value(await response.answer()) for response in responses]
+    assert answers == [runner.pid] * 16, "each ran once, where it came first"
 
 
 @http_test
 async def test_a_call_whose_first_connection_is_half_open_is_repeated_at_another_process(
-    two: list[Fleet],
+    two: list[Fleet], tmp_path: Path
 ) -> None:
     runner, other = two
     client = await Client.opened(runner.port)
-    body = call(1, "steps", n=1, seconds=3)
+    body = call(1, "held", file=str(tmp_path / "enough"))
     # It is neither read nor closed, as behind a balancer that died.
     half_open = await client.post(body)
     client.port = other.port
     assert (await client.post(body)).status == 400, "the first connection was written to a moment ago"
     await asyncio.sleep(1.2)  # real time is the subject: the first connection is silent for one keep-alive
     response = await client.post(body)
+    (tmp_path / "enough").touch()
     assert (response.status, value(await response.answer())) == (200, runner.pid)
     half_open.connection.cut()
 

@@ -10,7 +10,7 @@ import pytest
 from tests.http.client import Client, call, http_test, value
 from tests.messages import Json
 from tests.redis_server import needs_redis, redis_server
-from tests.support import until
+from tests.support import stays, until
 from tests.workers.fleet import Fleet, fleet
 
 
@@ -37,7 +37,8 @@ async def at(client: Client, port: int, body: Json) -> Json:
 async def test_calls_of_one_session_at_two_processes_never_overlap(two: list[Fleet], tmp_path: Path) -> None:
     client = await Client.opened(two[0].port)
     file = tmp_path / "notes"
-    bodies = [call(number, "alone", file=str(file), seconds=0.1) for number in range(8)]
+    (tmp_path / "end").touch()
+    bodies = [call(number, "alone", file=str(file), end=str(tmp_path / "end")) for number in range(8)]
     answers = await asyncio.gather(
         *(at(client, two[number % 2].port, body) for number, body in enumerate(bodies))
     )
@@ -49,21 +50,24 @@ async def test_calls_of_one_session_at_two_processes_never_overlap(two: list[Fle
 def test_a_cancelled_call_keeps_its_turn_until_its_function_has_ended(
     two: list[Fleet], tmp_path: Path, tool: str
 ) -> None:
-    file = tmp_path / "notes"
-    more = {"cleanup": 0.5} if tool == "alone_and_tidy" else {}
+    file, end = tmp_path / "notes", tmp_path / "end"
+    arguments = {"file": str(file), "end": str(end)}
 
     @http_test
     async def run() -> None:
         client = await Client.opened(two[0].port)
-        first = asyncio.ensure_future(
-            at(client, two[0].port, call(1, tool, file=str(file), seconds=1.5, **more))
-        )
+        first = asyncio.ensure_future(at(client, two[0].port, call(1, tool, **arguments)))
         await until(file.exists)
         await client.tell("notifications/cancelled", {"requestId": 1})
         assert (await first)["error"]["code"] == -32800
         assert file.read_text().split() == ["begin"], "the answer does not wait for the function"
-        for process in two:
-            await at(client, process.port, call(2, "alone", file=str(file), seconds=0))
+        following = [
+            asyncio.ensure_future(at(client, process.port, call(number, "alone", **arguments)))
+            for number, process in enumerate(two, 2)
+        ]
+        await stays(lambda: file.read_text().split() == ["begin"], 0.5)
+        end.touch()
+        await asyncio.gather(*following)
         assert file.read_text().split() == ["begin", "end"] * 3
 
     run()
