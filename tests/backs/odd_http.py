@@ -88,6 +88,11 @@ class OddHttp:
                     stream, _message(method="notifications/message", params={"level": "error", "data": data})
                 )
             await _event(stream, _text(number, "flooded"))
+        elif name == "ask_wrongly":
+            await _event(stream, {"id": "odd", "method": "elicitation/create"})
+            while self.received[-1] == "tools/call":
+                await asyncio.sleep(0.01)
+            await _event(stream, _text(number, self.received[-1]))
         elif name == "cut":
             await _event(
                 stream, _message(method="notifications/message", params={"level": "error", "data": "before"})

@@ -230,6 +230,18 @@ async def test_a_question_on_the_standalone_stream_is_refused_for_a_client_witho
 
 
 @async_test
+async def test_an_invalid_request_of_a_url_server_is_refused_on_each_kind_of_stream() -> None:
+    asking = OddHttp()
+    async with (
+        asking as url,
+        Client(Remote(url), protocol_version="sessions", elicitation=accept) as client,
+    ):
+        assert (await client.call_tool("ask_wrongly")).text == str(INVALID_REQUEST)
+        asking.standalone.put_nowait({"id": "odd", "method": "elicitation/create"})
+        await until(lambda: asking.received.count(str(INVALID_REQUEST)) == 2)
+
+
+@async_test
 async def test_a_stream_that_is_cut_before_the_answer_and_cannot_be_resumed_is_one_error() -> None:
     for era in ERAS:
         async with odd("url") as server, Client(server, protocol_version=era) as client:

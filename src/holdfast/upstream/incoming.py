@@ -16,11 +16,11 @@ from typing import Any, Final, Protocol
 from holdfast.config import KIB
 from holdfast.core.admission import Admission, Gate
 from holdfast.core.budget import Budget, Charge
-from holdfast.errors import INTERNAL_ERROR, Busy, LinkError, McpError
+from holdfast.errors import INTERNAL_ERROR, Busy, LinkError, McpError, WireError
 from holdfast.ports import Observer
 from holdfast.upstream.pending import OutgoingRequest
 from holdfast.upstream.settings import ClientLimits
-from holdfast.wire.jsonrpc import Request, RequestId, encode, refusal, result_message
+from holdfast.wire.jsonrpc import Request, RequestId, encode, error_message, refusal, result_message
 
 OnRequest = Callable[[str, dict[str, Any], OutgoingRequest | None], Awaitable[object]]
 """Answers a request of the server: method, params, and the request of ours whose HTTP response carried it. That one is
@@ -66,7 +66,7 @@ class IncomingRequests:
     ) -> None:
         """Start, queue or refuse a request of `size` bytes. A second one with the id of a running one is ignored."""
         ticket = (link, request.id)
-        if ticket in self._running or ticket in self._waiting:
+        if self._has(ticket):
             return
         if request.method == "ping":
             self._reply(link, result_message(request.id, b"{}"))
@@ -81,6 +81,14 @@ class IncomingRequests:
                 self._reply(
                     link, refusal(request.id, Busy("Busy: this client answers its limit of requests"))
                 )
+
+    def refuse(self, link: Answering, request_id: RequestId, error: WireError) -> None:
+        """Answer a request that is not valid. One with the id of a running request is ignored."""
+        if not self._has((link, request_id)):
+            self._reply(link, error_message(request_id, error.code, error.message))
+
+    def _has(self, ticket: Ticket) -> bool:
+        return ticket in self._running or ticket in self._waiting
 
     def cancel(self, link: object, request_id: object) -> None:
         """Stop answering a request that the server has cancelled."""

@@ -12,8 +12,9 @@ A pipe link ends when the other side closes its output.
 import sys
 from collections.abc import Callable
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
+import msgspec
 from msgspec import Struct
 
 from holdfast.errors import Broken, NotSent, WireError
@@ -22,6 +23,7 @@ from holdfast.upstream.incoming import FREE, IncomingRequests
 from holdfast.upstream.pending import OutgoingRequest, PendingRequests
 from holdfast.wire.jsonrpc import Message, Notification, Request, Response
 from holdfast.wire.shape import cost
+from holdfast.wire.unreadable import Recognised, recognise
 
 
 class SessionLost(NotSent):
@@ -63,6 +65,9 @@ OnNotification = Callable[[Notification, OutgoingRequest | None], None]
 pipes and on the standalone stream, where it is unknown. Must not wait and must not raise."""
 OnEnd = Callable[[LinkEnd], None]
 Decode = Callable[[bytes], Message | list[Message]]
+LARGEST_BATCH: Final = 100
+"""An invalid batch with more messages is dropped as a whole: reading each message by itself would take too long."""
+_decode_batch = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 class UpstreamLink(Protocol):
@@ -143,16 +148,20 @@ class Receiver:
     def take(self, link: UpstreamLink, data: bytes, origin: OutgoingRequest | None = None) -> None:
         """Take the bytes of one message or of a batch.
 
-        Bytes that are not a valid message are noted and dropped. If they are the response to a request of ours, the
-        request fails: no other response will come.
+        Bytes that are not a valid message are noted, and `refuse` ends the request that they belong to. Each message of a
+        batch counts by itself.
 
         `origin` is the request whose HTTP response carried the message.
         """
         try:
             message = self.decode(data)
         except WireError as error:
-            self._observer.note("client.garbage", error=error)
-            self.pending.fail_unreadable(data, error)
+            messages = _messages_of_batch(data)
+            for single in messages:
+                self.take(link, single, origin)
+            if not messages:
+                self._observer.note("client.garbage", error=error)
+                self.refuse(link, recognise(data), error)
             return
         for one in message if isinstance(message, list) else (message,):
             size = 0
@@ -160,6 +169,19 @@ class Receiver:
                 # The requests of a batch share the cost of the batch: the first one is charged for all.
                 size, data = cost(data, sys.maxsize), b""
             self.take_message(link, one, origin, size)
+
+    def refuse(self, link: UpstreamLink, found: Recognised | None, error: WireError) -> None:
+        """End the request that an invalid message belongs to.
+
+        A response: our request fails, because no other response will come. A request: the server gets an error.
+        """
+        if found is None:
+            return
+        number, is_request = found
+        if is_request:
+            self._incoming.refuse(link, number, error)
+        elif (request := self.pending.get(number)) is not None:
+            request.fail_unreadable(error)
 
     def take_message(
         self, link: UpstreamLink, message: Message, origin: OutgoingRequest | None, size: int = 0
@@ -190,3 +212,12 @@ class Receiver:
         self._on_end = on_end
         if self.end is not None:
             on_end(self.end)
+
+
+def _messages_of_batch(data: bytes) -> list[bytes]:
+    """Return the objects of a batch; empty if the text is not a batch, or has more than LARGEST_BATCH messages."""
+    try:
+        found = _decode_batch(data)
+    except (msgspec.DecodeError, RecursionError):
+        return []
+    return [bytes(one) for one in found if bytes(one).startswith(b"{")] if len(found) <= LARGEST_BATCH else []

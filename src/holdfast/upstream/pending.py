@@ -8,12 +8,8 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-import msgspec
-from msgspec import Struct
-
 from holdfast.errors import OUTCOME_UNKNOWN, BadAnswer, McpError, OutcomeUnknown, WireError
 from holdfast.wire.jsonrpc import Response, notification_message
-from holdfast.wire.lines import EDGE, answered_by
 
 NO_HEADERS: Final[Mapping[str, str]] = {}
 OnProgress = Callable[[dict[str, Any]], None]
@@ -77,27 +73,6 @@ class OutgoingRequest:
         self.fail(BadAnswer(f"the answer to {self.method} cannot be read: {error}"))
 
 
-class _Numbered(Struct):
-    id: int | str
-    method: msgspec.UnsetType | str = msgspec.UNSET
-
-
-_decode_number = msgspec.json.Decoder(_Numbered).decode
-
-
-def _response_id(data: bytes) -> int | str | None:
-    """Return the id of a response that is otherwise not valid; None if it cannot be read.
-
-    Many are JSON with another fault, such as bytes that are not UTF-8. Those that are not JSON have NaN, or half of a
-    surrogate pair: `json.dumps` of Python writes both.
-    """
-    try:
-        found = _decode_number(data.decode("utf-8", "replace"))
-    except (msgspec.DecodeError, RecursionError):
-        return answered_by(data[:EDGE], data[-EDGE:])
-    return found.id if found.method is msgspec.UNSET else None
-
-
 class PendingRequests:
     """The requests of one link by id."""
 
@@ -131,12 +106,6 @@ class PendingRequests:
         request = self._by_id.get(response.id)
         if request is not None:
             request.settle(response)
-
-    def fail_unreadable(self, data: bytes, error: WireError) -> None:
-        """End the request whose response cannot be read. Bytes whose id cannot be read either are ignored."""
-        request = self.get(_response_id(data))
-        if request is not None:
-            request.fail_unreadable(error)
 
     def progress(self, params: dict[str, Any]) -> None:
         """Give progress to the request whose id is the token."""

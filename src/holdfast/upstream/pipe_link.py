@@ -10,7 +10,7 @@ from holdfast.upstream.incoming import UNSENT
 from holdfast.upstream.link import EndReason, LinkEnd, Receiver
 from holdfast.upstream.pending import OutgoingRequest
 from holdfast.wire.jsonrpc import request_message
-from holdfast.wire.lines import answered_by
+from holdfast.wire.unreadable import recognise_by_edges
 
 
 class Pipe(Protocol):
@@ -132,16 +132,14 @@ class PipeLink:
         await self._pipe.aclose()
 
     async def _next(self) -> bytes:
-        """Return the next message. The request whose response was over the limit fails: there will be no other response."""
+        """Return the next message. One that is over the limit is skipped, and its request ends."""
         while True:
             try:
                 return await self._pipe.read()
             except LineTooLong as error:
-                answered = answered_by(error.head, error.tail)
-                self._observer.note("client.line_too_long", answered=answered)
-                request = self.receiver.pending.get(answered)
-                if request is not None:
-                    request.fail_unreadable(error)
+                found = recognise_by_edges(error.head, error.tail)
+                self._observer.note("client.line_too_long", request=found and found[0])
+                self.receiver.refuse(self, found, error)
 
     def _end(self) -> LinkEnd:
         status = self._pipe.exit_status

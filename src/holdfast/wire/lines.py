@@ -1,33 +1,7 @@
 """Cut a stream of bytes into lines, with a limit for the length of a line."""
 
-import re
-from typing import Final
-
 from holdfast.errors import LineTooLong
-
-EDGE: Final = 256
-"""How many bytes of the beginning and of the end of a skipped line are kept."""
-_ID_FIRST: Final = re.compile(
-    rb'(?:\xef\xbb\xbf)?\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(\d{1,16})\s*,\s*"(?:result|error)"\s*:'
-)
-_RESULT_FIRST: Final = re.compile(
-    rb'(?:\xef\xbb\xbf)?\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"(?:result|error)"\s*:'
-)
-_ID_LAST: Final = re.compile(
-    rb',\s*"id"\s*:\s*(\d{1,16})\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*\Z',
-)
-
-
-def answered_by(head: bytes, tail: bytes) -> int | None:
-    """Return the id of the request that an unreadable response answers; None if it is not a response, or not recognised.
-
-    `head` and `tail` are the first and the last bytes of the message. Servers write the id near the beginning of a
-    response, or at its end. It is a number, because our ids are.
-    """
-    if first := _ID_FIRST.match(head):
-        return int(first[1])
-    last = _ID_LAST.search(tail) if _RESULT_FIRST.match(head) else None
-    return int(last[1]) if last else None
+from holdfast.wire.unreadable import EDGE
 
 
 class LineBuffer:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.errors import NotSent, OutcomeUnknown
+from holdfast.errors import LineTooLong, NotSent, OutcomeUnknown
 from holdfast.ports import Ports, SilentObserver, SystemRandom
 from holdfast.testing.clock import VirtualClock
 from holdfast.upstream.connection import Callbacks, Connection, ConnectionOptions
@@ -35,7 +35,7 @@ class Server:
         self.received: list[Message] = []
         self.exit_status: int | None = None
         self.last_words = "the end of its stderr:\nno disk"
-        self._out: asyncio.Queue[bytes] = asyncio.Queue()
+        self._out: asyncio.Queue[bytes | LineTooLong] = asyncio.Queue()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def write(self, message: bytes) -> None:
@@ -64,14 +64,20 @@ class Server:
         self.say({"id": message["id"], "result": result})
 
     def say(self, message: Message) -> None:
-        self._out.put_nowait(json.dumps({"jsonrpc": "2.0", **message}).encode())
+        self.say_text(json.dumps({"jsonrpc": "2.0", **message}).encode())
+
+    def say_text(self, text: bytes | LineTooLong) -> None:
+        self._out.put_nowait(text)
 
     def exit(self, status: int | None) -> None:
         self.exit_status = status
         self._out.put_nowait(b"")
 
     async def read(self) -> bytes:
-        return await self._out.get()
+        text = await self._out.get()
+        if isinstance(text, LineTooLong):
+            raise text
+        return text
 
     async def aclose(self) -> None:
         self._out.put_nowait(b"")
@@ -212,6 +218,82 @@ async def test_a_request_of_the_server_gets_its_answer_as_json_text_and_has_no_o
         await asyncio.sleep(1)
         assert server.received[-1] == {"jsonrpc": "2.0", "id": "q", "result": {"roots": []}}
         assert user.notifications == [("notifications/tools/list_changed", None)]
+
+
+INVALID = [
+    (b'{"id":"q","method":"roots/list"}', -32600),
+    (b'{"jsonrpc":"2.0","id":"q","method":5}', -32600),
+    (b'{"jsonrpc":"2.0","id":"q","method":"roots/list","params":[1]}', -32600),
+    (b'{"jsonrpc":"2.0","id":"q","params":{}}', -32600),
+    (b'{"jsonrpc":"2.0","id":"q","method":"roots/list","method":"ping"}', -32600),
+    (b'{"jsonrpc":"2.0","id":"q","method":"roots/list","params":{"n":NaN}}', -32700),
+    (b'[{"jsonrpc":"2.0","id":"q","method":"roots/list","params":[1]}]', -32600),
+]
+
+
+@pytest.mark.parametrize("is_sessionless", [False, True])
+def test_an_invalid_request_of_the_server_is_refused_with_its_id(is_sessionless: bool) -> None:
+    @virtual_test
+    async def run() -> None:
+        server = Server(echo, is_sessionless=is_sessionless)
+        async with connected(User(server)) as connection:
+            for text, code in INVALID:
+                server.say_text(text)
+                await asyncio.sleep(1)
+                refused = server.received[-1]
+                assert (refused.get("id"), refused.get("error", {}).get("code")) == ("q", code), text
+                server.received.clear()
+            for text in (b"listening on port 8000", b'{"method":5}', b'{"id":9}', b"[{}, 1, []]", b"[]"):
+                server.say_text(text)
+            await asyncio.sleep(1)
+            assert server.received == []
+            assert await connection.request("tools/call", {"name": "x", "arguments": 1}) == {"echo": 1}
+
+    run()
+
+
+@virtual_test
+async def test_a_request_of_the_server_over_the_limit_is_refused_with_its_id() -> None:
+    server = Server(echo)
+    async with connected(User(server)):
+        server.say_text(LineTooLong(9, b'{"jsonrpc":"2.0","id":"q","method":"roots/list",', b"}"))
+        await asyncio.sleep(1)
+        assert (server.received[-1]["id"], server.received[-1]["error"]["code"]) == ("q", -32600)
+
+
+@virtual_test
+async def test_an_invalid_message_in_a_batch_costs_no_other_message_of_it() -> None:
+    async def answer_in_batch(server: Server, message: Message) -> None:
+        response = {"jsonrpc": "2.0", "id": message["id"], "result": "good"}
+        server.say_text(json.dumps([response, {"id": "q", "method": 5}]).encode())
+
+    server = Server(answer_in_batch)
+    async with connected(User(server)) as connection:
+        assert await connection.request("tools/call", {"name": "x"}) == "good"
+        await asyncio.sleep(1)
+        assert server.received[-1]["id"] == "q"
+
+
+@virtual_test
+async def test_an_invalid_request_with_the_id_of_a_running_one_does_not_answer_it() -> None:
+    go = asyncio.Event()
+
+    class SlowUser(User):
+        async def on_request(self, *_asked: Any) -> msgspec.Raw:
+            await go.wait()
+            return msgspec.Raw(b"{}")
+
+    server = Server(echo)
+    user = SlowUser(server)
+    async with connected(user):
+        server.say({"id": "q", "method": "roots/list"})
+        server.say({"id": "q", "method": 5})
+        await asyncio.sleep(1)
+        go.set()
+        await asyncio.sleep(1)
+        assert [one for one in server.received if one.get("id") == "q"] == [
+            {"jsonrpc": "2.0", "id": "q", "result": {}}
+        ]
 
 
 @virtual_test
