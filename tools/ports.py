@@ -5,6 +5,7 @@ that the system gives to connections by itself. A UDP socket of the same number 
 processes that choose here; it does not disturb the server, which listens on TCP, and it ends with this process.
 """
 
+import os
 import secrets
 import socket
 from collections import deque
@@ -17,7 +18,8 @@ _HELD: Final = 200
 """Reserved ports of a process. The oldest is free again after so many others; its server listens by then, or has ended."""
 
 _numbers: Final = count(secrets.randbelow(_COUNT))
-_reserved: Final[deque[socket.socket]] = deque()
+_reserved: Final[deque[int]] = deque()
+"""File descriptors: sockets would warn at the end of the process that they are still open."""
 
 
 def free_port() -> int:
@@ -31,7 +33,7 @@ def free_port() -> int:
         except OSError:
             reservation.close()
             continue
-        _reserved.append(reservation)
+        _reserved.append(reservation.detach())
         if len(_reserved) > _HELD:
-            _reserved.popleft().close()
+            os.close(_reserved.popleft())
         return port

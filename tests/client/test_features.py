@@ -15,7 +15,7 @@ from holdfast.errors import CallTimeout
 from holdfast.protocol.params import PromptReference
 from tests.client.servers import SERVE, has_begun, small_listening
 from tests.client.small import Weather, server
-from tests.support import async_test, until
+from tests.support import BOUND, async_test, until
 
 WAYS: Final = ("inside", "stdio", "http")
 ERAS: Final = ("sessions", "sessionless")
@@ -40,7 +40,7 @@ Place = tuple[Target, str]
 @contextlib.asynccontextmanager
 async def connected(place: Place, **options: Any) -> AsyncIterator[Client]:
     target, era = place
-    async with Client(target, protocol_version=era, timeout=10, **options) as client:
+    async with Client(target, protocol_version=era, timeout=BOUND, **options) as client:
         yield client
 
 

@@ -68,6 +68,6 @@ class TestRedisClusterStore(OverRedis):
     @pytest.fixture(autouse=True, scope="class")
     @classmethod
     def cluster(cls) -> Iterator[None]:
-        with redis_cluster(node_timeout=60) as nodes:
+        with redis_cluster() as nodes:
             cls.url = "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in nodes)
             yield

@@ -25,7 +25,7 @@ def url_of(kind: str) -> Iterator[str]:
             with redis_server() as server:
                 yield server.url
         case _:
-            with redis_cluster(node_timeout=60) as nodes:
+            with redis_cluster() as nodes:
                 yield "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in nodes)
 
 

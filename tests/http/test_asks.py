@@ -8,6 +8,7 @@ from tests.http.back import Config
 from tests.http.client import Client, answer_asks, http_test, text
 from tests.http.serving import Process, in_loop, process
 from tests.messages import Json
+from tests.support import BOUND
 
 
 class Person:
@@ -131,7 +132,7 @@ async def test_trap_44_an_ask_that_no_reader_can_see_fails_at_its_deadline_and_r
 ) -> None:
     client = await Client.opened(trial.port)
     assert await client.call("session_ask", timeout=0.2) == "AskTimeout"
-    waiting = asyncio.create_task(client.call("session_ask", timeout=10))
+    waiting = asyncio.create_task(client.call("session_ask", timeout=BOUND))
     response = await client.get()
     async for message in response.messages():
         if message["method"] == "roots/list":

@@ -92,7 +92,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def exchanged(sock: socket.socket, sent: bytes) -> bytes:
     """Send a request and return everything that comes back."""
     with sock:
-        sock.settimeout(20)
+        sock.settimeout(BOUND)
         sock.sendall(sent)
         parts = []
         while part := sock.recv(65_536):
@@ -119,7 +119,7 @@ def serving(
             return log.read().decode()
 
         try:
-            wait_until(lambda: process.poll() is not None or "serving" in output(), 30, explain=output)
+            wait_until(lambda: process.poll() is not None or "serving" in output(), explain=output)
             found = re.search(r"serving\s+(\S+)", output())
             assert found is not None, output()
             yield found[1], process

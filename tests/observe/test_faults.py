@@ -111,7 +111,7 @@ async def recognised(
     """Begin a call, wait for its warning, and find the same call on the dashboard; yield both."""
     before = len(operators.lines(event))
     client, response = await started(operators, era, tool)
-    await until(lambda: len(operators.lines(event)) > before, 30)
+    await until(lambda: len(operators.lines(event)) > before)
     line = operators.lines(event)[-1]
     assert (line["tool"], line["waits_for"]) == (tool, waits_for)
     (shown,) = await operators.calls(tool)
@@ -155,7 +155,7 @@ async def test_a_stalled_reader(era: str, replicas: list[Operators]) -> None:
             operators.process.port, "tools/call", {**params, "_meta": meta}, receive_buffer=4_096
         )
     response.connection.stop_reading()
-    await until(lambda: len(operators.lines("reader.slow")) > before, 30)
+    await until(lambda: len(operators.lines("reader.slow")) > before)
     line = operators.lines("reader.slow")[-1]
     assert (line["tool"], line["waits_for"]) == ("flood", "reader")
     (shown,) = await operators.calls("flood")
@@ -169,7 +169,7 @@ async def test_a_full_queue(replicas: list[Operators]) -> None:
     operators = replicas[0]
     client = await Client.opened(operators.process.port, name="raw")
     waiting = [asyncio.create_task(client.start("hang")) for _ in range(3)]
-    await until(lambda: bool(operators.lines("queue.full")), 30)
+    await until(lambda: bool(operators.lines("queue.full")))
     line = operators.lines("queue.full")[-1]
     assert (line["running"], line["queued"], line["client"]) == (2, 1, "raw")
     refused = await client.start("hang")
@@ -199,14 +199,14 @@ async def test_a_dead_replica(replicas: list[Operators]) -> None:
     client = await Client.opened(dead.process.port, name="raw")
     response = await client.start("hang")
     assert response.is_stream
-    await until(lambda: both_live(living), 30)
+    await until(lambda: both_live(living))
     (name,) = {one["name"] for one in (await living.state())["replicas"]} - {
         (await living.state())["replica"]
     }
     dead.process.tell(signal.SIGKILL)
     with contextlib.suppress(Cut):
         await response.answer()
-    await until(lambda: bool(living.lines("replica.gone")) and bool(living.lines("exchange.reaped")), 30)
+    await until(lambda: bool(living.lines("replica.gone")) and bool(living.lines("exchange.reaped")))
     assert living.lines("replica.gone")[-1]["name"] == name
     shown = {one["name"]: one["state"] for one in (await living.state())["replicas"]}
     assert shown[name] != "live"
@@ -232,7 +232,7 @@ async def test_a_lost_store(replicas: list[Operators], redis: RedisServer) -> No
     refused = await client.start("echo", text="x")
     assert refused.status == 503
     error = (await refused.json())["error"]
-    await until(lambda: bool(operators.lines("store.unreachable")), 30)
+    await until(lambda: bool(operators.lines("store.unreachable")))
     joined = operators.lines("audit.refused", reason="store")[-1]
     assert error["data"]["correlation"] == joined["correlation"]
     assert await operators.metric("holdfast_store_unreachable") == 1

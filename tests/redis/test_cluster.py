@@ -17,7 +17,7 @@ from holdfast.testing import VirtualClock
 from holdfast.testing.store.bench import IDLE, PRINCIPAL, record
 from holdfast.testing.store.fleet import LEASE
 from tests.programs import program
-from tests.redis_server import RedisServer, needs_redis, redis_cluster
+from tests.redis_server import RedisServer, needs_redis, redis_cluster, wait_until_whole
 from tests.support import async_test, stays
 
 pytestmark = needs_redis
@@ -27,9 +27,14 @@ pytestmark = needs_redis
 def nodes() -> Iterator[list[RedisServer]]:
     program("redis-server")
     with redis_cluster() as started:
-        for node in started:
-            node.tell("CONFIG", "SET", "cluster-require-full-coverage", "no")
+        serve_the_rest(started)
         yield started
+
+
+def serve_the_rest(nodes: list[RedisServer]) -> None:
+    """Let the others serve their slots while one node is down."""
+    for node in nodes:
+        node.tell("CONFIG", "SET", "cluster-require-full-coverage", "no")
 
 
 def url(nodes: list[RedisServer]) -> str:
@@ -172,7 +177,10 @@ async def test_a_shard_that_is_down_stops_neither_sweeping_nor_reaping_on_the_ot
     assert swept == living - orphans
     for one in (store, dying):
         await one.aclose()
+    # The cluster is as before for the next test.
     doomed.start()
+    serve_the_rest(nodes)
+    await asyncio.to_thread(wait_until_whole, nodes)
 
 
 @async_test

@@ -68,7 +68,7 @@ class Operation:
             self.forget_round()
             return any(call.name == tool for call in (await self.fleet.state("", 0)).calls)
 
-        await until(is_there, 10)
+        await until(is_there)
 
     def forget_round(self) -> None:
         """Let the next state ask again: the answers of a round are used again for half a second."""

@@ -23,7 +23,7 @@ _SSE_HEADERS: Final = [
 
 _OVERDUE: Final = 0.5
 """A timer that is late by so many seconds shows that this process could not run."""
-_AWAKE: Final = 1.0
+AWAKE: Final = 1.0
 """Seconds to read the bytes that arrived while this process could not run."""
 
 
@@ -143,7 +143,7 @@ class Connection(Struct, eq=False):
                     text = f"Request timeout: the body took longer than {seconds:g} s"
                     raise BadBody(refuse(408, text, audit="slow")) from None
                 # This process was stopped, or its loop was blocked: read the bytes that were sent in that time.
-                patience = _AWAKE
+                patience = AWAKE
 
     async def _read_parts(self, parts: list[bytes], limit: int, read: Callable[[int], None] | None) -> None:
         """Read the rest of the body; `parts` keeps the bytes that have arrived if this is interrupted."""

@@ -18,6 +18,7 @@ from typing_extensions import override
 
 from holdfast.engine.audit import Reason
 from holdfast.fronts.http.acknowledged import is_acknowledged
+from holdfast.fronts.http.connection import AWAKE
 from holdfast.fronts.http.listener.channel import CLOSE, SocketChannel, bytes_taken
 from holdfast.fronts.http.listener.deadlines import KEEP_ALIVE, Deadlines
 from holdfast.fronts.http.listener.framing import Parsed, Refused
@@ -429,9 +430,9 @@ class HttpProtocol(asyncio.Protocol):
         return self._parser.phase == phase and not (self._is_over or self._unread)
 
     def _is_slow(self, waited: float) -> bool:
-        """True if a body is late. The front refuses late bodies that it reads; this one may wait for its turn."""
+        """True if a body is late. The front refuses late bodies that it reads, and needs `AWAKE` more after a pause."""
         deadlines = self._deadlines
-        late = waited > deadlines.limits.body_seconds + deadlines.interval
+        late = waited > deadlines.limits.body_seconds + AWAKE + deadlines.interval
         return late and self._expects(BODY) and not self._waiting
 
     def _stalls(self) -> bool:

@@ -12,6 +12,7 @@ import pytest
 from holdfast.config import HttpSettings, Limits, ResponseMode, Settings
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Exchange
+from holdfast.engine.pulse import Pulse
 from holdfast.fronts.http.front import HttpFront
 from holdfast.fronts.http.listener.deadlines import Deadlines
 from holdfast.fronts.http.listener.members import Members
@@ -21,7 +22,7 @@ from holdfast.testing.back import ScriptedBack
 from tests.http.paper import Paper, settled
 from tests.messages import LATEST, initialize, metadata, modern_headers, request
 from tests.stores import ScriptedStore
-from tests.support import virtual_test
+from tests.support import LoopClock, virtual_test
 
 ERAS = pytest.mark.parametrize("sessionless", [False, True], ids=["session", "2026-07-28"])
 HEAD = {
@@ -51,6 +52,8 @@ class Line:
         settings: Settings = Settings(),
     ) -> None:
         self.engine = Engine(back, settings, store=store)
+        # The tests count turns of the loop: a pause of this machine must not add any.
+        self.engine.pulse = Pulse(LoopClock().now)
         self.front = HttpFront(self.engine, HttpSettings(response=mode))
         self.members = Members(self.front.serve, Deadlines(self.engine.settings.limits, 30.0))
         self.protocol, self.paper = HttpProtocol(self.members), Paper()
