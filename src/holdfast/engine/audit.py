@@ -6,14 +6,14 @@ client and a short hash of its principal, as log lines do for sessions. It never
 client chose, or anything of a message.
 
 An attacker must not be able to fill the disk, or to hide one kind of refusal behind many of another kind. So each
-reason has its own limit of lines, for each address and in total (`core/rates.py`). Events above the limit are counted and
+reason has its own limit of lines, for each address and in total (`core/log_rates.py`). Events above the limit are counted and
 reported as a number (`sweep`). `counts` counts all events.
 """
 
 from collections import Counter
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
-from holdfast.core.rates import Rates
+from holdfast.core.log_rates import LogRates
 from holdfast.errors import (
     Busy,
     HoldfastError,
@@ -122,8 +122,8 @@ class Audit:
         now = runtime.clock.now()
         self.counts: Counter[Reason | Act] = Counter()
         """How often each refusal and act has happened, including those without a line."""
-        self._lines: dict[str, Rates] = {
-            name: Rates(now, TOTAL) for name in (*get_args(Reason), "session_deleted")
+        self._lines: dict[str, LogRates] = {
+            name: LogRates(now, TOTAL) for name in (*get_args(Reason), "session_deleted")
         }
         self._lookups = 0
         self._suppressed: Counter[Reason | Act] = Counter()

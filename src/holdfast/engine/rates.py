@@ -11,7 +11,7 @@ calls and questions about tasks are not counted: they belong to work that was ad
 author's own state calls the handler again each time, so it counts.
 
 Counting is local, and no call waits for the store. Where the store is shared, `reconcile` compares once a second
-(`core/buckets.py` says how exact the limits then are). While the store is unavailable each replica counts alone.
+(`core/call_rates.py` says how exact the limits then are). While the store is unavailable each replica counts alone.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from math import ceil
 from typing import Final
 
 from holdfast.config import Rate
-from holdfast.core.buckets import Buckets
+from holdfast.core.call_rates import CallRates
 from holdfast.engine.caller import Caller
 from holdfast.engine.load import passes
 from holdfast.engine.runtime import Runtime
@@ -53,7 +53,7 @@ class RateLimiter:
         self._prefixes: dict[bytes, Rate] = {}
         self.starts_again: Callable[[Request, Caller], bool] = lambda _request, _caller: False
         """Returns True for a retry that calls its handler again. A client can repeat it, so it counts as a call."""
-        self._buckets = Buckets(runtime.random.token(6), reports=runtime.store.is_shared)
+        self._counted = CallRates(runtime.random.token(6), reports=runtime.store.is_shared)
         self.is_on: bool = False
         """False: no request needs `check`."""
         self.exhausted: set[bytes] = set()
@@ -61,7 +61,7 @@ class RateLimiter:
         self.declare({})
 
     def __repr__(self) -> str:
-        return f"<RateLimiter {self._buckets!r}>"
+        return f"<RateLimiter {self._counted!r}>"
 
     def declare(self, tools: Mapping[str, Rate]) -> None:
         """Set the rates that the tools themselves declare. Those of the settings override them."""
@@ -99,10 +99,10 @@ class RateLimiter:
             taken.append((prefix + _hashed(who) if rate.each else prefix, rate, "tool"))
         # Decide, then count: a call that one limit refuses is not counted for the other.
         for key, rate, limit in taken:
-            if (seconds := self._buckets.wait(key, rate, now)) > 0:
+            if (seconds := self._counted.wait(key, rate, now)) > 0:
                 raise RateLimited(limit, str(rate), max(1, ceil(seconds)))
         for key, rate, _ in taken:
-            self._buckets.take(key, rate, now)
+            self._counted.take(key, rate, now)
 
     def _may_call(self, request: Request, caller: Caller) -> bool:
         """Return False if a call will be refused for a missing scope: it must not use up, or show, the rate of the tool."""
@@ -119,12 +119,12 @@ class RateLimiter:
         over = self.over(address)
         if over is None and self._refusals is not None:
             key = _ADDRESS + _hashed(address)
-            self._buckets.take(key, self._refusals, self._runtime.clock.now())
+            self._counted.take(key, self._refusals, self._runtime.clock.now())
             self._note_exhausted(key, self._refusals)
         return over
 
     def _note_exhausted(self, key: bytes, rate: Rate) -> None:
-        if self._buckets.wait(key, rate, self._runtime.clock.now()) > 0:
+        if self._counted.wait(key, rate, self._runtime.clock.now()) > 0:
             if len(self.exhausted) >= _EXHAUSTED:
                 self.exhausted.clear()
             self.exhausted.add(key)
@@ -134,14 +134,14 @@ class RateLimiter:
         rate, key = self._refusals, _ADDRESS + _hashed(address)
         if rate is None or key not in self.exhausted:
             return None
-        seconds = self._buckets.wait(key, rate, self._runtime.clock.now())
+        seconds = self._counted.wait(key, rate, self._runtime.clock.now())
         return RateLimited("address", str(rate), max(1, ceil(seconds))) if seconds > 0 else None
 
     async def sweep(self) -> None:
         """Forget the addresses whose rate has recovered."""
         if self.exhausted and self._refusals is not None:
             now, rate = self._runtime.clock.now(), self._refusals
-            self.exhausted = {key for key in self.exhausted if self._buckets.wait(key, rate, now) > 0}
+            self.exhausted = {key for key in self.exhausted if self._counted.wait(key, rate, now) > 0}
 
     # Between replicas
 
@@ -156,14 +156,14 @@ class RateLimiter:
 
         If only refusals are limited and there were none, nothing is sent.
         """
-        if not self.is_on and not self._buckets.has_news:
+        if not self.is_on and not self._counted.has_news:
             return
-        report = self._buckets.report() if self._buckets.has_news else b""
+        report = self._counted.report() if self._counted.has_news else b""
         try:
             others = await self._runtime.store.post_notice(report, seconds=_KEPT_SECONDS)
         except StoreUnavailable:
             return
-        learned = self._buckets.learn(others, self._rate_of, self._runtime.clock.now())
+        learned = self._counted.learn(others, self._rate_of, self._runtime.clock.now())
         if self._refusals is not None:
             for key in learned:
                 if key.startswith(_ADDRESS):

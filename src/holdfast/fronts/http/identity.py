@@ -24,7 +24,7 @@ from holdfast.auth import (
     with_request,
 )
 from holdfast.auth.known_tokens import REFUSED_SECONDS, KnownTokens
-from holdfast.core.rates import Rates
+from holdfast.core.log_rates import LogRates
 from holdfast.engine.engine import Engine
 from holdfast.errors import BUSY
 from holdfast.fronts.http.addresses import Addresses, counted
@@ -64,7 +64,7 @@ class Identity:
         self._refused = KnownTokens(REFUSED_SECONDS)
         self._accepted: dict[int, None] = {}
         """Hashes of tokens that were accepted; not of the tokens' text alone, but with a secret of this process."""
-        self._failures = Rates(engine.clock.now())
+        self._failures = LogRates(engine.clock.now())
 
     def remembered(self, request: RawRequest) -> Principal | None:
         """Return the principal of a request whose token was accepted recently; None: ask with `of`.

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from holdfast.config import HttpSettings, Rate
-from holdfast.core.buckets import Buckets
-from holdfast.core.rates import Rates
+from holdfast.core.call_rates import CallRates
+from holdfast.core.log_rates import LogRates
 from holdfast.engine.audit import TOTAL, Act, Reason
 from holdfast.fronts.http.addresses import LOCAL, counted
 from holdfast.fronts.http.head import HeadRules, RawHeaders
@@ -47,8 +47,8 @@ class Guard:
         self._rules = HeadRules(HttpSettings(allowed_hosts=allowed_hosts))
         self._clock = clock
         self._observer = observer
-        self._guesses = Buckets("", reports=False)
-        self._lines: dict[Reason, Rates] = {}
+        self._guesses = CallRates("", reports=False)
+        self._lines: dict[Reason, LogRates] = {}
         self._refusals: Counter[str] = Counter(admin_token=0, admin_rate=0, host=0, origin=0)
         self._acts: Counter[str] = Counter(session_closed=0, call_cancelled=0)
 
@@ -113,7 +113,7 @@ class Guard:
         now, where = self._clock.now(), address or LOCAL
         lines = self._lines.get(reason)
         if lines is None:
-            lines = self._lines[reason] = Rates(now, TOTAL)
+            lines = self._lines[reason] = LogRates(now, TOTAL)
         left_out = lines.admit(where, now)
         if left_out is not None:
             facts = {"left_out": left_out} if left_out else {}

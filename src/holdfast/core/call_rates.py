@@ -1,6 +1,6 @@
-"""Token buckets: how many calls each principal, tool and address may still make. Pure.
+"""The rates of calls: how many calls each principal, tool and address may still make. Pure.
 
-A rate of N calls in a time T is a bucket that holds N calls. Each call takes one, and N are added again in each T,
+A rate of N calls in a time T is a token bucket that holds N calls. Each call takes one, and N are added again in each T,
 steadily. So N calls may come at once, and in the long run N come in each T.
 
 **Replicas** count separately and compare once a second (`report`, `learn`). A call that another replica reports is
@@ -25,6 +25,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.config import Rate
+from holdfast.core.token_bucket import TokenBucket
 
 BUCKETS: Final = 50_000
 REPORTED: Final = 1_000
@@ -51,22 +52,16 @@ class Report(Struct, frozen=True, array_like=True):
     """Calls by key, the newest interval last."""
 
 
-class _Bucket:
-    __slots__ = ("at", "left", "rate")
+class _Bucket(TokenBucket):
+    __slots__ = ("rate",)
 
     def __init__(self, rate: Rate, now: float) -> None:
+        super().__init__(rate.count, rate.seconds, now)
         self.rate = rate
-        self.at = now
-        self.left: float = rate.count
-
-    def refill(self, now: float) -> None:
-        rate = self.rate
-        self.left = min(rate.count, self.left + (now - self.at) * rate.count / rate.seconds)
-        self.at = now
 
 
-class Buckets:
-    """The buckets of one process. Time is passed in."""
+class CallRates:
+    """The calls that one process counts. Time is passed in."""
 
     __slots__ = ("_buckets", "_intervals", "_number", "_origin", "_reports", "_seen", "_unreported")
 
@@ -82,7 +77,7 @@ class Buckets:
         """The newest interval of each other process that was counted here."""
 
     def __repr__(self) -> str:
-        return f"<Buckets {len(self)}/{BUCKETS}>"
+        return f"<CallRates {len(self)}/{BUCKETS}>"
 
     def __len__(self) -> int:
         return len(self._buckets)

@@ -7,6 +7,8 @@ bounded: names that do not fit into it share one entry.
 from collections.abc import Hashable
 from typing import Final
 
+from holdfast.core.token_bucket import TokenBucket
+
 BURST: Final = 10
 PER_SECOND: Final = 1.0
 """Events of one name that are logged in a second, after the burst."""
@@ -15,44 +17,34 @@ TOTAL: Final = 10
 NAMES: Final = 1_024
 
 
-class _Bucket:
-    """The rest of a burst, and the number of events dropped since the last one that was logged."""
+class _Name(TokenBucket):
+    """The rest of a name's burst, and the number of its events dropped since the last one that was logged."""
 
-    __slots__ = ("at", "held", "left", "scale")
+    __slots__ = ("held",)
 
-    def __init__(self, now: float, scale: int = 1) -> None:
-        self.at = now
-        self.scale = scale
-        self.left: float = BURST * scale
+    def __init__(self, now: float) -> None:
+        super().__init__(BURST, BURST / PER_SECOND, now)
         self.held = 0
 
-    def refill(self, now: float) -> None:
-        self.left = min(BURST * self.scale, self.left + (now - self.at) * PER_SECOND * self.scale)
-        self.at = now
 
-    @property
-    def is_idle(self) -> bool:
-        return self.left >= BURST * self.scale
-
-
-class Rates:
+class LogRates:
     """Decides which events are logged. Time is passed in."""
 
-    __slots__ = ("_all", "_buckets")
+    __slots__ = ("_all", "_names")
 
     def __init__(self, now: float, total: int = TOTAL) -> None:
         """Begin with full bursts. All names together have `total` times the burst and the rate of one name."""
-        self._all = _Bucket(now, total)
-        self._buckets: dict[Hashable, _Bucket] = {}
+        self._all = TokenBucket(BURST * total, BURST / PER_SECOND, now)
+        self._names: dict[Hashable, _Name] = {}
 
     def __repr__(self) -> str:
-        return f"<Rates {len(self._buckets)}/{NAMES} names>"
+        return f"<LogRates {len(self._names)}/{NAMES} names>"
 
     def admit(self, name: Hashable, now: float) -> int | None:
         """Return the number of events of this name that were dropped before this one, or None if this one is dropped too."""
-        bucket = self._bucket(name, now)
-        for one in (bucket, self._all):
-            one.refill(now)
+        bucket = self._named(name, now)
+        bucket.refill(now)
+        self._all.refill(now)
         if min(bucket.left, self._all.left) < 1:
             bucket.held += 1
             return None
@@ -61,21 +53,21 @@ class Rates:
         held, bucket.held = bucket.held, 0
         return held
 
-    def _bucket(self, name: Hashable, now: float) -> _Bucket:
-        known = self._buckets.get(name)
+    def _named(self, name: Hashable, now: float) -> _Name:
+        known = self._names.get(name)
         if known is not None:
             return known
-        if len(self._buckets) >= NAMES:
+        if len(self._names) >= NAMES:
             self._forget_idle(now)
-        if len(self._buckets) >= NAMES:
+        if len(self._names) >= NAMES:
             # The table is full: the shared entry replaces the oldest entry.
             name = None
-            if (shared := self._buckets.get(name)) is not None:
+            if (shared := self._names.get(name)) is not None:
                 return shared
-            del self._buckets[next(iter(self._buckets))]
-        return self._buckets.setdefault(name, _Bucket(now))
+            del self._names[next(iter(self._names))]
+        return self._names.setdefault(name, _Name(now))
 
     def _forget_idle(self, now: float) -> None:
-        for bucket in self._buckets.values():
+        for bucket in self._names.values():
             bucket.refill(now)
-        self._buckets = {name: bucket for name, bucket in self._buckets.items() if not bucket.is_idle}
+        self._names = {name: bucket for name, bucket in self._names.items() if not bucket.is_full}

@@ -1,10 +1,10 @@
 """The rate limit of log events."""
 
-from holdfast.core.rates import BURST, NAMES, TOTAL, Rates
+from holdfast.core.log_rates import BURST, NAMES, TOTAL, LogRates
 
 
 def test_a_burst_passes_then_a_trickle_and_the_rest_is_counted() -> None:
-    rates = Rates(0.0)
+    rates = LogRates(0.0)
     assert [rates.admit("a", 0.0) for _ in range(BURST + 3)] == [0] * BURST + [None] * 3
     assert rates.admit("b", 0.0) == 0
     assert rates.admit("a", 1.0) == 3
@@ -13,23 +13,23 @@ def test_a_burst_passes_then_a_trickle_and_the_rest_is_counted() -> None:
 
 
 def test_after_a_pause_there_is_a_whole_burst_again_and_no_more() -> None:
-    rates = Rates(0.0)
+    rates = LogRates(0.0)
     for _ in range(BURST):
         rates.admit("a", 0.0)
     assert [rates.admit("a", 1_000.0) for _ in range(BURST + 1)] == [0] * BURST + [None]
 
 
 def test_all_names_together_have_a_bound_too() -> None:
-    rates = Rates(0.0)
+    rates = LogRates(0.0)
     passed = [rates.admit(name, 0.0) for name in range(10_000)]
     assert passed.count(0) == BURST * TOTAL
 
 
 def test_no_number_of_names_makes_the_table_grow() -> None:
-    rates = Rates(0.0)
+    rates = LogRates(0.0)
     for name in range(5 * NAMES):
         rates.admit(name, name / 1_000)
-    assert len(rates._buckets) <= NAMES
+    assert len(rates._names) <= NAMES
     later = [rates.admit(f"later {name}", 100_000.0 + name) for name in range(2 * NAMES)]
     assert set(later) == {0}, "names that have been quiet make room"
-    assert len(rates._buckets) <= NAMES
+    assert len(rates._names) <= NAMES

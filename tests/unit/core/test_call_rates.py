@@ -6,13 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.config import Rate
-from holdfast.core.buckets import BUCKETS, REPORTED, Buckets
+from holdfast.core.call_rates import BUCKETS, REPORTED, CallRates
 
 RATE = Rate(10, 1.0)
 KEY = b"pkey"
 
 
-def admitted(buckets: Buckets, now: float, tries: int, key: bytes = KEY) -> int:
+def admitted(buckets: CallRates, now: float, tries: int, key: bytes = KEY) -> int:
     """Return how many of so many calls pass at one moment."""
     passed = 0
     for _ in range(tries):
@@ -23,7 +23,7 @@ def admitted(buckets: Buckets, now: float, tries: int, key: bytes = KEY) -> int:
 
 
 def test_a_burst_passes_and_then_the_rate() -> None:
-    buckets = Buckets("one")
+    buckets = CallRates("one")
     assert admitted(buckets, 0.0, 50) == 10
     assert buckets.wait(KEY, RATE, 0.0) == pytest.approx(0.1)
     assert [admitted(buckets, moment / 10, 5) for moment in range(1, 11)] == [1] * 10
@@ -32,7 +32,7 @@ def test_a_burst_passes_and_then_the_rate() -> None:
 
 @given(st.lists(st.tuples(st.floats(0.0, 0.5), st.integers(0, 20)), max_size=50))
 def test_no_time_has_more_calls_than_a_burst_and_the_rate(steps: list[tuple[float, int]]) -> None:
-    buckets, now, passed = Buckets("one"), 0.0, 0
+    buckets, now, passed = CallRates("one"), 0.0, 0
     for pause, tries in steps:
         now += pause
         passed += admitted(buckets, now, tries)
@@ -40,13 +40,13 @@ def test_no_time_has_more_calls_than_a_burst_and_the_rate(steps: list[tuple[floa
 
 
 def test_each_key_has_its_own_bucket() -> None:
-    buckets = Buckets("one")
+    buckets = CallRates("one")
     assert admitted(buckets, 0.0, 20, b"pann") == 10
     assert admitted(buckets, 0.0, 20, b"pbob") == 10
 
 
 def test_a_changed_rate_begins_a_new_bucket() -> None:
-    buckets = Buckets("one")
+    buckets = CallRates("one")
     admitted(buckets, 0.0, 20)
     other = Rate(5, 1.0)
     assert buckets.wait(KEY, other, 0.0) == 0
@@ -55,7 +55,7 @@ def test_a_changed_rate_begins_a_new_bucket() -> None:
 
 
 def test_the_calls_of_another_replica_count_here_once() -> None:
-    one, two = Buckets("one"), Buckets("two")
+    one, two = CallRates("one"), CallRates("two")
     assert admitted(one, 0.0, 20) == 10
     report = one.report()
     for _ in range(3):
@@ -68,7 +68,7 @@ def test_the_calls_of_another_replica_count_here_once() -> None:
 
 
 def test_calls_that_were_too_many_are_paid_back() -> None:
-    one, two = Buckets("one"), Buckets("two")
+    one, two = CallRates("one"), CallRates("two")
     assert admitted(one, 0.0, 20) + admitted(two, 0.0, 20) == 20
     first, second = one.report(), two.report()
     one.learn([second], lambda _: RATE, 0.0)
@@ -78,30 +78,30 @@ def test_calls_that_were_too_many_are_paid_back() -> None:
 
 
 def test_a_lost_report_costs_nothing_while_its_intervals_are_in_the_next_one() -> None:
-    one, two = Buckets("one"), Buckets("two")
+    one, two = CallRates("one"), CallRates("two")
     admitted(one, 0.0, 10)
     for _ in range(3):
         one.report()
     two.learn([one.report()], lambda _: RATE, 0.0)
     assert admitted(two, 0.0, 20) == 0
-    three = Buckets("three")
+    three = CallRates("three")
     three.learn([one.report()], lambda _: RATE, 0.0)
     assert admitted(three, 0.0, 20) == 10, "a report has the last four intervals"
 
 
 def test_after_a_restart_a_replica_is_another_origin() -> None:
-    one, two = Buckets("one"), Buckets("two")
+    one, two = CallRates("one"), CallRates("two")
     for _ in range(5):
         one.report()
     two.learn([one.report()], lambda _: RATE, 0.0)
-    again = Buckets("one again")
+    again = CallRates("one again")
     admitted(again, 0.0, 10)
     two.learn([again.report()], lambda _: RATE, 0.0)
     assert admitted(two, 0.0, 20) == 0
 
 
 def test_its_own_report_and_damaged_ones_change_nothing() -> None:
-    one = Buckets("one")
+    one = CallRates("one")
     admitted(one, 0.0, 4)
     foreign = [b"", b"\xff", msgspec.msgpack.encode(["x"]), msgspec.msgpack.encode({"a": 1}), one.report()]
     assert one.learn(foreign, lambda _: RATE, 0.0) == set()
@@ -109,21 +109,21 @@ def test_its_own_report_and_damaged_ones_change_nothing() -> None:
 
 
 def test_a_key_without_a_rate_here_is_skipped() -> None:
-    one, two = Buckets("one"), Buckets("two")
+    one, two = CallRates("one"), CallRates("two")
     admitted(one, 0.0, 4)
     assert two.learn([one.report()], lambda _: None, 0.0) == set()
     assert len(two) == 0
 
 
 def test_a_report_is_bounded_and_the_rest_follows() -> None:
-    one = Buckets("one")
+    one = CallRates("one")
     for number in range(REPORTED + 10):
         one.take(b"p%d" % number, RATE, 0.0)
     one.take(b"p%d" % (REPORTED + 5), RATE, 0.0)
     first = one.report()
     assert len(first) < 20 * REPORTED
     assert one.has_news
-    two = Buckets("two")
+    two = CallRates("two")
     busiest = two.learn([first], lambda _: RATE, 0.0)
     assert len(busiest) == REPORTED
     assert b"p%d" % (REPORTED + 5) in busiest
@@ -131,7 +131,7 @@ def test_a_report_is_bounded_and_the_rest_follows() -> None:
 
 
 def test_nothing_is_to_report_some_intervals_after_the_last_call() -> None:
-    one = Buckets("one")
+    one = CallRates("one")
     seen = [one.has_news]
     one.take(KEY, RATE, 0.0)
     for _ in range(6):
@@ -141,7 +141,7 @@ def test_nothing_is_to_report_some_intervals_after_the_last_call() -> None:
 
 
 def test_the_number_of_buckets_is_bounded_and_the_oldest_goes_first() -> None:
-    one = Buckets("one")
+    one = CallRates("one")
     for number in range(BUCKETS + 10):
         one.take(b"p%d" % number, Rate(1, 60.0), 0.0)
         if number == 100:
@@ -152,7 +152,7 @@ def test_the_number_of_buckets_is_bounded_and_the_oldest_goes_first() -> None:
 
 
 def test_the_calls_that_wait_for_a_report_are_bounded_and_none_wait_without_other_replicas() -> None:
-    alone, replica = Buckets("a", reports=False), Buckets("b")
+    alone, replica = CallRates("a", reports=False), CallRates("b")
     for number in range(BUCKETS + 10):
         for buckets in (alone, replica):
             buckets.take(b"%d" % number, RATE, 0.0)
