@@ -296,9 +296,7 @@ def check_then_claim() -> Patches:
             return Refusal.NO_SESSION
         taken = session.ids.get(wanted.id)
         if taken is not None:
-            return Duplicate(
-                taken, same=False, finished=False, has_reader=True, version=session.record.version
-            )
+            return Duplicate(taken, same=False, finished=False, has_reader=True)
         return Claimed(session.record, 0, returned=False)
 
     async def force_claim(self: Cluster, key: str, principal: str, wanted: Claim) -> Any:

@@ -194,9 +194,7 @@ class Cluster(MemoryStore):
     @staticmethod
     def _claimed_elsewhere(session: MemorySession, stream: str) -> Duplicate:
         exchange = session.exchanges[stream]
-        return claimed_already(
-            stream, session.record.version, running=exchange.running, has_reader=exchange.has_reader
-        )
+        return claimed_already(stream, running=exchange.running, has_reader=exchange.has_reader)
 
     @override
     async def take_home(self, key: str, expected: str) -> SessionRecord | None:

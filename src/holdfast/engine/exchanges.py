@@ -384,7 +384,7 @@ class Exchanges:
         waits takes the message from the writer. Its actions are FREE_SLOT and END, as in `settle`. The store is asked
         first: if it refuses, nothing has changed here, and `settle` acts on the reason.
         """
-        writer, session = exchange.writer, exchange.session
+        writer = exchange.writer
         if (
             self._at_once is None
             or exchange.state is not _RUNNING
@@ -392,9 +392,8 @@ class Exchanges:
             or not writer.is_plain
         ):
             return False
-        stream = exchange.key
         try:
-            self._at_once.settle_now(session.record.key, stream, exchange.fence, None)
+            self._at_once.settle_now(exchange.session.record.key, exchange.key, exchange.fence)
         except (StoreError, SessionGone):
             return False
         self._leave(exchange, outcome)

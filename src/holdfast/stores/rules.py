@@ -94,19 +94,19 @@ def is_crowded(limits: Limits, sessions: int, own: int) -> bool:
 
 
 def duplicate(
-    claim: Claim, stream: str, digest: bytes | None, *, running: bool, has_reader: bool, version: str
+    claim: Claim, stream: str, digest: bytes | None, *, running: bool, has_reader: bool
 ) -> Duplicate | None:
     """Compare a claim with the exchange `stream` that holds its id. None: the id is free for this request.
 
     Then the holder has ended, and its answer is kept for a request with another digest.
     """
     same = digest == claim.digest
-    return Duplicate(stream, same, not running, has_reader, version) if running or same else None
+    return Duplicate(stream, same, not running, has_reader) if running or same else None
 
 
-def claimed_already(stream: str, version: str, *, running: bool, has_reader: bool) -> Duplicate:
+def claimed_already(stream: str, *, running: bool, has_reader: bool) -> Duplicate:
     """Answer the claim of a stream that another replica has claimed, or that has ended."""
-    return Duplicate(stream, same=True, finished=not running, has_reader=has_reader, version=version)
+    return Duplicate(stream, same=True, finished=not running, has_reader=has_reader)
 
 
 def answered(first: bytes, digest: bytes) -> Answered:

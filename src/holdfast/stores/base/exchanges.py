@@ -56,8 +56,6 @@ class Duplicate(Struct, frozen=True):
     finished: bool
     """The other exchange has ended and its answer is kept. Then `same` is True."""
     has_reader: bool
-    version: str
-    """The protocol version of the session."""
 
 
 class AtOnce(Protocol):
@@ -75,10 +73,8 @@ class AtOnce(Protocol):
         """Has the effect of `claim`."""
         ...
 
-    def settle_now(
-        self, key: str, stream: str, fence: int, terminal: bytes | None, *, tag: int = 0, keep: bool = False
-    ) -> None:
-        """Has the effect of `settle`."""
+    def settle_now(self, key: str, stream: str, fence: int) -> None:
+        """Has the effect of `settle` without a terminal message."""
         ...
 
 

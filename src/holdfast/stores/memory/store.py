@@ -196,7 +196,6 @@ class MemoryStore(
                 other.claim.digest if other.claim else None,
                 running=other.running,
                 has_reader=other.has_reader,
-                version=session.record.version,
             )
             if verdict is not None:
                 return verdict
@@ -218,7 +217,7 @@ class MemoryStore(
         """Answer a claim of a stream that is claimed already."""
         if exchange.running:
             return Claimed(session.record, exchange.fence, returned=False)
-        return claimed_already(stream, session.record.version, running=False, has_reader=exchange.has_reader)
+        return claimed_already(stream, running=False, has_reader=exchange.has_reader)
 
     async def settle(
         self, key: str, stream: str, fence: int, terminal: bytes | None, *, tag: int = 0, keep: bool = False
@@ -227,9 +226,16 @@ class MemoryStore(
         self.settle_now(key, stream, fence, terminal, tag=tag, keep=keep)
 
     def settle_now(
-        self, key: str, stream: str, fence: int, terminal: bytes | None, *, tag: int = 0, keep: bool = False
+        self,
+        key: str,
+        stream: str,
+        fence: int,
+        terminal: bytes | None = None,
+        *,
+        tag: int = 0,
+        keep: bool = False,
     ) -> None:
-        """End an exchange, with or without a stream."""
+        """Has the effect of `settle`."""
         if terminal is not None and self._owner(key).has_settled(stream, fence, tag):
             return
         try:

@@ -50,10 +50,8 @@ class ExchangeMethods(Core):
                 self.work_in(key).running[claim.stream] = claim
                 return Claimed(record, reply[2], bool(reply[3]))
             case b"duplicate":
-                stream, same, finished, has_reader, version = reply[2:7]
-                return Duplicate(
-                    stream.decode(), bool(same), bool(finished), bool(has_reader), version.decode()
-                )
+                stream, same, finished, has_reader = reply[2:6]
+                return Duplicate(stream.decode(), bool(same), bool(finished), bool(has_reader))
             case b"busy":
                 return Refusal.BUSY
             case _:

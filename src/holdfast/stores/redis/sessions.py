@@ -282,7 +282,7 @@ class SessionMethods(Core):
 
 def _facts(record: SessionRecord) -> tuple[Argument, ...]:
     """Return the arguments of `open`: times, the record, its home, and the fields that scripts need."""
-    fields = {"pr": record.principal, "ver": record.version, "sa": record.standalone}
+    fields = {"pr": record.principal, "sa": record.standalone}
     if record.isolate:
         fields["iso"] = "1"
     times = (milliseconds(record.grace), milliseconds(record.idle), milliseconds(record.lifetime))

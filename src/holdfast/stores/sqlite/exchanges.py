@@ -31,7 +31,6 @@ def claim(tx: Transaction, key: str, principal: str, wanted: Claim) -> Claimed |
             return Claimed(session.record, mine.fence, returned=False)
         return claimed_already(
             wanted.stream,
-            session.record.version,
             running=bool(mine.running),
             has_reader=mine.reader is not None,
         )
@@ -43,7 +42,6 @@ def claim(tx: Transaction, key: str, principal: str, wanted: Claim) -> Claimed |
             holder.digest,
             running=bool(holder.running),
             has_reader=holder.reader is not None,
-            version=session.record.version,
         )
         if verdict is not None:
             return verdict

@@ -5,9 +5,9 @@
 -- may build their names itself. No script reads or writes a key of another session or of the shared slot.
 --
 --   main hash   n             the numbers of the session: the table S below, in the order of NUMBERS, 8 bytes each
---               pr            its principal   ver, sa, iso   other facts of the record that scripts need (sessions.py)
+--               pr            its principal   sa, iso        other facts of the record that scripts need (sessions.py)
 --               rec           the record as it was opened and its variable fields, packed: log level, initialized,
--- the home
+--                             the home
 --               o:<owner>     a replica that has work here
 --               k             the kept data of the session, packed: the table K (kept.lua)
 --               ret, det      the commands that attached and detached the session last   hd  calls that hold their turn, packed
@@ -229,8 +229,7 @@ end
 
 -- The reply for a request that exists already.
 local function duplicate(stream, c, is_same)
-  local version = redis.call('HGET', base, 'ver')
-  return {'duplicate', {}, stream, is_same and 1 or 0, c.run and 0 or 1, c.rd and 1 or 0, version}
+  return {'duplicate', {}, stream, is_same and 1 or 0, c.run and 0 or 1, c.rd and 1 or 0}
 end
 
 -- Free the id of an exchange, unless a later exchange has it.
