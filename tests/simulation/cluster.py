@@ -293,7 +293,7 @@ class Cluster(MemoryStore):
             self._incarnations += 1
             connection.owner = f"{connection.replica}.{self._incarnations}"
         since, renewed, _ = self._seen.get(connection.owner, (now, now, seconds))
-        self._seen[connection.owner] = now if now - renewed > seconds / 2 else since, now, seconds
+        self._seen[connection.owner] = now if abs(now - renewed) > seconds / 2 else since, now, seconds
         self._leases[connection.owner] = now + seconds
         return int(connection.owner.rpartition(".")[2])
 
@@ -310,7 +310,9 @@ class Cluster(MemoryStore):
     async def orphans(self) -> list[Orphan]:
         now = self.now()
         if self._may_reap(self._me.owner):
-            ended = [owner for owner, until in self._leases.items() if until <= now]
+            ended = [
+                owner for owner, until in self._leases.items() if until <= now or self._is_from_before(owner)
+            ]
             self._leases.update(dict.fromkeys(ended, 0.0))
         found: list[Orphan] = []
         for owner in [owner for owner, until in self._leases.items() if not until]:
@@ -326,7 +328,12 @@ class Cluster(MemoryStore):
     def _may_reap(self, owner: str) -> bool:
         """True if a replica has seen the store for one whole lease."""
         since, renewed, seconds = self._seen.get(owner, (inf, 0.0, 0.0))
-        return self.now() - since >= seconds and self.now() - renewed <= seconds / 2
+        return self.now() - since >= seconds and abs(self.now() - renewed) <= seconds / 2
+
+    def _is_from_before(self, owner: str) -> bool:
+        """True if the clock was set back, and a replica has not renewed its lease since then."""
+        _, renewed, seconds = self._seen.get(owner, (0.0, 0.0, 0.0))
+        return renewed - self.now() > seconds / 2
 
     def _left_by(self, owner: str) -> list[Orphan]:
         left: list[Orphan] = []
