@@ -21,6 +21,7 @@ HoldfastError
 │   ├── DuplicateId              −32600, the id is in flight in this session
 │   ├── Busy                     −31001, a limit of calls is reached
 │   │   ├── RateLimited          a rate of calls is reached
+│   │   ├── StoreBusy            the store does not work now
 │   │   ├── TooMuchWork          the calls in flight use too much memory
 │   │   └── UpstreamUnavailable  the server behind cannot be reached, or has its limit of connections
 │   ├── InsufficientScope        −31004, the caller's token lacks a scope; over HTTP 403
@@ -260,6 +261,13 @@ class RateLimited(Busy):
         super().__init__(f"Busy: {self._TEXTS[limit]} {rate}; try again in {retry_after} s", retry_after)
         self.limit: RateLimit = limit
         self.data: object = {"limit": limit, "rate": rate}
+
+
+class StoreBusy(Busy):
+    """The store does not work now, and a method of the server needs it, such as `tasks/get`; over HTTP 503."""
+
+    def __init__(self) -> None:
+        super().__init__("Busy: the store does not work now; try again shortly", retry_after=2)
 
 
 class UpstreamUnavailable(Busy):

@@ -12,7 +12,7 @@ from holdfast import Context, Principal, Server, Settings, ToolAnnotations
 from holdfast.auth.forward_key import ForwardKey, new_key
 from holdfast.config import ResponseMode
 from holdfast.core.lifecycle import SessionInput
-from holdfast.errors import OUTCOME_UNKNOWN, PARKED_GONE, StoreUnavailable
+from holdfast.errors import BUSY, OUTCOME_UNKNOWN, PARKED_GONE, StoreUnavailable
 from holdfast.stores.base import Store
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing import SeededRandom
@@ -224,6 +224,26 @@ async def test_a_store_that_loses_a_forwarded_retry_leaves_its_outcome_unknown()
             call = await called(Peer(here.asgi()), talks=False, **retry_of(asked)).done()
         assert (call.json["id"], call.json["error"]["code"]) == (1, OUTCOME_UNKNOWN)
         release.set()
+        await here.engine.aclose()
+        await there.engine.aclose()
+
+
+@async_test
+async def test_a_retry_that_cannot_be_forwarded_is_refused_with_its_id_and_can_be_sent_again() -> None:
+    with store_path() as path:
+        there, here = replica(path), replica(path)
+        asked = await called(Peer(there.asgi(response="json")), talks=False).done()
+        await here.engine.ensure_started()
+
+        async def away(*_: object, **__: object) -> None:
+            raise StoreUnavailable("on purpose")
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(here.engine.runtime.store, "open", away)
+            call = await called(Peer(here.asgi()), talks=False, **retry_of(asked)).done()
+        assert (call.status, call.json["id"], call.json["error"]["code"]) == (503, 1, BUSY)
+        call = await called(Peer(here.asgi()), talks=False, **retry_of(asked)).done()
+        assert call.json["result"]["structuredContent"] == {"result": 1}
         await here.engine.aclose()
         await there.engine.aclose()
 

@@ -22,6 +22,7 @@ from holdfast.errors import (
     RateLimit,
     RateLimited,
     SessionGone,
+    StoreBusy,
     StoreError,
     StoreUnavailable,
     TooManySessions,
@@ -102,7 +103,7 @@ _OF_ERRORS: Final[tuple[tuple[type[HoldfastError], Reason], ...]] = (
 
 def reason_of(error: HoldfastError) -> Reason | None:
     """Return the reason of a refusal by its exception; None: it is an answer or a failure, not a refusal."""
-    if isinstance(error, UpstreamUnavailable):
+    if isinstance(error, StoreBusy | UpstreamUnavailable):
         return None
     if isinstance(error, RateLimited):
         return _OF_LIMITS[error.limit]

@@ -17,7 +17,9 @@ from holdfast.errors import (
     McpError,
     OutcomeUnknown,
     SessionGone,
+    StoreBusy,
     StoreError,
+    StoreUnavailable,
     StreamClosed,
     UpstreamFailed,
     UpstreamUnavailable,
@@ -81,6 +83,9 @@ async def _failed(runtime: Runtime, exchange: Exchange, failure: BaseException) 
                 error=_noted(runtime, exchange, "handler.fenced", OutcomeUnknown(), failure),
                 happened=_lost(exchange),
             )
+        case StoreUnavailable():
+            # Raised by a method of the server, or before a tool ran as a task: a function that raises it has a failed result.
+            return Outcome(error=_noted(runtime, exchange, "call.unserved", StoreBusy(), failure))
         case SessionGone() if await _is_closed(runtime, exchange):
             return Outcome(error=Cancelled("the session was closed"))
         case _:

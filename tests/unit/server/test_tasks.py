@@ -12,6 +12,7 @@ from holdfast.auth import Principal
 from holdfast.config import Limits, Times
 from holdfast.engine import sessionless_client as engine_client
 from holdfast.engine.caller import Caller
+from holdfast.errors import BUSY
 from holdfast.protocol.sessionless import VERSION, RequestMeta
 from holdfast.wire.jsonrpc import Request
 from tests.stores import ScriptedStore
@@ -316,6 +317,24 @@ async def test_a_client_that_leaves_before_it_has_the_handle_leaves_no_task_that
         assert cell is not None
         assert msgspec.msgpack.decode(cell.value)["status"] == "cancelled"
         assert not client.server.engine.sessionless.live()
+
+
+@virtual_test
+async def test_while_the_store_does_not_work_requests_for_tasks_are_refused_as_busy_and_work_later() -> None:
+    store = ScriptedStore()
+    async with tasks_of(make(), store=store) as client:
+        task_id = await client.create("work", seconds=1)
+        call = ("tools/call", {"name": "work", "arguments": {"seconds": 1}})
+        store.fail("open_task", "get_task")
+        for method, params in (
+            call,
+            ("tasks/get", {"taskId": task_id}),
+            ("tasks/cancel", {"taskId": task_id}),
+        ):
+            answered = await client.post(method, params)
+            assert (answered.status, answered.error["code"]) == (503, BUSY), method
+        store.recover()
+        assert await client.text_of(task_id) == "worked"
 
 
 @virtual_test

@@ -18,6 +18,7 @@ from holdfast.errors import (
     InvalidParams,
     McpError,
     SessionGone,
+    StoreBusy,
     StoreError,
     TooManySessions,
     Unresumable,
@@ -143,8 +144,8 @@ def refusal_for(error: HoldfastError, request_id: RequestId | None = None) -> An
             return refuse(400, text, data=data, audit=audit)
         case Busy():
             later = (retry_after(error.retry_after),)
-            # A limit of calls applies to the client that reached it; the server behind applies to all clients.
-            status = 503 if isinstance(error, UpstreamUnavailable) else 429
+            # A limit of calls applies to the client that reached it; the store and the server behind apply to all clients.
+            status = 503 if isinstance(error, StoreBusy | UpstreamUnavailable) else 429
             return refuse(
                 status,
                 error.message,

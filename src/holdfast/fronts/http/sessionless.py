@@ -27,6 +27,7 @@ from holdfast.errors import (
     McpError,
     OutcomeUnknown,
     ParkedElsewhere,
+    StoreError,
 )
 from holdfast.fronts.http.answer import Answer, ready_answer, refusal_for, refuse, refused_unstarted
 from holdfast.fronts.http.connection import Connection
@@ -102,6 +103,8 @@ class SessionlessPosts:
             reader = await forwarding.forward(replica, caller, request)
         except McpError as error:
             return _refused(request, error, 400)
+        except StoreError as error:
+            return refusal_for(error, request.id)
         connection.watch(lambda: reader.stop(End.BROKE))
         response = Response(connection, self._form)
         try:

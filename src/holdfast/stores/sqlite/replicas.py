@@ -52,8 +52,9 @@ def renew(tx: Transaction, seconds: float) -> int:
 
 
 def prove(tx: Transaction) -> None:
-    """Write an unchanged value, to see whether the file can be written."""
-    tx.execute("UPDATE total SET sessions = sessions")
+    """Write a row and delete it, to see whether the file can be written. SQLite does not write an update that changes nothing."""
+    tx.execute("INSERT INTO notice (replica, until, value) VALUES ('', 0, x'')")
+    tx.execute("DELETE FROM notice WHERE replica = ''")
 
 
 def release(tx: Transaction) -> None:
