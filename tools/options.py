@@ -3,8 +3,9 @@
 from pathlib import Path
 from typing import Final
 
-from holdfast.cli.options import ALL, COMMAND, OBJECT, URL, Entry, Options, entries
+from holdfast.cli.options import Options
 from holdfast.cli.process_options import ProcessOptions
+from holdfast.cli.rows import ALL, COMMAND, OBJECT, URL, Entry, entries
 
 PAGE: Final = Path(__file__).parents[1] / "docs" / "configuration.md"
 BEGIN: Final = "<!-- The table is made by `make docs`. -->\n"
@@ -27,9 +28,8 @@ def _fits(entry: Entry) -> str:
 
 def _row(entry: Entry, fits: str) -> str:
     variable = f"`{entry.variable}`" if entry.variable else ""
-    default = f" Default: {entry.row.default}." if entry.row.default else ""
-    flag = f"`{entry.flag}{f' {entry.row.metavar}' if entry.row.metavar else ''}`"
-    return f"| {flag} | `{entry.key}` | {variable} | {fits} | {entry.row.help}{default} |\n"
+    form = entry.form.replace("|", "\\|")
+    return f"| `{f'{entry.flag} {form}'.strip()}` | `{entry.key}` | {variable} | {fits} | {entry.meaning} |\n"
 
 
 def written(page: str) -> str:

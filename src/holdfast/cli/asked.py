@@ -8,8 +8,9 @@ from msgspec import Struct
 from holdfast.cli.collecting import laid_over, tables
 from holdfast.cli.config.plan import Plan
 from holdfast.cli.config.sources import planned
-from holdfast.cli.options import Options, entries
+from holdfast.cli.options import Options
 from holdfast.cli.process_options import ProcessOptions
+from holdfast.cli.rows import entries
 from holdfast.errors import ConfigError
 
 MOST_WORKERS: Final = 1_024

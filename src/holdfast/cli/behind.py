@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from holdfast.cli.options import COMMAND, FILE, OBJECT, URL, Kind, Options, entries
+from holdfast.cli.options import Options
+from holdfast.cli.rows import COMMAND, FILE, OBJECT, URL, Kind, entries
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:

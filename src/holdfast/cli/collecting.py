@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, TypeVar, Union, get_args, get_origin, 
 
 from msgspec import Meta, Struct
 
-from holdfast.cli.options import Entry, entries
+from holdfast.cli.rows import Entry, entries
 from holdfast.errors import ConfigError
 
 S = TypeVar("S", bound=Struct)

@@ -28,11 +28,17 @@ _THEIR_OPTIONS: Final = {
 
 
 def _shown(parameters: list[Any]) -> list[Any]:
-    """Show a switch without a type: `--json <bool>` would be read as an option that takes a value."""
+    """Show no types of Python: a switch takes no value, and an argument has the text of its usage."""
     for parameter in parameters:
         if getattr(parameter, "is_flag", False) and parameter.metavar is None:
             parameter.metavar = ""
+        elif parameter.param_type_name == "argument":
+            parameter.display_type_rich = _no_type
     return parameters
+
+
+def _no_type(**_: object) -> str:
+    return ""
 
 
 class Group(TyperGroup):
@@ -52,10 +58,14 @@ class Commands(Group):
 
 
 class Command(TyperCommand):
-    """A command whose help can be read by people who do not know Python."""
+    """A command whose help can be read by people who do not know Python. Its arguments have the text of their usage as metavar."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         return _shown(super().get_params(ctx))
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        arguments = [one.metavar for one in self.get_params(ctx) if one.param_type_name == "argument"]
+        return ["[OPTIONS]", *arguments]
 
 
 class WithCommand(Command):

@@ -1,21 +1,21 @@
 """The options of `holdfast serve`: one table for the command line, for `HOLDFAST_*` and for `holdfast.toml`.
 
 A member of `Options` (for one server) or of `ProcessOptions` (for the whole process, `process_options.py`) is a row of the table: its name is
-the key in the file, its type says which values are allowed, and its `Row` says the rest. `holdfast.cli.parameters`
+the key in the file, its type says which values are allowed, and its `Row` (`rows.py`) says the rest. `holdfast.cli.parameters`
 makes the parameters of the command line from these rows. To add an option, add one member here and use it.
 
 None means that an option was not given. So values from several places can be laid over each other: the command line
 over the environment over the file (`laid_over`), and an option that is still None has the default.
 """
 
-from collections.abc import Iterator
-from typing import Annotated, Any, Final, Literal, TypeVar, get_type_hints
+from typing import Annotated, Any, Final
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.backs.proxy.options import Home, ProxyOptions
 from holdfast.backs.proxy.scopes import ScopeTable
+from holdfast.cli.rows import BEHIND, COMMAND, ONE_SERVER, URL, Count, Number, Row
 from holdfast.config import (
     LOOPBACK_HOSTS,
     Duplicates,
@@ -30,50 +30,15 @@ from holdfast.config import (
     Times,
 )
 
-Kind = Literal["a URL", "a command", "a server object of Python", "a file with several servers"]
-URL: Final[Kind] = "a URL"
-COMMAND: Final[Kind] = "a command"
-OBJECT: Final[Kind] = "a server object of Python"
-FILE: Final[Kind] = "a file with several servers"
-ALL: Final[tuple[Kind, ...]] = (URL, COMMAND, OBJECT, FILE)
-"""For every target. With a file, such an option counts for every server of the file."""
-ONE_SERVER: Final[tuple[Kind, ...]] = (URL, COMMAND, OBJECT)
-BEHIND: Final[tuple[Kind, ...]] = (URL, COMMAND)
-
 DEFAULT_PATH: Final = "/mcp"
-
-Count = Annotated[int, Meta(ge=1)]
-Number = Annotated[int, Meta(ge=0)]
-Seconds = Annotated[float, Meta(ge=0)]
-S = TypeVar("S", bound=Struct)
-
-
-class Row(Struct, frozen=True, kw_only=True):
-    """The facts of an option besides its type."""
-
-    help: str = ""
-    fits: tuple[Kind, ...] = ALL
-    """The targets that it is for."""
-    flag: str = ""
-    """Its name on the command line, if that is not the member's own: an option that may be repeated is named in the singular."""
-    metavar: str | None = None
-    """The form of its value. PATH: a path, which in a file begins at the directory of that file."""
-    default: str | None = None
-    """The default, as `--help` shows it."""
-    settings: Any = None
-    """For a table of settings: their structure, which checks them."""
-    members: dict[str, "Row"] | None = None
-    """For a table: those of its keys that are options of the command line by themselves. If the table has a flag, the
-    flag sets the other keys; without one they are only in a file."""
-    taken: tuple[str, ...] = ()
-    """For such a flag: keys of the structure that are other members of the options."""
 
 
 class Options(Struct, frozen=True, kw_only=True):
     """The options of one server. None: not given, so its own setting or the default counts."""
 
     path: Annotated[
-        str | None, Row(help="The path of the MCP endpoint.", fits=ONE_SERVER, default=DEFAULT_PATH)
+        str | None,
+        Row(metavar="/PATH", help="The path of the MCP endpoint.", fits=ONE_SERVER, default=DEFAULT_PATH),
     ] = None
     limits: Annotated[
         dict[str, Any] | None,
@@ -93,11 +58,21 @@ class Options(Struct, frozen=True, kw_only=True):
             help="A time, such as idle=600 or retry=0.5,3; may be repeated. The names and defaults are in docs/limits.md.",
             settings=Times,
             members={
-                "grace": Row(help="Seconds that a session lives after its last connection broke."),
-                "drain": Row(help="Seconds that running calls have to finish when the server stops."),
+                "grace": Row(
+                    metavar="SECONDS",
+                    help="How long a session lives after its last connection broke.",
+                    default="the idle time, 1800",
+                ),
+                "drain": Row(
+                    metavar="SECONDS",
+                    help="How long running calls have to finish when the server stops.",
+                    default="30",
+                ),
                 "drain_notice": Row(
-                    help="Seconds before the drain in which the server still serves but reports not ready, so that load "
-                    "balancers stop sending."
+                    metavar="SECONDS",
+                    help="The time before the drain in which the server still serves but reports not ready, so that load "
+                    "balancers stop sending.",
+                    default="0",
                 ),
             },
         ),
@@ -144,7 +119,12 @@ class Options(Struct, frozen=True, kw_only=True):
     ] = None
     in_order: Annotated[bool | None, Row(help="Run the calls of a session one at a time.")] = None
     reruns: Annotated[
-        Number | None, Row(help="How often a call of an idempotent tool runs again after its replica died.")
+        Number | None,
+        Row(
+            metavar="NUMBER",
+            help="How often a call of an idempotent tool runs again after its replica died.",
+            default="0",
+        ),
     ] = None
     mask_errors: Annotated[
         bool | None, Row(help="Send clients a correlation id instead of the text of an exception.")
@@ -168,11 +148,13 @@ class Options(Struct, frozen=True, kw_only=True):
     ] = None
     allowed_hosts: Annotated[
         tuple[str, ...] | None,
-        Row(flag="allow_host", help="A Host header that is accepted; may be repeated."),
+        Row(flag="allow_host", metavar="HOST", help="A Host header that is accepted; may be repeated."),
     ] = None
     allowed_origins: Annotated[
         tuple[str, ...] | None,
-        Row(flag="allow_origin", help="A browser origin that is accepted; may be repeated."),
+        Row(
+            flag="allow_origin", metavar="ORIGIN", help="A browser origin that is accepted; may be repeated."
+        ),
     ] = None
     public_url: Annotated[
         str | None,
@@ -186,6 +168,7 @@ class Options(Struct, frozen=True, kw_only=True):
         tuple[str, ...] | None,
         Row(
             flag="scope_supported",
+            metavar="SCOPE",
             help="A scope that the metadata of the endpoint lists, instead of all that components need; may be repeated.",
             fits=ONE_SERVER,
         ),
@@ -235,6 +218,7 @@ class Options(Struct, frozen=True, kw_only=True):
     concurrency: Annotated[
         Count | None,
         Row(
+            metavar="NUMBER",
             help="How many calls of one session the server behind gets at once; 1 for one that cannot run several.",
             fits=ONE_SERVER,
         ),
@@ -359,7 +343,9 @@ class Options(Struct, frozen=True, kw_only=True):
     ] = None
     children: Annotated[
         Count | None,
-        Row(help="How many processes of the command may run.", fits=(COMMAND,), default="64"),
+        Row(
+            metavar="NUMBER", help="How many processes of the command may run.", fits=(COMMAND,), default="64"
+        ),
     ] = None
     shared: Annotated[
         bool | None,
@@ -398,61 +384,6 @@ class Options(Struct, frozen=True, kw_only=True):
             allow_anonymous=True if self.allow_anonymous else None,
             trusted_proxies=self.trusted_proxies or (),
         )
-
-
-class Entry(Struct, frozen=True):
-    """One option of the table."""
-
-    place: tuple[str, ...]
-    """Its key in the file; the second part is a key in a table of settings."""
-    type: Any
-    row: Row
-
-    @property
-    def key(self) -> str:
-        """Its key in the file."""
-        return ".".join(self.place)
-
-    @property
-    def parameter(self) -> str:
-        """Its name on the command line, with underscores."""
-        return self.row.flag or self.place[-1]
-
-    @property
-    def flag(self) -> str:
-        """Its name on the command line."""
-        return f"--{self.parameter.replace('_', '-')}"
-
-    @property
-    def is_table(self) -> bool:
-        """True if it sets keys of a table of settings."""
-        return self.row.settings is not None
-
-    @property
-    def variable(self) -> str | None:
-        """Its environment variable; None for an option of one server of several."""
-        return f"HOLDFAST_{self.parameter.upper()}" if FILE in self.row.fits else None
-
-    def of(self, options: Struct) -> Any:
-        """Return its value; None if it was not given."""
-        value = getattr(options, self.place[0])
-        return value if value is None or len(self.place) == 1 else value.get(self.place[1])
-
-
-def entries(kind: type[Struct]) -> Iterator[Entry]:
-    """Yield the options of a structure, in the order in which they are declared."""
-    for name, annotation in get_type_hints(kind, include_extras=True).items():
-        row: Row = annotation.__metadata__[0]
-        if row.members is None or row.flag:
-            yield Entry((name,), annotation.__origin__, row)
-        for member, inner in (row.members or {}).items():
-            yield Entry((name, member), Seconds | None, inner)
-
-
-def rows(kind: type[Struct]) -> dict[str, Row]:
-    """Return the row of each member."""
-    hints = get_type_hints(kind, include_extras=True)
-    return {name: annotation.__metadata__[0] for name, annotation in hints.items()}
 
 
 def _ranges(times: dict[str, Any]) -> dict[str, Any]:

@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.cli.options import Entry, Options, entries
+from holdfast.cli.options import Options
 from holdfast.cli.process_options import ProcessOptions
+from holdfast.cli.rows import Entry, entries
 
 _NAME: Final = r"(?P<flag>(?<![\w-])--[a-z][a-z-]*)|^(?P<member>[a-z_]+)(?=[=:])"
 _SERVER: Final = r"(?:\[servers\.(?P<server>[^\]]+)\] )?"

@@ -1,14 +1,14 @@
 """The table of options as parameters of the command line."""
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Final
 
 import typer
 from msgspec import Struct
 
 from holdfast.cli.collecting import readable
-from holdfast.cli.options import entries
+from holdfast.cli.rows import entries
 
 _PANELS: Final = {
     "Where it listens": ("http", "fd", "tls_cert", "tls_key", "path", "public_url", "trusted_proxies"),
@@ -28,18 +28,30 @@ _BEHIND_PANEL: Final = "The server behind: a URL, a program, or an object of ano
 _PANEL_OF: Final = {name: panel for panel, names in _PANELS.items() for name in names}
 
 
+def within(least: float, most: float | None = None) -> Callable[[float | None], float | None]:
+    """Return a check of a number. typer's own check shows `[x>=1]` in the help, and x is not explained there."""
+    form = f"{least:g} or more" if most is None else f"{least:g} to {most:g}"
+
+    def check(value: float | None) -> float | None:
+        if value is not None and not (value >= least and (most is None or value <= most)):
+            raise typer.BadParameter(f"give {form}, not {value:g}")
+        return value
+
+    return check
+
+
 def parameters(kind: type[Struct]) -> Iterator[inspect.Parameter]:
     """Yield a parameter for each option of a structure, as typer reads them from a signature."""
     for entry in entries(kind):
         annotation, least = readable(entry.type)
         option: Any = typer.Option(
             f"{entry.flag}/--no-{entry.flag.removeprefix('--')}" if annotation is bool else entry.flag,
-            help=entry.row.help,
-            metavar=entry.row.metavar,
+            help=entry.meaning,
+            metavar=entry.form,
             envvar=None if entry.is_table else entry.variable,
             show_envvar=False,
-            show_default=entry.row.default or False,
-            min=least,
+            show_default=False,
+            callback=None if least is None else within(least),
             rich_help_panel=_PANEL_OF.get(entry.parameter, _BEHIND_PANEL),
         )
         yield inspect.Parameter(

@@ -4,7 +4,8 @@ from typing import Annotated, Final
 
 from msgspec import Struct
 
-from holdfast.cli.options import Count, Number, Row
+from holdfast.cli.rows import Count, Number, Row
+from holdfast.ops.log_lines import LogFormat
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:8000"
 
@@ -23,7 +24,8 @@ class ProcessOptions(Struct, frozen=True, kw_only=True):
     fd: Annotated[
         Number | None,
         Row(
-            metavar="N", help="Serve on this descriptor, a listening socket that another program has opened."
+            metavar="NUMBER",
+            help="Serve on this descriptor, a listening socket that another program has opened.",
         ),
     ] = None
     tls_cert: Annotated[
@@ -40,7 +42,9 @@ class ProcessOptions(Struct, frozen=True, kw_only=True):
     workers: Annotated[
         Count | None,
         Row(
-            help="How many processes serve. Without --store they share a temporary SQLite file.", default="1"
+            metavar="NUMBER",
+            help="How many processes serve. Without --store they share a temporary SQLite file.",
+            default="1",
         ),
     ] = None
     reload: Annotated[
@@ -76,11 +80,12 @@ class ProcessOptions(Struct, frozen=True, kw_only=True):
     log_level: Annotated[
         str | None,
         Row(
+            metavar="LEVEL",
             help="debug, info, warning, error or critical, for all loggers.",
             default="info for Holdfast, warning for others",
         ),
     ] = None
     log_format: Annotated[
-        str | None,
+        LogFormat | None,
         Row(help="human, json, or auto: human on a terminal and JSON lines elsewhere.", default="auto"),
     ] = None

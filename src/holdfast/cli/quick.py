@@ -11,8 +11,9 @@ from typing import Any, Final, Literal, get_args, get_origin
 
 from holdfast.cli.asked import Asked
 from holdfast.cli.collecting import collected, readable
-from holdfast.cli.options import Entry, Options, entries
+from holdfast.cli.options import Options
 from holdfast.cli.process_options import ProcessOptions
+from holdfast.cli.rows import Entry, entries
 
 _NUMBERS: Final = {int: re.compile(r"[0-9]{1,9}"), float: re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")}
 _REPEATED: Final = "--only"

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from holdfast.cli.admin_client import DEFAULT_URL, AdminClient, NotFound
 from holdfast.cli.commands import Command, Group
+from holdfast.cli.parameters import within
 from holdfast.cli.secrets import operator_token
 from holdfast.cli.using.plain import print_json
 from holdfast.engine.audit import short
@@ -40,7 +41,13 @@ app: Final = typer.Typer(
 
 Admin = Annotated[
     str,
-    typer.Option(metavar="URL", envvar="HOLDFAST_ADMIN_URL", help="The admin surface, or unix:PATH."),
+    typer.Option(
+        metavar="URL",
+        envvar="HOLDFAST_ADMIN_URL",
+        show_envvar=False,
+        show_default=False,
+        help=f"The admin surface, or unix:PATH. Or put it into HOLDFAST_ADMIN_URL. Default: {DEFAULT_URL}.",
+    ),
 ]
 TokenFile = Annotated[
     str | None,
@@ -52,7 +59,18 @@ TokenFile = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
-Name = Annotated[str, typer.Argument(help="The short name of the session, as the log has it.")]
+Limit = Annotated[
+    int,
+    typer.Option(
+        metavar="NUMBER",
+        callback=within(1),
+        show_default=False,
+        help=f"How many sessions are shown. Default: {LIMIT}.",
+    ),
+]
+Name = Annotated[
+    str, typer.Argument(metavar="SESSION", help="The short name of the session, as the log has it.")
+]
 
 
 class _Known(Struct, frozen=True):
@@ -71,7 +89,7 @@ def list_sessions(
     admin: Admin = DEFAULT_URL,
     token_file: TokenFile = None,
     json: AsJson = False,
-    limit: Annotated[int, typer.Option(min=1, help="How many sessions are shown.")] = LIMIT,
+    limit: Limit = LIMIT,
 ) -> None:
     """List the open sessions of all replicas, and the calls that have run longest.
 
@@ -120,7 +138,7 @@ def show_session(
 @app.command("find", cls=Command)
 def find_events(
     correlation: Annotated[
-        str, typer.Argument(help="The correlation id of an error that a client received.")
+        str, typer.Argument(metavar="ID", help="The correlation id of an error that a client received.")
     ],
     admin: Admin = DEFAULT_URL,
     token_file: TokenFile = None,

@@ -42,6 +42,7 @@ Version = Annotated[
 Target = Annotated[
     str | None,
     typer.Argument(
+        metavar="[TARGET]",
         help="path/to/file.py:object, package.module:object, the URL of a server, a file with several servers "
         "(holdfast.toml, mcp.json), or nothing and `-- COMMAND…`: a program that speaks MCP on its standard input and output.",
         show_default=False,

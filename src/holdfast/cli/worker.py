@@ -21,13 +21,14 @@ from holdfast.cli.config.plan import Endpoint
 from holdfast.cli.listening import tls_of
 from holdfast.cli.loaded import files_in, loaded_files
 from holdfast.cli.prepared import Prepared
+from holdfast.cli.private_store import PrivateStoreUser
 from holdfast.cli.process_options import ProcessOptions
 from holdfast.cli.refusing import refuse
 from holdfast.cli.serve import begin_logging
-from holdfast.cli.stores import PrivateStoreUser
 from holdfast.cli.tracing import begin_tracing
 from holdfast.errors import ConfigError
 from holdfast.fronts.http.serve import check_listeners, serve
+from holdfast.ops.log_lines import LogFormat
 from holdfast.transports.loops import Beside, run
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class Job(Struct, frozen=True, kw_only=True):
 
     endpoints: tuple[Endpoint, ...]
     log_level: str | None
-    log_format: str | None
+    log_format: LogFormat | None
     listeners: tuple[int, ...]
     """The descriptors of the inherited listening sockets."""
     tls_cert: str | None = None

@@ -23,6 +23,7 @@ from holdfast.cli import banner, collector, stores
 from holdfast.cli.admin import admin
 from holdfast.cli.config.plan import Endpoint, Plan
 from holdfast.cli.listening import listeners, tls_of
+from holdfast.cli.private_store import check_system, private_store
 from holdfast.cli.reloading import Reloader
 from holdfast.cli.serve import begin_logging
 from holdfast.cli.worker import MARGIN, Job, Started
@@ -68,7 +69,7 @@ def serve_with_reload(again: Callable[[], Plan], target: str) -> int:
 
 
 def _serve(plan: Plan, count: int, reloader: Reloader | None) -> int:
-    stores.check_system()
+    check_system()
     begin_logging(plan.process.log_level, plan.process.log_format)
     # A wrong certificate is reported once, before any worker starts.
     tls_of(plan.process)
@@ -78,7 +79,7 @@ def _serve(plan: Plan, count: int, reloader: Reloader | None) -> int:
             stores.check(store)
     with contextlib.ExitStack() as stack:
         opened = stack.enter_context(listeners(plan.process))
-        private = stack.enter_context(stores.private_store()) if None in named or reloader else None
+        private = stack.enter_context(private_store()) if None in named or reloader else None
         job = Job(
             endpoints=plan.endpoints,
             log_level=plan.process.log_level,

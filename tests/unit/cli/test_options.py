@@ -16,9 +16,10 @@ from holdfast.cli.asked import Asked
 from holdfast.cli.behind import Source, check_fit, source
 from holdfast.cli.collecting import collected, laid_over
 from holdfast.cli.config.literals import from_arguments
-from holdfast.cli.options import ONE_SERVER, Options, entries
+from holdfast.cli.options import Options
 from holdfast.cli.process_options import ProcessOptions
 from holdfast.cli.refusing import remedies
+from holdfast.cli.rows import ONE_SERVER, entries
 from holdfast.cli.whole import app
 from holdfast.config import AdminSettings, HttpSettings, Limits, RateLimits, Settings, Times
 from holdfast.errors import ConfigError, Exposed
@@ -297,6 +298,44 @@ def test_the_help_of_every_command_has_examples_that_can_be_read(name: str) -> N
     for example in examples:
         words = shlex.split(example)
         command.make_context(name, words)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_has_no_types_of_python(name: str) -> None:
+    shown = run(*name.split(), "--help").out
+    assert "Usage: " in shown
+    assert re.findall(r"<\w+|x[<>]=|list\[|INTEGER|FLOAT|TEXT|\[default: \(", shown) == []
+    for parameter in COMMANDS[name].params:
+        assert getattr(parameter, "is_flag", False) or parameter.metavar, parameter.name
+
+
+@pytest.mark.parametrize(
+    ("words", "usage"),
+    [
+        ("serve", "serve [OPTIONS] [TARGET]"),
+        ("call", "call [OPTIONS] [TARGET] TOOL key=value…"),
+        ("check", "check [OPTIONS] URL"),
+        ("sessions show", "sessions show [OPTIONS] SESSION"),
+    ],
+)
+def test_the_usage_names_the_arguments(words: str, usage: str) -> None:
+    assert f"holdfast {usage} " in run(*words.split(), "--help").out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("serve a.py --workers 0", "'--workers': give 1 or more, not 0"),
+        ("serve a.py --grace nan", "'--grace': give 0 or more, not nan"),
+        ("check http://h/mcp --timeout 31", "'--timeout': give 0.1 to 30, not 31"),
+        ("sessions ls --limit 0", "'--limit': give 1 or more, not 0"),
+        ("inspect a.py --timeout 0", "'--timeout': give 0.1 or more, not 0"),
+    ],
+)
+def test_a_number_that_is_too_small_or_too_large_is_refused(words: str, said: str) -> None:
+    refused = run(*words.split())
+    assert refused.status == 2
+    assert said in refused.err
 
 
 def test_every_option_of_serve_is_in_a_group() -> None:

@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 
 from holdfast import Server
-from holdfast.cli import stores
+from holdfast.cli import private_store, stores
 from holdfast.cli.banner import facts
 from holdfast.errors import ConfigError
 from tests.command_line import Done, run
@@ -94,7 +94,7 @@ def test_a_private_store_is_readable_by_its_owner_only_and_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    with stores.private_store() as url:
+    with private_store.private_store() as url:
         home = Path(url.removeprefix("sqlite:///")).parent
         assert home.parent == tmp_path
         assert stat.S_IMODE(home.stat().st_mode) == 0o700
@@ -113,8 +113,8 @@ def test_a_directory_of_a_killed_process_is_removed_and_no_other(
         if name != "new_____":
             os.utime(home, (0, 0))
     (tmp_path / "holdfast-demo-link____").symlink_to(tmp_path / "holdfast-demo-other___")
-    user = stores.PrivateStoreUser(f"sqlite:///{tmp_path}/holdfast-demo-in_use__/store.db")
-    with stores.locked_directory("holdfast-demo-") as made:
+    user = private_store.PrivateStoreUser(f"sqlite:///{tmp_path}/holdfast-demo-in_use__/store.db")
+    with private_store.locked_directory("holdfast-demo-") as made:
         left = {path.name.removeprefix("holdfast-demo-") for path in tmp_path.iterdir()}
     assert left == {"in_use__", "new_____", "other___", "link____", made[-8:]}
     user.remove_if_last()
@@ -125,7 +125,7 @@ def test_the_last_process_removes_a_private_store(tmp_path: Path) -> None:
     home = tmp_path / "holdfast-x"
     home.mkdir()
     url = f"sqlite:///{home}/store.db"
-    first, last = stores.PrivateStoreUser(url), stores.PrivateStoreUser(url)
+    first, last = private_store.PrivateStoreUser(url), private_store.PrivateStoreUser(url)
     first.remove_if_last()
     assert home.exists()
     last.remove_if_last()
@@ -199,6 +199,6 @@ def test_a_machine_without_a_place_for_temporary_files_is_reported(monkeypatch: 
     monkeypatch.setattr(tempfile, "tempdir", "/dev/null/nowhere")
     with (
         pytest.raises(ConfigError, match="Set TMPDIR to a directory that can be written"),
-        stores.private_store(),
+        private_store.private_store(),
     ):
         pass

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_args, get
 import msgspec
 from msgspec import Meta, Struct
 
-from holdfast.cli.options import Row
+from holdfast.cli.rows import Row
 from holdfast.errors import ConfigError
 
 S = TypeVar("S", bound=Struct)

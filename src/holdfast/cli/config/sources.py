@@ -9,8 +9,9 @@ from msgspec.structs import replace
 from holdfast.cli.behind import check_fit, source
 from holdfast.cli.collecting import laid_over
 from holdfast.cli.config.plan import Endpoint, Plan
-from holdfast.cli.options import FILE, URL, Options
+from holdfast.cli.options import Options
 from holdfast.cli.process_options import ProcessOptions
+from holdfast.cli.rows import FILE, URL
 from holdfast.cli.secrets import TOKEN_VARIABLE
 from holdfast.errors import ConfigError
 

@@ -18,8 +18,9 @@ from holdfast.cli.config.decoding import decoded, known
 from holdfast.cli.config.literals import literals
 from holdfast.cli.config.plan import Endpoint, Plan, chosen, path_of
 from holdfast.cli.config.variables import expanded
-from holdfast.cli.options import FILE, Options, rows
+from holdfast.cli.options import Options
 from holdfast.cli.process_options import ProcessOptions
+from holdfast.cli.rows import FILE, rows
 from holdfast.errors import ConfigError
 from holdfast.server.running.namespaces import namespace_of
 

@@ -14,7 +14,7 @@ from msgspec import Struct
 from holdfast import __version__
 from holdfast.cli.demo.acts import ACTS, Act, NotOffered
 from holdfast.cli.demo.stage import Failed, NotStarted, Say, Side, Stage, staged
-from holdfast.cli.stores import locked_directory
+from holdfast.cli.private_store import locked_directory
 from holdfast.errors import ConfigError, HoldfastError
 
 ACT_SECONDS: Final = 90.0

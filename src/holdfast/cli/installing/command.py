@@ -33,6 +33,7 @@ _HELP: Final = """Write a server into the configuration of a client program. The
 Target = Annotated[
     str | None,
     typer.Argument(
+        metavar="[TARGET]",
         help="file.py:object, package.module:object, or a URL. For a program: nothing, and `-- COMMAND…`.",
         show_default=False,
     ),

@@ -23,6 +23,7 @@ from holdfast.cli.collecting import pairs
 from holdfast.cli.commands import Command
 from holdfast.cli.config.literals import from_arguments
 from holdfast.cli.options import Options
+from holdfast.cli.parameters import within
 from holdfast.cli.proxied import authorizer
 from holdfast.cli.using.commands import Header, Json, OAuthFlag, TokenEnv, TokenFile
 from holdfast.cli.using.plain import plain, print_json
@@ -54,7 +55,13 @@ Slow = Annotated[
     bool, typer.Option("--slow", help="Also wait, for up to 4 minutes, until an idle stream is cut.")
 ]
 Timeout = Annotated[
-    float, typer.Option(metavar="SECONDS", min=0.1, max=30, help="How long an answer may take.")
+    float,
+    typer.Option(
+        metavar="SECONDS",
+        callback=within(0.1, 30),
+        show_default=False,
+        help=f"How long an answer may take, at most 30. Default: {PATIENCE:g}.",
+    ),
 ]
 
 

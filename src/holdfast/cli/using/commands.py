@@ -16,6 +16,7 @@ from rich.text import Text
 from holdfast.cli.collecting import pairs
 from holdfast.cli.commands import COMMAND, WithCommand
 from holdfast.cli.options import Options
+from holdfast.cli.parameters import within
 from holdfast.cli.using.arguments import typed
 from holdfast.cli.using.bar import Bar
 from holdfast.cli.using.connecting import client_of
@@ -33,8 +34,8 @@ _TARGET: Final = (
     "--only). For a program, leave TARGET out and write `-- COMMAND…` at the end."
 )
 _PANEL: Final = "The server"
+_TIMEOUT: Final = 60.0
 
-Words = Annotated[list[str] | None, typer.Argument(metavar="[TARGET] …", help=_TARGET, show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Header = Annotated[
     list[str] | None,
@@ -64,11 +65,20 @@ Revision = Annotated[
     typer.Option(
         "--protocol",
         metavar="VERSION",
-        help="auto, sessions, sessionless, or one revision.",
+        show_default=False,
+        help="auto, sessions, sessionless, or one revision. Default: auto.",
         rich_help_panel=_PANEL,
     ),
 ]
-Timeout = Annotated[float, typer.Option(metavar="SECONDS", help="How long an answer may take.")]
+Timeout = Annotated[
+    float,
+    typer.Option(
+        metavar="SECONDS",
+        callback=within(0.1),
+        show_default=False,
+        help=f"How long an answer may take. Default: {_TIMEOUT:g}.",
+    ),
+]
 
 Use = Callable[[Client, list[str]], Awaitable[int]]
 
@@ -78,7 +88,7 @@ def register(app: typer.Typer) -> None:
     for name, use, needed, text in (
         ("inspect", _inspect, "", _INSPECT),
         ("call", _call, "TOOL key=value…", _CALL),
-        ("read", _read, "URI", _READ),
+        ("read", _read, "URI…", _READ),
         ("prompt", _prompt, "NAME key=value…", _PROMPT),
     ):
         app.command(name, cls=WithCommand, help=text, rich_help_panel="Use a server")(
@@ -98,7 +108,7 @@ A value is read by the tool's schema; key:=JSON gives JSON, key=@FILE reads a fi
 [bold]holdfast call server.py add a=1 b=2[/bold]
 [bold]holdfast call https://example.com/mcp search query="red wine" --json[/bold]
 [bold]holdfast call echo text=hi -- npx -y some-server[/bold]"""
-_READ: Final = """Read a resource: holdfast read TARGET URI
+_READ: Final = """Read resources: holdfast read TARGET URI…
 
 [bold]holdfast read server.py note://1[/bold]"""
 _PROMPT: Final = """Get a prompt: holdfast prompt TARGET NAME key=value…
@@ -114,11 +124,13 @@ class _Output:
 
 
 def _command(name: str, use: Use, needed: str) -> Callable[..., None]:
+    usage = f"[TARGET] {needed}".strip()
+
     def command(  # noqa: PLR0913, PLR0917 - the options of a command
         context: typer.Context,
-        words: Words = None,
+        words: Annotated[list[str] | None, typer.Argument(metavar=usage, help=_TARGET)] = None,
         json: Json = False,
-        timeout: Timeout = 60.0,
+        timeout: Timeout = _TIMEOUT,
         header: Header = None,
         token_file: TokenFile = None,
         token_env: TokenEnv = None,
@@ -135,7 +147,8 @@ def _command(name: str, use: Use, needed: str) -> Callable[..., None]:
         target = None if program or not given else given.pop(0)
         if needed and not given:
             found = f"; holdfast inspect {target} lists them" if target else ""
-            raise ConfigError(f"{needed} is missing{found}. Use: holdfast {name} TARGET {needed}")
+            first = needed.split(maxsplit=1)[0].rstrip("…")
+            raise ConfigError(f"{first} is missing{found}. Use: holdfast {name} TARGET {needed}")
         options = Options(
             headers=pairs(header, "--header"),
             token_file=token_file,
