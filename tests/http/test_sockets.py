@@ -2,8 +2,6 @@
 
 import asyncio
 import contextlib
-import datetime as dt
-import ipaddress
 import os
 import re
 import signal
@@ -17,9 +15,6 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from holdfast import Server
 from holdfast.config import HttpSettings
@@ -35,6 +30,7 @@ from holdfast.fronts.http.listener.sockets import (
     tls_context,
     url_of,
 )
+from tests.http.certificates import key_of
 from tests.http.serving import ROOT
 from tests.support import BOUND, async_test, until, wait_until
 
@@ -59,34 +55,6 @@ CALL: Final = (
     b"Accept: application/json, text/event-stream\r\nContent-Length: %d\r\n\r\n%b"
     % (len(INITIALIZE), INITIALIZE)
 )
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A certificate for localhost that signs itself, and its key, in one file."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
-    now = dt.datetime.now(dt.UTC)
-    names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(hours=1))
-        .not_valid_after(now + dt.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    path = tmp_path_factory.mktemp("tls") / "server.pem"
-    path.write_bytes(
-        made.public_bytes(serialization.Encoding.PEM)
-        + key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-    )
-    return path
 
 
 def exchanged(sock: socket.socket, sent: bytes) -> bytes:
@@ -288,15 +256,8 @@ def test_a_certificate_that_cannot_be_used_is_named(tmp_path: Path, certificate:
     for path in (tmp_path / "missing.pem", tmp_path / "empty.pem"):
         with pytest.raises(ConfigError, match=path.name):
             tls_context(str(path))
-    key = serialization.load_pem_private_key(certificate.read_bytes(), None)
     locked = tmp_path / "locked.pem"
-    locked.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.BestAvailableEncryption(b"x"),
-        )
-    )
+    locked.write_bytes(key_of(certificate, passphrase=b"x"))
     with pytest.raises(ConfigError, match="passphrase"):
         tls_context(str(certificate), str(locked))
 

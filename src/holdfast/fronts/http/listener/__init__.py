@@ -2,6 +2,7 @@
 
 sockets      addresses, Unix sockets, inherited descriptors, TLS
 descriptors  how many connections fit into the descriptors of the process
+handshakes   connections with TLS, which count from the beginning of their handshake
 parser       bytes in, requests out, within bounds
 known        a head like an earlier one of its connection is not parsed again
 framing      where a body ends, and which requests are refused because two servers could read them differently

@@ -11,6 +11,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final
 
+from holdfast.fronts.http.listener.handshakes import TlsServer
 from holdfast.fronts.http.listener.members import Members
 from holdfast.fronts.http.listener.protocol import HttpProtocol
 from holdfast.fronts.http.listener.sockets import BACKLOG, is_unix
@@ -20,8 +21,6 @@ from holdfast.supervision import supervise
 _LAST_BYTES: Final = 0.5
 """Seconds for connections to write their last bytes."""
 _POLL: Final = 0.1
-_TLS_CLOSE: Final = 3_600.0
-"""Seconds for a close of TLS, which writes the last bytes first. A client that takes none of them is dropped earlier, by the sweep."""
 
 
 class Acceptor:
@@ -34,7 +33,7 @@ class Acceptor:
         self._clock = clock
         self._observer = observer
         self._tls = tls
-        self._servers: list[asyncio.Server] = []
+        self._servers: list[asyncio.Server | TlsServer] = []
 
     def __repr__(self) -> str:
         return f"<Acceptor {len(self.members.connections)} connections>"
@@ -52,24 +51,15 @@ class Acceptor:
             self.close_listeners()
             sweeper.cancel()
 
-    async def _listen(self, listener: socket.socket) -> asyncio.Server:
+    async def _listen(self, listener: socket.socket) -> asyncio.Server | TlsServer:
+        if self._tls is not None:
+            return TlsServer(listener, self.members, self._tls)
         loop = self.members.loop
         create = loop.create_unix_server if is_unix(listener) else loop.create_server
         # Without a free descriptor asyncio tries to accept as often as the backlog is long, and logs each error.
         # uvloop closes the connections that have no descriptor.
         backlog = 1 if isinstance(loop, asyncio.BaseEventLoop) else BACKLOG
-        if self._tls is None:
-            server = await create(self._connection, sock=listener, backlog=backlog)
-        else:
-            server = await create(
-                self._connection,
-                sock=listener,
-                backlog=backlog,
-                ssl=self._tls,
-                # A handshake is a part of the head: it gets no more time.
-                ssl_handshake_timeout=self.members.deadlines.limits.header_seconds,
-                ssl_shutdown_timeout=_TLS_CLOSE,
-            )
+        server = await create(self._connection, sock=listener, backlog=backlog)
         listener.listen(BACKLOG)
         return server
 
@@ -107,4 +97,4 @@ class Acceptor:
         await asyncio.sleep(0)
         await self.wait(_LAST_BYTES, lambda: not members.connections)
         for connection in list(members.connections):
-            connection.transport.abort()
+            connection.abort()

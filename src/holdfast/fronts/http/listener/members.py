@@ -20,6 +20,7 @@ from holdfast.fronts.http.request import Channel, RawRequest
 from holdfast.fronts.http.started import Unfinished
 
 if TYPE_CHECKING:
+    from holdfast.fronts.http.listener.handshakes import Handshake
     from holdfast.fronts.http.listener.protocol import HttpProtocol
 
 REFUSED: Final = 128
@@ -51,9 +52,9 @@ class Members:
         self.deadlines: Deadlines = deadlines
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self._context = copy_context()
-        self.connections: set[HttpProtocol] = set()
+        self.connections: set[HttpProtocol | Handshake] = set()
         """All of them, also those that are being refused."""
-        self._refused: set[HttpProtocol] = set()
+        self._refused: set[HttpProtocol | Handshake] = set()
         """Those that are over a limit."""
         self._most = deadlines.limits.connections if connections is None else connections
         self.tasks: set[asyncio.Task[None]] = set()
@@ -81,7 +82,7 @@ class Members:
         self.json_heads = Heads(JSON_LINES, self.common)
         self.event_heads = Heads(EVENT_LINES, self.common)
 
-    def admit(self, connection: "HttpProtocol") -> bool:
+    def admit(self, connection: "HttpProtocol | Handshake") -> bool:
         """Count a new connection; False: there are too many. Call `leave` in both cases."""
         address = self._counted(connection.client)
         is_over = len(self.connections) - len(self._refused) >= self._most or (
@@ -99,9 +100,11 @@ class Members:
         """True if so many connections are being refused that the next ones get no answer."""
         return len(self._refused) > REFUSED
 
-    def leave(self, connection: "HttpProtocol") -> None:
-        """Forget a connection that has ended."""
-        self.connections.discard(connection)
+    def leave(self, connection: "HttpProtocol | Handshake") -> None:
+        """Forget a connection that has ended; if it is not known any more, do nothing."""
+        if connection not in self.connections:
+            return
+        self.connections.remove(connection)
         if connection in self._refused:
             self._refused.remove(connection)
         elif (address := self._counted(connection.client)) is not None:

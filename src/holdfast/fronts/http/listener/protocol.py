@@ -343,6 +343,10 @@ class HttpProtocol(asyncio.Protocol):
         else:
             (self._waiting[-1] if self._waiting else self._served).is_last = True
 
+    def abort(self) -> None:
+        """Close the connection at once."""
+        self.transport.abort()
+
     # Refusing
 
     def refuse(self, refusal: Refused) -> None:

@@ -694,13 +694,14 @@ def test_a_refused_connection_is_reported_with_its_reason(sent: bytes, reason: s
 async def test_the_addresses_of_one_network_of_ipv6_are_limited_together() -> None:
     deadlines = Deadlines(Limits(connections_per_address=2), 30.0)
     members = Members(holding(asyncio.Event(), []), deadlines, ["10.0.0.1"])
-    refused = []
-    for address in ("2001:db8::1", "2001:db8::2", "2001:db8::3", "2001:db8:1::1"):
+    refused, protocols = [], [HttpProtocol(members) for _ in range(4)]
+    addresses = ("2001:db8::1", "2001:db8::2", "2001:db8::3", "2001:db8:1::1")
+    for protocol, address in zip(protocols, addresses, strict=True):
         paper = Paper((address, 5, 0, 0))
-        HttpProtocol(members).connection_made(paper)
+        protocol.connection_made(paper)
         refused.append(paper.statuses)
     assert refused == [[], [], [503], []]
-    for protocol in list(members.connections):
+    for protocol in protocols:
         protocol.connection_lost(None)
     assert not members._addresses
 
@@ -711,17 +712,20 @@ async def test_connections_that_are_refused_take_no_place_of_others_and_only_som
 ):
     deadlines = Deadlines(Limits(connections=3, connections_per_address=2), 30.0)
     members = Members(holding(asyncio.Event(), []), deadlines, ["10.0.0.1"])
-    papers = [Paper(("10.0.0.2", 5)) for _ in range(2 + REFUSED + 1)]
-    for paper in papers:
-        HttpProtocol(members).connection_made(paper)
-    assert [len(paper.statuses) for paper in papers[:2]] == [0, 0]
-    assert [paper.statuses for paper in papers[2:]] == [[503]] * (REFUSED + 1)
+    protocols: list[HttpProtocol] = []
+
+    def connect(address: str) -> Paper:
+        paper = Paper((address, 5))
+        protocols.append(HttpProtocol(members))
+        protocols[-1].connection_made(paper)
+        return paper
+
+    papers = [connect("10.0.0.2") for _ in range(2 + REFUSED + 1)]
+    assert [paper.statuses for paper in papers] == [[]] * 2 + [[503]] * (REFUSED + 1)
     assert [paper.is_closing() for paper in papers] == [False] * (2 + REFUSED) + [True]
-    other, late = Paper(("10.0.0.3", 5)), Paper(("10.0.0.4", 5))
-    for paper in (other, late):
-        HttpProtocol(members).connection_made(paper)
-    assert (other.statuses, late.statuses) == ([], [503])
-    for protocol in list(members.connections):
+    assert connect("10.0.0.3").statuses == []
+    assert connect("10.0.0.4").statuses == [503]
+    for protocol in protocols:
         protocol.connection_lost(None)
     assert not members._addresses
     assert not members._refused

@@ -1,0 +1,105 @@
+"""Connections with TLS. A handshake that is not complete counts as a connection, so a flood of handshakes is bounded.
+
+Over a limit the connection is closed without a handshake: an answer would cost the handshake first.
+"""
+
+import asyncio
+import socket
+import ssl
+from typing import Final
+
+from typing_extensions import override
+
+from holdfast.fronts.http.listener.members import Members
+from holdfast.fronts.http.listener.protocol import HttpProtocol
+
+_PAUSE: Final = 0.1
+"""Seconds until the next attempt, if a connection cannot be accepted: no descriptor is free."""
+_LONG: Final = 3_600.0
+"""Seconds that end neither a handshake nor a close of TLS: the sweep ends them earlier, if the client is late."""
+
+
+class TlsServer:
+    """Accepts connections with TLS from a listening socket until `close`."""
+
+    def __init__(self, listener: socket.socket, members: Members, context: ssl.SSLContext) -> None:
+        listener.settimeout(0)
+        self._task = members.loop.create_task(_accept(listener, members, context))
+
+    def close(self) -> None:
+        """Accept no more connections."""
+        self._task.cancel()
+
+
+async def _accept(listener: socket.socket, members: Members, context: ssl.SSLContext) -> None:
+    with listener:
+        while True:
+            try:
+                accepted, peer = await members.loop.sock_accept(listener)
+            except OSError:
+                await asyncio.sleep(_PAUSE)
+            else:
+                Handshake(members, peer).begin(accepted, context)
+
+
+class Handshake:
+    """The handshake of one connection. Afterwards an `HttpProtocol` takes its place."""
+
+    is_idle: Final = True
+
+    def __init__(self, members: Members, peer: object) -> None:
+        self.client: str | None = peer[0] if isinstance(peer, tuple) else None
+        self._members = members
+        self._since = members.deadlines.now
+        self._task: asyncio.Task[None]
+
+    def begin(self, accepted: socket.socket, context: ssl.SSLContext) -> None:
+        """Begin the handshake, or close the connection if there are too many."""
+        members = self._members
+        if members.admit(self):
+            self._task = members.loop.create_task(self._run(accepted, context))
+        else:
+            members.leave(self)
+            members.refused("connections", self.client)
+            accepted.close()
+
+    async def _run(self, accepted: socket.socket, context: ssl.SSLContext) -> None:
+        try:
+            await self._members.loop.connect_accepted_socket(
+                lambda: _Secured(self._members, self),
+                accepted,
+                ssl=context,
+                ssl_handshake_timeout=_LONG,
+                ssl_shutdown_timeout=_LONG,
+            )
+        except OSError:
+            # The client has left, or its bytes are no handshake.
+            self._members.leave(self)
+
+    def sweep(self) -> None:
+        """End the handshake if its client is late: it is a part of the first head, and gets no more time."""
+        deadlines = self._members.deadlines
+        if deadlines.now - self._since > deadlines.limits.header_seconds:
+            self.abort()
+
+    def abort(self) -> None:
+        """End the handshake, and close the connection."""
+        self._members.leave(self)
+        self._task.cancel()
+
+    make_last = abort
+
+
+class _Secured(HttpProtocol):
+    """A connection whose handshake is complete when it is made."""
+
+    __slots__ = ("_handshake",)
+
+    def __init__(self, members: Members, handshake: Handshake) -> None:
+        super().__init__(members)
+        self._handshake = handshake
+
+    @override
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.members.leave(self._handshake)
+        super().connection_made(transport)
