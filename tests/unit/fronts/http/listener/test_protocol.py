@@ -13,7 +13,7 @@ import pytest
 from holdfast.config import Limits, Settings
 from holdfast.engine.engine import Engine
 from holdfast.fronts.http.answer import json_answer
-from holdfast.fronts.http.connection import Connection
+from holdfast.fronts.http.connection import AWAKE, Connection
 from holdfast.fronts.http.front import HttpFront
 from holdfast.fronts.http.listener.channel import HIGH_WATER
 from holdfast.fronts.http.listener.deadlines import KEEP_ALIVE, Deadlines
@@ -205,7 +205,7 @@ async def test_a_body_is_not_late_while_its_request_waits_its_turn() -> None:
     protocol, paper = connected_to(holding(release, []))
     protocol.data_received(post(b"/route") + post(b"/route", b"body")[:-2])
     await settled()
-    late = protocol.members.deadlines.limits.body_seconds + 2 * protocol.members.deadlines.interval
+    late = protocol.members.deadlines.limits.body_seconds + AWAKE + 2 * protocol.members.deadlines.interval
     protocol.members.deadlines.now += late
     protocol.sweep()
     assert not paper.is_closing()
