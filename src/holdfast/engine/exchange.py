@@ -144,19 +144,17 @@ class SessionExchange(Exchange):
 
     def __init__(
         self,
-        store: Store,
-        session: Session,
-        request: Request,
-        claim: Claim,
-        fence: int,
         writer: SessionWriter,
+        request: Request,
         caller: Caller,
         state: ExchangeState = ExchangeState.CLAIMED,
     ) -> None:
+        self.claim: Claim = writer.claim
+        self.fence: int = writer.fence
         # Not by super(), which makes an object for each request.
-        Exchange.__init__(self, claim.stream, session, request, caller, writer, store, state)
-        self.claim: Claim = claim
-        self.fence: int = fence
+        Exchange.__init__(
+            self, writer.claim.stream, writer.session, request, caller, writer, writer.store, state
+        )
         self.waiting: Waiting | None = None
         """None after it has started, and for an exchange that started at once."""
         self.turn: Turn | None = None

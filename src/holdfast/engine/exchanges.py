@@ -233,7 +233,7 @@ class Exchanges:
             writer = LogWriter(runtime.store, runtime.random, session, claim, fence, streams=streams)
         else:
             writer = ConnectionWriter(runtime.store, runtime.random, session, session.channel, claim, fence)
-        return SessionExchange(runtime.store, session, request, claim, fence, writer, caller)
+        return SessionExchange(writer, request, caller)
 
     async def free(self, key: str, stream: str, fence: int) -> None:
         """Give back a claim under which nothing has started."""
@@ -282,12 +282,12 @@ class Exchanges:
     def _adopted(
         self, session: Session, adopted: Adopted, request: Request, caller: Caller, *, streams: bool
     ) -> SessionExchange:
-        runtime, claim, fence = self._runtime, adopted.claim, adopted.fence
-        writer = LogWriter(runtime.store, runtime.random, session, claim, fence, streams=streams)
-        writer.go_on_at(adopted.position)
-        return SessionExchange(
-            runtime.store, session, request, claim, fence, writer, caller, ExchangeState.RERUN
+        runtime = self._runtime
+        writer = LogWriter(
+            runtime.store, runtime.random, session, adopted.claim, adopted.fence, streams=streams
         )
+        writer.go_on_at(adopted.position)
+        return SessionExchange(writer, request, caller, ExchangeState.RERUN)
 
     async def refused(
         self, key: str, caller: Caller, request_id: RequestId, refused: Duplicate | Refusal, stream: str = ""

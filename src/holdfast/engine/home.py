@@ -277,12 +277,11 @@ class Homes:
     ) -> SessionExchange:
         """Return an exchange that has ended at its home, with its answer."""
         runtime, session = self._runtime, self._session(record)
-        claim = _claim_of(submit)
-        writer = LogWriter(runtime.store, runtime.random, session, claim, 0, streams=submit.streams)
-        writer.terminal = terminal
-        return SessionExchange(
-            runtime.store, session, submit.request, claim, 0, writer, caller, ExchangeState.SETTLED
+        writer = LogWriter(
+            runtime.store, runtime.random, session, _claim_of(submit), 0, streams=submit.streams
         )
+        writer.terminal = terminal
+        return SessionExchange(writer, submit.request, caller, ExchangeState.SETTLED)
 
     async def _unread(self, answer: SessionExchange | Repeat) -> None:
         """Keep an answer for a repeat of the request: its client disconnected while this replica waited."""
@@ -381,10 +380,7 @@ class Homes:
         writer = ForwardedWriter(
             runtime.store, runtime.random, session, claim, claimed.fence, streams=submit.streams
         )
-        exchange = SessionExchange(
-            runtime.store, session, submit.request, claim, claimed.fence, writer, caller
-        )
-        return exchange, writer
+        return SessionExchange(writer, submit.request, caller), writer
 
     async def _quick_end(self, exchange: SessionExchange, writer: ForwardedWriter) -> Verdict:
         """Wait until the exchange has ended, has sent a message, or takes long."""

@@ -93,8 +93,8 @@ class ExchangeWriter(Protocol):
 class SessionWriter:
     """The common members of the writers of a session's exchanges. A method that a connection does not need does nothing."""
 
-    __slots__ = ("_buffer", "_random", "_store", "_tag", "_wake", "claim", "fence", "position", "reader", "reading",
-                 "session", "start", "streams", "terminal", "written_bytes")  # fmt: skip
+    __slots__ = ("_buffer", "_random", "_tag", "_wake", "claim", "fence", "position", "reader", "reading",
+                 "session", "start", "store", "streams", "terminal", "written_bytes")  # fmt: skip
 
     start: Position
     """Where the stream began; set with the first position."""
@@ -109,7 +109,7 @@ class SessionWriter:
         *,
         streams: bool = False,
     ) -> None:
-        self._store = store
+        self.store: Store = store
         self._random = random
         self.session: Session = session
         self.claim: Claim = claim
@@ -153,7 +153,7 @@ class SessionWriter:
     async def ask(self, method: str, params: object, timeout: float | None, key: str | None) -> Any:  # noqa: ARG002
         """Ask the client on the exchange's stream or connection, and wait for its result."""
         stream, send = self.claim.stream, self.send_now
-        return await ask(self._store, self._random, self.session, stream, send, method, params, timeout)
+        return await ask(self.store, self._random, self.session, stream, send, method, params, timeout)
 
     # The end. The caller has set `terminal`.
 
@@ -230,7 +230,7 @@ class LogWriter(SessionWriter):
         if self.terminal is not None:
             raise StreamClosed
         key, stream = self.session.record.key, self.claim.stream
-        self.start = self.position = position = await self._store.open_stream(
+        self.start = self.position = position = await self.store.open_stream(
             key, stream, self.fence, self._random.tag()
         )
         if (exchange := self.session.exchanges.get(stream)) is not None:
@@ -257,7 +257,7 @@ class LogWriter(SessionWriter):
         try:
             if buffer is None or self.position is None:
                 buffer = await self._begun()
-            if self._store.is_shared:
+            if self.store.is_shared:
                 await buffer.add(self._random.tag(), message, self._append_surely, self.wake)
             else:
                 async with buffer.lock:
@@ -293,9 +293,9 @@ class LogWriter(SessionWriter):
         """Append to the log, also if the store is unavailable for a while. The caller holds the lock."""
         where = (self.session.record.key, self.claim.stream, self.fence, events)
         try:
-            position = await self._store.append(*where)
+            position = await self.store.append(*where)
         except StoreUnavailable as error:
-            position = await self._insist(lambda: self._store.append(*where), error)
+            position = await self._insist(lambda: self.store.append(*where), error)
         self.position = max(self.position or position, position)
         for _, message in events:
             self.written_bytes += len(message)
@@ -347,7 +347,7 @@ class LogWriter(SessionWriter):
             logged = self.terminal if keep or self.position is not None else None
             if logged is not None and not self._tag:
                 self._tag = self._random.tag()
-            await self._store.settle(
+            await self.store.settle(
                 record.key, self.claim.stream, self.fence, logged, tag=self._tag, keep=keep
             )
         finally:
@@ -504,7 +504,7 @@ class ConnectionWriter(SessionWriter):
     async def settle(self) -> bool:
         """Free the id, then write: the client may use the id again as soon as it has the answer."""
         try:
-            await self._store.settle(self.session.record.key, self.claim.stream, self.fence, None)
+            await self.store.settle(self.session.record.key, self.claim.stream, self.fence, None)
         finally:
             await self.show()
         return False
