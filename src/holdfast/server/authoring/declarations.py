@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from holdfast.server.authoring.caching import CacheSettings, by_method
+from holdfast.server.authoring.caching import Cache, CacheSettings, by_method
 from holdfast.server.authoring.completions import Completer
 from holdfast.server.authoring.middleware import Middleware
 from holdfast.server.catalog.list_changed import ListChanges
@@ -35,8 +35,8 @@ class Declarations:
     ) -> None:
         self._server = server
         self._given_lifespan = lifespan
-        self.list_changes = list_changes
-        self.cache = by_method(cache)
+        self.list_changes: ListChanges = list_changes
+        self.cache: dict[str, Cache] = by_method(cache)
         """The caching hint of each method."""
         self.middleware: list[Middleware] = []
         """The outermost first."""

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
-from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from msgspec.structs import replace
 
 from holdfast.errors import UrlElicitationRequired
-from holdfast.protocol.types import GetPromptResult, Icon, InputRequiredResult, Meta, Prompt
+from holdfast.protocol.types import GetPromptResult, InputRequiredResult, Prompt
 from holdfast.server.catalog.catalog import Entry
 from holdfast.server.catalog.server_controls import ServerControls
 from holdfast.server.context.context import Context, parts_of
 from holdfast.server.context.current import entered
-from holdfast.server.context.input_rounds import Again, open_pages_first, run_input_rounds
+from holdfast.server.context.input_rounds import open_pages_first, run_input_rounds
 from holdfast.server.functions.client_errors import failed_request
 from holdfast.server.functions.content import to_prompt_result
 from holdfast.server.functions.input_required import InputRequired
-from holdfast.server.functions.options import check_options, needs_and_tags
+from holdfast.server.functions.options import ComponentOptions, check_options, needs_and_tags
 from holdfast.server.functions.registered_function import RegisteredFunction
 from holdfast.server.host import Host
 
@@ -29,27 +29,8 @@ Run = Callable[["Exchange", dict[str, Any], ServerControls], Awaitable[GetPrompt
 R = TypeVar("R")
 
 
-class PromptOptions(TypedDict, total=False):
+class PromptOptions(ComponentOptions, total=False):
     """The options of `@server.prompt` and `add_prompt`."""
-
-    name: str
-    """The prompt's name; the function's name by default."""
-    title: str
-    """A name for people."""
-    description: str
-    """The description; the function's docstring by default."""
-    icons: list[Icon]
-    """Images that represent the prompt."""
-    meta: Meta
-    """The `_meta` of the prompt in `prompts/list`."""
-    scopes: Collection[str]
-    """The scopes that a principal needs to use the prompt, besides those of the server."""
-    hidden: bool
-    """True: the prompt does not exist for principals without these scopes. False: it is listed, and refused."""
-    tags: Collection[str]
-    """Names of groups: `server.disable(tags=…)` hides all components of a group. Clients do not see them."""
-    enabled: bool
-    """False hides the prompt until `enable_prompt`."""
 
 
 class PromptEntry(Entry, frozen=True):
@@ -94,22 +75,29 @@ def prompt_entry(fn: Callable[..., Any], options: PromptOptions, owner: Host) ->
         exchange: Exchange, arguments: dict[str, Any], server: ServerControls
     ) -> GetPromptResult | InputRequiredResult:
         ctx = Context(exchange, server, owner)
-
-        def call() -> Awaitable[object]:
-            return function.call(function.bind(arguments), ctx)
-
-        return await answered(call, lambda value: to_prompt_result(value, listed.description), ctx)
+        return await answered(
+            function, arguments, ctx, lambda value: to_prompt_result(value, listed.description)
+        )
 
     return PromptEntry(listed, run, **needs_and_tags(options, f"prompt {function.name}"))
 
 
-async def answered(call: Again, convert: Callable[[object], R], ctx: Context) -> R | InputRequiredResult:
+async def answered(
+    function: RegisteredFunction,
+    arguments: Mapping[str, object],
+    ctx: Context,
+    convert: Callable[[object], R],
+) -> R | InputRequiredResult:
     """Call an author's function, again for each round of input, and convert its value.
 
     Raises:
         McpError: the function raised, or its value cannot be converted.
     """
     exchange, server, _ = parts_of(ctx)
+
+    def call() -> Awaitable[object]:
+        return function.call(function.bind(arguments), ctx)
+
     try:
         with entered(ctx):
             try:

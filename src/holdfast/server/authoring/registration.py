@@ -70,14 +70,14 @@ class Registration(ServerControls):
         lifespan: Callable[..., Any] | None,
     ) -> None:
         super().__init__()
-        self.info = info
-        self.instructions = instructions
+        self.info: Implementation = info
+        self.instructions: str | None = instructions
         self.scopes = scopes
         self.tools = Catalog("tool", self._noting("tools"), scopes)
         self.resources = Catalog("resource", self._noting("resources"), scopes)
         self.templates = Catalog("resource template", self._noting("resources"), scopes)
         self.prompts = Catalog("prompt", self._noting("prompts"), scopes)
-        self.declared = Declarations(self, self._list_changes, cache=cache, lifespan=lifespan)
+        self.declared: Declarations = Declarations(self, self._list_changes, cache=cache, lifespan=lifespan)
 
     @property
     def lifespan_value(self) -> Any:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
-from typing import TYPE_CHECKING, Any, Self, TypedDict
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Self
 
 from msgspec.structs import replace
 
 from holdfast.errors import ConfigError
 from holdfast.protocol.types import (
     Annotations,
-    Icon,
     InputRequiredResult,
-    Meta,
     ReadResourceResult,
     Resource,
     ResourceTemplate,
@@ -24,7 +22,7 @@ from holdfast.server.catalog.server_controls import ServerControls
 from holdfast.server.catalog.uri_templates import Template
 from holdfast.server.context.context import Context
 from holdfast.server.functions.content import to_read_result
-from holdfast.server.functions.options import check_options, needs_and_tags
+from holdfast.server.functions.options import ComponentOptions, check_options, needs_and_tags
 from holdfast.server.functions.registered_function import RegisteredFunction
 from holdfast.server.functions.signature import describe
 from holdfast.server.host import Host
@@ -37,37 +35,19 @@ Run = Callable[
 ]
 
 
-class ResourceOptions(TypedDict, total=False):
+class ResourceOptions(ComponentOptions, total=False):
     """The options of `@server.resource` and `add_resource`."""
 
-    name: str
-    """The resource's name; the function's name by default."""
-    title: str
-    """A name for people."""
-    description: str
-    """The description; the function's docstring by default."""
     mime_type: str
     """The type of the contents."""
     size: int
     """The size in bytes; not for templates."""
     annotations: Annotations
     """Hints for the client: audience, priority, last change."""
-    icons: list[Icon]
-    """Images that represent the resource."""
-    meta: Meta
-    """The `_meta` of the resource in the list."""
     cache: Cache
     """How long clients of 2026-07-28 may keep the contents, and whether users may share them."""
     absolute: bool
     """Allow absolute paths (`/x`, `C:/x`, `//host/x`) in the path variables of a template; else they do not match."""
-    scopes: Collection[str]
-    """The scopes that a principal needs to use the resource, besides those of the server."""
-    hidden: bool
-    """True: the resource does not exist for principals without these scopes. False: it is listed, and refused."""
-    tags: Collection[str]
-    """Names of groups: `server.disable(tags=…)` hides all components of a group. Clients do not see them."""
-    enabled: bool
-    """False hides the resource until `enable_resource`."""
 
 
 class ResourceEntry(Entry, frozen=True):
@@ -160,10 +140,6 @@ def _runner(function: RegisteredFunction, mime_type: str | None, owner: Host) ->
         exchange: Exchange, uri: str, values: dict[str, str], server: ServerControls
     ) -> ReadResourceResult | InputRequiredResult:
         ctx = Context(exchange, server, owner)
-
-        def call() -> Awaitable[object]:
-            return function.call(function.bind(values), ctx)
-
-        return await answered(call, lambda value: to_read_result(value, uri, mime_type), ctx)
+        return await answered(function, values, ctx, lambda value: to_read_result(value, uri, mime_type))
 
     return run

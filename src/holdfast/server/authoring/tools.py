@@ -7,9 +7,9 @@ converts its value to a result. Only functions that use a context get one.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypedDict
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from msgspec.structs import replace
 
@@ -18,9 +18,7 @@ from holdfast.errors import ConfigError, InvalidArguments, ToolError, UrlElicita
 from holdfast.protocol.mirrored_headers import MirroredParameter, mirrored_parameters
 from holdfast.protocol.types import (
     CallToolResult,
-    Icon,
     InputRequiredResult,
-    Meta,
     Tool,
     ToolAnnotations,
 )
@@ -34,7 +32,7 @@ from holdfast.server.functions.client_errors import failed, failed_call
 from holdfast.server.functions.content import to_result
 from holdfast.server.functions.depends import Injector
 from holdfast.server.functions.input_required import InputRequired
-from holdfast.server.functions.options import check_options, needs_and_tags
+from holdfast.server.functions.options import ComponentOptions, check_options, needs_and_tags
 from holdfast.server.functions.registered_function import RegisteredFunction
 from holdfast.server.functions.signature import Callee
 from holdfast.server.host import Host
@@ -46,21 +44,11 @@ NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 """The names that the specification allows for a tool."""
 
 
-class ToolOptions(TypedDict, total=False):
+class ToolOptions(ComponentOptions, total=False):
     """The options of `@server.tool` and `add_tool`."""
 
-    name: str
-    """The tool's name; the function's name by default."""
-    title: str
-    """A name for people."""
-    description: str
-    """The description for the model; the function's docstring by default."""
     annotations: ToolAnnotations
     """Hints about the tool's effects. `idempotent_hint` also allows reruns (`Settings.reruns`)."""
-    icons: list[Icon]
-    """Images that represent the tool."""
-    meta: Meta
-    """The `_meta` of the tool in `tools/list`."""
     timeout: float
     """Seconds until a call ends with a failed result."""
     rate: str
@@ -69,14 +57,6 @@ class ToolOptions(TypedDict, total=False):
     """The JSON schema of the arguments, instead of one made from the signature."""
     output_schema: Mapping[str, Any] | Literal[False]
     """The JSON schema of the structured content, instead of one made from the annotation; False: none."""
-    scopes: Collection[str]
-    """The scopes that a principal needs to use the tool, besides those of the server."""
-    hidden: bool
-    """True: the tool does not exist for principals without these scopes. False: it is listed, and refused."""
-    tags: Collection[str]
-    """Names of groups: `server.disable(tags=…)` hides all components of a group. Clients do not see them."""
-    enabled: bool
-    """False hides the tool until `enable_tool`."""
     task: TaskMode
     """Calls run as tasks if the client (2026-07-28) supports tasks; `required` refuses other clients of that era."""
     task_by_hand: bool

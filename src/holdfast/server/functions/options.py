@@ -1,8 +1,8 @@
 """Options by keyword: they override settings, or are checked against the TypedDict that lists them."""
 
 import difflib
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Collection, Mapping
+from typing import Any, Final, TypedDict
 
 from msgspec.structs import replace
 
@@ -10,8 +10,32 @@ from holdfast.auth.scopes import needs_of
 from holdfast.config import Eras, Settings
 from holdfast.core.eras import with_eras
 from holdfast.errors import ConfigError
+from holdfast.protocol.types import Icon, Meta
 
 NO_TAGS: Final = frozenset[str]()
+
+
+class ComponentOptions(TypedDict, total=False):
+    """The options that tools, resources and prompts share."""
+
+    name: str
+    """The name; the function's name by default."""
+    title: str
+    """A name for people."""
+    description: str
+    """The description; the function's docstring by default."""
+    icons: list[Icon]
+    """Images that represent the component."""
+    meta: Meta
+    """The `_meta` of the component in its list."""
+    scopes: Collection[str]
+    """The scopes that a principal needs to use the component, besides those of the server."""
+    hidden: bool
+    """True: the component does not exist for principals without these scopes. False: it is listed, and refused."""
+    tags: Collection[str]
+    """Names of groups: `server.disable(tags=…)` hides all components of a group. Clients do not see them."""
+    enabled: bool
+    """False hides the component until `enable_tool`, `enable_resource` or `enable_prompt`."""
 
 
 def overlaid(
@@ -39,7 +63,7 @@ def check_options(options: Mapping[str, object], kind: type, taker: str) -> None
         raise TypeError(f"{taker} has no option {name!r}; {hint}")
 
 
-def needs_and_tags(options: Mapping[str, Any], component: str) -> dict[str, Any]:
+def needs_and_tags(options: ComponentOptions, component: str) -> dict[str, Any]:
     """Return the needs and the tags of a component, as the fields of its entry in the catalog.
 
     Raises:
