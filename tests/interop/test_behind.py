@@ -170,6 +170,22 @@ async def test_a_client_without_a_session_gets_its_own_answers_too(fronts: Front
 @every_era
 @every_framework
 @async_test
+async def test_a_hosted_tool_that_cancels_itself_or_exits_costs_its_own_call_only(
+    fronts: Fronts, framework: str, era: str
+) -> None:
+    async with Client(hosted(fronts, framework), protocol_version=era, timeout=BOUND) as client:
+        name = f"{era} {framework}"
+        others = [asyncio.ensure_future(client.call_tool("meet", {"name": name})) for _ in range(2)]
+        for way in ("task", "scope", "exit", "exception"):
+            with pytest.raises(McpError, match=r"failed with (CancelledError|SystemExit)"):
+                await client.call_tool("fail", {"way": way})
+        assert (await client.call_tool("meet", {"name": name})).text == name
+        assert [(await other).text for other in others] == [name] * 2
+
+
+@every_era
+@every_framework
+@async_test
 async def test_the_lifespan_of_a_hosted_object_is_entered_once(
     fronts: Fronts, framework: str, era: str
 ) -> None:

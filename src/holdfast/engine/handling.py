@@ -76,7 +76,8 @@ async def _failed(runtime: Runtime, exchange: Exchange, failure: BaseException) 
         case asyncio.CancelledError():
             if exchange.has_ended:
                 raise failure
-            return Outcome(error=Cancelled())
+            # Until the process ends we cancel only handlers whose exchange has ended.
+            return Outcome(error=Cancelled("" if runtime.is_over else "by the function itself"))
         case Fenced() | StreamClosed():
             # The handler is not at fault: no traceback.
             return Outcome(

@@ -40,6 +40,7 @@ class Runtime:
         "audit",
         "back",
         "clock",
+        "is_over",
         "load",
         "new_task",
         "observer",
@@ -78,6 +79,8 @@ class Runtime:
         self.quirks: ClientQuirks = ClientQuirks(settings.quirks, observer)
         self.sessions: dict[str, Session] = {}
         self.tasks: set[asyncio.Task[Any]] = set()
+        self.is_over: bool = False
+        """True after the drain: the tasks that are left are cancelled."""
         self.on_gone: Callable[[Session], None] = lambda _: None
         """Called with a session that was found to be closed by another replica."""
         self.audit: Audit = Audit(self)
@@ -89,6 +92,7 @@ class Runtime:
         A factory of eager tasks (Python 3.12) is not used either: a handler would run, and could end, before the front
         waits for it. Then the answer of a cut request would not be kept, and its repeat would run the call again.
         """
+        self.is_over = False
         make: NewTask = partial(asyncio.Task, loop=loop)
         is_direct = loop.get_task_factory() is None or loop.create_task(_nothing()).done()
         self.new_task = make if is_direct else loop.create_task
@@ -168,6 +172,7 @@ class Runtime:
         deadline = now() + seconds
         while self.tasks and now() < deadline:
             await asyncio.wait(self.tasks, timeout=deadline - now())
+        self.is_over = True
         for task in self.tasks:
             task.cancel()
 

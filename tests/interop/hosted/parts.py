@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import anyio
 from mcp.server.auth.middleware.auth_context import get_access_token
 from pydantic import BaseModel
 
@@ -55,6 +56,23 @@ async def sampled(ctx: Any, types: Any, about: object) -> str:
     return text
 
 
+async def failure(way: str) -> None:
+    """Cancel this task, cancel it by a scope that is never left, exit, or raise a cancellation."""
+    match way:
+        case "task":
+            asyncio.current_task().cancel()  # type: ignore[union-attr]
+        case "scope":
+            scope = anyio.CancelScope()
+            scope.__enter__()
+            scope.cancel()
+        case "exit":
+            sys.exit(3)
+        case _:
+            pass
+    await asyncio.sleep(0)
+    raise asyncio.CancelledError
+
+
 @asynccontextmanager
 async def lifespan(_server: Any) -> AsyncIterator[dict[str, int]]:
     counts["entered"] += 1
@@ -95,6 +113,11 @@ def define_tools(mcp: Any, Context: Any, types: Any) -> None:  # noqa: N803 - it
             "no user" if token is None else f"{token.subject} {token.token} {' '.join(token.scopes)}",
             "no request" if request is None else request.headers.get("x-color", "no color"),
         ]
+
+    @mcp.tool()
+    async def fail(way: str) -> None:
+        """Fail in a way that the author's code did not intend."""
+        await failure(way)
 
     @mcp.tool()
     async def meet(name: str) -> str:

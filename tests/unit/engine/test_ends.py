@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from holdfast.engine.caller import Caller
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Exchange
 from holdfast.engine.session import Session
+from holdfast.errors import REQUEST_CANCELLED
 from holdfast.protocol.sessionless import RequestMeta
 from holdfast.testing import ScriptedBack
 from holdfast.wire.jsonrpc import Request
@@ -81,6 +83,27 @@ async def test_a_call_whose_handler_raises_is_answered_and_its_id_is_free(
         assert "result" in await d.call(1, "quick")
         await asyncio.sleep(102)
         assert d.back.events[-1] == "closed: idle"
+
+
+async def cancel_oneself_and_wait(exchange: Exchange) -> object:
+    await cancel_oneself(exchange)
+    await asyncio.sleep(1)
+    raise AssertionError("the task was cancelled")
+
+
+@pytest.mark.parametrize("handler", [cancel_oneself_and_wait, raising(asyncio.CancelledError())])
+def test_the_error_of_a_handler_that_cancels_itself_says_so(handler: Any) -> None:
+    @engine_test
+    async def run() -> None:
+        async with engine_harness(ScriptedBack({CALL: handler, "quick": echo})) as d:
+            refused = (await d.call(1))["error"]
+            assert refused == {
+                "code": REQUEST_CANCELLED,
+                "message": "Request cancelled: by the function itself",
+            }
+            assert "result" in await d.call(1, "quick")
+
+    run()
 
 
 @each_end
