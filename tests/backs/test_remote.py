@@ -169,6 +169,64 @@ async def test_a_subscription_that_the_server_refuses_does_not_count() -> None:
             assert done.json["result"] == {}
 
 
+async def subscribed(remote: Remote) -> list[str]:
+    """Return the subscriptions that a new home of the only session would ask for."""
+    [session] = remote.engine.runtime.sessions
+    return await remote.engine.store.subscriptions(session)
+
+
+@async_test
+async def test_two_equal_subscriptions_at_once_of_which_the_server_refuses_one_are_one_that_is_stored() -> (
+    None
+):
+    fake = Fake(capabilities=RESTORED)
+
+    def answer(_params: object) -> Any:
+        if fake.asked["resources/subscribe"] == 1:
+            raise LookupError(-32602, "not now")
+        return {}
+
+    fake.answers["resources/subscribe"] = answer
+    async with served(fake) as remote:
+        peer = Peer(remote.asgi())
+        await peer.initialize()
+        wanted = {"uri": "memo://one"}
+        both = [peer.post(request(number, "resources/subscribe", wanted)) for number in (1, 2)]
+        done = [(await one.done()).json for one in both]
+        assert sorted("error" in one for one in done) == [False, True]
+        assert await subscribed(remote) == ["memo://one"]
+
+
+@async_test
+async def test_a_subscription_that_the_client_cancels_is_not_stored_and_an_older_equal_one_is() -> None:
+    fake = Fake(capabilities=RESTORED)
+    fake.answers |= dict.fromkeys(("resources/subscribe", "resources/unsubscribe"), lambda _params: {})
+    async with served(fake) as remote:
+        peer = Peer(remote.asgi())
+        await peer.initialize()
+        await peer.post(request(1, "resources/subscribe", {"uri": "memo://one"})).done()
+        fake.hold = asyncio.Event()
+        waiting = [
+            peer.post(request(number, "resources/subscribe", {"uri": f"memo://{name}"}))
+            for number, name in ((2, "two"), (3, "one"))
+        ]
+        await until(lambda: fake.asked["resources/subscribe"] == 2)
+        for number in (2, 3):
+            await peer.post(notification("notifications/cancelled", {"requestId": number})).done()
+        for one in waiting:
+            await one.done()
+        fake.hold.set()
+
+        async def is_settled() -> bool:
+            return await subscribed(remote) == ["memo://one"]
+
+        await until(is_settled)
+        assert (await peer.post(request(4, "resources/subscribe", {"uri": "memo://two"})).done()).json[
+            "result"
+        ] == {}
+        assert sorted(await subscribed(remote)) == ["memo://one", "memo://two"]
+
+
 @async_test
 async def test_after_a_break_of_the_listen_stream_of_a_2026_server_its_lists_may_have_changed() -> None:
     fake = Fake(era="sessionless", capabilities=RESTORED)

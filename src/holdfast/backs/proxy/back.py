@@ -48,7 +48,6 @@ from holdfast.engine.sessionless_client import SessionlessClient
 from holdfast.errors import (
     HoldfastError,
     InvalidParams,
-    McpError,
     MethodNotFound,
     SessionGone,
     UrlElicitationRequired,
@@ -325,14 +324,17 @@ class ProxyBack:
         if not self.has_home:
             raise MethodNotFound("resources/subscribe: the server behind is declared stateless")
         uri, record = _uri(exchange.request), exchange.session.record
-        async with self._upstream(record, exchange.caller) as upstream:
+        async with self._upstream(record, exchange.caller) as upstream, upstream.subscriptions.turn:
+            if record.key in upstream.subscriptions.sessions(uri):
+                return _EMPTY
             if not await exchange.store.subscribe(record.key, uri):
                 raise InvalidParams("Too many subscriptions: unsubscribe from one first")
             try:
-                await upstream.subscriptions.add(uri, upstream.agreed, record.key)
-            except McpError:
-                # It must not count against the limit, and a new home must not ask for it again.
-                await exchange.store.unsubscribe(record.key, uri)
+                await upstream.subscriptions.add_in_turn(uri, upstream.agreed, record.key)
+            except BaseException:
+                if record.key not in upstream.subscriptions.sessions(uri):
+                    # Refused or cancelled: it must not count against the limit, and a new home must not ask for it again.
+                    await exchange.store.unsubscribe(record.key, uri)
                 raise
         return _EMPTY
 
@@ -340,9 +342,9 @@ class ProxyBack:
         if not self.has_home:
             return _EMPTY
         uri, record = _uri(exchange.request), exchange.session.record
-        async with self._upstream(record, exchange.caller) as upstream:
+        async with self._upstream(record, exchange.caller) as upstream, upstream.subscriptions.turn:
             await exchange.store.unsubscribe(record.key, uri)
-            await upstream.subscriptions.remove(uri, upstream.agreed, record.key)
+            await upstream.subscriptions.remove_in_turn(uri, upstream.agreed, record.key)
         return _EMPTY
 
     # Questions of the engine besides requests

@@ -41,7 +41,8 @@ class Subscriptions:
         self._observer = observer
         self._holders: dict[str, dict[str, float]] = {}
         """For each URI its holders, and when each of them last asked for it."""
-        self._turn = asyncio.Lock()
+        self.turn: asyncio.Lock = asyncio.Lock()
+        """Held while a subscription changes: at the server, here and, by `back.py`, in the store."""
         self._listening: asyncio.Task[None] | None = None
         self._ready = asyncio.Event()
         self._broke = False
@@ -87,31 +88,40 @@ class Subscriptions:
         Raises:
             McpError: the server refuses it, or does not answer.
         """
-        async with self._turn:
-            held = self._holders.get(uri)
-            if held is None and not agreed.is_sessionless:
-                await self._request("resources/subscribe", {"uri": uri})
-            self._holders.setdefault(uri, {})[holder] = self._clock.now()
-            if held is None and agreed.is_sessionless:
-                self._listen(agreed)
-                await self.ready()
+        async with self.turn:
+            await self.add_in_turn(uri, agreed, holder)
+
+    async def add_in_turn(self, uri: str, agreed: Agreed, holder: str) -> None:
+        """Do the same for a caller that holds `turn`."""
+        held = self._holders.get(uri)
+        if held is None and not agreed.is_sessionless:
+            await self._request("resources/subscribe", {"uri": uri})
+        self._holders.setdefault(uri, {})[holder] = self._clock.now()
+        if held is None and agreed.is_sessionless:
+            self._listen(agreed)
+            await self.ready()
 
     async def remove(self, uri: str, agreed: Agreed, holder: str = LISTENERS) -> None:
         """Release a resource; the last holder unsubscribes. An unknown subscription is not an error."""
-        async with self._turn:
-            held = self._holders.get(uri, {})
-            if held.pop(holder, None) is None or held:
-                return
-            del self._holders[uri]
-            if agreed.is_sessionless:
-                self._listen(agreed)
-            else:
-                await self._request("resources/unsubscribe", {"uri": uri})
+        async with self.turn:
+            await self.remove_in_turn(uri, agreed, holder)
+
+    async def remove_in_turn(self, uri: str, agreed: Agreed, holder: str) -> None:
+        """Do the same for a caller that holds `turn`."""
+        held = self._holders.get(uri, {})
+        if held.pop(holder, None) is None or held:
+            return
+        del self._holders[uri]
+        if agreed.is_sessionless:
+            self._listen(agreed)
+        else:
+            await self._request("resources/unsubscribe", {"uri": uri})
 
     async def leave(self, holder: str, agreed: Agreed) -> None:
-        """Release everything that a holder has asked for."""
+        """Release everything that a holder has asked for, also if the server does not accept it."""
         for uri in [uri for uri, held in self._holders.items() if holder in held]:
-            await self.remove(uri, agreed, holder)
+            with contextlib.suppress(HoldfastError):
+                await self.remove(uri, agreed, holder)
 
     def close(self) -> None:
         """Stop listening."""

@@ -361,8 +361,7 @@ class Upstream:
     async def leave(self, session: str) -> None:
         """Forget a session that has shared this upstream."""
         self.sessions.discard(session)
-        with contextlib.suppress(HoldfastError):
-            await self.subscriptions.leave(session, self.agreed)
+        await self.subscriptions.leave(session, self.agreed)
 
     async def notify(self, method: str, params: dict[str, Any]) -> None:
         """Send a notification of the client to the server. It is dropped if the server's era does not know it."""
