@@ -32,6 +32,18 @@ print(json.dumps({"jsonrpc": "2.0", "id": first["id"], "result": result}), flush
 sys.stdin.read()
 """
 
+SLOW: Final = """
+import json, sys
+probe, second = json.loads(sys.stdin.readline()), json.loads(sys.stdin.readline())
+assert [probe["method"], second["method"]] == ["server/discover", "initialize"]
+found = {"id": probe["id"], "result": {"supportedVersions": ["2026-07-28"], "capabilities": {}}}
+refused = {"id": second["id"], "error": {"code": -32600, "message": "this connection has no sessions"}}
+for answer in ORDER:
+    print(json.dumps({"jsonrpc": "2.0", **answer}), flush=True)
+sys.stdin.read()
+"""
+"""It reads both requests before it answers one, as a program does that needs longer for its start than the probe waits."""
+
 
 def python(code: str) -> list[str]:
     return [sys.executable, "-c", code]
@@ -86,6 +98,20 @@ async def test_a_server_that_dies_of_the_probe_is_started_again_for_the_handshak
         assert client.agreed.version == "2025-06-18"
     with pytest.raises(NotSent, match="expected initialize"):
         await Client(python(OLD), protocol_version="sessionless").__aenter__()
+
+
+@pytest.mark.parametrize("order", ["found, refused", "refused, found"])
+@async_test
+async def test_a_server_that_answers_the_probe_late_keeps_its_era(order: str) -> None:
+    async with Client(python(SLOW.replace("ORDER", f"({order})")), times=ClientTimes(probe=0.01)) as client:
+        assert client.agreed.version == "2026-07-28"
+
+
+@async_test
+async def test_a_server_of_a_chosen_era_may_answer_the_probe_late() -> None:
+    late = f"import time; time.sleep(0.3)\n{SERVER}"
+    async with Client(python(late), protocol_version="sessionless", times=ClientTimes(probe=0.01)) as client:
+        assert (await client.call_tool("hello", {"name": "you"})).text == "hello you"
 
 
 @async_test

@@ -4,7 +4,9 @@
 `server/discover` first. A server of 2026-07-28 answers with its versions, or with an error that only 2026-07-28
 defines. Any other answer, with any code, is how some older server answers a method that it does not know: then we
 send `initialize`. A few older servers exit when the first message is not `initialize` (`DiedOfProbe`): they are started
-again and not probed a second time.
+again and not probed a second time. Others ignore a method that they do not know: on a pipe we send `initialize` too if
+there is no answer for some seconds. A program that starts slowly reads both requests later; then its answer to
+`server/discover` decides.
 """
 
 import asyncio
@@ -123,12 +125,12 @@ class Negotiation:
                 if isinstance(error, Unauthorized):
                     raise
                 self._observer.note("client.era_changed", error=error)
-        agreed = await self._discover(link, probe_seconds)
-        if agreed is not None:
-            return agreed
-        if not self.is_automatic:
+        if self.is_automatic:
+            return await self._discover_or_initialize(link, probe_seconds)
+        agreed = await self._discover(link)
+        if agreed is None:
             raise VersionRefused(f"the server does not speak {VERSION}")
-        return await self.initialize(link)
+        return agreed
 
     async def initialize(self, link: UpstreamLink) -> Agreed:
         """Open a session.
@@ -156,17 +158,37 @@ class Negotiation:
             instructions=result.get("instructions"),
         )
 
-    async def _discover(self, link: UpstreamLink, probe_seconds: float | None) -> Agreed | None:
+    async def _discover_or_initialize(self, link: UpstreamLink, probe_seconds: float | None) -> Agreed:
+        """Send `server/discover`, and `initialize` if the answer says so or is late."""
+        loop = asyncio.get_running_loop()
+        probe = loop.create_task(self._discover(link))
+        opening: asyncio.Task[Agreed] | None = None
+        try:
+            if not await _is_done(probe, probe_seconds):
+                opening = loop.create_task(self.initialize(link))
+                await asyncio.wait({probe, opening}, return_when=asyncio.FIRST_COMPLETED)
+                if opening.done() and opening.exception() is not None:
+                    await _is_done(probe, probe_seconds)
+            if not probe.done() or (agreed := probe.result()) is None:
+                return await (opening or self.initialize(link))
+            link.is_sessionless, link.version = True, VERSION
+            return agreed
+        finally:
+            tasks = (probe,) if opening is None else (probe, opening)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _discover(self, link: UpstreamLink) -> Agreed | None:
         """Send `server/discover`; None if the server has sessions."""
         link.is_sessionless, link.version = True, VERSION
         try:
-            async with asyncio.timeout(probe_seconds):
-                result = _plain(await self._ask(link, "server/discover", {}))
+            result = _plain(await self._ask(link, "server/discover", {}))
             era = judge_result(result)
         except (Unauthorized, Overloaded):
             # These say nothing about the server's era.
             raise
-        except (McpError, ClientError, Broken, TimeoutError) as error:
+        except (McpError, ClientError, Broken) as error:
             if link.lost:
                 raise DiedOfProbe(f"cannot connect: {error}") from error
             era, result = judge_error(error), {}
@@ -218,6 +240,10 @@ def choose(supported: list[Any]) -> ServerEra:
     raise VersionRefused(
         f"no protocol version in common: the server offers {offered}; we speak {VERSION}, {', '.join(REVISIONS)}"
     )
+
+
+async def _is_done(task: asyncio.Task[Any], seconds: float | None) -> bool:
+    return bool((await asyncio.wait({task}, timeout=seconds))[0])
 
 
 def _plain(result: Any) -> Any:
