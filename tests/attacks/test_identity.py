@@ -403,7 +403,8 @@ async def test_a_valid_token_does_not_help_a_foreign_origin_or_host(
 
 @async_test
 async def test_a_request_state_of_another_user_call_or_time_gets_one_error() -> None:
-    async with house(settings=Settings(times=Times(parked=0.3))) as h, house() as elsewhere:
+    brief = house(settings=Settings(times=Times(parked=0.1)))
+    async with house() as h, house() as elsewhere, brief as forgetful:
         ann, bob = h.peer(ANN), h.peer(BOB)
         parked = (await ann.sessionless("tools/call", {"name": "ask"}, meta=META).done()).json["result"]
         state, [key] = parked["requestState"], parked["inputRequests"]
@@ -426,12 +427,16 @@ async def test_a_request_state_of_another_user_call_or_time_gets_one_error() -> 
         changed = {**retry, "inputResponses": {key: {"action": "decline"}}}
         refused = await ann.sessionless("tools/call", changed, meta=META).done()
         answers.add((refused.status, refused.json["error"]["code"], refused.json["error"]["message"]))
-        await asyncio.sleep(0.4)  # The state's own time is the subject.
-        refused = await ann.sessionless("tools/call", retry, meta=META).done()
+        late = forgetful.peer(ANN)
+        parked = (await late.sessionless("tools/call", {"name": "ask"}, meta=META).done()).json["result"]
+        await asyncio.sleep(0.2)  # The state's own time is the subject.
+        expired = {**retry, "requestState": parked["requestState"]}
+        refused = await late.sessionless("tools/call", expired, meta=META).done()
         answers.add((refused.status, refused.json["error"]["code"], refused.json["error"]["message"]))
         [(status, code, _)] = answers
         assert (status, code) == (400, -31003)
-        assert await audited(h, "request_state") == 6
+        assert await audited(h, "request_state") == 5
+        assert await audited(forgetful, "request_state") == 1
 
 
 @pytest.mark.parametrize("store", STORES)

@@ -33,6 +33,7 @@ from holdfast.errors import HoldfastError, MethodNotFound
 from holdfast.fronts.http import HttpFront
 from holdfast.fronts.http.serve import serve
 from holdfast.ops.log import LogObserver
+from holdfast.ports import Clock
 from holdfast.protocol.sessionless import RequestMeta
 from holdfast.protocol.subscriptions import Filter
 from holdfast.stores.base import SessionRecord
@@ -286,10 +287,10 @@ class Tokens:
         return Principal(subject=subject, issuer="tests") if subject else None
 
 
-def build(config: Config) -> tuple[ToolBack, Engine, HttpFront]:
+def build(config: Config, clock: Clock | None = None) -> tuple[ToolBack, Engine, HttpFront]:
     """Return a back, its engine and the endpoint."""
     back = ToolBack()
-    back.engine = Engine(back, config.settings, observer=LogObserver())
+    back.engine = Engine(back, config.settings, clock=clock, observer=LogObserver())
     return (
         back,
         back.engine,

@@ -18,6 +18,7 @@ import uvicorn
 from holdfast.engine.engine import Engine
 from holdfast.fronts.http.listener.service import Service
 from holdfast.fronts.http.request import Application
+from holdfast.ports import Clock
 from tests.http.back import DEFAULT, Config, ToolBack, build
 from tests.http.client import Connection
 from tests.support import BOUND, wait_until
@@ -148,9 +149,9 @@ class Served:
 
 
 @contextlib.asynccontextmanager
-async def in_loop(config: Config = DEFAULT) -> AsyncIterator[Served]:
+async def in_loop(config: Config = DEFAULT, clock: Clock | None = None) -> AsyncIterator[Served]:
     """Serve on a real socket inside this loop, as `holdfast serve` does."""
-    back, engine, front = build(config)
+    back, engine, front = build(config, clock)
     with listening() as sock:
         async with Service(front).running([sock]):
             try:

@@ -14,7 +14,7 @@ from tests.http.back import Config
 from tests.http.client import Client, Connection, http_test, text
 from tests.http.serving import Served, in_loop, process
 from tests.messages import request
-from tests.support import BOUND, async_test, until
+from tests.support import BOUND, async_test, stays, until
 
 SHORT = Config(settings=Settings(times=Times(idle=0.4, sweep=0.05, drain=0.2)))
 
@@ -23,34 +23,58 @@ def life(served: Served) -> list[str]:
     return next(iter(served.back.life.values()))
 
 
+class Hand:
+    """A clock moved by hand."""
+
+    def __init__(self) -> None:
+        self.time = 0.0
+
+    def now(self) -> float:
+        return self.time
+
+    def wall(self) -> float:
+        return self.time
+
+
 @http_test
 async def test_trap_31_idle_time_counts_from_the_last_completion_not_from_a_start() -> None:
-    async with in_loop(SHORT) as served:
+    clock = Hand()
+    async with in_loop(SHORT, clock) as served:
         client = await Client.opened(served.port)
-        began = time.monotonic()
-        assert await client.call("slow", seconds=1.0, text="long work") == "long work"
-        assert time.monotonic() - began > 0.4
+        working = asyncio.create_task(client.call("gated", key="long work"))
+        await until(lambda: served.back.runs["long work"] == 1)
+        clock.time = 1.0
+        await stays(lambda: life(served) == ["opened"], 0.2)  # several sweeps pass
+        served.back.gates["long work"].set()
+        assert await working == "long work through"
         assert await client.call("echo", text="alive") == "alive"
+        clock.time = 2.0
         await until(lambda: life(served) == ["opened", "closed: idle"])
 
 
 @http_test
 async def test_trap_32_an_open_get_keeps_a_session() -> None:
-    async with in_loop(SHORT) as served:
+    clock = Hand()
+    async with in_loop(SHORT, clock) as served:
         client = await Client.opened(served.port)
         stream = await client.get()
-        await asyncio.sleep(1.0)  # real time is the subject: several idle times pass
+        clock.time = 1.0
+        await stays(lambda: life(served) == ["opened"], 0.2)  # several sweeps pass
         assert await client.call("echo", text="alive") == "alive"
         stream.connection.cut()
+        await until(lambda: life(served)[-1] == "detached")
+        clock.time = 2.0
         await until(lambda: life(served)[-1].startswith("closed"))
 
 
 @http_test
 async def test_trap_33_sessions_without_delete_end_by_themselves() -> None:
     assert Times().idle == 1_800, "on by default"
-    async with in_loop(SHORT) as served:
+    clock = Hand()
+    async with in_loop(SHORT, clock) as served:
         for _ in range(20):
             await Client.opened(served.port)
+        clock.time = 1.0
         await until(lambda: not served.engine.runtime.sessions)
         assert "0 sessions" in repr(served.engine.runtime.store)
 
@@ -124,19 +148,6 @@ def test_trap_38_a_server_with_open_streams_and_running_calls_stops_in_time() ->
             assert (await answering.answer())["error"]["code"] == -32800
 
         busy()
-
-
-class Hand:
-    """A clock moved by hand."""
-
-    def __init__(self) -> None:
-        self.time = 0.0
-
-    def now(self) -> float:
-        return self.time
-
-    def wall(self) -> float:
-        return self.time
 
 
 @async_test
