@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.transports import dial as module
 from holdfast.transports.dial import dial, in_turn
-from tests.support import async_test
+from tests.support import virtual_test
 
 SIX, FOUR = socket.AF_INET6, socket.AF_INET
 
@@ -62,26 +62,26 @@ class Addresses:
 
 def test_a_silent_address_does_not_delay_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
     addresses = Addresses(monkeypatch, "silent", "answers", "silent too")
-    async_test(addresses.dial)()
+    virtual_test(addresses.dial)()
     assert addresses.open == ["silent", "answers"]
     assert addresses.cancelled == ["silent"]
 
 
 def test_an_address_that_refuses_is_followed_by_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
     addresses = Addresses(monkeypatch, "refuses", "refuses too", "answers")
-    async_test(addresses.dial)()
+    virtual_test(addresses.dial)()
     assert addresses.open == ["refuses", "refuses too", "answers"]
 
 
 def test_a_host_that_refuses_everywhere_is_not_reached(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConnectionRefusedError):
-        async_test(Addresses(monkeypatch, "refuses", "refuses too").dial)()
+        virtual_test(Addresses(monkeypatch, "refuses", "refuses too").dial)()
 
 
 def test_giving_up_ends_every_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
     addresses = Addresses(monkeypatch, "silent", "silent too")
 
-    @async_test
+    @virtual_test
     async def run() -> None:
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(addresses.dial(), 0.05)
