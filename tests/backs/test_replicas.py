@@ -23,7 +23,7 @@ from tests.client.servers import listening
 from tests.http.client import Client, Keeper, Response, call, http_test, sessionless, value
 from tests.messages import Json
 from tests.redis_server import RedisServer, needs_redis, redis_server
-from tests.support import until, wait_until
+from tests.support import BOUND, until, wait_until
 from tests.workers.fleet import Fleet, children, fleet, lives
 from tools.ports import free_port
 
@@ -232,7 +232,7 @@ async def test_a_home_that_stops_finishes_its_calls_and_the_next_request_gets_an
 
     await until(is_counted_again)
     assert value(await response.answer()) == 30
-    assert await asyncio.to_thread(home.popen.wait, 15) == 0
+    assert await asyncio.to_thread(home.popen.wait, BOUND) == 0
     assert await clients[1].call("bump") == 2
 
 

@@ -132,8 +132,8 @@ def test_an_unknown_act_is_refused() -> None:
 def test_when_it_is_stopped_no_process_and_no_file_is_left(tmp_path: Path, number: signal.Signals) -> None:
     with started(tmp_path, "--no-peer") as process:
         wait_until(lambda: len(list(tmp_path.glob("*/store.demo.db"))) == 1)
+        wait_until(lambda: len(children(process.pid)) == 2)
         replicas = children(process.pid)
-        assert len(replicas) == 2
         process.send_signal(number)
         out, err = process.communicate(timeout=BOUND)
     wait_until(lambda: not any(map(lives, replicas)))

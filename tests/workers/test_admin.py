@@ -178,7 +178,7 @@ async def test_the_surface_is_readable_while_the_server_drains_and_live_streams_
         async for _ in events:
             pass
         assert "by an operator" in str(await call)
-        assert await asyncio.to_thread(running.popen.wait, 10) == 0
+        assert await asyncio.to_thread(running.popen.wait, BOUND) == 0
 
 
 # Tokens
@@ -232,7 +232,7 @@ async def test_a_terminal_shows_a_new_token_once_and_stdio_has_a_surface_too() -
         assert text.count(found[1]) == 1
         assert popen.stdin is not None
         popen.stdin.close()
-        assert await asyncio.to_thread(popen.wait, 10) == 0
+        assert await asyncio.to_thread(popen.wait, BOUND) == 0
         assert popen.stdout is not None
         assert popen.stdout.read() == b""
     finally:
@@ -264,7 +264,7 @@ async def test_a_program_serves_its_own_surface(tmp_path: Path) -> None:
         answer = await connection.request("GET", WITH_TOKEN, path="/api/state")
         assert [server["name"] for server in (await answer.json())["servers"]] == ["mine"]
         popen.terminate()
-        assert await asyncio.to_thread(popen.wait, 10) == 0
+        assert await asyncio.to_thread(popen.wait, BOUND) == 0
     finally:
         popen.kill()
         popen.wait()

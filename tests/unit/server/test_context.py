@@ -13,7 +13,7 @@ from holdfast.asks import UrlElicitation
 from holdfast.content import TextContent
 from holdfast.errors import AskRefused, CapabilityMissing, UrlElicitationRequired
 from holdfast.types import SamplingMessage
-from tests.support import async_test, virtual_test
+from tests.support import BOUND, async_test, virtual_test
 from tests.unit.server.peer import connect, connected, serving, settle
 
 PROGRESS = "notifications/progress"
@@ -388,7 +388,7 @@ async def test_a_cancelled_plain_function_sees_its_cancellation() -> None:
         with pytest.raises(McpError) as raised:
             await call
         assert raised.value.code == -32800
-        assert await asyncio.to_thread(noticed.wait, 5)
+        assert await asyncio.to_thread(noticed.wait, BOUND)
 
 
 @async_test
@@ -415,7 +415,7 @@ async def test_a_plain_function_that_waits_for_the_client_is_released_when_its_c
         await peer.notify("notifications/cancelled", {"requestId": 1})
         with pytest.raises(McpError):
             await call
-        assert await asyncio.to_thread(ended.wait, 5)
+        assert await asyncio.to_thread(ended.wait, BOUND)
 
 
 @virtual_test

@@ -25,7 +25,7 @@ from holdfast.protocol.types import PromptArgument, TextContent
 from holdfast.server.functions.content import Image, ToolResult
 from holdfast.server.functions.registered_function import RegisteredFunction
 from holdfast.server.functions.signature import ContextBase
-from tests.support import async_test
+from tests.support import BOUND, async_test
 from tests.unit.server import future_annotations
 
 
@@ -691,10 +691,10 @@ async def test_cancelling_a_plain_function_abandons_its_thread() -> None:
 
     def fn() -> None:
         entered.set()
-        leave.wait(5)
+        leave.wait(BOUND)
 
     task = asyncio.ensure_future(RegisteredFunction(fn).call({}, None))
-    await asyncio.to_thread(entered.wait, 5)
+    await asyncio.to_thread(entered.wait, BOUND)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
