@@ -12,8 +12,9 @@ import pytest
 
 from holdfast import Limits, Server, Settings
 from holdfast.config import HttpSettings
+from holdfast.fronts.http.listener.certificates import tls_context
 from holdfast.fronts.http.listener.service import Service
-from holdfast.fronts.http.listener.sockets import bind, tls_context
+from holdfast.fronts.http.listener.sockets import bind
 from holdfast.transports.loops import new_loop
 from tests.http.test_descriptors import Exhausted
 from tests.http.test_sockets import PROBE

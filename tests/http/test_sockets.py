@@ -12,13 +12,14 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 import pytest
 
 from holdfast import Server
 from holdfast.config import HttpSettings
 from holdfast.errors import ConfigError
+from holdfast.fronts.http.listener.certificates import tls_context
 from holdfast.fronts.http.listener.service import Service
 from holdfast.fronts.http.listener.sockets import (
     bind,
@@ -27,10 +28,9 @@ from holdfast.fronts.http.listener.sockets import (
     host_of,
     inherited,
     listening,
-    tls_context,
     url_of,
 )
-from tests.http.certificates import key_of
+from tests.http.certificates import key_of, write_certificate
 from tests.http.serving import ROOT
 from tests.support import BOUND, async_test, until, wait_until
 
@@ -70,16 +70,24 @@ def exchanged(sock: socket.socket, sent: bytes) -> bytes:
 
 @contextlib.contextmanager
 def serving(
-    *options: str, systemd: tuple[int, ...] = (), fds: tuple[int, ...] = ()
+    *options: str, systemd: tuple[int, ...] = (), fds: tuple[int, ...] = (), log: IO[bytes] | None = None
 ) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """Run `holdfast serve`; yield the URL of its banner."""
+    """Run `holdfast serve`; yield the URL of its banner. Its output goes to `log`, if one is given."""
     command = [sys.executable, "-m", "holdfast", "serve", str(SMALL), *options]
     if systemd:
         command = [sys.executable, "-c", AS_SYSTEMD, ",".join(map(str, systemd)), *command]
-    with tempfile.TemporaryFile() as log:
+    with contextlib.ExitStack() as stack:
+        log = log or stack.enter_context(tempfile.TemporaryFile())
         environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "200"}
         process = subprocess.Popen(
-            command, cwd=ROOT, env=environment, stdout=log, stderr=log, pass_fds=(*systemd, *fds)
+            command,
+            cwd=ROOT,
+            env=environment,
+            # At a terminal SIGHUP would stop it.
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=(*systemd, *fds),
         )
 
         def output() -> str:
@@ -235,31 +243,112 @@ def test_a_descriptor_that_is_no_listening_socket_is_named(tmp_path: Path) -> No
 # HTTPS
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_https_is_served_by_one_process_and_by_several(certificate: Path, workers: int) -> None:
-    options = ("--http", "127.0.0.1:0", "--tls-cert", str(certificate), "--workers", str(workers))
-    with serving(*options) as (url, process):
+def served_certificate(port: int) -> str:
+    """Return the certificate that a server shows, in PEM form."""
+    return ssl.get_server_certificate(("127.0.0.1", port), timeout=BOUND)
+
+
+def parts_of(path: Path) -> tuple[str, str]:
+    """Return the certificate and the key of a file."""
+    chain, mark, key = path.read_text().partition("-----BEGIN PRIVATE KEY-----")
+    return chain, mark + key
+
+
+def check_https(port: int, certificate: Path) -> None:
+    context = ssl.create_default_context(cafile=str(certificate))
+    for sent, expected in ((PROBE, b"ready\n"), (CALL, b"mcp-session-id")):
+        raw = socket.create_connection(("127.0.0.1", port))
+        assert expected in exchanged(context.wrap_socket(raw, server_hostname="localhost"), sent)
+    # A request without TLS is no handshake.
+    assert b"HTTP/1.1" not in exchanged(socket.create_connection(("127.0.0.1", port)), PROBE)
+
+
+def test_https_is_served(certificate: Path) -> None:
+    with serving("--http", "127.0.0.1:0", "--tls-cert", str(certificate)) as (url, process):
         found = re.fullmatch(r"https://127\.0\.0\.1:(\d+)/mcp", url)
         assert found is not None
-        context = ssl.create_default_context(cafile=str(certificate))
-        for sent, expected in ((PROBE, b"ready\n"), (CALL, b"mcp-session-id")):
-            raw = socket.create_connection(("127.0.0.1", int(found[1])))
-            assert expected in exchanged(context.wrap_socket(raw, server_hostname="localhost"), sent)
-        # A request without TLS is no handshake.
-        assert b"HTTP/1.1" not in exchanged(socket.create_connection(("127.0.0.1", int(found[1]))), PROBE)
+        check_https(int(found[1]), certificate)
         process.send_signal(signal.SIGTERM)
         assert process.wait(BOUND) == 0
 
 
-def test_a_certificate_that_cannot_be_used_is_named(tmp_path: Path, certificate: Path) -> None:
-    (tmp_path / "empty.pem").write_text("")
-    for path in (tmp_path / "missing.pem", tmp_path / "empty.pem"):
-        with pytest.raises(ConfigError, match=path.name):
-            tls_context(str(path))
-    locked = tmp_path / "locked.pem"
-    locked.write_bytes(key_of(certificate, passphrase=b"x"))
-    with pytest.raises(ConfigError, match="passphrase"):
-        tls_context(str(certificate), str(locked))
+def test_several_workers_and_their_admin_surface_use_a_new_certificate_after_sighup(tmp_path: Path) -> None:
+    path, token = write_certificate(tmp_path / "server.pem"), tmp_path / "token"
+    token.write_text("t" * 16)
+    admin = ("--admin", "0.0.0.0:0", "--admin-host", "localhost", "--admin-token-file", str(token))
+    options = ("--http", "127.0.0.1:0", "--tls-cert", str(path), "--workers", "2", *admin)
+    with (tmp_path / "log").open("w+b") as log, serving(*options, log=log) as (_, process):
+
+        def output() -> str:
+            return (tmp_path / "log").read_text()
+
+        def port(label: str) -> int:
+            wait_until(
+                lambda: re.search(rf"{label}\s+https://\S+:\d+/", output()) is not None, explain=output
+            )
+            return int(re.findall(rf"{label}\s+https://\S+:(\d+)/", output())[0])
+
+        endpoint, surface = port("serving"), port("admin")
+        check_https(endpoint, path)
+        first, _ = parts_of(path)
+        assert {served_certificate(endpoint), served_certificate(surface)} == {first}
+        write_certificate(path)
+        second, key = parts_of(path)
+        process.send_signal(signal.SIGHUP)
+        wait_until(lambda: "every worker was replaced" in output(), explain=output)
+        assert {served_certificate(endpoint), served_certificate(surface)} == {second}
+        third, _ = parts_of(write_certificate(tmp_path / "other.pem"))
+        path.write_text(third + key)
+        process.send_signal(signal.SIGHUP)
+        wait_until(lambda: "could not start" in output(), explain=output)
+        assert "does not belong to the first certificate" in output()
+        assert {served_certificate(endpoint), served_certificate(surface)} == {second}
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(BOUND) == 0
+
+
+def test_files_of_tls_that_cannot_be_used_are_named_with_the_reason(
+    tmp_path: Path, certificate: Path
+) -> None:
+    chain, key = parts_of(certificate)
+    _, other = parts_of(write_certificate(tmp_path / "other.pem"))
+    files = {
+        "chain": chain,
+        "key": key,
+        "other": other,
+        "locked": key_of(certificate, passphrase=b"x").decode(),
+        "text": "no PEM",
+        "broken": chain.replace("MII", "xxx"),
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+
+    def refusal(chain: str, key: str | None = None) -> str:
+        with pytest.raises(ConfigError) as refused:
+            tls_context(str(tmp_path / chain), None if key is None else str(tmp_path / key))
+        return str(refused.value).replace(f"{tmp_path}/", "")
+
+    assert refusal("none") == "the TLS certificate none cannot be read: No such file or directory"
+    assert refusal("chain", "none") == "the TLS key none cannot be read: No such file or directory"
+    assert "the file has no certificate in PEM form" in refusal("text", "key")
+    assert "the file has no certificate in PEM form" in refusal("key")
+    assert "the file chain has no private key in PEM form; give the key with --tls-key" in refusal("chain")
+    assert "the file text has no private key in PEM form" in refusal("chain", "text")
+    assert refusal("chain", "other") == "the TLS key other does not belong to the first certificate of chain"
+    assert "the key has a passphrase; give a key without one" in refusal("chain", "locked")
+    assert refusal("broken", "key").startswith("the TLS certificate broken cannot be used: ")
+    tls_context(str(tmp_path / "chain"), str(tmp_path / "key"))
+
+
+@pytest.mark.parametrize(
+    ("hours", "warned"), [((-48, -24), "expired on "), ((24, 48), "is valid from "), ((-1, 1), None)]
+)
+def test_a_certificate_that_clients_will_refuse_is_a_warning(
+    hours: tuple[int, int], warned: str | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tls_context(str(write_certificate(tmp_path / "server.pem", hours=hours)))
+    assert len(caplog.messages) == (warned is not None)
+    assert (warned or "") in "".join(caplog.messages)
 
 
 @pytest.mark.parametrize(

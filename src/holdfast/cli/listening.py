@@ -12,7 +12,8 @@ from collections.abc import Iterator
 
 from holdfast.cli.process_options import DEFAULT_ADDRESS, ProcessOptions
 from holdfast.errors import ConfigError
-from holdfast.fronts.http.listener.sockets import from_systemd, inherited, listening, tls_context
+from holdfast.fronts.http.listener.certificates import tls_context
+from holdfast.fronts.http.listener.sockets import from_systemd, inherited, listening
 
 
 def tls_of(process: ProcessOptions) -> ssl.SSLContext | None:

@@ -10,6 +10,7 @@ import logging
 import os
 import signal
 import socket
+import ssl
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -27,6 +28,8 @@ from holdfast.cli.private_store import check_system, private_store
 from holdfast.cli.reloading import Reloader
 from holdfast.cli.serve import begin_logging
 from holdfast.cli.worker import MARGIN, Job, Started
+from holdfast.errors import ConfigError
+from holdfast.fronts.http.listener.certificates import load_certificate
 from holdfast.ops.log import LogObserver
 from holdfast.ports import SystemClock, SystemRandom
 
@@ -109,7 +112,7 @@ async def _supervise(job: Job, count: int, surface: "AdminAddress | None", reloa
 
     clock, asked = SystemClock(), Workers()
     async with surface.serving(asked, clock, LogObserver(clock)):
-        return await Supervisor(job, count, asked).run(shown, reloader)
+        return await Supervisor(job, count, asked, tls=surface.tls).run(shown, reloader)
 
 
 class Worker:
@@ -165,9 +168,12 @@ class Worker:
 class Supervisor:
     """Keeps a number of workers running."""
 
-    def __init__(self, job: Job, count: int, asked: "Workers | None" = None) -> None:
-        """`asked`: the workers as operators ask them; None: there is no admin surface."""
+    def __init__(
+        self, job: Job, count: int, asked: "Workers | None" = None, *, tls: ssl.SSLContext | None = None
+    ) -> None:
+        """`asked`: the workers as operators ask them; None: there is no admin surface. `tls`: the context of this surface."""
         self._job = job
+        self._tls = tls
         self._count = count
         self._asked = asked
         self._places: dict[int, Worker] = {}
@@ -315,7 +321,16 @@ class Supervisor:
                     return
                 self._install(new)
                 await self._retire(old)
+            self._renew_certificate()
             LOGGER.warning("every worker was replaced")
+
+    def _renew_certificate(self) -> None:
+        """Let the admin surface use the certificate that the new workers have read."""
+        if self._tls is not None and self._job.tls_cert is not None:
+            try:
+                load_certificate(self._tls, self._job.tls_cert, self._job.tls_key)
+            except ConfigError as error:
+                LOGGER.warning("the admin surface keeps its certificate: %s", error)
 
     async def renew(self, endpoints: tuple[Endpoint, ...]) -> Worker:
         """Start a worker for these endpoints; if it serves, it is the only one, and the old one drains. Return the new worker.

@@ -1,6 +1,7 @@
 """The HTTP/1.1 server of `holdfast serve`: sockets, bytes, requests, deadlines, and the life of the process.
 
-sockets      addresses, Unix sockets, inherited descriptors, TLS
+sockets      addresses, Unix sockets, inherited descriptors
+certificates the certificate and the key of TLS
 descriptors  how many connections fit into the descriptors of the process
 handshakes   connections with TLS, which count from the beginning of their handshake
 parser       bytes in, requests out, within bounds

@@ -1,9 +1,8 @@
-"""Listening sockets: addresses, Unix sockets, descriptors that another program opened, and TLS."""
+"""Listening sockets: addresses, Unix sockets, and descriptors that another program opened."""
 
 import contextlib
 import os
 import socket
-import ssl
 import stat
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -143,27 +142,6 @@ def from_systemd(environment: Mapping[str, str], pid: int) -> list[socket.socket
     if environment.get("LISTEN_PID") != str(pid) or not count.isdecimal():
         return []
     return [inherited(FIRST_INHERITED + number) for number in range(int(count))]
-
-
-def tls_context(certificate: str, key: str | None = None) -> ssl.SSLContext:
-    """Return a TLS context for a server, TLS 1.2 or newer, from PEM files: a certificate with its chain, and its key.
-
-    Raises:
-        ConfigError: the files cannot be used.
-    """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["http/1.1"])
-    try:
-        # Without this a key with a passphrase would ask for it at the terminal, and a service would wait forever.
-        context.load_cert_chain(certificate, key, password=_no_passphrase)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"the TLS certificate {certificate} cannot be used: {error}") from None
-    return context
-
-
-def _no_passphrase() -> str:
-    raise ValueError("the key has a passphrase; give a key without one")
 
 
 def host_of(listener: socket.socket) -> str:
