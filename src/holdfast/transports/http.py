@@ -114,8 +114,9 @@ class HttpTransport:
         idle = self._idle.get(origin)
         while idle:
             wire = idle.pop()
-            if wire.is_open:
+            if wire.is_reusable:
                 return wire
+            wire.abort()
         return None
 
     async def _connected(self, origin: Origin, url: str) -> HttpWire:

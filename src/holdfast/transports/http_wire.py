@@ -16,6 +16,7 @@ connection that ends earlier is `Broken`: the response is incomplete.
 """
 
 import asyncio
+import select
 from collections.abc import Callable
 from typing import Final, cast
 
@@ -168,6 +169,7 @@ class HttpWire(asyncio.Protocol):
         "_on_free",
         "_on_lost",
         "_parser",
+        "_poll",
         "_transport",
         "_waiter",
         "idle_since",
@@ -181,6 +183,7 @@ class HttpWire(asyncio.Protocol):
         self._on_free = on_free
         self._on_lost = on_lost
         self._parser = httptools.HttpResponseParser(self)
+        self._poll = select.poll()
         self._transport: asyncio.Transport | None = None
         self._waiter: asyncio.Future[HttpAnswer] | None = None
         """For the head of the response."""
@@ -193,6 +196,14 @@ class HttpWire(asyncio.Protocol):
 
     def __repr__(self) -> str:
         return f"<HttpWire {'open' if self.is_open else 'closed'}, {self._answer}>"
+
+    @property
+    def is_reusable(self) -> bool:
+        """True if the server has neither closed the unused connection nor sent bytes.
+
+        The socket is asked, because a loop that was busy, or a machine that was suspended, has not noticed it yet.
+        """
+        return self.is_open and not self._poll.poll(0)
 
     async def send(self, head: bytes, body: bytes | None) -> HttpAnswer:
         """Write a request and return its response when the head has arrived.
@@ -243,6 +254,7 @@ class HttpWire(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
         self._transport = cast("asyncio.Transport", transport)
+        self._poll.register(transport.get_extra_info("socket"), select.POLLIN)
         self.is_open = True
 
     def data_received(self, data: bytes) -> None:

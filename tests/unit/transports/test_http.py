@@ -1,6 +1,7 @@
 """HTTP as the client's transport: bytes moved, sizes bounded, and certainty about requests that were never sent."""
 
 import asyncio
+import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -16,7 +17,7 @@ from holdfast.errors import Broken, ConfigError, NotSent, WireError
 from holdfast.transports import http, http_wire
 from holdfast.transports.http import HttpOptions, HttpTransport
 from tests.redis.test_tls import Authority
-from tests.support import async_test, until
+from tests.support import BOUND, async_test, until
 
 
 @asynccontextmanager
@@ -253,6 +254,20 @@ async def test_a_connection_that_the_server_closed_meanwhile_costs_a_get_nothing
     assert server.used == [1, 2]
 
 
+@with_server(reply(b"one"))
+async def test_a_connection_that_the_server_closed_while_the_loop_was_busy_is_not_used_again(
+    transport: HttpTransport, url: str, server: Connections
+) -> None:
+    await get(transport, url)
+    (wire,) = transport._wires
+    server.writers[0].get_extra_info("socket").shutdown(socket.SHUT_WR)
+    # The loop does not run before the next request.
+    assert wire._poll.poll(BOUND * 1_000)
+    answer = await transport.open("POST", url, {}, b"not twice")
+    assert await answer.body(10) == b"one"
+    assert server.used == [1, 2]
+
+
 # Responses
 
 
@@ -339,7 +354,7 @@ class Plug(asyncio.Transport):
     """A transport that notes how its connection is used."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__({"socket": 0})
         self.is_aborted = False
 
     @override
