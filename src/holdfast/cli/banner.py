@@ -141,4 +141,6 @@ def _labelled(line: tuple[str, str]) -> str:
 def _print(text: str) -> None:
     # A server serves also if its log cannot be written, on a full disk.
     with contextlib.suppress(OSError):
-        print(text, file=sys.stderr, flush=True)
+        # In one write: `print` writes the end of the line separately.
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
