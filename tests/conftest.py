@@ -20,6 +20,18 @@ __all__ = ["no_token_is_logged", "pytest_make_collect_report", "pytest_runtest_m
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Settings of the user's shell are not settings of the tests and of the processes that they start.
+for name in list(os.environ):
+    if name.startswith(("HOLDFAST_", "OTEL_")) or name in {
+        "COLUMNS",
+        "LINES",
+        "FORCE_COLOR",
+        "NO_COLOR",
+        "PY_COLORS",
+        "TERM",
+    }:
+        del os.environ[name]
+
 # No deadline per example: the machine is shared, and a slow example is not a wrong one.
 settings.register_profile("dev", max_examples=50, deadline=None)
 settings.register_profile("ci", max_examples=500, deadline=None, print_blob=True)

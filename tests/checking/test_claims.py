@@ -18,11 +18,15 @@ REPEATED: Final = Wrong(200, b'id: e1\ndata: {"jsonrpc":"2.0","method":"notifica
 PONG: Final = b'{"jsonrpc":"2.0","id":1,"result":{}}'
 
 
-async def row(probe: str, app: Faulty, **options: Any) -> Row:
+SILENT: Final = "a resumed stream says nothing"
+"""The only claim that the check finds by waiting for all of its time limit."""
+
+
+async def row(probe: str, app: Faulty, timeout: float) -> Row:
     """Run one probe; return its row."""
     async with under_uvicorn(app) as port:
         url = f"http://127.0.0.1:{port}/mcp"
-        report = await check(url, only=[probe], **{"timeout": 2, **options})
+        report = await check(url, only=[probe], timeout=timeout)
         await app.aclose()
     return report.row(probe)
 
@@ -127,7 +131,7 @@ BREAKING: Final[Claims] = {
         lambda r: Wrong(400) if is_late(r) else None,
         "the GET with Last-Event-ID got status 400",
     ),
-    "a resumed stream says nothing": (
+    SILENT: (
         "resume",
         lambda r: Wrong(200, b": hello\n\n", STREAM, hang_after=True) if is_late(r) else None,
         "without a further message",
@@ -267,7 +271,8 @@ async def rows(claims: Claims) -> dict[str, tuple[Row, str]]:
     async def one(name: str) -> tuple[str, tuple[Row, str]]:
         probe, fault, said = claims[name]
         async with places:
-            return name, (await row(probe, Faulty(fault)), said)
+            # Any other answer arrives before the time limit, also on a busy machine.
+            return name, (await row(probe, Faulty(fault), 2 if name == SILENT else 30), said)
 
     return dict(await asyncio.gather(*map(one, claims)))
 

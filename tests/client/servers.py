@@ -10,12 +10,15 @@ from typing import Final
 import pytest
 
 from holdfast import Client
+from holdfast.client import ClientTimes
 from tests.http.serving import wait_until_connected
-from tests.support import until
+from tests.support import BOUND, until
 from tools.ports import free_port
 
 ROOT: Final = Path(__file__).parents[2]
 PEERS: Final = Path(__file__).parent / "peers"
+PATIENT: Final = ClientTimes(connect=BOUND, probe=BOUND)
+"""On a busy machine a Python program may need many seconds until it answers."""
 SERVE: Final = (sys.executable, "-m", "holdfast", "serve", "tests/client/small.py:server")
 
 

@@ -10,6 +10,7 @@ import pytest
 from holdfast import Client
 from holdfast.client import ClientTimes
 from holdfast.errors import NotSent, OutcomeUnknown
+from tests.client.servers import PATIENT
 from tests.support import async_test
 
 SERVER: Final = """
@@ -77,7 +78,7 @@ async def test_the_error_for_a_child_that_dies_during_a_call_gives_the_reason() 
     code = SERVER.replace(
         'return f"hello {name}"', "import os, sys; print('out of paper', file=sys.stderr); os._exit(7)"
     )
-    async with Client(python(code)) as client:
+    async with Client(python(code), times=PATIENT) as client:
         with pytest.raises(OutcomeUnknown, match=r"(?s)it ended with status 7; .*out of paper"):
             await client.call_tool("hello", {"name": "you"})
 
@@ -94,7 +95,7 @@ async def test_a_silent_child_fails_after_the_connect_time() -> None:
 
 @async_test
 async def test_a_server_that_dies_of_the_probe_is_started_again_for_the_handshake() -> None:
-    async with Client(python(OLD)) as client:
+    async with Client(python(OLD), times=PATIENT) as client:
         assert client.agreed.version == "2025-06-18"
     with pytest.raises(NotSent, match="expected initialize"):
         await Client(python(OLD), protocol_version="sessionless").__aenter__()
@@ -123,5 +124,5 @@ async def test_the_path_of_a_file_is_enough(tmp_path: Path) -> None:
         file,
         {"mcpServers": {"small": {"command": sys.executable, "args": [str(file)]}}},
     ):
-        async with Client(target) as client:
+        async with Client(target, times=PATIENT) as client:
             assert (await client.call_tool("hello", {"name": "you"})).text == "hello you"

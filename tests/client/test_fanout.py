@@ -11,7 +11,7 @@ import pytest
 from holdfast import Client
 from holdfast.client.targets import Target
 from holdfast.protocol.params import CreateMessageParams
-from tests.client.servers import SERVE, peer_command, peer_listening, small_listening
+from tests.client.servers import PATIENT, SERVE, peer_command, peer_listening, small_listening
 from tests.client.small import server
 from tests.support import BOUND, async_test
 
@@ -72,7 +72,7 @@ def test_five_questions_are_asked_at_once(place: str, era: str) -> None:
     async def ask() -> None:
         with at(place) as target:
             model = Model(together=N)
-            async with Client(target, sampling=model, protocol_version=era) as client:
+            async with Client(target, sampling=model, protocol_version=era, times=PATIENT) as client:
                 result = await client.call_tool("fanout", {"n": N})
         assert result.text == ",".join(["yes"] * N)
         assert model.peak == N
@@ -110,9 +110,9 @@ async def test_two_thousand_asks_stay_within_the_limit_are_all_answered_and_leav
 def test_hundreds_of_questions_at_once_from_an_official_server_are_all_answered(peer: str) -> None:
     @async_test
     async def ask() -> None:
-        model = Model(0.001)
+        model = Model(0.02)
         async with Client(
-            peer_command(peer), sampling=model, protocol_version="sessions", timeout=BOUND
+            peer_command(peer), sampling=model, protocol_version="sessions", timeout=BOUND, times=PATIENT
         ) as client:
             result = await client.call_tool("fanout", {"n": HUNDREDS})
         assert result.text == ",".join(["yes"] * HUNDREDS)

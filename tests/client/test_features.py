@@ -13,7 +13,7 @@ from holdfast.client.targets import Target
 from holdfast.client.tasks import Task
 from holdfast.errors import CallTimeout
 from holdfast.protocol.params import PromptReference
-from tests.client.servers import SERVE, has_begun, small_listening
+from tests.client.servers import PATIENT, SERVE, has_begun, small_listening
 from tests.client.small import Weather, server
 from tests.support import BOUND, async_test, until
 
@@ -40,7 +40,7 @@ Place = tuple[Target, str]
 @contextlib.asynccontextmanager
 async def connected(place: Place, **options: Any) -> AsyncIterator[Client]:
     target, era = place
-    async with Client(target, protocol_version=era, timeout=BOUND, **options) as client:
+    async with Client(target, protocol_version=era, timeout=BOUND, times=PATIENT, **options) as client:
         yield client
 
 

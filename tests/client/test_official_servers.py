@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from holdfast import Client
-from tests.client.servers import peer_command, peer_listening
+from tests.client.servers import PATIENT, peer_command, peer_listening
 from tests.support import BOUND, async_test
 
 
@@ -15,7 +15,7 @@ def test_the_newest_version_of_an_official_server_is_found_and_calls_run_side_by
     peer: str, version: str, way: str
 ) -> None:
     async def converse(target: str | list[str]) -> None:
-        async with Client(target, timeout=BOUND) as client:
+        async with Client(target, timeout=BOUND, times=PATIENT) as client:
             assert client.agreed.version == version
             assert {tool.name for tool in await client.list_tools()} == {"fanout", "echo"}
             texts = [str(number) for number in range(50)]
