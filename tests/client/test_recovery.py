@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast import Client
 from holdfast.client import ClientTimes
@@ -29,13 +30,15 @@ from tests.client.torture import (
 from tests.support import BOUND, async_test, until
 from tools.ports import free_port
 
-TIMES: Final = ClientTimes(patience=10.0, settle=0.1, backoff=(0.005, 0.1))
+TIMES: Final = ClientTimes(patience=10.0, settle=BOUND, backoff=(0.005, 0.1))
 
 
 @asynccontextmanager
-async def against(*, is_modern: bool = False, **options: Any) -> AsyncIterator[tuple[Torture, Client]]:
+async def against(
+    *, is_modern: bool = False, times: ClientTimes = TIMES, **options: Any
+) -> AsyncIterator[tuple[Torture, Client]]:
     server = Torture(1, is_modern=is_modern, mischief=0.0)
-    client = Client(await server.start(), times=TIMES, timeout=BOUND, eras=EraMemory(), **options)
+    client = Client(await server.start(), times=times, timeout=BOUND, eras=EraMemory(), **options)
     try:
         async with client:
             yield server, client
@@ -67,7 +70,7 @@ async def test_a_lost_session_is_opened_again_once_for_all_calls_with_its_log_le
 @async_test
 async def test_a_call_in_flight_when_the_session_is_lost_raises_outcome_unknown() -> None:
     """Trap 46: it is not sent again in the new session."""
-    async with against() as (server, client):
+    async with against(times=replace(TIMES, settle=0.1)) as (server, client):
         server.script.append(half_open)
         under_way = asyncio.create_task(say(client, "under way"))
         await until(lambda: bool(server.executed))
