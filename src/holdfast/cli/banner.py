@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import shlex
 import sys
 from collections.abc import Iterable
@@ -12,6 +11,7 @@ from msgspec import Struct
 
 from holdfast.cli.stores import shown
 from holdfast.fronts.http.listener.sockets import UNIX
+from holdfast.ops.log_lines import is_coloured
 
 if TYPE_CHECKING:
     from holdfast.server.served import Served
@@ -99,7 +99,7 @@ def client_config(servers: Iterable[Facts]) -> str:
 
 def show(known: Report, workers: int = 1, more: Lines = ()) -> None:
     """Print the banner, with more lines at its end."""
-    bold, blue, plain = _COLOURS if _is_coloured() else ("", "", "")
+    bold, blue, plain = _COLOURS if is_coloured(sys.stderr) else ("", "", "")
     several = f", {workers} workers" if workers > 1 else ""
     lines = []
     for server in known.servers:
@@ -127,10 +127,6 @@ def show_lines(lines: Lines) -> None:
 def say(text: str) -> None:
     """Print one line that begins with the name of the program."""
     _print(f"holdfast: {text}")
-
-
-def _is_coloured() -> bool:
-    return sys.stderr.isatty() and not os.environ.get("NO_COLOR")
 
 
 def _labelled(line: tuple[str, str]) -> str:

@@ -1,7 +1,7 @@
 """The table of options as parameters of the command line."""
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Annotated, Any, Final
 
 import typer
@@ -38,6 +38,11 @@ def within(least: float, most: float | None = None) -> Callable[[float | None], 
         return value
 
     return check
+
+
+def completes(words: Iterable[str]) -> Callable[[str], list[str]]:
+    """Return the shell completion of an option that takes one of some words."""
+    return lambda incomplete: [word for word in words if word.startswith(incomplete)]
 
 
 def parameters(kind: type[Struct]) -> Iterator[inspect.Parameter]:

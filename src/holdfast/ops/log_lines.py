@@ -81,17 +81,23 @@ def log_to_stderr(level: int | None = None, form: LogFormat = "auto", stream: Te
     """Send log records to stderr.
 
     Without `level`, lines of Holdfast from INFO on and lines of other libraries from WARNING on; with it, lines of both from that
-    level on. `auto` is `human` on a terminal and `json` elsewhere. Colours are used on a terminal unless `NO_COLOR` is set.
+    level on. `auto` is `human` on a terminal and `json` elsewhere.
     """
     stream = stream or sys.stderr
-    is_terminal = stream.isatty()
     handler = logging.StreamHandler(stream)
-    if form == "json" or (form == "auto" and not is_terminal):
+    if form == "json" or (form == "auto" and not stream.isatty()):
         handler.setFormatter(JsonFormatter())
     else:
-        handler.setFormatter(HumanFormatter(coloured=is_terminal and not os.environ.get("NO_COLOR")))
+        handler.setFormatter(HumanFormatter(coloured=is_coloured(stream)))
     logging.basicConfig(handlers=[handler], level=logging.WARNING if level is None else level)
     logging.getLogger(_OURS).setLevel(logging.INFO if level is None else level)
+
+
+def is_coloured(stream: TextIO) -> bool:
+    """True if a file gets colours: a terminal that knows them, or every file with `FORCE_COLOR`; with `NO_COLOR` no file."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or (stream.isatty() and os.environ.get("TERM") != "dumb")
 
 
 def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> list[str]:

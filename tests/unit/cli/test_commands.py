@@ -60,6 +60,26 @@ def test_ctrl_c_while_modules_are_imported_shows_no_traceback(monkeypatch: pytes
     assert (told.status, told.err) == (130, "")
 
 
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("holdfast ins", "inspect install"),
+        ("holdfast serve --work", "--workers"),
+        ("holdfast serve --response ", "adaptive json sse"),
+        ("holdfast install --client c", "claude-desktop claude-code cursor codex"),
+        ("holdfast demo --only ", "parallel duplicate cut replicas"),
+        ("holdfast check --only para", "parallel"),
+        ("holdfast call --protocol s", "sessions sessionless"),
+    ],
+)
+def test_a_shell_completes_commands_options_and_values(words: str, offered: str) -> None:
+    variables = {
+        "_HOLDFAST_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" ")),
+    }  # fmt: skip
+    done = CliRunner().invoke(app, [], env=variables, prog_name="holdfast")
+    assert done.stdout.split() == offered.split()
+
+
 class Unwritable(io.StringIO):
     """Standard output that fails, at each write or when its buffer is written."""
 

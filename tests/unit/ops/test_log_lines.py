@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.ops.log import LogObserver
-from holdfast.ops.log_lines import HumanFormatter, JsonFormatter, log_to_stderr
+from holdfast.ops.log_lines import HumanFormatter, JsonFormatter, is_coloured, log_to_stderr
 
 
 class Terminal(io.StringIO):
@@ -60,6 +60,7 @@ def test_a_pipe_gets_one_json_object_per_event(begin: Begin) -> None:
 
 def test_a_terminal_gets_readable_coloured_lines(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
     out = Terminal()
     begin(stream=out)
     LogObserver().note("session.opened", session="1f0c")
@@ -75,6 +76,27 @@ def test_no_color_removes_the_colours(begin: Begin, monkeypatch: pytest.MonkeyPa
     LogObserver().note("session.opened", session="1f0c")
     assert "\x1b" not in out.getvalue()
     assert out.getvalue().endswith("INFO     session.opened session=1f0c\n")
+
+
+@pytest.mark.parametrize(
+    ("variables", "terminal", "pipe"),
+    [
+        ({"TERM": "xterm"}, True, False),
+        ({"TERM": "dumb"}, False, False),
+        ({"TERM": "xterm", "NO_COLOR": "1"}, False, False),
+        ({"TERM": "xterm", "NO_COLOR": ""}, True, False),
+        ({"TERM": "dumb", "FORCE_COLOR": "1"}, True, True),
+        ({"TERM": "xterm", "FORCE_COLOR": "1", "NO_COLOR": "1"}, False, False),
+    ],
+)
+def test_variables_choose_colours(
+    variables: dict[str, str], terminal: bool, pipe: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert (is_coloured(Terminal()), is_coloured(io.StringIO())) == (terminal, pipe)
 
 
 @pytest.mark.parametrize(("form", "is_json"), [("human", False), ("json", True)])

@@ -21,9 +21,10 @@ from rich.text import Text
 from typing_extensions import override
 
 from holdfast.cli.commands import Command
-from holdfast.cli.demo.acts import Act
+from holdfast.cli.demo.acts import ACTS, Act
 from holdfast.cli.demo.run import Report, Result, Verdict, Watcher, chosen, our_side, peer_side, run
 from holdfast.cli.demo.stage import Side
+from holdfast.cli.parameters import completes
 from holdfast.cli.using.commands import Json
 from holdfast.cli.using.plain import plain, print_json
 
@@ -46,9 +47,20 @@ It starts two server processes with a temporary store, and removes both. If the 
 
 Only = Annotated[
     list[str] | None,
-    typer.Option(metavar="ACT", help="parallel, duplicate, cut or replicas; may be repeated."),
+    typer.Option(
+        metavar="ACT",
+        autocompletion=completes([act.name for act in ACTS]),
+        help="parallel, duplicate, cut or replicas; may be repeated.",
+    ),
 ]
-Peer = Annotated[bool, typer.Option("--peer/--no-peer", help="Run the acts at the official SDK too.")]
+Peer = Annotated[
+    bool,
+    typer.Option(
+        "--peer/--no-peer",
+        show_default=False,
+        help="Run the acts at the official SDK too, if it is installed. Default: --peer.",
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:

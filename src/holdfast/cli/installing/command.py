@@ -18,6 +18,7 @@ from holdfast.cli.commands import COMMAND, WithCommand
 from holdfast.cli.config.literals import literals
 from holdfast.cli.installing.clients import CLIENTS, Wanted, client_program
 from holdfast.cli.installing.files import with_entry
+from holdfast.cli.parameters import completes
 from holdfast.cli.target import load, split
 from holdfast.cli.using.plain import plain
 from holdfast.errors import ConfigError
@@ -39,7 +40,13 @@ Target = Annotated[
     ),
 ]
 ClientNames = Annotated[
-    list[str] | None, typer.Option("--client", metavar="NAME", help=f"{', '.join(CLIENTS)}; may be repeated.")
+    list[str] | None,
+    typer.Option(
+        "--client",
+        metavar="NAME",
+        autocompletion=completes(CLIENTS),
+        help=f"{', '.join(CLIENTS)}; may be repeated.",
+    ),
 ]
 Name = Annotated[
     str | None, typer.Option(metavar="NAME", help="The server's name in the file; by default its own.")

@@ -19,11 +19,12 @@ from holdfast.auth.oauth.oauth import OAuth
 from holdfast.checking.report import Report, Row, Verdict
 from holdfast.checking.run import PATIENCE, Wanted, check
 from holdfast.checking.signing_in import signed_in
+from holdfast.checking.table import PROBES
 from holdfast.cli.collecting import pairs
 from holdfast.cli.commands import Command
 from holdfast.cli.config.literals import from_arguments
 from holdfast.cli.options import Options
-from holdfast.cli.parameters import within
+from holdfast.cli.parameters import completes, within
 from holdfast.cli.proxied import authorizer
 from holdfast.cli.using.commands import Header, Json, OAuthFlag, TokenEnv, TokenFile
 from holdfast.cli.using.plain import plain, print_json
@@ -50,7 +51,14 @@ Tool = Annotated[
     typer.Option(metavar="NAME", help="The tool to call, best one that takes a second and sends progress."),
 ]
 Arguments = Annotated[str | None, typer.Option(metavar="JSON", help="The arguments of --tool.")]
-Only = Annotated[list[str] | None, typer.Option(metavar="PROBE", help="Run this probe; may be repeated.")]
+Only = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="PROBE",
+        autocompletion=completes([probe.name for probe in PROBES]),
+        help="Run this probe; may be repeated.",
+    ),
+]
 Slow = Annotated[
     bool, typer.Option("--slow", help="Also wait, for up to 4 minutes, until an idle stream is cut.")
 ]

@@ -16,7 +16,7 @@ from rich.text import Text
 from holdfast.cli.collecting import pairs
 from holdfast.cli.commands import COMMAND, WithCommand
 from holdfast.cli.options import Options
-from holdfast.cli.parameters import within
+from holdfast.cli.parameters import completes, within
 from holdfast.cli.using.arguments import typed
 from holdfast.cli.using.bar import Bar
 from holdfast.cli.using.connecting import client_of
@@ -65,6 +65,7 @@ Revision = Annotated[
     typer.Option(
         "--protocol",
         metavar="VERSION",
+        autocompletion=completes(("auto", "sessions", "sessionless")),
         show_default=False,
         help="auto, sessions, sessionless, or one revision. Default: auto.",
         rich_help_panel=_PANEL,
