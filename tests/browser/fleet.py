@@ -71,7 +71,7 @@ class Fleet:
         self.replicas = [ReplicaView("r1", "live", 0, 0, 0.002, 11.0)]
         self.upstreams: list[UpstreamView] = []
         self.events: list[Happened] = []
-        self.counts = {"duplicates refused": 0, "sessions resumed": 0, "gaps": 0, "calls reaped": 0}
+        self.counts = {"duplicates refused": 0, "sessions resumed": 0, "streams with missed messages": 0, "calls lost with a replica": 0}
         self.figures = FiguresView()
         self.history: list[tuple[float, float, float]] = []
         self.done: list[str] = []
@@ -229,12 +229,12 @@ def busy_fleet(now: float) -> Fleet:
     fleet.counts = {
         "duplicates refused": 12,
         "sessions resumed": 431,
-        "gaps": 2,
-        "calls repeated": 7,
-        "calls reaped": 1,
+        "streams with missed messages": 2,
+        "calls that clients sent again": 7,
+        "calls lost with a replica": 1,
         "calls run again": 0,
-        "handlers failed": 3,
-        "servers behind ended": 3,
+        "functions that failed": 3,
+        "servers behind that ended": 3,
         "store failures": 0,
     }
     fleet.figures = FiguresView(

@@ -288,10 +288,12 @@ def test_the_events_of_another_process_have_numbers_of_their_own(browser: Chromi
             fleet.happen("session.opened", time.time(), client="before")
         async with opened(browser, fleet) as (tab, _):
             await tab.shows("#feed-list", "before")
+            assert await tab.text("#connection") == "live", "one process needs no name"
             fleet.replica, fleet.events = "r2", []
+            fleet.replicas *= 2
             fleet.happen("session.opened", time.time(), client="after")
             await tab.shows("#feed-list", "after")
-            await tab.shows("#connection", "r2")
+            await tab.shows("#connection", "live, answered by r2")
             assert "before" not in await tab.text("#feed-list")
 
     attempt()

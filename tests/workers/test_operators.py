@@ -71,7 +71,7 @@ async def test_operators_of_one_replica_see_and_cancel_the_work_of_another_until
         assert replica_states(seen)[call["replica"]] == "silent"
         seen = await until_seen(here, lambda seen: "gone" in replica_states(seen).values())
         assert replica_states(seen)[call["replica"]] == "gone"
-        seen = await until_seen(here, lambda seen: seen["counts"]["calls reaped"])
+        seen = await until_seen(here, lambda seen: seen["counts"]["calls lost with a replica"])
         answer = await ask(here, f"/api/sessions/{session['id']}/close", "POST")
         assert answer.status == 200, answer.body
         await until(lambda: "by an operator" in here.output())

@@ -301,7 +301,7 @@ def _print_events(events: Sequence[Happened]) -> None:
     for line in _event_lines(events):
         print(line)
     if not events:
-        print("None is in the ring of the last events.")
+        print("None of the last events belongs to it.")
 
 
 def _event_lines(events: Sequence[Happened]) -> Iterator[str]:

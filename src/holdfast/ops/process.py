@@ -46,14 +46,14 @@ CANCELLED: Final = "by an operator"
 COUNTED: Final = {
     "duplicates refused": "exchange.duplicate",
     "sessions resumed": "session.resumed",
-    "calls repeated": "exchange.repeated",
-    "calls reaped": "exchange.reaped",
+    "calls that clients sent again": "exchange.repeated",
+    "calls lost with a replica": "exchange.reaped",
     "calls run again": "exchange.adopted",
-    "calls fenced": "exchange.fenced",
-    "readers stalled": "stream.stalled",
-    "handlers failed": "handler.failed",
+    "calls ended by another replica": "exchange.fenced",
+    "clients that stopped reading": "stream.stalled",
+    "functions that failed": "handler.failed",
     "leases lost": "replica.lease_lost",
-    "upstreams ended": "upstream.ended",
+    "servers behind that ended": "upstream.ended",
     "store failures": "store.unreachable",
 }
 """The counts of the dashboard, each with its event of the log."""
@@ -311,7 +311,7 @@ def _counts(part: Part) -> Iterator[tuple[str, int]]:
     figures = part.operated.figures
     if figures is not None:
         yield "streams resumed", figures.store.resumes
-        yield "gaps", figures.store.gaps
+        yield "streams with missed messages", figures.store.gaps
         yield from ((name, figures.events[event]) for name, event in COUNTED.items())
 
 

@@ -39,7 +39,7 @@ class OneProcess:
     """One replica, and the common members of stores for one process: their clock, `now`, and their wake-ups, `wake`."""
 
     is_shared = False
-    replica: str = "only"
+    replica: str = "this process"
 
     def __init__(self, clock: Clock | None = None) -> None:
         self.now: Callable[[], float] = (clock or SystemClock()).now

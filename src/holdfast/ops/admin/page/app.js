@@ -30,7 +30,7 @@ function render() {
   if (!state) return;
   const isStale = problem !== "" || passed() > STALE_SECONDS;
   const found = show(state, Math.min(passed(), STALE_SECONDS), pages.length, act, details);
-  connected(!isStale, isStale ? "reconnecting" : `live · ${short(state.replica)}`);
+  connected(!isStale, isStale ? "reconnecting" : state.replicas.length > 1 ? `live, answered by ${short(state.replica)}` : "live");
   $("#stale").hidden = !isStale;
   $("#stale").textContent = isStale ? `Stale since ${time(received.date)}, ${clock(passed())} ago. ${problem || "The server sends nothing."} Reconnecting.` : "";
   $("#dashboard").classList.toggle("stale", isStale);
@@ -99,7 +99,7 @@ async function find(correlation) {
   const found = await asked(`find/${encodeURIComponent(correlation)}`);
   if (!found) return;
   if (found.events.length) open(`Correlation id ${short(correlation)}`, [], found.events);
-  else notice("No event with this id is in the ring of the last events. The log files may have it.", "bad");
+  else notice("None of the last events has this id. The log may have it.", "bad");
 }
 
 async function asked(path) {

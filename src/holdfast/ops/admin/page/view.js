@@ -14,12 +14,22 @@ const WAITS = {
   reader: "The client does not read its stream, and the stream’s buffer is full.",
   slot: "It is queued: the session or the process has no free slot for a call.",
 };
+const WORDS = {
+  attached: "The client is there: it has a connection, or its last connection ended in order.",
+  detached: "The last connection of the client broke. The session waits for the client to come back, and is closed when its time is over.",
+  era: "The revision of the protocol that the client speaks. Clients of 2026-07-28 have no sessions.",
+  principal: "The user or program that the client’s token stands for; empty for clients without a token.",
+  log: "Messages that are kept, so that a client whose connection broke can read them again.",
+  replica: "The server process. Several of them share a store.",
+  lease: "The time for which the other replicas count a replica as alive without a sign of life.",
+  "loop delay": "How late the process begins its next piece of work. Code that blocks makes it long.",
+};
 const TILES = [
   ["Calls running", (f) => f.running, (f) => `${f.queued} queued · ${f.parked} parked`],
   ["Sessions", (f) => f.attached + f.detached, (f) => `${f.attached} attached · ${f.detached} detached`],
   ["Calls per second", (f) => rate(f.calls_per_second), (f) => `median ${seconds(f.p50)} · 95 % ${seconds(f.p95)}`],
   ["Open questions", (f) => f.asks, () => "to users of clients"],
-  ["Open streams", (f) => f.streams, (f) => `${bytes(f.log_bytes)} in logs`],
+  ["Open streams", (f) => f.streams, (f) => `${bytes(f.log_bytes)} of messages kept`],
   ["Loop delay", (f) => seconds(f.loop_delay), () => "of the slowest replica"],
 ];
 
@@ -87,7 +97,7 @@ function showRest(state) {
   replace($("#counts-list"), pairs(Object.entries(state.counts).map(([name, value]) => [name.replaceAll("_", " "), value])));
 }
 
-replace($("#waits"), pairs(Object.entries(WAITS)));
+for (const [id, meanings] of [["#waits", WAITS], ["#words", WORDS]]) replace($(id), pairs(Object.entries(meanings)));
 
 /** Show a state that was received some seconds ago. Returns how many things need attention. */
 export function show(received, passed, page, act, details) {
