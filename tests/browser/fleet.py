@@ -71,7 +71,12 @@ class Fleet:
         self.replicas = [ReplicaView("r1", "live", 0, 0, 0.002, 11.0)]
         self.upstreams: list[UpstreamView] = []
         self.events: list[Happened] = []
-        self.counts = {"duplicates refused": 0, "sessions resumed": 0, "streams with missed messages": 0, "calls lost with a replica": 0}
+        self.counts = {
+            "duplicates refused": 0,
+            "sessions resumed": 0,
+            "streams with missed messages": 0,
+            "calls lost with a replica": 0,
+        }
         self.figures = FiguresView()
         self.history: list[tuple[float, float, float]] = []
         self.done: list[str] = []

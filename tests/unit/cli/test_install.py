@@ -144,6 +144,8 @@ def test_the_rest_of_a_toml_file_stays_and_its_own_table_is_replaced(home: Path)
         ("cursor", "[]"),
         ("cursor", '{"mcpServers": {"a": 1, "a": 2}}'),
         ("codex", "model = \n"),
+        ("codex", f"x = {'[' * 5_000}"),
+        ("codex", '[mcp_servers.example-com]\nurl = "old"\n[z]\nz = """\n[mcp_servers.example-com]\n"""\n'),
         ("codex", 'mcp_servers = { "example-com" = { url = "inline" } }\n'),
     ],
 )

@@ -147,6 +147,7 @@ def test_one_broken_entry_is_refused_by_its_name(
         ("{}", "names no server"),
         ('{"mcpServers": {}}', "names no server that is enabled"),
         ('{"mcpServers": {"a": {"command": "x", "disabled": true}}}', "names no server that is enabled"),
+        (f'{{"mcpServers": {"[" * 100_000}', "cannot be read: maximum recursion depth exceeded"),
         ('{"mcpServers": ', "cannot be read: Expecting value: line 1"),
         ('{"mcpServers": {"a": {}, "a": {}}}', "cannot be read: it has 'a' twice"),
         ('{"mcpServers": {"///": {"command": "x"}}}', "///: the name cannot be part of a path"),

@@ -155,6 +155,7 @@ SERVER = '[servers.a]\nurl = "http://h"\n'
     [
         ("", "holdfast.toml names no server: it needs a table [servers.NAME]"),
         ("servers = 3", "holdfast.toml names no server"),
+        (f"x = {'[' * 5_000}", "holdfast.toml cannot be read: maximum recursion depth exceeded"),
         ("x = ", "holdfast.toml cannot be read: Invalid value (at end of document)"),
         (
             "worker = 2\n" + SERVER,

@@ -60,7 +60,7 @@ def read_mcp_json(file: Path, only: tuple[str, ...] = ()) -> Plan:
     """
     try:
         content = json.loads(file.read_text(encoding="utf-8-sig"), object_pairs_hook=_without_repeats)
-    except (OSError, UnicodeDecodeError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{file} cannot be read: {error}") from None
     table = (
         next((content[key] for key in _TABLES if key in content), None) if isinstance(content, dict) else None

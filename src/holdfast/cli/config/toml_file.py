@@ -55,7 +55,7 @@ def read_toml(file: Path, only: tuple[str, ...] = ()) -> Plan:
     """
     try:
         content = tomllib.loads(file.read_text(encoding="utf-8-sig"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{file} cannot be read: {error}") from None
     servers = content.pop(_SERVERS, None)
     if not isinstance(servers, dict) or not servers:

@@ -61,12 +61,17 @@ def _toml(text: str, file: Path, path: tuple[str, ...], entry: dict[str, Any]) -
     plain = text.replace("\r\n", "\n") if crlf else text
     made = _replaced(plain, path, _table(path, entry))
     try:
-        before, after = tomllib.loads(plain), tomllib.loads(made)
-    except tomllib.TOMLDecodeError as error:
+        before = tomllib.loads(plain)
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{file} cannot be read as TOML ({error}): nothing was changed") from None
-    if _drop(before, path) != _drop(after, path):
+    try:
+        after = tomllib.loads(made)
+        is_good = _drop(before, path) == _drop(after, path) and _at(after, path) == entry
+    except tomllib.TOMLDecodeError:
+        is_good = False
+    if not is_good:
         raise ConfigError(
-            f"{file} has the server {path[-1]!r} in a form that cannot be replaced: change it by hand"
+            f"{file} has the server {path[-1]!r} in a form that cannot be replaced: nothing was changed; change it by hand"
         )
     return made.replace("\n", "\r\n") if crlf else made
 
