@@ -216,6 +216,7 @@ def test_a_server_with_unreadable_responses_gets_a_report(wrong: Wrong) -> None:
 @async_test
 async def test_a_server_that_hangs_is_checked_within_the_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "LONGEST", 4.0)
+    monkeypatch.setattr(run, "TOGETHER", 1)
     answered = {"initialize", "notifications/initialized"}
     app = Faulty(lambda r: HANGS if r.method == "POST" and r.called not in answered else None)
     async with under_uvicorn(app) as port:
