@@ -206,7 +206,7 @@ class Worker:
             batch, goes_on = self._take()
             if batch:
                 self._serve(batch)
-                self._send_answers(batch)
+                self._call(self._answer, batch)
             self._read_wakeups()
         self._disconnect()
         self._last_read = None
@@ -360,9 +360,6 @@ class Worker:
             self._call(self._on_second)
 
     # Back to the event loop
-
-    def _send_answers(self, batch: list[Command]) -> None:
-        self._call(self._answer, batch)
 
     def _call(self, function: Callable[..., None], *args: Any) -> None:
         try:

@@ -19,9 +19,9 @@ from holdfast.testing.store.bench import (
 )
 
 
-async def _seen(bench: Bench, key: str = KEY) -> Status:
+async def _seen(bench: Bench) -> Status:
     """Return a session that must be open. Its numbers are compared with whole seconds."""
-    status = await bench.store.look(key)
+    status = await bench.store.look(KEY)
     assert status is not None
     return status if status.closes_in is None else replace(status, closes_in=round(status.closes_in))
 
