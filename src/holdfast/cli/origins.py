@@ -55,7 +55,8 @@ class _Places:
         if variable := self._variables.get(flag):
             return where + variable
         entry = self._entries.get(flag)
-        return where + flag if entry is None else self._key(entry, found["server"]) or where + flag
+        # Without a place here, the value was given in Python: it keeps its name there.
+        return found[0] if entry is None else self._key(entry, found["server"]) or found[0]
 
     def _key(self, entry: Entry, server: str | None) -> str:
         """Return the file, the table and the key; empty: the file does not have the key."""
