@@ -196,10 +196,10 @@ def test_a_program_is_used_without_a_target(server: str) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("call",), "TOOL key=value… is missing. Use: holdfast call TARGET TOOL key=value…"),
+        (("call",), "TOOL is missing. Use: holdfast call TARGET TOOL key=value…"),
         (
             ("call", "{server}"),
-            "TOOL key=value… is missing; holdfast inspect {server} lists them. Use: holdfast call",
+            "TOOL is missing; holdfast inspect {server} lists them. Use: holdfast call",
         ),
         (
             ("read", "{server}"),
