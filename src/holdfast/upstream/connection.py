@@ -55,7 +55,8 @@ class Callbacks(Struct, frozen=True, kw_only=True):
     on_end: OnEnd | None = None
     """Called exactly once for each link that was negotiated, when it ends."""
     on_reconnected: Callable[[UpstreamLink], Awaitable[None]] | None = None
-    """Restores on a new link the settings of the old session. No other request uses the link before this returns."""
+    """Restores on a new link the settings of the old session. No other request uses the link before this returns, or before
+    `times.patience` is over: then it is cancelled."""
     mirror: MirrorHeaders = no_mirror
 
 
@@ -167,11 +168,22 @@ class Connection:
 
         async def send(link: UpstreamLink) -> Any:
             sent = self._headers(link, method, plain, headers)
-            return await link.request(
-                self.outgoing(link, method, plain, headers=sent, on_progress=on_progress, owner=owner)
-            )
+            outgoing = self.outgoing(link, method, plain, headers=sent, on_progress=on_progress, owner=owner)
+            try:
+                return await link.request(outgoing)
+            except McpError as error:
+                if error.code == UNSUPPORTED_VERSION and self._reconnect:
+                    # The server was replaced by one with other versions: the next request needs another link.
+                    link.lost = True
+                raise
 
-        return await self._run(method, send, may_repeat=may_repeat)
+        try:
+            return await self._retries.run(method, send, may_repeat=may_repeat)
+        except McpError as error:
+            if error.code != UNSUPPORTED_VERSION or not self._reconnect:
+                raise
+        # The server has executed nothing.
+        return await self._retries.run(method, send, may_repeat=may_repeat)
 
     async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
         """Send a notification.
@@ -204,18 +216,6 @@ class Connection:
             progress_token=None if on_progress is None else number,
         )
         return OutgoingRequest(number, method, stamped, headers=headers, on_progress=on_progress, owner=owner)
-
-    async def _run(
-        self, method: str, send: Callable[[UpstreamLink], Awaitable[Any]], *, may_repeat: bool
-    ) -> Any:
-        try:
-            return await self._retries.run(method, send, may_repeat=may_repeat)
-        except McpError as error:
-            if error.code != UNSUPPORTED_VERSION or not self._reconnect:
-                raise
-            # The server was replaced by one with other versions. It executed nothing.
-            self.renegotiate(await self.link())
-        return await self._retries.run(method, send, may_repeat=may_repeat)
 
     def _headers(self, link: UpstreamLink, method: str, params: dict[str, Any], own: Headers) -> Headers:
         mirrored = self._callbacks.mirror(method, params) if link.is_sessionless else NO_HEADERS
@@ -253,12 +253,12 @@ class Connection:
         if self._finding is None:
             self._finding = asyncio.get_running_loop().create_task(self._find(link))
             self._finding.add_done_callback(self._found)
-        return await asyncio.shield(self._finding)
-
-    def renegotiate(self, link: UpstreamLink) -> None:
-        """Open and negotiate another link before the next request."""
-        if link is self._link:
-            link.lost = True
+        finding = self._finding
+        # Cancelling this call does not cancel the task: others may wait for it too. Only `aclose` cancels it.
+        await asyncio.wait({finding})
+        if finding.cancelled():
+            raise ClientError("the client is closed")
+        return finding.result()
 
     @property
     def channel(self) -> object | None:
@@ -306,11 +306,25 @@ class Connection:
                     raise
                 await asyncio.sleep(pause)
                 continue
-            if self._callbacks.on_reconnected is not None:
-                await self._callbacks.on_reconnected(link)
+            await self._restore(link)
             self._use(link)
             self._observer.note("client.reconnected", version=link.version)
             return link
+
+    async def _restore(self, link: UpstreamLink) -> None:
+        """Let the user restore its settings. A server that does not answer must not keep all requests waiting."""
+        restore = self._callbacks.on_reconnected
+        if restore is None:
+            return
+        try:
+            async with asyncio.timeout(self._times.patience):
+                await restore(link)
+        except TimeoutError as error:
+            self._observer.note("client.not_restored", error=error)
+        except BaseException:
+            # `aclose` knows only the link before this one.
+            await link.aclose(goodbye=False)
+            raise
 
     async def _connect(self) -> tuple[UpstreamLink, Agreed]:
         """Return a new, negotiated link.

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.errors import LineTooLong, NotSent, OutcomeUnknown
+from holdfast.errors import UNSUPPORTED_VERSION, ClientError, LineTooLong, NotSent, OutcomeUnknown
 from holdfast.ports import Ports, SilentObserver, SystemRandom
 from holdfast.testing.clock import VirtualClock
 from holdfast.upstream.connection import Callbacks, Connection, ConnectionOptions
@@ -20,7 +20,7 @@ from holdfast.upstream.pending import OutgoingRequest
 from holdfast.upstream.pipe_link import PipeLink
 from holdfast.upstream.profile import ClientProfile
 from holdfast.wire.jsonrpc import Notification
-from tests.support import virtual_test
+from tests.support import until, virtual_test
 
 Message = dict[str, Any]
 Answer = Callable[["Server", Message], Awaitable[None]]
@@ -35,6 +35,7 @@ class Server:
         self.received: list[Message] = []
         self.exit_status: int | None = None
         self.last_words = "the end of its stderr:\nno disk"
+        self.closed = False
         self._out: asyncio.Queue[bytes | LineTooLong] = asyncio.Queue()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -80,6 +81,7 @@ class Server:
         return text
 
     async def aclose(self) -> None:
+        self.closed = True
         self._out.put_nowait(b"")
 
 
@@ -391,3 +393,76 @@ async def test_a_link_that_ends_while_the_user_restores_its_session_is_reported_
         await asyncio.sleep(1)
         assert await connection.request("tools/call", {"arguments": 1}) == {"echo": 1}
     assert [end.exit_status for end in user.ends] == [1, 2, None]
+
+
+async def restarted(user: User, first: Server) -> None:
+    """Let the first server exit, and wait until the connection has noticed it."""
+    first.exit(1)
+    await until(lambda: bool(user.ends))
+
+
+@virtual_test
+async def test_closing_while_the_next_link_opens_ends_the_requests_that_wait_for_it_with_an_error() -> None:
+    first = Server(echo)
+
+    class SlowUser(User):
+        async def connect(self, receiver: Receiver) -> PipeLink:
+            if first.exit_status is not None:
+                await asyncio.Event().wait()
+            return await super().connect(receiver)
+
+    user = SlowUser(first)
+    async with connected(user) as connection:
+        await restarted(user, first)
+        waiting = asyncio.create_task(connection.request("tools/call", {"name": "x"}))
+        impatient = asyncio.create_task(connection.request("tools/call", {"name": "x"}))
+        await asyncio.sleep(1)
+        impatient.cancel()
+        await asyncio.sleep(1)
+        assert not waiting.done()
+    with pytest.raises(ClientError, match="the client is closed"):
+        await waiting
+
+
+@virtual_test
+async def test_closing_while_the_settings_are_restored_closes_the_new_link() -> None:
+    first, second = Server(echo), Server(echo)
+    user = User(first, second)
+
+    async def restore(_link: object) -> None:
+        await asyncio.Event().wait()
+
+    async with connected(user, on_reconnected=restore) as connection:
+        await restarted(user, first)
+        waiting = asyncio.create_task(connection.request("tools/call", {"name": "x"}))
+        await asyncio.sleep(1)
+        assert user.servers == []
+    assert second.closed
+    with pytest.raises(ClientError):
+        await waiting
+
+
+@virtual_test
+async def test_a_server_that_does_not_answer_while_settings_are_restored_still_gets_calls() -> None:
+    first, second = Server(echo), Server(echo)
+    user = User(first, second)
+
+    async def restore(_link: object) -> None:
+        await asyncio.Event().wait()
+
+    async with connected(user, on_reconnected=restore) as connection:
+        await restarted(user, first)
+        assert await connection.request("tools/call", {"arguments": 1}) == {"echo": 1}
+
+
+@virtual_test
+async def test_calls_that_a_replaced_server_refuses_at_once_share_one_new_link() -> None:
+    async def refuse(server: Server, message: Message) -> None:
+        await asyncio.sleep(1)
+        server.say({"id": message["id"], "error": {"code": UNSUPPORTED_VERSION, "message": "no"}})
+
+    user = User(Server(refuse), Server(echo), Server(echo))
+    async with connected(user) as connection:
+        calls = [connection.request("tools/call", {"arguments": number}) for number in range(3)]
+        assert await asyncio.gather(*calls) == [{"echo": number} for number in range(3)]
+        assert len(user.servers) == 1
