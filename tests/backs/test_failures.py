@@ -11,6 +11,7 @@ from holdfast.backs.proxy.call import Call
 from holdfast.backs.proxy.options import ProxyOptions
 from holdfast.backs.proxy.outbox import Space
 from holdfast.backs.proxy.silence import Silence
+from holdfast.backs.proxy.subscriptions import Subscriptions
 from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.caller import Caller
 from holdfast.errors import BUSY, OUTCOME_UNKNOWN
@@ -101,6 +102,22 @@ def test_after_the_end_of_the_server_one_error_then_a_new_conversation_with_all_
             assert behind.living == 1
 
     run()
+
+
+@async_test
+async def test_a_session_that_ends_while_its_server_is_not_ready_yet_leaves_no_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def never(_subscriptions: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Subscriptions, "ready", never)
+    behind = Behind(Slow().server)
+    async with in_front(behind) as front:
+        opening = asyncio.ensure_future(DuplexClient(front.engine, Caller("")).open())
+        await until(lambda: behind.living == 1)
+        opening.cancel()
+        await until(lambda: behind.living == 0)
 
 
 @async_test

@@ -94,7 +94,7 @@ class Connection:
         self._profile = profile
         self._callbacks = callbacks
         self._reconnect = options.reconnect
-        self._times = options.times
+        self.times: ClientTimes = options.times
         self._clock, self._random, self._observer = ports
         self._eras = eras or REMEMBERED
         self._negotiation = Negotiation(profile, options.version, self._eras, self._ask, self._observer)
@@ -295,8 +295,8 @@ class Connection:
     async def _find(self, lost: UpstreamLink | None) -> UpstreamLink:
         if lost is not None:
             await lost.aclose(goodbye=False)
-        backoff = Backoff(self._random, self._times.backoff)
-        deadline = self._clock.now() + self._times.patience
+        backoff = Backoff(self._random, self.times.backoff)
+        deadline = self._clock.now() + self.times.patience
         while True:
             try:
                 link, _ = await self._connect()
@@ -317,7 +317,7 @@ class Connection:
         if restore is None:
             return
         try:
-            async with asyncio.timeout(self._times.patience):
+            async with asyncio.timeout(self.times.patience):
                 await restore(link)
         except TimeoutError as error:
             self._observer.note("client.not_restored", error=error)

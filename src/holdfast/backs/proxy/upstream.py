@@ -23,7 +23,7 @@ the client's session is closed instead.
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Coroutine, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -175,21 +175,18 @@ class Upstream:
         return self._agreed
 
     async def open(self) -> None:
-        """Connect and negotiate.
+        """Connect and negotiate. Call `aclose` also if this raises or is cancelled.
 
         Raises:
             McpError: the server cannot be reached, or its answer is not usable.
         """
         try:
             agreed = await self._connection.open()
-        except BaseException as error:
-            await self._connection.aclose()
-            if isinstance(error, NotSent):
-                self._observer.note("upstream.unreachable", error=error)
-                raise unreachable(error) from error
-            if isinstance(error, ClientError | VersionRefused):
-                raise unusable(error) from error
-            raise
+        except NotSent as error:
+            self._observer.note("upstream.unreachable", error=error)
+            raise unreachable(error) from error
+        except (ClientError, VersionRefused) as error:
+            raise unusable(error) from error
         self._use(agreed)
         await self.subscriptions.ready()
         self.used_at = self._clock.now()
@@ -458,8 +455,10 @@ class Upstream:
         if agreed is None:
             return
         self._use(agreed)
-        await self._restore_at(link, agreed)
-        self._lists_changed(agreed)
+        try:
+            await self._restore_at(link, agreed)
+        finally:
+            self._lists_changed(agreed)
 
     async def restore(self, record: SessionRecord, uris: list[str]) -> None:
         """Give the server the settings that a session had at its former home: the log level and the subscriptions.
@@ -468,20 +467,29 @@ class Upstream:
         """
         self.record = record
         if record.level:
-            await self._noting("logging/setLevel", self.set_level(record.level))  # type: ignore[arg-type]
-        await self._subscribe(record.key, uris)
+            request = self.set_level(record.level)  # type: ignore[arg-type]
+            await self._in_time(self._noting("logging/setLevel", request))
+        await self._in_time(self._subscribe(record.key, uris))
         self._lists_changed(self.agreed)
+
+    async def _in_time(self, restoring: Coroutine[Any, Any, None]) -> None:
+        """Restore settings; give up after `times.patience`, because the calls of the session wait for it."""
+        try:
+            async with asyncio.timeout(self._connection.times.patience):
+                await restoring
+        except TimeoutError as error:
+            self._observer.note("upstream.not_restored", error=error)
 
     async def join(self, session: str, uris: list[str]) -> None:
         """Let a session share this upstream; a session from another home brings its subscriptions."""
         self.sessions.add(session)
-        await self._subscribe(session, uris)
+        await self._in_time(self._subscribe(session, uris))
 
     async def _subscribe(self, session: str, uris: list[str]) -> None:
         for uri in uris:
             await self._noting("resources/subscribe", self.subscriptions.add(uri, self.agreed, session))
 
-    async def _noting(self, method: str, request: Awaitable[None]) -> None:
+    async def _noting(self, method: str, request: Awaitable[object]) -> None:
         """Send a request; if it fails, note it and continue."""
         try:
             await request
@@ -508,10 +516,7 @@ class Upstream:
             self._outbox.put(TOPICS[kind].method, {})
 
     async def _restored(self, link: UpstreamLink, method: str, params: dict[str, Any]) -> None:
-        async def request() -> None:
-            await link.request(self._connection.outgoing(link, method, params))
-
-        await self._noting(method, request())
+        await self._noting(method, link.request(self._connection.outgoing(link, method, params)))
 
 
 def _needs_turns(target: Target, client: UpstreamClient) -> bool:

@@ -180,17 +180,18 @@ class Upstreams:
     async def _open(self, client: UpstreamClient, restore: Restore | None = None) -> Upstream:
         upstream = self._make(client)
         try:
-            await upstream.open()
-        except McpError:
-            self.is_failing = True
-            raise
-        self.is_failing = False
-        if restore is not None:
             try:
-                await restore(upstream)
-            except BaseException:
-                await upstream.aclose()
+                await upstream.open()
+            except McpError:
+                self.is_failing = True
                 raise
+            self.is_failing = False
+            if restore is not None:
+                await restore(upstream)
+        except BaseException:
+            # Also if it is cancelled, because its session was closed meanwhile: no process may be left.
+            await upstream.aclose()
+            raise
         return upstream
 
     def _opened(self, key: Key, opening: asyncio.Task[Upstream]) -> None:
