@@ -97,7 +97,7 @@ class HttpAnswer:
         return taken
 
     async def body(self, limit: int) -> bytes:
-        """Return the whole body.
+        """Return the whole body. If this raises or is cancelled, the response is closed.
 
         Raises:
             Broken: the connection ended before the body did.
@@ -105,12 +105,16 @@ class HttpAnswer:
         """
         parts: list[bytes] = []
         size = 0
-        while part := await self.chunk():
-            size += len(part)
-            if size > limit:
-                self.close()
-                raise WireError(INVALID_REQUEST, f"the response is over {limit} bytes")
-            parts.append(part)
+        try:
+            while size <= limit and (part := await self.chunk()):
+                size += len(part)
+                parts.append(part)
+        except BaseException:
+            self.close()
+            raise
+        if size > limit:
+            self.close()
+            raise WireError(INVALID_REQUEST, f"the response is over {limit} bytes")
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def stall(self) -> None:

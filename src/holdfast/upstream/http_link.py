@@ -37,6 +37,7 @@ from holdfast.protocol.mirrored_headers import encode_value
 from holdfast.protocol.sessionless import NAMED, VERSION
 from holdfast.transports.http import HttpAnswer
 from holdfast.upstream.http_server import SESSION, HttpServer
+from holdfast.upstream.incoming import UNSENT
 from holdfast.upstream.link import EndReason, LinkEnd, Receiver, SessionLost
 from holdfast.upstream.pending import OutgoingRequest
 from holdfast.wire.jsonrpc import Response, request_message
@@ -211,6 +212,10 @@ class HttpLink:
     def _send_cancellation(self, request: OutgoingRequest, cancelled: asyncio.CancelledError) -> None:
         # In 2026-07-28 closing the stream is the cancellation.
         if self.is_sessionless or self.lost or request.method == "initialize":
+            return
+        if len(self._last_messages) >= UNSENT:
+            # The server does not answer. It gets no more until it does.
+            self._server.observer.note("client.farewell_failed", error="too many cancellations are unsent")
             return
         headers = {**POST_HEADERS, **request.headers}
         self._send_in_background(self._post(headers, request.cancellation(cancelled)))

@@ -64,6 +64,27 @@ async def test_a_body_over_the_limit_is_not_read_to_its_end() -> None:
 
 
 @async_test
+async def test_a_body_that_is_not_read_to_its_end_leaves_no_connection() -> None:
+    silence = asyncio.Event()
+
+    async def serve(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(reply(b"x" * 100)[:-50])
+        await silence.wait()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    transport = HttpTransport()
+    answer = await transport.open("GET", f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", {})
+    reading = asyncio.ensure_future(answer.body(1_000))
+    await asyncio.sleep(0)
+    reading.cancel()
+    await until(lambda: not transport._wires)
+    silence.set()
+    server.close()
+    await server.wait_closed()
+
+
+@async_test
 async def test_a_body_that_is_cut_is_broken() -> None:
     async with answering(reply(b"x" * 100)[:-50]) as (transport, url, _):
         answer = await transport.open("GET", url, {})
