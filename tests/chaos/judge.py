@@ -31,7 +31,11 @@ class Judge:
         self._notes = notes
         self._journal = fleet.journal()
         self._lives = {life.name: life for life in fleet.lives()}
-        self.lags: list[float] = []
+        self.lags = self._measured_lags()
+        # A busy machine stops a process as SIGSTOP does.
+        for entry in self._journal:
+            if entry.what == "starved":
+                self._lives[entry.replica].stopped.append((entry.at - entry.value, entry.at))
         self.reaped_after: list[float] = []
         self.most_memory = 0.0
 
@@ -202,14 +206,16 @@ class Judge:
 
     # I12: the loop turns, and the door is open
 
-    def _availability(self) -> None:
+    def _measured_lags(self) -> list[float]:
         frozen = [(*stop, life.name) for life in self._lives.values() for stop in life.stopped]
-        self.lags = [
+        return [
             entry.value
             for entry in self._journal
             if entry.what == "lag"
             and not any(name == entry.replica and begin <= entry.at <= end + 1 for begin, end, name in frozen)
         ]
+
+    def _availability(self) -> None:
         for at in self._notes.unavailable:
             # A replica that wakes without its lease refuses work until it has another.
             if not self._troubled(at - LATE, at) and not any(

@@ -36,6 +36,8 @@ from tests.chaos.breakages import break_law
 TOKEN: Final = "token-of-"
 NAME_FORM: Final = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 LAG_SECONDS: Final = 0.05
+STARVED_SECONDS: Final = 0.75
+"""A loop that is late by so much, without work of its own, did not get the processor."""
 
 
 class ReplicaConfig(Struct, frozen=True, kw_only=True):
@@ -219,10 +221,13 @@ async def measure_lag(journal: Journal) -> None:
     loop = asyncio.get_running_loop()
     while True:
         for _ in range(round(1 / LAG_SECONDS)):
-            before = loop.time()
+            before, spent = loop.time(), time.process_time()
             await asyncio.sleep(LAG_SECONDS)
             late = loop.time() - before - LAG_SECONDS
             journal.write("lag", value=late)
+            starved = late - (time.process_time() - spent)
+            if starved > STARVED_SECONDS:
+                journal.write("starved", value=starved)
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         journal.write("rss", value=pages * os.sysconf("SC_PAGE_SIZE"))
 

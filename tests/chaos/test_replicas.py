@@ -67,7 +67,7 @@ async def opened(three: Fleet) -> list[Client]:
 @http_test
 async def test_a_running_call_is_read_live_from_another_replica(three: Fleet) -> None:
     one, two, _ = await opened(three)
-    response = await one.post(call(1, "ticks", nonce="live", n=20, interval=0.1))
+    response = await one.post(call(1, "ticks", nonce="live", n=40, interval=0.1))
     seen = []
     async for event in response.events():
         if event.data:
@@ -81,9 +81,9 @@ async def test_a_running_call_is_read_live_from_another_replica(three: Fleet) ->
     async for message in resumed.messages():
         arrived.append(time.monotonic())
         messages.append(message)
-    assert seen + [m["params"]["progress"] for m in messages[:-1]] == list(range(1, 21))
+    assert seen + [m["params"]["progress"] for m in messages[:-1]] == list(range(1, 41))
     assert text(messages[-1]).endswith("/live")
-    assert arrived[-1] - arrived[0] > 1.0, "as it is written, not all at its end"
+    assert arrived[-1] - arrived[0] > 0.5, "as it is written, not all at its end"
 
 
 @http_test
@@ -109,13 +109,15 @@ async def test_answers_reach_the_replica_that_asked_and_credit_is_the_sessions(t
     one, two, three_ = await opened(three)
     outstanding: set[str] = set()
     most = 0
+    all_asked = asyncio.Event()
 
     async def ask(client: Client, other: Client, nonce: str) -> str:
         nonlocal most
         response = await client.post(call(nonce, "fanout", nonce=nonce, n=FANOUT))
 
         async def reply(message: Any) -> None:
-            await asyncio.sleep(0.05)  # a person's pause: so that several asks are open at once
+            await all_asked.wait()
+            await asyncio.sleep(0.05)  # an ask beyond the credit would arrive
             outstanding.discard(message["id"])
             question = message["params"]["messages"][0]["content"]["text"]
             content = {"type": "text", "text": f"answer to {question}"}
@@ -129,6 +131,8 @@ async def test_answers_reach_the_replica_that_asked_and_credit_is_the_sessions(t
                     return text(message)
                 outstanding.add(message["id"])
                 most = max(most, len(outstanding))
+                if most >= CREDIT:
+                    all_asked.set()
                 replies.create_task(reply(message))
         raise AssertionError("the stream ended without an answer")
 

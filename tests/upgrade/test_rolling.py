@@ -83,9 +83,7 @@ async def side_by_side(running: Fleet) -> None:
         entries = running.journal()
         return Counter(entry.replica for entry in entries if entry.what == "start" and entry.at > since)
 
-    await until(
-        lambda: all(begun()[name] >= FEW for name in names), 20, every=0.2, explain=lambda: str(begun())
-    )
+    await until(lambda: all(begun()[name] >= FEW for name in names), every=0.2, explain=lambda: str(begun()))
 
 
 async def goes_on(parked: Slot, retried: Slot) -> None:
