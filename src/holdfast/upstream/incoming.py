@@ -55,6 +55,8 @@ class IncomingRequests:
         self._bytes = Budget(limits.incoming_bytes)
         self._waiting: dict[Ticket, _Taken] = {}
         self._running: dict[Ticket, asyncio.Task[None]] = {}
+        self._stopped: set[Ticket] = set()
+        """The running ones that we have cancelled: they get no answer."""
         self._sending: set[asyncio.Task[None]] = set()
         self._observer = observer
 
@@ -98,6 +100,7 @@ class IncomingRequests:
         if self._gate.abandon(ticket):
             del self._waiting[ticket]
         elif ticket in self._running:
+            self._stopped.add(ticket)
             self._running[ticket].cancel()
 
     def forget(self, link: object) -> None:
@@ -129,6 +132,7 @@ class IncomingRequests:
     async def aclose(self) -> None:
         """Stop answering."""
         self._waiting.clear()
+        self._stopped.update(self._running)
         tasks = {*self._running.values(), *self._sending}
         for task in tasks:
             task.cancel()
@@ -136,43 +140,56 @@ class IncomingRequests:
             await asyncio.wait(tasks)
 
     def _start(self, ticket: Ticket, taken: _Taken) -> None:
-        task = asyncio.get_running_loop().create_task(self._answer(*taken))
+        task = asyncio.get_running_loop().create_task(self._answer(ticket, *taken))
         self._running[ticket] = task
         task.add_done_callback(lambda _done: self._ended(ticket))
 
     def _ended(self, ticket: Ticket) -> None:
         del self._running[ticket]
+        self._stopped.discard(ticket)
         self._next()
 
     def _next(self) -> None:
-        following = self._gate.leave()
-        if following is None:
-            return
-        if isinstance(following[0], asyncio.Future):
-            # A call of `run`. Its own task waits for the slot and gives it back, also if it was cancelled just now.
-            if not following[0].done():
-                following[0].set_result(None)
-            return
-        queued = self._waiting.pop(following, None)
-        if queued is None:
-            self._next()
-        else:
-            self._start(following, queued)
+        while (following := self._gate.leave()) is not None:
+            if isinstance(following[0], asyncio.Future):
+                # A call of `run`. Its own task waits for the slot and gives it back, also if it was cancelled just now.
+                if not following[0].done():
+                    following[0].set_result(None)
+                return
+            queued = self._waiting.pop(following, None)
+            if queued is not None:
+                self._start(following, queued)
+                return
 
     async def _answer(
-        self, link: Answering, request: Request, origin: OutgoingRequest | None, charge: Charge | None
+        self,
+        ticket: Ticket,
+        link: Answering,
+        request: Request,
+        origin: OutgoingRequest | None,
+        charge: Charge | None,
     ) -> None:
         try:
             result = await self._on_request(request.method, request.params, origin)
             answer = result_message(request.id, encode(result))
         except McpError as error:
             answer = refusal(request.id, error)
-        except Exception as error:  # noqa: BLE001 - the server gets an error, and the connection continues
+        except (Exception, asyncio.CancelledError) as error:
+            # The server gets an error, and the connection continues.
+            if ticket in self._stopped:
+                raise
             self._observer.note("client.handler_failed", method=request.method, error=error)
             answer = refusal(request.id, McpError(INTERNAL_ERROR, f"Internal error: {type(error).__name__}"))
         if charge is not None:
             charge.free()
-        await self._send(link, answer)
+        if ticket in self._stopped:
+            return
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            # The handler has cancelled its own task: the cancellation may be raised at the next await here.
+            self._reply(link, answer)
+        else:
+            await self._send(link, answer)
 
     def _reply(self, link: Answering, answer: bytes) -> None:
         if len(self._sending) >= UNSENT:

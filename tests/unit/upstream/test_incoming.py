@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import msgspec
+import pytest
 
 from holdfast.errors import Busy, MethodNotFound
 from holdfast.ports import SilentObserver
@@ -165,3 +166,41 @@ async def test_asks_of_a_closed_connection_are_dropped() -> None:
     await asyncio.sleep(10)
     assert harness.order == [1]
     assert harness.sent == []
+
+
+@virtual_test
+async def test_closing_drops_a_long_queue() -> None:
+    failures: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: failures.append(context))
+    harness = IncomingHarness(places=1, queue=4_096)
+    for number in range(4_000):
+        harness.put(number)
+    await asyncio.sleep(0.1)
+    await harness.incoming.aclose()
+    await asyncio.sleep(1)
+    assert harness.order == [0]
+    assert failures == []
+
+
+@pytest.mark.parametrize(("way", "member"), [("raises", "error"), ("waits", "error"), ("returns", "result")])
+def test_a_handler_that_cancels_itself_is_answered(way: str, member: str) -> None:
+    async def cancel_itself(*_asked: object) -> object:
+        task = asyncio.current_task()
+        assert task is not None
+        if way == "raises":
+            raise asyncio.CancelledError
+        task.cancel()
+        if way == "waits":
+            await asyncio.sleep(1)
+        return {}
+
+    @virtual_test
+    async def run() -> None:
+        harness = IncomingHarness(places=1, queue=5)
+        harness.incoming = IncomingRequests(cancel_itself, ClientLimits(incoming=1), SilentObserver())
+        harness.put(1)
+        harness.put(2)
+        await asyncio.sleep(5)
+        assert [(answer["id"], member in answer) for answer in harness.sent] == [(1, True), (2, True)]
+
+    run()
