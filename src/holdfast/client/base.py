@@ -106,6 +106,8 @@ class Requester:
         self._listeners: set[Listener] = set()
         self._subscribers: dict[object, Listener] = {}
         self._subscribed: Counter[str] = Counter()
+        """How many listeners each subscribed resource has."""
+        self._subscribing = asyncio.Lock()
         self._level: LoggingLevel | None = None
 
     # The server

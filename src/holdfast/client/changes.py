@@ -30,6 +30,8 @@ class Listener:
     def __init__(self, kinds: Iterable[ComponentKind], uris: Iterable[str]) -> None:
         self.kinds: frozenset[ComponentKind] = frozenset(kinds)
         self.uris: frozenset[str] = frozenset(uris)
+        self.subscribed: set[str] = set()
+        """Those of them that this listener holds a subscription to."""
         self._waiting: OrderedDict[Change, None] = OrderedDict()
         self._arrived = asyncio.Event()
         self._failure: Exception | None = None
@@ -62,6 +64,11 @@ class Listener:
         self._failure = error
         self._arrived.set()
         self._known.set()
+
+    @property
+    def has_failed(self) -> bool:
+        """True after `fail`: no change comes any more."""
+        return self._failure is not None
 
     def acknowledge(self) -> None:
         """Note that the server has confirmed the subscription."""

@@ -36,26 +36,31 @@ class Listening(Requester):
         return Changes(self, Listener(wanted, resources))
 
     async def _subscribe(self, listener: Listener) -> None:
-        for uri in listener.uris:
-            self._subscribed[uri] += 1
-            if self._subscribed[uri] == 1:
-                await self.request("resources/subscribe", {"uri": uri})
+        """Subscribe to the resources of a listener. One subscription serves all listeners of a resource."""
+        async with self._subscribing:
+            for uri in listener.uris:
+                if uri not in self._subscribed:
+                    await self.request("resources/subscribe", {"uri": uri})
+                self._subscribed[uri] += 1
+                listener.subscribed.add(uri)
 
     async def _unsubscribe(self, listener: Listener) -> None:
-        for uri in listener.uris & self._subscribed.keys():
-            self._subscribed[uri] -= 1
-            if self._subscribed[uri] == 0:
-                del self._subscribed[uri]
-                try:
-                    await self.request("resources/unsubscribe", {"uri": uri})
-                except HoldfastError as error:
-                    self._observer.note("client.not_unsubscribed", error=error)
+        async with self._subscribing:
+            while listener.subscribed:
+                uri = listener.subscribed.pop()
+                self._subscribed[uri] -= 1
+                if self._subscribed[uri] == 0:
+                    del self._subscribed[uri]
+                    try:
+                        await self.request("resources/unsubscribe", {"uri": uri})
+                    except HoldfastError as error:
+                        self._observer.note("client.not_unsubscribed", error=error)
 
     async def _keep_open(self, listener: Listener) -> None:
         """Keep a listen stream open (2026-07-28), and open it again whenever it ends."""
         backoff = Backoff(self._ports.random, self._times.backoff)
         was_open = False
-        while True:
+        while not listener.has_failed:
             try:
                 link = await self._connection.link()
                 if not link.is_sessionless:
@@ -113,16 +118,24 @@ class Changes:
         await self.aclose()
 
     async def start(self) -> None:
-        """Start to listen, once. Returns when the server has confirmed it; a failed attempt is repeated in the background."""
+        """Start to listen, once. Returns when the server has confirmed it; a failed attempt is repeated in the background.
+
+        Raises:
+            McpError: the server refuses the subscription to a resource. The next call tries again.
+        """
         if self._keeping is not None:
             return
         client = self._client
         client._listeners.add(self._listener)
         self._keeping = asyncio.get_running_loop().create_task(client._keep_open(self._listener))
-        if client.agreed.is_sessionless:
-            await self._listener.acknowledged()
-        else:
-            await client._subscribe(self._listener)
+        try:
+            if client.agreed.is_sessionless:
+                await self._listener.acknowledged()
+            else:
+                await client._subscribe(self._listener)
+        except BaseException:
+            await self.aclose()
+            raise
 
     async def aclose(self) -> None:
         """Stop listening."""

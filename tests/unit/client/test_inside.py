@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast import Client, Context, Principal, Server
-from holdfast.errors import ConfigError, HoldfastError, McpError, ToolError
+from holdfast import Client, Context, Limits, Principal, Server, Settings
+from holdfast.errors import ClientError, ConfigError, HoldfastError, McpError, ToolError
 from holdfast.protocol.types import CreateMessageParams
 from tests.support import async_test, virtual_test
 
@@ -268,3 +268,38 @@ def test_credentials_that_a_target_would_ignore_are_refused() -> None:
         Client(make(), auth="token")
     with pytest.raises(ConfigError, match="in this process"):
         Client("http://127.0.0.1:8000/mcp", principal=Principal(subject="ada"))
+
+
+@async_test
+async def test_a_subscription_that_the_server_refuses_fails_its_own_listener_and_may_be_tried_again() -> None:
+    server = Server("small", settings=Settings(limits=Limits(subscriptions=1)))
+    server.resource("memo://{name}", name="memo")(lambda name: name)
+    async with Client(server, protocol_version="sessions") as client:
+        async with client.listen(resources=["memo://one"]):
+            listeners = [client.listen(resources=["memo://two"]) for _ in range(2)]
+            for failed in await asyncio.gather(*(one.start() for one in listeners), return_exceptions=True):
+                assert isinstance(failed, McpError)
+        for one in listeners:
+            await one.start()
+        await server.resource_updated("memo://two")
+        assert [(await anext(one)).uri for one in listeners] == ["memo://two"] * 2
+        for one in listeners:
+            await one.aclose()
+        assert not client._listeners
+        assert not client._subscribed
+
+
+@BOTH
+def test_listening_ends_with_the_client(version: str) -> None:
+    @async_test
+    async def run() -> None:
+        client = Client(make(), protocol_version=version)
+        async with client:
+            changes = client.listen(tools=True)
+            await changes.start()
+        with pytest.raises(ClientError, match="the client is closed"):
+            await anext(changes)
+        assert changes._keeping is not None
+        await asyncio.wait({changes._keeping})
+
+    run()
