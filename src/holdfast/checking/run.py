@@ -161,7 +161,7 @@ class _Running:
         except TimeoutError:
             verdict, happened = (
                 "not applicable",
-                f"the check ended after {LONGEST:g} s, before this probe did",
+                f"not finished when the check ended, after {LONGEST:g} s: run it alone with --only {probe.name}",
             )
         except HoldfastError as error:
             verdict, happened = "fail", str(error)

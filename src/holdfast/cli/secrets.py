@@ -23,7 +23,7 @@ def upstream_token(file: str | None, variable: str | None) -> str | None:
         return None
     token = _secret(file, "--token-file", variable or "")
     if token is None:
-        raise ConfigError(f"the variable {variable} has no token for the server behind")
+        raise ConfigError(f"--token-env {variable}: this variable is not set, or is empty")
     return token
 
 

@@ -96,7 +96,7 @@ def test_the_token_and_the_headers_go_with_every_request(
     checked(Faulty(guard), conversation)
 
 
-def test_wrong_usage_ends_with_2_and_a_server_that_is_absent_with_1() -> None:
+def test_wrong_usage_ends_with_2_and_a_server_that_is_absent_with_1(monkeypatch: pytest.MonkeyPatch) -> None:
     url = f"http://127.0.0.1:{free_port()}/mcp"
     for words, said in (
         (("ftp://x",), "not a URL"),
@@ -114,9 +114,11 @@ def test_wrong_usage_ends_with_2_and_a_server_that_is_absent_with_1() -> None:
         done = run("check", *words)
         assert done.status == 2, words
         assert said in done.err
+    monkeypatch.setenv("COLUMNS", "50")
     absent = run("check", url)
     assert absent.status == 1
     assert "cannot connect" in " ".join(absent.out.split())
+    assert "…" not in absent.out, "a long URL goes on in the next line"
     assert absent.out.count("│ n/a") == 0, "one row says it, not one for each probe"
     assert "1 fail, 31 not applicable" in absent.out
 

@@ -148,7 +148,7 @@ def _print(report: Report) -> None:
     table = Table(title=_title(report), title_justify="left", title_style="bold", show_lines=False)
     table.add_column("verdict", no_wrap=True)
     table.add_column("probe", ratio=2)
-    table.add_column("what happened", ratio=5)
+    table.add_column("what happened", ratio=5, overflow="fold")
     reached = not report.rows or report.rows[0].verdict != "fail"
     for row in report.rows if reached else report.rows[:1]:
         word, style = _STYLES[row.verdict]
