@@ -41,14 +41,13 @@ from typing_extensions import override
 
 from holdfast.errors import Broken, ConfigError, LineTooLong, NotSent
 from holdfast.transports.guard import GUARD
+from holdfast.transports.stdio import STDERR
 from holdfast.wire.lines import LineBuffer
 
 STDERR_BYTES: Final = 64 * 1024
 STDERR_LINE: Final = 2_000
 """The most bytes of one line of stderr that are reported."""
 CHUNK: Final = 64 * 1024
-STDERR: Final = 2
-"""The file descriptor of standard error."""
 POLL_SECONDS: Final = 0.02
 DYING_SECONDS: Final = 0.5
 """How long we wait for the exit status and the rest of stderr after a child has closed its output."""

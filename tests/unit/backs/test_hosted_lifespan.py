@@ -78,3 +78,18 @@ async def test_no_run_starts_after_the_lifespan_has_broken_down() -> None:
     await lifespan.stop()
     with pytest.raises(NotSent, match="the lifespan of fake has ended"):
         _ = lifespan.context
+
+
+@async_test
+async def test_a_lifespan_that_cancels_its_own_task_is_an_error_with_a_reason() -> None:
+    server = FakeServer()
+
+    @contextlib.asynccontextmanager
+    async def cancel_itself(_server: Any) -> AsyncIterator[str]:
+        asyncio.current_task().cancel()  # type: ignore[union-attr]
+        await asyncio.sleep(1)
+        yield "not reached"
+
+    server.lifespan = cancel_itself
+    with pytest.raises(ConfigError, match="the lifespan of fake failed: CancelledError"):
+        await Lifespan(server, SilentObserver()).start()

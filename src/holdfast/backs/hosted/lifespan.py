@@ -40,7 +40,8 @@ class Lifespan:
         first: set[asyncio.Future[Any]] = {self._task, self._context}
         await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
         if not self._context.done():
-            error = self._task.exception()
+            cancelled = asyncio.CancelledError("by its own code")
+            error = cancelled if self._task.cancelled() else self._task.exception()
             raise ConfigError(f"the lifespan of {self._server.name} failed: {error!r}") from error
 
     @property
