@@ -1,6 +1,7 @@
 """The subscriptions of one upstream. The server is a fake that refuses."""
 
-from typing import Any, cast
+import asyncio
+from typing import Any, Final, cast
 
 from holdfast.backs.proxy.subscriptions import Subscriptions
 from holdfast.errors import McpError
@@ -8,6 +9,30 @@ from holdfast.testing import NotingObserver
 from holdfast.upstream.connection import Connection
 from holdfast.upstream.negotiation import Agreed
 from tests.support import LoopClock, virtual_test
+
+AGREED: Final = Agreed(version="2025-11-25", server={}, capabilities={})
+
+
+def subscriptions(request: Any) -> Subscriptions:
+    return Subscriptions(cast("Connection", None), request, LoopClock(), NotingObserver())
+
+
+@virtual_test
+async def test_the_sweep_keeps_a_resource_that_a_listener_asks_for_while_another_one_is_released() -> None:
+    async def request(_method: str, _params: dict[str, Any]) -> object:
+        await asyncio.sleep(10)
+        return {}
+
+    held = subscriptions(request)
+    for uri in ("memo://one", "memo://two", "memo://three"):
+        await held.add(uri, AGREED)
+    sweeping = asyncio.create_task(
+        held.sweep(AGREED, LoopClock().now() + 1, lambda uri: uri == "memo://three")
+    )
+    await asyncio.sleep(1)
+    await held.add("memo://two", AGREED)
+    await sweeping
+    assert held.uris == ("memo://two", "memo://three")
 
 
 @virtual_test
@@ -20,10 +45,9 @@ async def test_a_session_leaves_all_its_resources_although_the_server_refuses_to
             raise McpError(-32602, "unknown")
         return {}
 
-    agreed = Agreed(version="2025-11-25", server={}, capabilities={})
-    held = Subscriptions(cast("Connection", None), request, LoopClock(), NotingObserver())
+    held = subscriptions(request)
     for uri in ("memo://one", "memo://two"):
-        await held.add(uri, agreed, "a session")
-    await held.leave("a session", agreed)
+        await held.add(uri, AGREED, "a session")
+    await held.leave("a session", AGREED)
     assert held.uris == ()
     assert sent[2:] == [("resources/unsubscribe", "memo://one"), ("resources/unsubscribe", "memo://two")]

@@ -123,6 +123,15 @@ class Subscriptions:
             with contextlib.suppress(HoldfastError):
                 await self.remove(uri, agreed, holder)
 
+    async def sweep(self, agreed: Agreed, before: float, is_used: Callable[[str], bool]) -> None:
+        """Release the resources that no listener of 2026-07-28 uses, or has asked for since `before`."""
+        for uri, since in self.listened.items():
+            if since < before and not is_used(uri):
+                async with self.turn:
+                    # A listener may have asked for it meanwhile.
+                    if self.listened.get(uri) == since:
+                        await self.remove_in_turn(uri, agreed, LISTENERS)
+
     def close(self) -> None:
         """Stop listening."""
         if self._listening is not None:

@@ -19,6 +19,7 @@ failed opening there is no entry, and the next call tries again.
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -241,9 +242,13 @@ class Upstreams:
                 if upstream.is_over or (is_idle and not listened):
                     self.end(key)
                     continue
-                for uri, since in upstream.subscriptions.listened.items():
-                    if since < now - _SETTLED_SECONDS and ("resource", uri) not in listened:
-                        await self._quietly(upstream.subscriptions.remove(uri, upstream.agreed))
+                is_listened = partial(_has_resource, listened)
+                before = now - _SETTLED_SECONDS
+                await self._quietly(upstream.subscriptions.sweep(upstream.agreed, before, is_listened))
+
+
+def _has_resource(listened: set[tuple[Any, str]], uri: str) -> bool:
+    return ("resource", uri) in listened
 
 
 async def _left(opening: asyncio.Task[Upstream]) -> None:
