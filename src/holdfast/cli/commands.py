@@ -1,5 +1,6 @@
 """How typer reads the words: a program after `--`, and the words of other projects with ours in the error."""
 
+import re
 from typing import Any, Final
 
 from typer import BadParameter
@@ -10,6 +11,8 @@ from holdfast.errors import ConfigError
 COMMAND: Final = "holdfast.command"
 """Where the words after `--` are kept, in the `meta` of the context."""
 
+_TARGET: Final = re.compile(r"://|\.(?:py|toml|json)(?::|$)")
+"""In a word that is a target, and not a command."""
 _THEIR_COMMANDS: Final = {
     "run": "holdfast serve TARGET",
     "dev": "holdfast serve TARGET --reload",
@@ -54,6 +57,10 @@ class Commands(Group):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if ours := _THEIR_COMMANDS.get(args[0]):
             raise ConfigError(f"there is no command {args[0]!r}; use {ours}")
+        if _TARGET.search(args[0]):
+            raise ConfigError(
+                f"the command is missing; use holdfast serve {args[0]}, or inspect instead of serve"
+            )
         return super().resolve_command(ctx, args)
 
 

@@ -9,6 +9,7 @@ here; each would let another party decide where credentials go, or how large a r
 """
 
 import asyncio
+import os
 import re
 import ssl
 from base64 import b64encode
@@ -139,7 +140,11 @@ class HttpTransport:
         except TimeoutError:
             raise NotSent(f"cannot connect to {shown(url)}: no connection within {seconds:g} s") from None
         except OSError as error:
-            raise NotSent(f"cannot connect to {shown(url)}: {str(error) or type(error).__name__}") from error
+            # asyncio says "[Errno 111] Connect call failed ('127.0.0.1', 8000)".
+            plain = (
+                os.strerror(error.errno) if isinstance(error, ConnectionError) and error.errno else str(error)
+            )
+            raise NotSent(f"cannot connect to {shown(url)}: {plain or type(error).__name__}") from error
         self._wires[wire] = origin
         return wire
 

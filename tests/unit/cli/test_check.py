@@ -118,6 +118,7 @@ def test_wrong_usage_ends_with_2_and_a_server_that_is_absent_with_1(monkeypatch:
     absent = run("check", url)
     assert absent.status == 1
     assert "cannot connect" in " ".join(absent.out.split())
+    assert run("inspect", url).err == f"holdfast: cannot connect to {url}: Connection refused\n"
     assert "…" not in absent.out, "a long URL goes on in the next line"
     assert absent.out.count("│ n/a") == 0, "one row says it, not one for each probe"
     assert "1 fail, 31 not applicable" in absent.out

@@ -26,6 +26,9 @@ OF_SERVER: Final = "lifespan left\n"
     ("words", "message"),
     [
         (("run", "server.py"), "there is no command 'run'; use holdfast serve TARGET"),
+        (("server.py",), "the command is missing; use holdfast serve server.py"),
+        (("http://127.0.0.1/mcp", "--json"), "use holdfast serve http://127.0.0.1/mcp"),
+        (("a/b.py:app",), "use holdfast serve a/b.py:app"),
         (("dev", "server.py"), "use holdfast serve TARGET --reload"),
         (("serve", "server.py", "--port", "9000"), "serve has no option --port; use --http 127.0.0.1:PORT"),
         (
