@@ -3,6 +3,7 @@
 Most of the time until the first answer is imports, so a command imports only the modules that it uses.
 """
 
+import io
 import os
 import sys
 from typing import Final
@@ -20,6 +21,9 @@ def main() -> None:
     collector.pause()
     if None in (sys.stdin, sys.stdout, sys.stderr):
         _open_closed_files()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A terminal that is not UTF-8 shows a question mark instead of a character that it does not have.
+        sys.stdout.reconfigure(errors="replace")
     try:
         try:
             _run()

@@ -123,14 +123,15 @@ def test_output_that_cannot_be_written_is_one_line(words: tuple[str, ...], is_bu
     assert (closed.status, closed.err.removeprefix(OF_SERVER)) == (1, "")
 
 
-def test_standard_files_may_be_full_or_closed() -> None:
+def test_standard_files_may_be_full_closed_or_of_another_encoding() -> None:
     script = f"""
         {HOLDFAST} --version > /dev/full; echo $?
+        PYTHONIOENCODING=ascii {HOLDFAST} --help | grep -o 'TARGET TOOL key=value.'
         {HOLDFAST} serve nowhere.py 2>&-; echo $?
         {HOLDFAST} serve {SMALL} --stdio >&-; echo $?
     """
     done = subprocess.run(["sh"], input=script, capture_output=True, text=True, timeout=BOUND, check=False)
-    assert done.stdout.split() == ["1", "2", "2"]
+    assert done.stdout.splitlines() == ["1", "TARGET TOOL key=value?", "2", "2"]
     assert done.stderr.splitlines() == [
         "holdfast: the output cannot be written: No space left on device",
         "holdfast: stdio cannot be served: standard input or output is closed",
