@@ -92,6 +92,26 @@ async def test_only_configured_headers_and_our_own_token_reach_the_server_behind
 
 
 @async_test
+async def test_a_server_that_repeats_our_credentials_in_a_refusal_does_not_show_them_to_clients() -> None:
+    async def repeat(asked: web.Request) -> web.Response:
+        return web.Response(
+            status=400, text=f"invalid: {asked.headers['authorization']} {asked.query_string}"
+        )
+
+    application = web.Application()
+    application.router.add_post("/mcp", repeat)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    port = free_port()
+    await web.TCPSite(runner, "127.0.0.1", port).start()
+    remote = Remote(f"http://127.0.0.1:{port}/mcp?key=query-secret", token="token-secret")
+    with pytest.raises(McpError, match=r"invalid: \[hidden\] key=\[hidden\]"):
+        async with Client(remote, protocol_version="sessions"):
+            raise AssertionError("it refuses every request")
+    await runner.cleanup()
+
+
+@async_test
 async def test_a_redirect_to_another_origin_is_refused() -> None:
     bare, other = Bare(), Bare()
     async with bare as url, other as elsewhere:

@@ -5,9 +5,8 @@ after another. The rows of the report are in the order of the table.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
-from urllib.parse import parse_qsl, urlsplit
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -19,15 +18,13 @@ from holdfast.checking.survey import UNAUTHORIZED, Facts, Survey
 from holdfast.checking.table import PROBES, REACHABLE, Probe
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.transports.http import place_of, shown
+from holdfast.transports.secrets import hiding
 
 LONGEST: Final = 55.0
 """The time limit of all probes that are not slow, in seconds."""
 PATIENCE: Final = 4.0
 TOGETHER: Final = 4
 """How many probes run at the same time."""
-_SECRET_LEAST: Final = 6
-"""Shorter values of headers are not secrets; replacing them would make the report unreadable."""
-_HIDDEN: Final = "[hidden]"
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
@@ -66,7 +63,7 @@ async def check(url: str, wanted: Wanted = Wanted(), progress: Progress | None =
         rows = await running.rows(probes)
     finally:
         await peer.aclose()
-    hide = _hiding(url, wanted.headers)
+    hide = hiding(url, wanted.headers)
     return Report(
         url=shown(url),
         server=hide(facts.server),
@@ -183,24 +180,3 @@ def _row(probe: Probe, verdict: Verdict, happened: str, seconds: float) -> Row:
         remedy=probe.remedy,
         seconds=round(seconds, 3),
     )
-
-
-def _hiding(url: str, headers: Mapping[str, str]) -> Callable[[str], str]:
-    """Return a function that removes the secrets of the check from a text: a server may repeat them in its answers."""
-    secrets = sorted(set(_secrets(url, headers)), key=len, reverse=True)
-
-    def hide(text: str) -> str:
-        for secret in secrets:
-            text = text.replace(secret, _HIDDEN)
-        return text
-
-    return hide
-
-
-def _secrets(url: str, headers: Mapping[str, str]) -> Iterable[str]:
-    parts = urlsplit(url)
-    made = place_of(url).headers.get("authorization", "")
-    query = [value for _, value in parse_qsl(parts.query)]
-    for value in (*headers.values(), *query, parts.password or "", made):
-        # `Bearer TOKEN`: the server may repeat the token alone.
-        yield from (part for part in (value, value.partition(" ")[2]) if len(part) >= _SECRET_LEAST)

@@ -10,6 +10,7 @@ from holdfast.auth.authorizer import Authorizer, Challenge
 from holdfast.errors import Broken, HoldfastError, WireError
 from holdfast.ports import Clock, Observer, Ports, Random
 from holdfast.transports.http import HttpAnswer, HttpTransport
+from holdfast.transports.secrets import hiding
 from holdfast.upstream.backoff import Backoff
 from holdfast.upstream.http_status import MARK, MOVED, UNAUTHORIZED, moved_to, refused, seconds_to_wait
 from holdfast.upstream.settings import ClientLimits, ClientTimes
@@ -75,7 +76,7 @@ class HttpServer:
                 continue
             challenges += 1
             if not await self._is_satisfied(answer, method, url, credentials, challenges):
-                raise await self._refusal(answer, in_session=SESSION in link)
+                raise await self._refusal(answer, credentials, in_session=SESSION in link)
 
     async def _is_satisfied(
         self, answer: HttpAnswer, method: str, url: str, credentials: Mapping[str, str], attempt: int
@@ -101,11 +102,16 @@ class HttpServer:
             answer.close()
         return is_satisfied
 
-    async def _refusal(self, answer: HttpAnswer, *, in_session: bool) -> HoldfastError:
+    async def _refusal(
+        self, answer: HttpAnswer, credentials: Mapping[str, str], *, in_session: bool
+    ) -> HoldfastError:
         try:
             body = await answer.body(self.limits.refusal)
         except (Broken, WireError):
             body = b""
+        # The clients of a proxy read the text of a refusal.
+        hide = hiding(self.url, {**self.headers, **credentials})
+        body = hide(body.decode(errors="replace")).encode()
         wait = seconds_to_wait(answer.header("retry-after"), self.clock.wall())
         mark = answer.header(MARK)
         return refused(answer.status, body, wait, in_session=in_session, mark=mark)
