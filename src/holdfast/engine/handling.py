@@ -19,7 +19,6 @@ from holdfast.errors import (
     SessionGone,
     StoreBusy,
     StoreError,
-    StoreUnavailable,
     StreamClosed,
     UpstreamFailed,
     UpstreamUnavailable,
@@ -84,9 +83,6 @@ async def _failed(runtime: Runtime, exchange: Exchange, failure: BaseException) 
                 error=_noted(runtime, exchange, "handler.fenced", OutcomeUnknown(), failure),
                 happened=_lost(exchange),
             )
-        case StoreUnavailable():
-            # Raised by a method of the server, or before a tool ran as a task: a function that raises it has a failed result.
-            return Outcome(error=_noted(runtime, exchange, "call.unserved", StoreBusy(), failure))
         case SessionGone() if await _is_closed(runtime, exchange):
             return Outcome(error=Cancelled("the session was closed"))
         case _:
@@ -124,6 +120,7 @@ def _refused(runtime: Runtime, exchange: Exchange, error: McpError) -> Outcome:
 
 _OURS: Final[dict[type[McpError], str]] = {
     OutcomeUnknown: "call.unknown",
+    StoreBusy: "call.unserved",
     UpstreamUnavailable: "call.unserved",
     UpstreamFailed: "call.unserved",
 }

@@ -13,7 +13,8 @@ client that polls sees its end.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+import contextlib
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -37,6 +38,7 @@ from holdfast.errors import (
     McpError,
     OutcomeUnknown,
     StateError,
+    StoreBusy,
     StoreError,
     StoreUnavailable,
     UnknownTask,
@@ -151,7 +153,7 @@ class Tasks:
         A call that is a task already does not change.
 
         Raises:
-            Busy: this principal, or the server, has too many tasks; the call has not changed.
+            Busy: this principal, or the server, has too many tasks, or the store does not work; the call has not changed.
             RuntimeError: an ask of the call still waits for its answer.
         """
         former = exchange.writer
@@ -184,7 +186,8 @@ class Tasks:
         except (asyncio.CancelledError, StoreUnavailable):
             # The client does not learn of the task, but the store may have it.
             self._runtime.spawn(self.write(task, lambda state: core.ended(state, TaskInput.CANCEL)))
-            raise
+            with _busy_without_store():
+                raise
         if full is not None:
             raise Busy("Busy: too many tasks are kept; try again later", retry_after=30)
         self._running[task.key] = task
@@ -235,8 +238,10 @@ class Tasks:
 
         Raises:
             UnknownTask: the principal has no such task.
+            StoreBusy: the store does not work.
         """
-        cell = await self._runtime.store.get_task(task_key(task_id), principal)
+        with _busy_without_store():
+            cell = await self._runtime.store.get_task(task_key(task_id), principal)
         if cell is None:
             raise UnknownTask
         return self._readable(cell)
@@ -253,7 +258,7 @@ class Tasks:
 
         Raises:
             UnknownTask: the principal has no such task.
-            Busy: there is no room for the answers.
+            Busy: there is no room for the answers, or the store does not work.
         """
         try:
             await self._change_known(task_id, principal, lambda state: core.answered(state, answers))
@@ -265,12 +270,14 @@ class Tasks:
 
         Raises:
             UnknownTask: the principal has no such task.
+            StoreBusy: the store does not work.
         """
         await self._change_known(task_id, principal, lambda state: core.ended(state, TaskInput.CANCEL))
 
     async def _change_known(self, task_id: str, principal: str, change: Step) -> None:
-        if not await self._change(task_key(task_id), principal, change):
-            raise UnknownTask
+        with _busy_without_store():
+            if not await self._change(task_key(task_id), principal, change):
+                raise UnknownTask
 
     async def _change(self, key: str, principal: str, change: Step) -> bool:
         """Change a task's state; try again if another change came first. False: there is no such task."""
@@ -383,6 +390,15 @@ class Tasks:
         clock = self._runtime.clock
         left = state.created + state.ttl - clock.wall()
         return clock.now() + (min(left, _LOOK_EVERY) if left > 0 else _LOOK_EVERY)
+
+
+@contextlib.contextmanager
+def _busy_without_store() -> Iterator[None]:
+    """Refuse a request that needs the store as busy, while the store does not work."""
+    try:
+        yield
+    except StoreUnavailable as error:
+        raise StoreBusy from error
 
 
 def _ending(outcome: Outcome) -> Step:
