@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.fronts.http.head import Head
+from holdfast.config import HttpSettings
+from holdfast.fronts.http.head import Head, HeadRules
 from tests.asgi import Call
 from tests.messages import BOTH, LATEST, notification, request
 from tests.unit.fronts.http.bench import REVISIONS, bench, front_test
@@ -386,3 +387,55 @@ def test_a_changed_head_keeps_its_lines_in_their_order() -> None:
     assert head.lines == [(b"a", b"1"), (b"mcp-name", b"two"), (b"a", b"2")]
     assert dict(head) == {"a": "1, 2", "mcp-name": "two"}
     assert Head(lines).lines == lines
+
+
+# Remembered heads
+
+GOOD = {
+    b"host": b"localhost",
+    b"origin": b"http://localhost",
+    b"accept": b"application/json, text/event-stream",
+    b"content-type": b"application/json",
+    b"content-encoding": b"identity",
+}
+
+
+def status_of(rules: HeadRules, method: str, values: dict[bytes, bytes]) -> int | None:
+    """Return the status with which the rules refuse a head; None if it passes."""
+    refused = rules.check(method, Head(list(values.items())))
+    return None if refused is None else refused.status
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "status"),
+    [
+        (b"host", b"evil.example", 421),
+        (b"origin", b"http://evil.example", 403),
+        (b"accept", b"text/plain", 406),
+        (b"content-type", b"text/plain", 415),
+        (b"content-encoding", b"gzip", 415),
+    ],
+)
+def test_a_head_that_passes_lets_no_other_head_pass_and_a_refused_one_is_refused_again(
+    name: bytes, value: bytes, status: int
+) -> None:
+    rules = HeadRules(HttpSettings())
+    bad = GOOD | {name: value}
+    found = [status_of(rules, "POST", head) for head in (bad, bad, GOOD, bad, GOOD)]
+    assert found == [status, status, None, status, None]
+
+
+def test_a_head_that_passes_for_one_method_is_checked_for_the_others() -> None:
+    rules = HeadRules(HttpSettings())
+    assert [status_of(rules, method, {b"host": b"localhost"}) for method in ("DELETE", "POST", "GET")] == [
+        None,
+        415,
+        406,
+    ]
+
+
+def test_a_bounded_number_of_heads_is_remembered() -> None:
+    rules = HeadRules(HttpSettings(allowed_hosts=("*",)))
+    for number in range(1_500):
+        assert status_of(rules, "DELETE", {b"host": b"h%d" % number}) is None
+    assert len(rules._passed) == 1_024

@@ -706,6 +706,23 @@ async def test_the_addresses_of_one_network_of_ipv6_are_limited_together() -> No
     assert not members._addresses
 
 
+@pytest.mark.parametrize("form", ["json", "event", "route"])
+def test_every_answer_carries_the_date(form: str) -> None:
+    def at_once(_request: RawRequest, channel: Channel) -> None:
+        assert channel.answer_ok(b"{}", is_event=form == "event")
+
+    @virtual_test
+    async def run() -> None:
+        protocol, paper = connected(reading(bodies=[])) if form == "route" else connected_to(at_once)
+        protocol.members.set_date(0.0)
+        protocol.data_received(post(b"/route"))
+        await settled()
+        assert paper.statuses == [200]
+        assert b"\r\ndate: Thu, 01 Jan 1970 00:00:00 GMT\r\n" in paper.written
+
+    run()
+
+
 @virtual_test
 async def test_connections_that_are_refused_take_no_place_of_others_and_only_some_of_them_get_an_answer() -> (
     None
@@ -720,6 +737,13 @@ async def test_connections_that_are_refused_take_no_place_of_others_and_only_som
         protocols[-1].connection_made(paper)
         return paper
 
+    connect("10.0.0.2")
+    connect("10.0.0.2")
+    protocols.pop().connection_lost(None)
+    assert connect("10.0.0.2").statuses == []
+    assert connect("10.0.0.2").statuses == [503]
+    while protocols:
+        protocols.pop().connection_lost(None)
     papers = [connect("10.0.0.2") for _ in range(2 + REFUSED + 1)]
     assert [paper.statuses for paper in papers] == [[]] * 2 + [[503]] * (REFUSED + 1)
     assert [paper.is_closing() for paper in papers] == [False] * (2 + REFUSED) + [True]
