@@ -11,6 +11,7 @@ from typing import Any
 from holdfast.errors import REQUEST_CANCELLED
 from tests.http.client import Client, Connection, call, http_test, text
 from tests.sqlite.support import store_path
+from tests.support import until
 from tests.workers.fleet import Fleet, fleet
 from tests.workers.tasks import begun
 from tests.workers.tasks import ended as task_ended
@@ -48,14 +49,15 @@ class Shopper(Client):
         messages = [message async for message in (await self.get(last_id)).messages()]
         return [message["params"]["progress"] for message in messages[:-1]], messages[-1]
 
-    async def lost(self, body: bytes) -> None:
-        """Send a request and be gone before its answer."""
+    async def lost(self, end: Path) -> bytes:
+        """Send a request and be gone before its answer, which comes when there is the file `end`; return the request."""
+        body = json.dumps(call(next(self.numbers), "held", file=str(end))).encode()
         connection = await Connection.open(self.port)
         sending = asyncio.create_task(self.post(body, on=connection))
-        # Nothing at the old release says that a call has begun. Its stream begins after 0.25 s.
-        await asyncio.sleep(0.05)
+        await until(Path(f"{end}.begun").exists)
         connection.cut()
         await asyncio.gather(sending, return_exceptions=True)
+        return body
 
     async def again(self, body: bytes) -> int:
         """Repeat a request until the server knows that its first connection is gone; return the process that ran it."""
@@ -70,11 +72,11 @@ async def ended(process: Fleet) -> None:
     assert await asyncio.to_thread(process.end) == 0
 
 
-def steps(number: int, n: int, seconds: float = 0.1) -> bytes:
-    return json.dumps(call(number, "steps", n=n, seconds=seconds)).encode()
+def steps(number: int, n: int) -> bytes:
+    return json.dumps(call(number, "steps", n=n, seconds=0.1)).encode()
 
 
-async def exchanged(shopper: Shopper, one: Fleet, two: Fleet) -> None:
+async def exchanged(shopper: Shopper, one: Fleet, two: Fleet, end: Path) -> None:
     """See a call that runs at one process read live, answered and repeated at the other."""
     last_id, seen = await shopper.at(one).cut_after(2, steps(next(shopper.numbers), 5))
     more, answer = await shopper.at(two).rest(last_id)
@@ -84,9 +86,10 @@ async def exchanged(shopper: Shopper, one: Fleet, two: Fleet) -> None:
     result = {"role": "assistant", "content": {"type": "text", "text": "me"}, "model": "Ada"}
     assert await shopper.at(two).reply(await anext(messages), result) == 202
     assert text(await anext(messages)) == "Ada"
-    body = steps(next(shopper.numbers), 1, 0.3)
-    await shopper.at(one).lost(body)
-    assert await shopper.at(two).again(body) == one.pid, "it was not run again"
+    body = await shopper.at(one).lost(end)
+    repeated = asyncio.create_task(shopper.at(two).again(body))
+    end.touch()
+    assert await repeated == one.pid, "it was not run again"
     number = next(shopper.numbers)
     response = await shopper.at(one).post(steps(number, 100))
     await anext(response.messages())
@@ -97,21 +100,21 @@ async def exchanged(shopper: Shopper, one: Fleet, two: Fleet) -> None:
 
 
 @http_test
-async def test_sessions_continue_between_two_releases_on_one_file(predecessor: Path) -> None:
+async def test_sessions_continue_between_two_releases_on_one_file(predecessor: Path, tmp_path: Path) -> None:
     with store_path() as store, contextlib.ExitStack() as stack:
         old = stack.enter_context(serving(store, predecessor))
         shopper = await Shopper.opened(old.port)
         assert [await shopper.call("bump") for _ in range(3)] == [1, 2, 3]
         handle = await shopper.call("lend", value=42)
         left = await shopper.cut_after(2, steps(100, 4))
-        kept = steps(101, 1, 0.3)
-        await shopper.lost(kept)
+        kept = await shopper.lost(tmp_path / "kept")
+        (tmp_path / "kept").touch()
         # Side by side.
         new = await asyncio.to_thread(stack.enter_context, serving(store))
         assert await shopper.at(new).call("bump") == 4
         assert await shopper.at(old).call("bump") == 5
-        await exchanged(shopper, old, new)
-        await exchanged(shopper, new, old)
+        await exchanged(shopper, old, new, tmp_path / "1")
+        await exchanged(shopper, new, old, tmp_path / "2")
         # The older process is gone: its data is in the store.
         await ended(old)
         more, answer = await shopper.at(new).rest(left[0])
@@ -123,7 +126,7 @@ async def test_sessions_continue_between_two_releases_on_one_file(predecessor: P
         back = await asyncio.to_thread(stack.enter_context, serving(store, predecessor))
         assert await shopper.at(back).call("bump") == 7
         assert await shopper.call("lent", handle=handle) == 42
-        await exchanged(shopper, new, back)
+        await exchanged(shopper, new, back, tmp_path / "3")
         await ended(new)
         assert await shopper.at(back).call("counted") == 7
         assert await shopper.delete() == 204

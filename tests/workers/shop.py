@@ -73,7 +73,8 @@ async def same_steps_until(file: str, ctx: Context) -> int:
 
 @server.tool
 async def held(file: str) -> int:
-    """Wait for such a file, and report nothing."""
+    """Wait for such a file, and report nothing; note in another one that this has begun."""
+    Path(f"{file}.begun").touch()
     await _exists(file)
     return os.getpid()
 
