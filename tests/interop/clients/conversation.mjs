@@ -19,7 +19,8 @@ export class Heard {
     asked = 0;
     peak = 0;
     #asking = 0;
-    #waiting = [];
+    #go;
+    #allAsked = new Promise(go => (this.#go = go));
 
     log({ params }) {
         this.logs.push([params.level, params.data]);
@@ -29,13 +30,13 @@ export class Heard {
         this.updates.push(params.uri);
     }
 
-    // Answer when all questions are here, or when no more come.
+    // Answer when all questions are here; at the latest after seconds, for then it is the only question.
     async sample({ params }) {
         this.asked += 1;
         this.#asking += 1;
         this.peak = Math.max(this.peak, this.#asking);
-        if (this.#asking === FANOUT) this.#waiting.forEach(go => go());
-        else await new Promise(go => (this.#waiting.push(go), setTimeout(go, 200)));
+        if (this.#asking === FANOUT) this.#go();
+        await Promise.race([this.#allAsked, new Promise(go => setTimeout(go, 5000).unref())]);
         this.#asking -= 1;
         const [{ content }] = params.messages;
         const text = (Array.isArray(content) ? content[0] : content).text.replace('question', 'answer');

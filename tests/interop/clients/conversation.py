@@ -36,8 +36,9 @@ def wire(model: Any) -> Any:
 class Heard:
     """The notifications of the server, and the answers to its asks."""
 
-    def __init__(self, types: Any) -> None:
+    def __init__(self, types: Any, *, one_by_one: bool = False) -> None:
         self._types = types
+        self._patience = 0.2 if one_by_one else 5.0
         self.logs: list[list[Any]] = []
         self.updates: list[str] = []
         self.changed = asyncio.Event()
@@ -57,14 +58,14 @@ class Heard:
             self.changed.set()
 
     async def sample(self, _context: Any, params: Any) -> Any:
-        """Answer when all questions are here, or when no more come: a client may take them one by one."""
+        """Answer when all questions are here, or when no more come: this client may take them one by one."""
         self.asked += 1
         self._asking += 1
         self.peak = max(self.peak, self._asking)
         if self._asking == FANOUT:
             self._all_asked.set()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._all_asked.wait(), 0.2)
+            await asyncio.wait_for(self._all_asked.wait(), self._patience)
         self._asking -= 1
         question = wire(params)["messages"][0]["content"]["text"]
         answer = self._types.TextContent(type="text", text=question.replace("question", "answer"))

@@ -15,7 +15,7 @@ from tests.interop.clients.conversation import Heard, config, converse, say
 
 async def main() -> None:
     asked = config()
-    heard = Heard(types)
+    heard = Heard(types, one_by_one=True)
     async with AsyncExitStack() as stack:
         if "url" in asked:
             transport = streamable_http_client(asked["url"])
