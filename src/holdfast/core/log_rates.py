@@ -1,7 +1,8 @@
 """A rate limit for the log: a burst for each event name, then a steady rate, and a count of the dropped events. Pure.
 
 If an attacker can write any number of lines to a log, its reader cannot use it, and the disk becomes full. The table is
-bounded: names that do not fit into it share one entry.
+bounded: when it is full, it forgets the names that have their whole burst. These are almost all, because a name that was
+logged has its whole burst again after ten seconds, and all names together log few lines in that time.
 """
 
 from collections.abc import Hashable
@@ -55,17 +56,11 @@ class LogRates:
 
     def _named(self, name: Hashable, now: float) -> _Name:
         known = self._names.get(name)
-        if known is not None:
-            return known
-        if len(self._names) >= NAMES:
-            self._forget_idle(now)
-        if len(self._names) >= NAMES:
-            # The table is full: the shared entry replaces the oldest entry.
-            name = None
-            if (shared := self._names.get(name)) is not None:
-                return shared
-            del self._names[next(iter(self._names))]
-        return self._names.setdefault(name, _Name(now))
+        if known is None:
+            if len(self._names) >= NAMES:
+                self._forget_idle(now)
+            known = self._names[name] = _Name(now)
+        return known
 
     def _forget_idle(self, now: float) -> None:
         for bucket in self._names.values():

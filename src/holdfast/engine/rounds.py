@@ -48,11 +48,11 @@ class ResponseWaiter(Struct, eq=False):
             self._wake.set()
 
 
-GoOut = Callable[[int, dict[str, Asked]], bytes]
+GoOut = Callable[["RoundWriter", int, dict[str, Asked]], bytes]
 """Parks the call, and encodes the result that asks for the input of the round of this number."""
 
 
-def _ended(number: int, asked: dict[str, Asked]) -> bytes:
+def _ended(_writer: "RoundWriter", number: int, asked: dict[str, Asked]) -> bytes:
     raise RuntimeError(f"round {number} of a call that has ended asks for {len(asked)} answers")
 
 
@@ -195,7 +195,7 @@ class RoundWriter(Struct, eq=False):
             return
         asked = self.rounds.go_out()
         try:
-            self.outcomes[answered] = Outcome(self._go_out(self.rounds.number, asked))
+            self.outcomes[answered] = Outcome(self._go_out(self, self.rounds.number, asked))
         except McpError as error:
             self.outcomes[answered] = Outcome(error=error)
             self._fail(error)

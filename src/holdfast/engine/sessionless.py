@@ -202,7 +202,7 @@ class SessionlessCalls:
         client = SessionlessClient(meta, caller.key, limits)
         exchange: Exchange
         writer = RoundWriter(
-            lambda number, asked: self._park(exchange, number, asked),
+            lambda writer, number, asked: self._park(exchange, writer, number, asked),
             runtime.settings.times.quiet,
             limits.asks,
             request.method in SUSPENDABLE,
@@ -236,8 +236,6 @@ class SessionlessCalls:
         if self.settle_now(exchange, outcome):
             return
         exchange.state, actions = step(exchange.state, outcome.happened)
-        if not actions:
-            return
         try:
             if isinstance(exchange.writer, TaskWriter):
                 await exchange.writer.settle(outcome)
@@ -247,15 +245,10 @@ class SessionlessCalls:
             self._leave(exchange, actions)
 
     def _leave(self, exchange: Exchange, actions: Actions) -> None:
-        """Free the place of a call whose handler is over, or stop its handler."""
+        """Free the place of a call whose handler is over; else cancel the handler, which keeps the place until it is over."""
         if _FREE_SLOT in actions:
             self._running.discard(exchange)
-        elif Action.STOP in actions:
-            self._stop(exchange)
-
-    def _stop(self, exchange: Exchange) -> None:
-        """Cancel the handler; it keeps its place until it is over."""
-        if exchange.task is not None:
+        elif exchange.task is not None:
             exchange.task.add_done_callback(lambda _: self._over(exchange))
             exchange.task.cancel()
 
@@ -266,22 +259,20 @@ class SessionlessCalls:
 
     # Parking and going on
 
-    def _park(self, exchange: Exchange, number: int, asked: dict[str, Asked]) -> bytes:
+    def _park(self, exchange: Exchange, writer: RoundWriter, number: int, asked: dict[str, Asked]) -> bytes:
         exchange.key = exchange.key or self._runtime.random.token(12)
         result: dict[str, Any] = {"requestState": self._seal(exchange, exchange.key, number)}
         if asked:
             result["inputRequests"] = asked
         encoded = encode(typed_result("input_required", self._runtime.back.server_info, result))
-        self._charge(exchange, len(encoded))
+        self._charge(exchange, writer, len(encoded))
         try:
             self.parking.keep(exchange)
         except Busy:
             _free(exchange)
             raise
         exchange.state, _ = step(exchange.state, ExchangeInput.PARKED)
-        writer = _rounds_of(exchange)
-        if writer is not None:
-            writer.on_settled = partial(self._finished, exchange, writer)
+        writer.on_settled = partial(self._finished, exchange, writer)
         return encoded
 
     def _finished(self, exchange: Exchange, writer: RoundWriter) -> None:
@@ -292,7 +283,7 @@ class SessionlessCalls:
             exchange.drop_request()
         self.parking.finish(exchange, _CALL_BYTES + sum(outcome.size for outcome in writer.outcomes.values()))
 
-    def _charge(self, exchange: Exchange, size: int) -> None:
+    def _charge(self, exchange: Exchange, writer: RoundWriter, size: int) -> None:
         """Charge a call for the memory of its questions, which are kept for repeats, and of its client's later messages.
 
         These are its arguments at first, then the answers of each retry: its handler may keep all of them.
@@ -300,10 +291,7 @@ class SessionlessCalls:
         Raises:
             Busy: there is no room.
         """
-        writer, load = exchange.writer, self._runtime.load
-        if not isinstance(writer, RoundWriter):
-            return
-        params = exchange.request.params
+        load, params = self._runtime.load, exchange.request.params
         if writer.charge is None:
             writer.charge = load.parked.open(**load.held_by(exchange.session.record.principal))
         if writer.charge.size:

@@ -46,6 +46,7 @@ from holdfast.engine.exchanges import Exchanges, Repeat, SubmitRequest
 from holdfast.engine.outcome import Outcome
 from holdfast.engine.reader import Reader
 from holdfast.engine.readers import Readers
+from holdfast.engine.rounds import RoundWriter
 from holdfast.engine.session import Channel
 from holdfast.engine.sessionless import AwaitedCall, SessionlessCalls
 from holdfast.engine.sessions import Opened, Sessions
@@ -396,8 +397,8 @@ class _TracedSessionlessCalls(SessionlessCalls):
         return super()._start_again(origin, meta, caller, request, given)
 
     @override
-    def _park(self, exchange: Exchange, number: int, asked: dict[str, Asked]) -> bytes:
-        encoded = super()._park(exchange, number, asked)
+    def _park(self, exchange: Exchange, writer: RoundWriter, number: int, asked: dict[str, Asked]) -> bytes:
+        encoded = super()._park(exchange, writer, number, asked)
         calls = _CALLS.get(exchange, [])
         for request in calls:
             request.end()
