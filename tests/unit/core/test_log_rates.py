@@ -33,3 +33,14 @@ def test_no_number_of_names_makes_the_table_grow() -> None:
     later = [rates.admit(f"later {name}", 100_000.0 + name) for name in range(2 * NAMES)]
     assert set(later) == {0}, "names that have been quiet make room"
     assert len(rates._names) <= NAMES
+
+
+def test_a_full_table_forgets_names_with_their_whole_burst_and_remembers_the_others() -> None:
+    rates = LogRates(0.0)
+    for _ in range(BURST):
+        rates.admit("busy", 0.0)
+    for name in range(3 * NAMES):
+        rates.admit(name, 0.0)
+    assert len(rates._names) <= NAMES
+    assert rates.admit("new", 0.5) == 0
+    assert rates.admit("busy", 0.5) is None, "its burst was used up, and that is not forgotten"
