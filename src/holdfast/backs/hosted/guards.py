@@ -70,18 +70,20 @@ class Guards:
         return guard
 
     async def _run(self, handler: Handler, given: Any) -> Any:
-        scope = self._scopes.present
+        task: Any = asyncio.current_task()
+        scope = self._scopes.of(task)
         try:
             result = await handler(given)
         except BaseException as error:
             if asyncio._get_running_loop() is None:
                 # The event loop has ended, and the interpreter closes this coroutine.
                 raise
-            if await self._scopes.restore(scope) or isinstance(error, Exception):
+            if await self._scopes.restore(task, scope) or isinstance(error, Exception):
                 raise
             self._observer.note("hosted.handler_failed", server=self._server.name, error=error)
             raise RuntimeError(_message(error)) from error
-        await self._scopes.restore(scope)
+        if task.cancelling() or self._scopes.of(task) is not scope:
+            await self._scopes.restore(task, scope)
         return result
 
 
@@ -100,23 +102,21 @@ class _Scopes:
         # Not public. Without it only a scope that is never left ends the run, as it does without us.
         self._states: Any = getattr(import_module("anyio._backends._asyncio"), "_task_states", {})
 
-    @property
-    def present(self) -> Any:
-        """The innermost scope of this task; None if there is none."""
-        state = self._states.get(asyncio.current_task())
+    def of(self, task: Any) -> Any:
+        """Return the innermost scope of a task; None if there is none."""
+        state = self._states.get(task)
         return state.cancel_scope if state is not None else None
 
-    async def restore(self, scope: Any) -> bool:
-        """Leave every scope inside of `scope`, and take back a cancellation by the handler's own code.
+    async def restore(self, task: Any, scope: Any) -> bool:
+        """Leave every scope inside of `scope`, and take back a cancellation by the handler's own code. `task` is this task.
 
         Return True, with no cancellation taken back, if the call was cancelled by a scope around its handler.
         """
-        while (inner := self.present) is not scope and inner is not None:
+        while (inner := self.of(task)) is not scope and inner is not None:
             inner.__exit__(None, None, None)
         if self._effective_deadline() == -math.inf:
             return True
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
+        if task.cancelling():
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.sleep(0)
             while task.cancelling():
