@@ -202,7 +202,7 @@ def test_stdio_serves_one_server_of_a_file(tmp_path: Path) -> None:
         (f'object = "{NAMED}"\nstore = "sqlite:///s.db"\nnamespace = "good"', "would share their sessions"),
         (
             'url = "http://h"\ntoken_env = "NOT_SET_AT_ALL"',
-            "[servers.bad] the variable NOT_SET_AT_ALL has no token",
+            "[servers.bad] token_env NOT_SET_AT_ALL: this variable is not set",
         ),
     ],
 )
