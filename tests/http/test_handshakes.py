@@ -137,6 +137,8 @@ def test_a_server_that_stops_does_not_wait_for_handshakes(certificate: Path, loo
                 await until(lambda: len(service.members.connections) == 1)
             with contextlib.suppress(ConnectionError):
                 assert await held.read() == b""
+            with pytest.raises(ConnectionRefusedError):
+                await asyncio.open_connection("127.0.0.1", port)
 
     run(loop, test())
 

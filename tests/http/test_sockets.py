@@ -256,9 +256,12 @@ def parts_of(path: Path) -> tuple[str, str]:
 
 def check_https(port: int, certificate: Path) -> None:
     context = ssl.create_default_context(cafile=str(certificate))
+    context.set_alpn_protocols(["h2", "http/1.1"])
     for sent, expected in ((PROBE, b"ready\n"), (CALL, b"mcp-session-id")):
         raw = socket.create_connection(("127.0.0.1", port))
-        assert expected in exchanged(context.wrap_socket(raw, server_hostname="localhost"), sent)
+        secured = context.wrap_socket(raw, server_hostname="localhost")
+        assert secured.selected_alpn_protocol() == "http/1.1"
+        assert expected in exchanged(secured, sent)
     # A request without TLS is no handshake.
     assert b"HTTP/1.1" not in exchanged(socket.create_connection(("127.0.0.1", port)), PROBE)
 
@@ -337,7 +340,8 @@ def test_files_of_tls_that_cannot_be_used_are_named_with_the_reason(
     assert refusal("chain", "other") == "the TLS key other does not belong to the first certificate of chain"
     assert "the key has a passphrase; give a key without one" in refusal("chain", "locked")
     assert refusal("broken", "key").startswith("the TLS certificate broken cannot be used: ")
-    tls_context(str(tmp_path / "chain"), str(tmp_path / "key"))
+    accepted = tls_context(str(tmp_path / "chain"), str(tmp_path / "key"))
+    assert accepted.minimum_version is ssl.TLSVersion.TLSv1_2
 
 
 @pytest.mark.parametrize(

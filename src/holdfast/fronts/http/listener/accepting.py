@@ -53,7 +53,7 @@ class Acceptor:
 
     async def _listen(self, listener: socket.socket) -> asyncio.Server | TlsServer:
         if self._tls is not None:
-            return TlsServer(listener, self.members, self._tls)
+            return TlsServer(listener, self.members, self._tls, self._observer)
         loop = self.members.loop
         create = loop.create_unix_server if is_unix(listener) else loop.create_server
         # Without a free descriptor asyncio tries to accept as often as the backlog is long, and logs each error.

@@ -12,6 +12,8 @@ from typing_extensions import override
 
 from holdfast.fronts.http.listener.members import Members
 from holdfast.fronts.http.listener.protocol import HttpProtocol
+from holdfast.ports import Observer
+from holdfast.supervision import supervise
 
 _PAUSE: Final = 0.1
 """Seconds until the next attempt, if a connection cannot be accepted: no descriptor is free."""
@@ -22,9 +24,12 @@ _LONG: Final = 3_600.0
 class TlsServer:
     """Accepts connections with TLS from a listening socket until `close`."""
 
-    def __init__(self, listener: socket.socket, members: Members, context: ssl.SSLContext) -> None:
+    def __init__(
+        self, listener: socket.socket, members: Members, context: ssl.SSLContext, observer: Observer
+    ) -> None:
         listener.settimeout(0)
-        self._task = members.loop.create_task(_accept(listener, members, context))
+        self._task = supervise("handshakes", lambda: _accept(listener, members, context), observer)
+        self._task.add_done_callback(lambda _: listener.close())
 
     def close(self) -> None:
         """Accept no more connections."""
@@ -32,14 +37,13 @@ class TlsServer:
 
 
 async def _accept(listener: socket.socket, members: Members, context: ssl.SSLContext) -> None:
-    with listener:
-        while True:
-            try:
-                accepted, peer = await members.loop.sock_accept(listener)
-            except OSError:
-                await asyncio.sleep(_PAUSE)
-            else:
-                Handshake(members, peer).begin(accepted, context)
+    while True:
+        try:
+            accepted, peer = await members.loop.sock_accept(listener)
+        except OSError:
+            await asyncio.sleep(_PAUSE)
+        else:
+            Handshake(members, peer).begin(accepted, context)
 
 
 class Handshake:

@@ -103,14 +103,14 @@ class Service:
         loop = asyncio.get_running_loop()
         before = {number: signal.getsignal(number) for number in SIGNALS}
         for number in SIGNALS:
-            signal.signal(number, lambda number, _: loop.call_soon_threadsafe(self._told, number))
+            signal.signal(number, lambda number, _: loop.call_soon_threadsafe(self._signalled, number))
         try:
             yield
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def _told(self, number: int) -> None:
+    def _signalled(self, number: int) -> None:
         """Stop; a second Ctrl+C ends running calls at once."""
         self.stop(force=self._stopping.is_set() and number == signal.SIGINT)
 

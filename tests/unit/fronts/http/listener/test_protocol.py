@@ -18,6 +18,7 @@ from holdfast.fronts.http.front import HttpFront
 from holdfast.fronts.http.listener.channel import HIGH_WATER
 from holdfast.fronts.http.listener.deadlines import KEEP_ALIVE, Deadlines
 from holdfast.fronts.http.listener.members import REFUSED, Members, Serve
+from holdfast.fronts.http.listener.parser import RequestParser
 from holdfast.fronts.http.listener.protocol import HttpProtocol
 from holdfast.fronts.http.request import Application, Channel, RawRequest, Receive, Scope, Send
 from holdfast.ops.log import LogObserver
@@ -599,6 +600,10 @@ def test_a_request_that_was_answered_is_freed_without_the_collector(*, watched: 
     run()
 
 
+def parsers() -> int:
+    return sum(type(found) is RequestParser for found in gc.get_objects())
+
+
 @pytest.mark.parametrize("requests", [0, 1, 3])
 def test_a_lost_connection_does_not_wait_for_the_garbage_collector(requests: int) -> None:
     """It is lost while so many requests are served or wait."""
@@ -606,8 +611,9 @@ def test_a_lost_connection_does_not_wait_for_the_garbage_collector(requests: int
     @virtual_test
     async def run() -> None:
         release = asyncio.Event()
-        protocol, paper = connected_to(holding(release, []))
         gc.collect()
+        before = parsers()
+        protocol, paper = connected_to(holding(release, []))
         gc.disable()
         try:
             release.set()
@@ -623,6 +629,7 @@ def test_a_lost_connection_does_not_wait_for_the_garbage_collector(requests: int
             await settled()
             del protocol, paper
             assert lost() is None
+            assert parsers() <= before
         finally:
             gc.enable()
 
