@@ -99,6 +99,7 @@ async def test_a_redis_that_is_unavailable_for_longer_than_the_lease_costs_no_ca
         assert (await post.whole())[-1]["result"] == {"done": True}
         for harness in (one, two):
             assert harness.noted.named("lease.not_renewed")
+            assert harness.engine.replica._inbox.recovery._outage_at > 0
             assert not harness.noted.named("exchange.reaped")
             assert not harness.noted.named("replica.lease_lost")
             await harness.engine.aclose()

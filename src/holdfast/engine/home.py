@@ -34,8 +34,9 @@ stays known while it runs, and after its end as a stream with its terminal messa
 5. *The store puts the request into the inbox twice* (a command sent again). The inbox knows the name (`inbox.py`).
 
 **Why a session does not stay without a home.** A home that is stopping replies Moved with its own name; a home whose
-lease has ended gets no message. In both cases A takes the home, unless another replica was faster: then A asks that
-one. The back of the new home builds its data from the record (`Back.moved`), or raises: then the session is closed.
+lease has ended gets no message. After an outage of the store, A gives it the time to renew its lease first (`outages.py`).
+In both cases A takes the home, unless another replica was faster: then A asks that one. The back of the new home builds
+its data from the record (`Back.moved`), or raises: then the session is closed.
 The former home learns of it from a claim whose record names another home, or when its back asks (`Outside.is_home`),
 and releases its data (`Back.left`).
 
@@ -226,7 +227,9 @@ class Homes:
                 return None
             while not replied.done():
                 await asyncio.wait([replied], timeout=_ALIVE_SECONDS)
-                is_gone = not replied.done() and await self._is_gone(home)
+                if replied.done() or inbox.recovery.is_running():
+                    continue
+                is_gone = await self._is_gone(home)
                 if not replied.done() and (is_gone or runtime.clock.now() > deadline):
                     return await self._given_up(home, name, replied, is_gone=is_gone)
             return replied.result()

@@ -13,6 +13,8 @@ the replica once a second, in case a wake-up was lost.
 Why a handler gets a message once. Its name is in `_taking` while the handler has it, and in `_removed` after the
 handler has removed it, until `_REMEMBERED` others were removed. A store command that is sent twice can put a message
 into the inbox again after its removal: then its name is known, and the message is only removed again.
+
+After an outage of the store a message for a replica whose lease has ended is tried again for a while (`outages.py`).
 """
 
 import asyncio
@@ -26,7 +28,7 @@ from msgspec.structs import replace
 from holdfast.auth.forward_key import Credentials
 from holdfast.core.budget import Charge
 from holdfast.engine.caller import Caller
-from holdfast.engine.outages import retried
+from holdfast.engine.outages import Recovery, retried
 from holdfast.engine.replica_messages import (
     ForwardedRequest,
     InboxMessage,
@@ -47,6 +49,8 @@ _REMEMBERED: Final = 20_000
 """How many names of removed messages are remembered: twice as many as an inbox can hold."""
 _REPLY_SECONDS: Final = 60.0
 """How long a reply stays in an inbox. The replica that waits for it reads its inbox every second."""
+_RENEWED_SECONDS: Final = 0.1
+"""How often a message is tried again while its replica may renew its lease."""
 _SENDERS: Final = "forwarded"
 """The principal that a message is charged to until it is decoded and its own principal is known."""
 
@@ -65,6 +69,7 @@ class Inbox:
     def __init__(self, runtime: Runtime, credentials: Credentials) -> None:
         self._runtime = runtime
         self._credentials = credentials
+        self.recovery: Recovery = Recovery(runtime.clock, runtime.settings.times)
         self._waiting: dict[str, asyncio.Future[Verdict]] = {}
         self._taking: set[str] = set()
         self._removed: OrderedDict[str, None] = OrderedDict()
@@ -98,7 +103,11 @@ class Inbox:
             raise StoreError("the claims of this principal cannot be sent to another replica")
         if caller is not None:
             payload = self._credentials.attach(payload, dict(caller.headers), replica=replica)
-        return await self._runtime.store.forward(replica, name, payload, seconds=seconds)
+        while not await self._runtime.store.forward(replica, name, payload, seconds=seconds):
+            if not self.recovery.is_running():
+                return False
+            await asyncio.sleep(_RENEWED_SECONDS)
+        return True
 
     def caller_fields(self, caller: Caller) -> dict[str, Any]:
         """Return the data of a caller that a message has in plain text."""
@@ -129,7 +138,8 @@ class Inbox:
             self._runtime.spawn(self._look())
 
     def tick(self) -> None:
-        """Read the inbox again, if a message could not be taken before."""
+        """Read the inbox again, if a message could not be taken before. Called once a second."""
+        self.recovery.tick()
         if self._must_look_again:
             self._must_look_again = False
             self.wake_up()

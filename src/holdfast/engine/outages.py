@@ -1,10 +1,17 @@
-"""Outages of the store: a call that must succeed is made again until the store is available."""
+"""Outages of the store: a call that must succeed is made again until the store is available.
+
+After an outage, and after a pause of all processes, the leases of living replicas may have ended: each of them renews its
+lease when its own thread runs again (`lease.py`). Until then an ended lease is no sign of a death, and `Recovery` says so.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from math import inf
 from typing import Final, TypeVar
 
+from holdfast.config import Times
 from holdfast.errors import StoreUnavailable
+from holdfast.ports import Clock, SystemClock, uptime
 
 T = TypeVar("T")
 RETRY_SECONDS: Final = 0.5
@@ -18,3 +25,35 @@ async def retried(call: Callable[[], Awaitable[T]]) -> T:
             return await call()
         except StoreUnavailable:
             await asyncio.sleep(RETRY_SECONDS)
+
+
+class Recovery:
+    """Notices outages of the store and pauses of this process, and lets the other replicas renew their leases after them."""
+
+    _LEAST_SECONDS: Final = 5.0
+    """A renewal may take some seconds to fail, and the next one comes after it."""
+
+    __slots__ = ("_now", "_outage_at", "_patience", "_ticked_at")
+
+    def __init__(self, clock: Clock, times: Times) -> None:
+        self._now = uptime if isinstance(clock, SystemClock) else clock.now
+        self._patience = max(times.lease / 2, self._LEAST_SECONDS)
+        self._outage_at = -inf
+        self._ticked_at = inf
+        """Infinite before the first tick."""
+
+    def failed(self) -> None:
+        """Record that the store was not available now."""
+        self._outage_at = self._now()
+
+    def tick(self) -> None:
+        """Record that this process runs. Call it once a second."""
+        self.is_running()
+        self._ticked_at = self._now()
+
+    def is_running(self) -> bool:
+        """True if there was an outage or a pause a moment ago: living replicas may not have renewed their leases yet."""
+        now = self._now()
+        if now - self._ticked_at > self._patience:
+            self._outage_at = self._ticked_at = now
+        return now - self._outage_at < self._patience

@@ -91,10 +91,14 @@ class Replica:
             runtime.settings.times,
             runtime.clock,
             lambda: _call(loop, self._lost_lease),
-            lambda error: _call(loop, partial(runtime.observer.note, "lease.not_renewed", error=error)),
+            lambda error: _call(loop, partial(self._not_renewed, error)),
         )
         self._keeper = keeper
         keeper.start(incarnation)
+
+    def _not_renewed(self, error: Exception) -> None:
+        self._inbox.recovery.failed()
+        self._runtime.observer.note("lease.not_renewed", error=error)
 
     def _lost_lease(self) -> None:
         """Another replica declared this one dead: its calls are fenced. Continue with a new lease."""

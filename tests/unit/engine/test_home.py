@@ -408,6 +408,46 @@ async def test_a_session_whose_home_is_gone_gets_a_new_one() -> None:
 
 
 @engine_test
+async def test_a_home_whose_lease_ended_in_an_outage_stays_the_home() -> None:
+    async with orphaned() as (world, other, ghost):
+        sent = asyncio.create_task(other.call(1))
+        first, _ = await submitted(ghost)
+        await asyncio.sleep(LEASE - 1)
+        homes_of(other)._inbox.recovery.failed()
+        await asyncio.sleep(5)
+        later = asyncio.create_task(other.call(2))
+        await asyncio.sleep(5)
+        assert world.home(other.key) == "ghost", "it can still renew its lease"
+        await ghost.renew(LEASE)
+        while len(waiting := await ghost.inbox()) < 2:
+            await asyncio.sleep(0.1)
+        assert waiting[0].name == first
+        assert not sent.done()
+        assert not later.done()
+        await ghost.release()
+        # It has not renewed its lease for long enough: it is gone.
+        assert [(await one)["result"]["id"] for one in (sent, later)] == [1, 2]
+        assert world.home(other.key) == "other"
+
+
+@engine_test
+async def test_a_pause_of_this_process_counts_as_an_outage(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with orphaned() as (_, other, _):
+        recovery = homes_of(other)._inbox.recovery
+        assert not recovery.is_running()
+        now = LoopClock().now()
+        monkeypatch.setattr(recovery, "_now", lambda: now + TIMES.lease)
+        assert recovery.is_running()
+        monkeypatch.setattr(recovery, "_now", lambda: now + 2 * TIMES.lease)
+        recovery.tick()
+        assert recovery.is_running(), "also if the tick comes first"
+        for later in (2.3, 2.6):
+            monkeypatch.setattr(recovery, "_now", lambda later=later: now + later * TIMES.lease)
+            recovery.tick()
+        assert not recovery.is_running()
+
+
+@engine_test
 async def test_a_request_that_a_dead_home_did_not_take_runs_at_the_new_one() -> None:
     async with orphaned() as (world, other, ghost):
         begun = asyncio.get_running_loop().time()
