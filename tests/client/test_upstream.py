@@ -21,9 +21,9 @@ from holdfast.upstream.profile import ClientProfile
 from holdfast.upstream.settings import ClientTimes
 from holdfast.wire.jsonrpc import Notification
 from tests.client.torture import Exchange, Hangup, Torture, plain
-from tests.support import async_test
+from tests.support import BOUND, async_test
 
-TIMES: Final = ClientTimes(patience=10.0, settle=0.1, backoff=(0.005, 0.1))
+TIMES: Final = ClientTimes(patience=10.0, settle=BOUND, backoff=(0.005, 0.1))
 PORTS: Final = Ports(SystemClock(), SystemRandom(), SilentObserver())
 
 

@@ -26,7 +26,7 @@ from tools.ports import free_port
 
 APPS: Final = Path(__file__).parent / "hosted"
 FRAMEWORKS: Final = ("mcp1", "mcp2", "fastmcp")
-QUICK: Final = ClientTimes(backoff=(0.01, 0.05))
+QUICK: Final = ClientTimes(connect=BOUND, backoff=(0.01, 0.05))
 
 
 class Row(NamedTuple):

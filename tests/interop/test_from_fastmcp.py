@@ -14,6 +14,7 @@ import pytest
 from holdfast import Client, Context, Server
 from holdfast.options import PromptOptions, ResourceOptions, ToolOptions
 from holdfast.types import ElicitFormParams
+from tests.client.servers import PATIENT
 from tests.support import async_test
 
 ROOT: Final = Path(__file__).parents[2]
@@ -121,7 +122,9 @@ async def test_both_servers_of_the_page_answer_alike(tmp_path: Path) -> None:
     python = str(ROOT / ".peers" / "fastmcp" / "bin" / "python")
     # FastMCP cannot ask a client of 2026-07-28 with `ctx.elicit`.
     there, here, newer = await asyncio.gather(
-        interviewed(Client([python, str(program)], elicitation=user, protocol_version="sessions")),
+        interviewed(
+            Client([python, str(program)], elicitation=user, protocol_version="sessions", times=PATIENT)
+        ),
         interviewed(Client(names["server"], elicitation=user, protocol_version="sessions")),
         interviewed(Client(names["server"], elicitation=user, protocol_version="sessionless")),
     )

@@ -9,6 +9,7 @@ from typing import Final
 import pytest
 
 from holdfast import Client
+from tests.client.servers import PATIENT
 from tests.interop.behind import APPS, FRAMEWORKS, app, environment, holdfast, peer, url
 from tests.interop.peers import serving
 from tests.support import BOUND, async_test
@@ -22,7 +23,7 @@ every_era = pytest.mark.parametrize("era", ERAS)
 @async_test
 async def test_a_low_level_server_is_hosted_too(framework: str) -> None:
     words = holdfast(framework, "serve", app(framework, "low"), "--stdio")
-    async with Client(words, env=environment(), timeout=BOUND) as client:
+    async with Client(words, env=environment(), timeout=BOUND, times=PATIENT) as client:
         assert (await client.call_tool("add", {"a": 1, "b": 2})).text == "3"
 
 
@@ -30,7 +31,7 @@ async def test_a_low_level_server_is_hosted_too(framework: str) -> None:
 @async_test
 async def test_we_speak_2026_07_28_with_the_object_if_that_is_wanted(era: str) -> None:
     words = holdfast("mcp2", "serve", f"{APPS / 'modern.py'}:server", "--stdio")
-    async with Client(words, env=environment(), protocol_version=era, timeout=BOUND) as client:
+    async with Client(words, env=environment(), protocol_version=era, timeout=BOUND, times=PATIENT) as client:
         assert (await client.call_tool("revision")).data == "2026-07-28"
 
 

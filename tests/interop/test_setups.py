@@ -20,6 +20,7 @@ from msgspec import Struct
 from holdfast import Client, Principal, Server
 from holdfast.auth.verifiers import StaticTokens
 from tests.asgi import Peer
+from tests.client.servers import PATIENT
 from tests.http.serving import wait_until_connected
 from tests.interop.oauth.processes import SYSTEM_BROWSER, Authority, authority
 from tests.interop.peers import PATIENCE, ROOT
@@ -153,7 +154,9 @@ def test_a_client_over_stdio_uses_the_sign_in_of_a_gateway_that_was_registered_b
     @async_test
     async def run() -> None:
         command, environment = second.words(GATEWAY), second.environment()
-        async with Client(command, cwd=second.directory, env=environment, timeout=PATIENCE) as client:
+        async with Client(
+            command, cwd=second.directory, env=environment, timeout=PATIENCE, times=PATIENT
+        ) as client:
             assert (await client.call_tool("unread")).data == BOTH[0]
             assert (await client.call_tool("send", {"to": "bob", "text": "hello"})).data == BOTH[1]
 
