@@ -71,6 +71,11 @@ async def test_the_metadata_names_the_resource_and_its_servers_without_a_token(
             "bearer_methods_supported": ["header"],
         }
         assert found.headers["access-control-allow-origin"] == "*"
+        # An answer that depends on the Host of the request is not cached.
+        assert ("cache-control" in found.headers) is bool(http.get("public_url"))
+        # The page of a browser gets the same.
+        page = await b.peer().send("GET", path=path, headers={**HERE, "origin": "http://localhost"}).done()
+        assert page.json == found.json
 
 
 @pytest.mark.parametrize(
