@@ -16,7 +16,7 @@ import pytest
 from typing_extensions import override
 
 from holdfast import Server
-from holdfast.config import HttpSettings
+from holdfast.config import HttpSettings, Limits
 from holdfast.fronts.http.listener.descriptors import RESERVE, connections_that_fit
 from holdfast.fronts.http.listener.service import Service
 from tests.http import serving
@@ -148,7 +148,19 @@ def test_the_soft_limit_is_raised_if_it_is_too_low(
     with caplog.at_level(logging.WARNING, "holdfast"):
         assert connections_that_fit(10_000) == fitting
     assert made == ([] if raised is None else [(raised, hard)])
-    assert len(caplog.records) == (fitting < 10_000)
+    assert len(caplog.records) == (fitting < 1_000)
+
+
+def test_an_operator_who_chose_a_limit_is_warned_if_it_does_not_fit(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (4_096, 4_096))
+    monkeypatch.setattr(resource, "setrlimit", lambda *_: None)
+    with caplog.at_level(logging.WARNING, "holdfast"):
+        assert connections_that_fit(Limits().connections) == 4_096 - RESERVE
+        assert not caplog.records
+        assert connections_that_fit(20_000) == 4_096 - RESERVE
+    assert "serves 3584 connections at once, not 20000" in caplog.text
 
 
 def test_a_limit_that_cannot_be_raised_or_does_not_exist_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:

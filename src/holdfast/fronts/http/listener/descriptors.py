@@ -7,10 +7,14 @@ too. So the limit is raised at the start, and connections are limited to a numbe
 import logging
 from typing import Final
 
+from holdfast.config import Limits
+
 LOGGER: Final = logging.getLogger("holdfast")
 
 RESERVE: Final = 512
 """Descriptors for other uses: the store, servers behind, files, the admin surface, connections that are being refused."""
+_MANY: Final = 1_000
+"""If so many connections fit, a process with the default limit, which its operator did not choose, needs no warning."""
 _AMPLE: Final = 65_536
 """The soft limit that is enough for every use. Child processes inherit it, and some close every descriptor up to it."""
 
@@ -18,7 +22,7 @@ _AMPLE: Final = 65_536
 def connections_that_fit(connections: int) -> int:
     """Return how many of these connections this process can have open. A soft limit that is too low is raised first.
 
-    If not all of them fit, a warning says the number.
+    If not all of them fit, a warning says the number; not for the default limit, if many fit.
     """
     try:
         import resource  # noqa: PLC0415 - missing on Windows, which has no such limit
@@ -37,6 +41,8 @@ def connections_that_fit(connections: int) -> int:
     if raised >= needed:
         return connections
     fitting = max(raised - RESERVE, raised // 2)
+    if connections == Limits().connections and fitting >= _MANY:
+        return fitting
     LOGGER.warning(
         "this process serves %d connections at once, not %d (Limits.connections): it may open only %d descriptors; "
         "raise the hard limit (ulimit -Hn, LimitNOFILE= of systemd) to %d",
