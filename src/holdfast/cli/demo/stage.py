@@ -141,10 +141,10 @@ async def staged(side: Side) -> AsyncIterator[Stage]:
 
 
 async def _started(side: Side, stack: contextlib.AsyncExitStack) -> Replica:
-    # Settings of the user's own servers are not for these.
+    # Settings of the user's own servers are not for these, and `ready` reads their output without colours.
     environment = {
         name: text for name, text in os.environ.items() if not name.startswith(("HOLDFAST_", "OTEL_"))
-    }
+    } | {"NO_COLOR": "1"}
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "holdfast.cli.demo.child", *side.words,
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
