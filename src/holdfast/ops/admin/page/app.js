@@ -79,6 +79,7 @@ function confirmed(question, label) {
   $(".danger", dialog).textContent = label;
   dialog.returnValue = "no";
   dialog.showModal();
+  $("button", dialog).focus();
   return new Promise((done) => { answer = done; });
 }
 
@@ -119,6 +120,7 @@ function open(title, facts, events) {
   $("dl", dialog).replaceChildren(...pairs(facts.filter(([, value]) => value !== "")));
   $("ol", dialog).replaceChildren(...lines(events).reverse());
   dialog.showModal();
+  $("button", dialog).focus();
 }
 
 // The token
