@@ -39,8 +39,7 @@ probe, second = json.loads(sys.stdin.readline()), json.loads(sys.stdin.readline(
 assert [probe["method"], second["method"]] == ["server/discover", "initialize"]
 found = {"id": probe["id"], "result": {"supportedVersions": ["2026-07-28"], "capabilities": {}}}
 refused = {"id": second["id"], "error": {"code": -32600, "message": "this connection has no sessions"}}
-for answer in ORDER:
-    print(json.dumps({"jsonrpc": "2.0", **answer}), flush=True)
+print(*(json.dumps({"jsonrpc": "2.0", **answer}) for answer in ORDER), sep="\\n", flush=True)
 sys.stdin.read()
 """
 """It reads both requests before it answers one, as a program does that needs longer for its start than the probe waits."""
