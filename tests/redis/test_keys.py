@@ -80,7 +80,7 @@ async def test_every_key_has_namespace_and_format_and_no_clients_words(server: R
     await use_everything(store)
     await shared_things(store)
     found = keys(server)
-    assert [key for key in found if not key.startswith("hf:4:mine:{")] == ["hf:0:mine:{*}:format"]
+    assert [key for key in found if not key.startswith("hf:5:mine:{")] == ["hf:0:mine:{*}:format"]
     assert not any("secret me" in key or "alice" in key or "tell" in key for key in found)
     await store.aclose()
 
@@ -111,7 +111,7 @@ async def test_nothing_remains_after_all_sessions_ended(server: RedisServer) -> 
     await store.release()
     # A stream that has a reader can be read to its end.
     left = [key for key in keys(server) if not 0 < int(server.tell("PTTL", key)) <= LINGER_SECONDS * 1_000]
-    assert sorted(left) == ["hf:0:default:{*}:format", "hf:4:default:{*}:incarnations"]
+    assert sorted(left) == ["hf:0:default:{*}:format", "hf:5:default:{*}:incarnations"]
     await store.aclose()
 
 
@@ -136,7 +136,7 @@ async def test_every_channel_has_namespace_and_format(server: RedisServer) -> No
             message = await heard.get_message(timeout=BOUND)
             assert message is not None
             channels.add(message["channel"])
-    assert channels - {b"end"} == {b"hf:4:mine:bell", b"hf:4:mine:bell:one", b"hf:4:mine:bell:two"}
+    assert channels - {b"end"} == {b"hf:5:mine:bell", b"hf:5:mine:bell:one", b"hf:5:mine:bell:two"}
     for one in (client, store, other):
         await one.aclose()
 
@@ -169,13 +169,13 @@ async def test_with_a_later_format_in_the_store_no_replica_starts_and_running_on
     )
     await old.renew(10)
     await old.open(record(), evict=False)
-    server.tell("SET", "hf:0:mine:{*}:format", "5")
-    with pytest.raises(StoreUnavailable, match=r"later Holdfast.*format 5, this one knows 4.*upgrade"):
+    server.tell("SET", "hf:0:mine:{*}:format", "6")
+    with pytest.raises(StoreUnavailable, match=r"later Holdfast.*format 6, this one knows 5.*upgrade"):
         await late.renew(10)
     clock.advance(9)
     assert await old.renew(10) == old.incarnation
     assert isinstance(await old.claim(KEY, PRINCIPAL, Claim(1, "a", b"")), Claimed)
-    assert server.tell("GET", "hf:0:mine:{*}:format") == "5", "it does not take the mark away"
+    assert server.tell("GET", "hf:0:mine:{*}:format") == "6", "it does not take the mark away"
     await old.release()
     with pytest.raises(StoreUnavailable, match="later Holdfast"):
         await old.renew(10)
@@ -189,13 +189,13 @@ async def test_with_a_later_format_in_the_store_no_replica_starts_and_running_on
 async def test_a_later_format_leaves_its_mark(server: RedisServer) -> None:
     store = RedisStore(server.url, namespace="mine")
     await store.renew(10)
-    assert server.tell("GET", "hf:0:mine:{*}:format") == "4"
+    assert server.tell("GET", "hf:0:mine:{*}:format") == "5"
     later = RedisStore(server.url, namespace="mine")
-    later._prefix = "hf:5:mine:"
+    later._prefix = "hf:6:mine:"
     await later.renew(10)
-    assert server.tell("GET", "hf:0:mine:{*}:format") == "5"
+    assert server.tell("GET", "hf:0:mine:{*}:format") == "6"
     assert await store.renew(10) == store.incarnation
-    assert server.tell("GET", "hf:0:mine:{*}:format") == "5"
+    assert server.tell("GET", "hf:0:mine:{*}:format") == "6"
     for one in (store, later):
         await one.aclose()
 
@@ -207,7 +207,7 @@ async def test_fields_that_this_release_does_not_know_are_kept_when_it_writes(se
     await store.open(record(), evict=False)
     claimed = await store.claim(KEY, PRINCIPAL, Claim(1, "a", b"d"))
     assert isinstance(claimed, Claimed)
-    main = f"hf:4:mine:{{{KEY}}}"
+    main = f"hf:5:mine:{{{KEY}}}"
     await store.open_stream(KEY, "a", claimed.fence, 1)
     for field in FIELDS:
         server.tell("EVAL", ADD, "1", main, field)
@@ -250,7 +250,7 @@ async def test_a_session_whose_keys_are_gone_leaves_no_hint(server: RedisServer)
     clock = VirtualClock()
     store = RedisStore(server.url, clock=clock)
     await store.open(record(), evict=False)
-    server.tell("DEL", f"hf:4:default:{{{KEY}}}")
+    server.tell("DEL", f"hf:5:default:{{{KEY}}}")
     assert await store.sessions() == [KEY]
     clock.advance(IDLE)
     assert await store.sweep() == []
@@ -285,7 +285,7 @@ async def test_by_the_clock_of_redis_a_hint_that_came_too_early_is_put_back_exac
     await store.attach(KEY, PRINCIPAL, None, None)
     await asyncio.sleep(1.05)  # real time is the subject: the idle time passes by the clock of Redis
     assert await store.sweep() == []
-    score = float(server.tell("ZSCORE", "hf:4:default:{*}:due", KEY))
+    score = float(server.tell("ZSCORE", "hf:5:default:{*}:due", KEY))
     assert score == int(score), "no sweep looks at it any more"
     assert 90_000 < score - float(server.tell("TIME").split()[0]) * 1000 < 101_000
     await store.aclose()

@@ -11,7 +11,7 @@ from holdfast.testing.store.bench import IDLE, KEY, OTHER, PRINCIPAL, record
 from tests.redis_server import RedisServer
 from tests.support import async_test
 
-MAIN = f"hf:4:default:{{{KEY}}}"
+MAIN = f"hf:5:default:{{{KEY}}}"
 
 
 @async_test

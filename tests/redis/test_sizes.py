@@ -9,7 +9,7 @@ from holdfast.testing.store.bench import KEY, PRINCIPAL, record
 from tests.redis_server import RedisServer
 from tests.support import async_test
 
-MAIN = f"hf:4:default:{{{KEY}}}"
+MAIN = f"hf:5:default:{{{KEY}}}"
 STREAMS = 9_000
 FILL = f"""
 for n = 1, {STREAMS} do

@@ -21,7 +21,7 @@ from tests.redis.links import Lossy
 from tests.redis_server import RedisServer
 from tests.support import async_test
 
-SHARED: Final = "hf:4:default:{*}"
+SHARED: Final = "hf:5:default:{*}"
 TOTAL: Final = 100_000
 FACTS: Final = """
 local packed = redis.call('HGET', KEYS[1], 'k') or redis.call('GET', KEYS[1] .. ':s')
@@ -40,7 +40,7 @@ return cjson.encode({al = K.al or 0, av = K.av or 0, bytes = bytes, subs = (K.bs
 
 
 def kept(server: RedisServer, key: str) -> dict[str, int]:
-    told = server.tell("EVAL", FACTS, "1", f"hf:4:default:{{{key}}}")
+    told = server.tell("EVAL", FACTS, "1", f"hf:5:default:{{{key}}}")
     return json.loads(told) if told else {"al": 0, "av": 0, "bytes": 0, "subs": 0}
 
 
@@ -152,7 +152,7 @@ async def test_state_from_before_the_total_is_counted_with_the_next_change(
     forget = """local K = cmsgpack.unpack(redis.call('HGET', KEYS[1], 'k'))
         K.al, K.av, K.as, K.kn = nil, nil, nil, nil
         redis.call('HSET', KEYS[1], 'k', cmsgpack.pack(K))"""
-    server.tell("EVAL", forget, "1", "hf:4:default:{s}")
+    server.tell("EVAL", forget, "1", "hf:5:default:{s}")
     server.tell("DEL", f"{SHARED}:kept", f"{SHARED}:kp")
     await store.set_state("s", "f", b"x", op="2")
     await store.set_state("s", "g", b"x" * 2_000, op="3")

@@ -22,7 +22,7 @@ def predecessor(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if git is None:
         pytest.skip("git is not installed: the predecessor's code is in the repository's history")
     archive = subprocess.run(
-        [git, "archive", "--format=tar", PREDECESSOR, "src", "tests"],
+        [git, "archive", "--format=tar", PREDECESSOR, "src", "tests", "tools"],
         cwd=ROOT,
         capture_output=True,
         check=False,

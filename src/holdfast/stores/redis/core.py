@@ -47,7 +47,7 @@ from holdfast.stores.redis.recent_writes import RecentWrites
 from holdfast.stores.redis.refusals import Later, Lost, Poisoned
 from holdfast.stores.rules import declared_dead
 
-FORMAT: Final = 4
+FORMAT: Final = 5
 """In every key and channel. It changes only if an older release would misread the data of a newer one. A field that
 an older release can ignore is added without a new format; data of that release lacks the field."""
 BACKOFFS: Final = (0.02, 0.1, 0.4)
