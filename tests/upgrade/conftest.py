@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 ROOT: Final = Path(__file__).parents[2]
-PREDECESSOR: Final = "2ba240c620aec0e0b0f3060671e7df7b3d117cc7"
+PREDECESSOR: Final = "d66a21ccdf00670cfff9db03001afd2f39b9df8e"
 """The commit whose records this one must read, and which must be able to run beside it. A release moves it to the
 release before; it is named here and nowhere else."""
 
