@@ -128,8 +128,8 @@ class ReplicaPart(Protocol):
 
         Only a replica that has itself reached the store for one whole lease may declare others dead: in that time
         every living replica could renew too. The condition: it has renewed for one lease, and never more than half a
-        lease apart, by the store's clock, which was not set back by more than that. To declare an owner dead and to renew its lease exclude each other: the first
-        of the two decides. A replica that gave its lease back is dead
+        lease apart, by the store's clock, which was not set back by more than that. To declare an owner dead and to
+        renew its lease exclude each other: the first of the two decides. A replica that gave its lease back is dead
         at once, for all.
 
         The readers of a dead replica are gone: this call detaches the sessions that have no other reader, and their

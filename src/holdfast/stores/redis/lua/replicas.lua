@@ -84,7 +84,8 @@ return {'ok'}
 
 --## dead: shared !allow-oom
 -- Declare replicas dead whose lease has ended, if the caller has renewed its own for one whole lease. A lease that was renewed
--- in the future has ended too: the clock was set back, and its owner has not renewed since then. Reply the dead replicas with the sessions in which they had work, and the caller's own; a dead replica without any is forgotten.
+-- in the future has ended too: the clock was set back, and its owner has not renewed since then. Reply the dead replicas with
+-- the sessions in which they had work, and the caller's own; a dead replica without any is forgotten.
 local since, renewed, life = seen(me)
 if since and now - since >= life and math.abs(now - renewed) <= life / 2 then
   for _, owner in ipairs(redis.call('ZRANGEBYSCORE', g .. ':rep', '(0', now)) do redis.call('ZADD', g .. ':rep', 0, owner) end
