@@ -1,5 +1,8 @@
 """The server behind a URL, or a program, with the options of the command line."""
 
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 from holdfast.auth.oauth.identity import ClientIdentity
@@ -83,12 +86,16 @@ def process(command: tuple[str, ...], options: Options, directory: str) -> Serve
     """Return the program as a server. Nothing is started.
 
     Raises:
-        ConfigError: an option is invalid.
+        ConfigError: there is no such program, or an option is invalid.
     """
+    env, cwd = variables(options.env or {}), options.cwd or directory
+    if not directory:
+        # From a file there may be several servers: the error is for the clients of this one.
+        _check_program(command[0], env, cwd)
     return Process(
         command,
-        env=variables(options.env or {}),
-        cwd=options.cwd or directory or None,
+        env=env,
+        cwd=cwd or None,
         children=options.children or CHILDREN,
         shared=options.shared or False,
         shared_between=options.shared_between or (),
@@ -96,3 +103,13 @@ def process(command: tuple[str, ...], options: Options, directory: str) -> Serve
         strict=options.strict or False,
         protocol_version=options.upstream_version or "auto",
     )
+
+
+def _check_program(program: str, env: Mapping[str, object], cwd: str) -> None:
+    """Refuse a program that does not exist; without this, the first client would notice it."""
+    if cwd and not Path(cwd).is_dir():
+        raise ConfigError(f"cannot start {program}: there is no directory {cwd}")
+    is_name = Path(program).name == program
+    found = shutil.which(program if is_name else Path(cwd, program).absolute())
+    if found is None and "PATH" not in env:
+        raise ConfigError(f"cannot start {program}: there is no such program, or it is not executable")

@@ -179,6 +179,9 @@ def test_a_port_in_use_is_one_line_and_no_traceback() -> None:
         ([SMALL, "--http", "0.0.0.0:0"], "--allow-anonymous"),
         ([SMALL, "--http", "0.0.0.0:0", "--allow-anonymous"], "--allow-host"),
         ([SMALL, "--log-level", "loud"], "--log-level is one of"),
+        (["--", "no-such-program"], "cannot start no-such-program: there is no such program"),
+        (["--", "./no-such-program"], "cannot start ./no-such-program: there is no such program"),
+        (["--cwd", "/nowhere", "--", "sh"], "cannot start sh: there is no directory /nowhere"),
     ],
 )
 def test_an_unusable_command_line_fails_with_one_line(arguments: list[str], said: str) -> None:
