@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 HIGH_WATER: Final = 65_536
 """When more bytes of a body wait to be read, the connection is not read."""
+_AT_ONCE: Final = 65_536
+"""The longest answer that counts as sent when it is written. A longer one counts when its client has taken most of it: if the
+connection breaks before, the answer is kept for a repeat."""
 CLOSE: Final = b"connection: close\r\n\r\n"
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _PROCESSING: Final = b"HTTP/1.1 102 Processing\r\n\r\n"
@@ -170,6 +173,7 @@ class SocketChannel(Struct, eq=False, weakref=True):
             or self.expects
             or connection.is_full
             or members.leaving
+            or len(body) > _AT_ONCE
         ):
             return self._answer((EVENT_LINES if is_event else JSON_LINES) % len(body), body)
         # Nearly every answer is sent here: its head is known, and the connection serves the next request.
@@ -190,12 +194,15 @@ class SocketChannel(Struct, eq=False, weakref=True):
 
     def _answer(self, head: bytes, body: bytes) -> bool:
         connection = self.connection
-        if self.is_lost or self.is_begun or connection.is_full:
+        if self.is_lost or self.is_begun or connection.is_full or len(body) > _AT_ONCE:
             return False
-        self.is_begun = True
-        self._transport.write(b"".join((head, connection.members.common, self._head_end(), body)))
+        self._write_whole(head, body)
         self._complete()
         return True
+
+    def _write_whole(self, head: bytes, body: bytes) -> None:
+        self.is_begun = True
+        self._transport.write(b"".join((head, self.connection.members.common, self._head_end(), body)))
 
     def _head_end(self) -> bytes:
         """Return the end of a head; decide whether the connection serves another request."""
@@ -215,10 +222,19 @@ class SocketChannel(Struct, eq=False, weakref=True):
         self.connection.completed(self)
 
     async def send(self, status: int, headers: RawHeaders, body: bytes) -> None:
-        """Send a whole answer, if necessary after the client has taken earlier ones."""
+        """Send a whole answer, if necessary after the client has taken earlier ones; return when it has taken most of this one.
+
+        Raises:
+            OSError: the client has disconnected before.
+        """
         await self._flow()
-        if not self.answer(status, headers, body):
+        if self.answer(status, headers, body):
+            return
+        if self.is_begun:
             raise ConnectionResetError
+        self._write_whole(STATUS_LINES[status] + lines(headers), body)
+        await self._flow()
+        self._complete()
 
     async def start(self, status: int, headers: RawHeaders) -> None:
         """Begin a response. Without a length in its headers the body is sent in chunks, or ends with the connection."""
