@@ -95,6 +95,10 @@ class Limits(Struct, frozen=True, kw_only=True):
     `HttpSettings.trusted_proxies` names the proxies, which have no such limit: without it, the address of a proxy would
     stand for all of its clients."""
 
+    unsent_bytes: int = 256 * MIB
+    """Bytes of answers that clients have not taken yet, of all connections under `holdfast serve`; beyond: the connections of
+    those clients end that have taken nothing for the longest time. They may ask for their answers again."""
+
     verifier_seconds: float = 10.0
     """Seconds in which a verifier must check a token; beyond: 503. Identity providers answer faster, and clients wait
     longer."""

@@ -8,9 +8,10 @@ import time
 import pytest
 
 from holdfast.config import Limits, Settings, Times
-from tests.http.back import Config
+from holdfast.fronts.http.listener.service import Service
+from tests.http.back import Config, build
 from tests.http.client import Client, Connection, call, http_test, text
-from tests.http.serving import Process, in_loop, process
+from tests.http.serving import Process, in_loop, listening, process
 from tests.support import until
 
 MIB = 1024 * 1024
@@ -63,6 +64,29 @@ async def test_trap_26_stopped_readers_do_not_delay_other_calls(trial: Process) 
     for number, connection in enumerate(stopped):
         assert await client.tell("notifications/cancelled", {"requestId": f"flood {number}"}) == 202
         connection.cut()
+
+
+@http_test
+async def test_answers_that_clients_do_not_take_are_bounded_in_all() -> None:
+    most, size, number = MIB // 2, 3_500_000, 8
+    back, _, front = build(Config(settings=Settings(limits=Limits(unsent_bytes=most))))
+    service = Service(front)
+    with listening() as sock:
+        async with service.running([sock]):
+            port = sock.getsockname()[1]
+            clients = [await Client.opened(port) for _ in range(number)]
+            calls = [call(1, "echo", text=f"{n}" * size) for n in range(number)]
+            for client, message in zip(clients, calls, strict=True):
+                connection = await Connection.open(port, receive_buffer=4_096)
+                await client.post(message, on=connection)
+                connection.stop_reading()
+            connections = service.members.connections
+            await until(lambda: sum(connection.unsent for connection in connections) <= most)
+            assert await clients[-1].call("echo", text="quick") == "quick"
+            again = await clients[0].post(calls[0])
+            assert text(await again.answer()) == "0" * size, "the answer was kept for its client"
+            assert back.runs["0" * size] == 1
+            await Connection.cut_all()
 
 
 @http_test

@@ -17,6 +17,7 @@ _LIMITS: Final = (
     "body_seconds",
     "connections",
     "connections_per_address",
+    "unsent_bytes",
     "threads",
 )
 _TIMES: Final = ("write_stall", "drain", "drain_notice")

@@ -63,6 +63,7 @@ LEVELS: Final = {
     "handler.fenced": logging.WARNING,
     "ask.unanswered": logging.WARNING,
     "reader.slow": logging.WARNING,
+    "answer.unread": logging.WARNING,
     "stream.stalled": logging.WARNING,
     "queue.full": logging.WARNING,
     "replica.gone": logging.WARNING,
@@ -96,6 +97,7 @@ REPEATING: Final = frozenset(
 """Events that one cause can repeat very often. Each is logged once in `REPEAT_SECONDS`, with the number of lines left out."""
 ATTENTION: Final = frozenset(
     {
+        "answer.unread",
         "ask.unanswered",
         "call.slow",
         "call.unknown",

@@ -74,7 +74,23 @@ class Acceptor:
             if deadlines.tick(members.loop.time()):
                 for connection in list(members.connections):
                     connection.sweep()
+                self._bound_unsent()
             await asyncio.sleep(deadlines.interval)
+
+    def _bound_unsent(self) -> None:
+        """End connections whose clients leave too many bytes in all: first those that have taken nothing for the longest time."""
+        waiting = [connection for connection in self.members.connections if connection.unsent]
+        total = sum(connection.unsent for connection in waiting)
+        most = self.members.deadlines.limits.unsent_bytes
+        if total <= most:
+            return
+        waiting.sort(key=lambda connection: (connection.taken_at, -connection.unsent))
+        for connection in waiting:
+            self._observer.note("answer.unread", bytes=connection.unsent, total=total)
+            total -= connection.unsent
+            connection.abort()
+            if total <= most:
+                return
 
     def close_listeners(self) -> None:
         """Accept no more connections."""

@@ -50,6 +50,8 @@ class Handshake:
     """The handshake of one connection. Afterwards an `HttpProtocol` takes its place."""
 
     is_idle: Final = True
+    unsent: Final = 0
+    taken_at: Final = 0.0
 
     def __init__(self, members: Members, peer: object) -> None:
         self.client: str | None = peer[0] if isinstance(peer, tuple) else None

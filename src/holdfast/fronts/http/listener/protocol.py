@@ -54,8 +54,8 @@ class HttpProtocol(asyncio.Protocol):
 
     __slots__ = (
         "__weakref__", "_after", "_deadlines", "_is_over", "_is_paused", "_known", "_lingers", "_newest", "_parser",
-        "_room", "_served", "_since", "_started", "_taken", "_taken_at", "_unread", "_waiting", "address", "client",
-        "half_closed", "is_full", "members", "peer", "scheme", "transport",
+        "_room", "_served", "_since", "_started", "_taken", "_unread", "_waiting", "address", "client",
+        "half_closed", "is_full", "members", "peer", "scheme", "taken_at", "transport",
     )  # fmt: skip
 
     def __init__(self, members: Members) -> None:
@@ -88,6 +88,8 @@ class HttpProtocol(asyncio.Protocol):
         """The client has not taken enough of the written bytes."""
         self._room: asyncio.Event | None = None
         self._taken: int | None = None
+        self.taken_at: float = 0.0
+        """When the client took bytes, or bytes began to wait for it."""
 
     @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -447,8 +449,13 @@ class HttpProtocol(asyncio.Protocol):
         deadlines = self._deadlines
         before, self._taken = self._taken, bytes_taken(self.transport)
         if before is None or self._taken > before:
-            self._taken_at = deadlines.now
-        return deadlines.now - self._taken_at > deadlines.stall + deadlines.interval
+            self.taken_at = deadlines.now
+        return deadlines.now - self.taken_at > deadlines.stall + deadlines.interval
+
+    @property
+    def unsent(self) -> int:
+        """The bytes that wait for the client."""
+        return self.transport.get_write_buffer_size()
 
     def _has_unsent(self) -> bool:
         """True if bytes wait for the client. With TLS the transport does not count bytes that it has encrypted."""
