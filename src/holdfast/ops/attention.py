@@ -129,16 +129,18 @@ class Attention:
         times = engine.settings.times
         if not engine.store.is_shared or now - self._looked_at < times.lease_renewal:
             return
-        self._looked_at = now
+        before, self._looked_at = self._looked_at, now
         try:
             leases = await engine.store.replicas()
         except StoreError:
             # After an outage every lease may have ended.
             self._leases = {}
             return
+        passed = self._now() - before
         for name, left in self._leases.items():
             # This replica is alive. Its own lease may have ended while the process was stopped; `replica.lease_lost`
-            # reports that.
+            # reports that. Others that stop give their lease back before its end.
             if name not in leases and name != engine.store.replica:
-                self._note("replica.gone" if left < times.lease / 2 else "replica.left", name=name)
+                has_ended = left - passed < times.lease_renewal / 2
+                self._note("replica.gone" if has_ended else "replica.left", name=name)
         self._leases = dict(leases)

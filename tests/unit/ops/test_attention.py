@@ -104,8 +104,11 @@ class Leases:
 
     def __init__(self) -> None:
         self.left: dict[str, float] | None = {}
+        self.seconds = 0.0
+        """How long a reply takes."""
 
     async def replicas(self) -> dict[str, float]:
+        await asyncio.sleep(self.seconds)
         if self.left is None:
             raise StoreUnavailable("away")
         return self.left
@@ -122,8 +125,13 @@ async def test_a_replica_whose_lease_ran_out_is_gone_and_one_that_gave_it_back_h
     for left in ({"a": 8.0, "b": 7.0, "me": 8.0}, {"a": 8.0, "b": 2.0}, {}, {"c": 1.0}, None, {}):
         leases.left = left
         await asyncio.sleep(3.1)
+    leases.left = {"d": 6.0}
+    await asyncio.sleep(3.1)
+    leases.left, leases.seconds = {}, 7.0
+    await asyncio.sleep(14)
     attention.stop()
     assert [(event, facts["name"]) for event, facts in notes.notes if event.startswith("replica.")] == [
         ("replica.left", "a"),
         ("replica.gone", "b"),
+        ("replica.gone", "d"),
     ], "this replica itself lives, also if its lease has ended"
