@@ -1,5 +1,6 @@
 """Servers to try from outside: as a process of its own, or in this loop where a test wants to look inside."""
 
+import asyncio
 import contextlib
 import os
 import pickle
@@ -162,8 +163,9 @@ async def in_loop(config: Config = DEFAULT, clock: Clock | None = None) -> Async
 
 @contextlib.asynccontextmanager
 async def under_uvicorn(app: Application) -> AsyncIterator[int]:
-    """Run an application by uvicorn, which takes no signals; yield the port."""
-    server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="off"))
+    """Run an application by uvicorn, which takes no signals; yield the port. Requests that hang at the end are cancelled."""
+    config = uvicorn.Config(app, log_config=None, lifespan="off", timeout_graceful_shutdown=5)
+    server = uvicorn.Server(config)
     server.config.load()
     server.lifespan = server.config.lifespan_class(server.config)
     sock = listening()
@@ -173,3 +175,6 @@ async def under_uvicorn(app: Application) -> AsyncIterator[int]:
     finally:
         await Connection.cut_all()
         await server.shutdown(sockets=[sock])
+        for connection in list(server.server_state.connections):
+            connection.transport.abort()
+        await asyncio.sleep(0)
