@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.core.stream import Continuity, Page, Position
 from holdfast.errors import Fenced, StoreUnavailable
-from holdfast.stores.base import Claim, Claimed, Refusal
+from holdfast.stores.base import Attached, Claim, Claimed, Refusal
 from holdfast.stores.redis.store import RedisStore
 from holdfast.testing.store.bench import KEY, PRINCIPAL, data_of, record
 from tests.redis.links import Switched
@@ -174,6 +174,25 @@ async def test_recent_writes_that_do_not_reach_back_far_enough_leave_a_reported_
         assert page.continuity is Continuity.GAP
         assert page.events[-1].data == b"last"
         assert page.finished
+
+
+@async_test
+async def test_of_a_stream_that_the_store_lost_the_writer_restores_the_rest_and_readers_get_the_gap() -> None:
+    async with failover() as disaster:
+        store = disaster.store
+        disaster.cut()
+        fence, start = await opened(store)
+        for number in range(2, 12):
+            await store.append(KEY, "a", fence, [(number, b"x" * 60_000)])
+        await disaster.happen()
+        await store.settle(KEY, "a", fence, b"last", tag=99)
+        repeat = await store.attach(KEY, PRINCIPAL, "a", None)
+        assert isinstance(repeat, Attached)
+        for cursor in (start, repeat.cursor):
+            page = await read(store, cursor)
+            assert page.missed is not None
+            assert page.missed[0] == start.seq + 1
+            assert page.events[-1].data == b"last"
 
 
 @async_test

@@ -128,6 +128,11 @@ class Log:
         state = "closed" if self.closed else "open"
         return f"<Log {state} {self.low.seq}..{self.top.seq}, {self.bytes} bytes>"
 
+    @property
+    def start(self) -> Position:
+        """The position before the first event that ever was. Its tag is checked only while that event is retained."""
+        return Position(self._first, self.low.tag)
+
     def append(self, tag: int, data: Data, *, final: bool = False) -> Event:
         """Add an event at the end. A `final` event closes the log."""
         event = Event(Position(self.top.seq + 1, tag), data)

@@ -102,8 +102,8 @@ class StreamPart(Protocol):
         """Make the caller the stream's reader, in the place of the reader before it. A sign of the client.
 
         `stream` None is the standalone stream. Without a cursor, a reader of the standalone stream begins where the
-        readers before it were (`detach`), a reader of an exchange where the retained events begin. A cursor whose
-        events were trimmed away is accepted; `read` answers GAP.
+        readers before it were (`detach`), a reader of an exchange where its stream began. A cursor whose events were
+        trimmed away is accepted, also the beginning; `read` answers GAP.
 
         `since` is the generation of a reader that was superseded and is still there. It gets the place only if no
         other reader has it, and begins at the furthest of its cursor and the readers before it. If the place is

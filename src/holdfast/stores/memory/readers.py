@@ -31,7 +31,7 @@ class ReaderMethods(SessionTable):
         if cursor is not None and not log.proves(cursor):
             return Refusal.UNRESUMABLE
         if cursor is None:
-            cursor = log.delivered if standalone else log.low
+            cursor = log.delivered if standalone else log.start
         if since is not None:
             if exchange.has_reader and exchange.generation != since:
                 return Refusal.BUSY

@@ -190,6 +190,11 @@ class ExchangeRow:
         """Its stream exists."""
         return self.first is not None
 
+    @property
+    def began(self) -> Position:
+        """The position before the first event of its log, as `Log.start`."""
+        return Position(self.first or 0, self.low.tag)
+
     def is_end(self, cursor: Position) -> bool:
         """Return True if the log is complete and has nothing after this position, as `Log.is_end` does."""
         return bool(self.closed) and cursor.seq == self.top.seq

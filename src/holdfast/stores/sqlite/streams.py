@@ -59,7 +59,7 @@ def attach(
     if cursor is not None and not logs.proves(tx, exchange, cursor):
         return Refusal.UNRESUMABLE
     if cursor is None:
-        cursor = exchange.sent if is_standalone else exchange.low
+        cursor = exchange.sent if is_standalone else exchange.began
     if since is not None:
         if exchange.reader is not None and exchange.generation != since:
             return Refusal.BUSY

@@ -87,7 +87,7 @@ class Bench:
         return await self.store.append(KEY, stream, fence, [(tag_of(stream, number), data)])
 
     async def start_of(self, stream: str) -> Position:
-        """Return where a stream begins, as far as it is retained."""
+        """Return where a stream began."""
         attached = await self.attach(stream)
         await self.store.detach(KEY, stream, attached.generation, None, broke=False)
         return attached.cursor

@@ -232,6 +232,21 @@ class StreamContract(Contract):
         assert (await bench.attach("a", first)).cursor == first
 
     @scenario(stream_events=2)
+    async def test_a_reader_from_the_start_of_a_trimmed_stream_learns_what_is_missing(
+        self, bench: Bench
+    ) -> None:
+        await bench.open()
+        fence = await bench.streaming(1, "a")
+        start = await bench.start_of("a")
+        for number in range(1, 6):
+            await bench.append("a", fence, number, b"%d" % number)
+        attached = await bench.attach("a")
+        assert attached.cursor.seq == start.seq
+        page = await bench.read("a", attached.cursor)
+        assert (page.missed, data_of(page)) == ((start.seq + 1, start.seq + 3), [b"4", b"5"])
+        assert isinstance(await bench.store.attach(KEY, PRINCIPAL, "a", attached.cursor), Attached)
+
+    @scenario(stream_events=2)
     async def test_a_trimmed_stream_still_ends_with_its_terminal_message(self, bench: Bench) -> None:
         await bench.open()
         fence = await bench.streaming(1, "a")

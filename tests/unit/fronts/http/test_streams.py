@@ -8,9 +8,9 @@ import pytest
 from holdfast.config import Limits, Settings, Times
 from holdfast.engine.sessions import session_key
 from tests.asgi import Call, Peer
-from tests.messages import LATEST
+from tests.messages import LATEST, request
 from tests.support import LoopClock
-from tests.unit.fronts.http.bench import MIDDLE, REVISIONS, Bench, bench, front_test
+from tests.unit.fronts.http.bench import MIDDLE, OLDEST, REVISIONS, Bench, bench, front_test
 
 
 async def opened(b: Bench, version: str = LATEST) -> Peer:
@@ -149,6 +149,37 @@ async def test_events_that_were_trimmed_away_are_named_and_the_end_is_always_the
         assert resumed.messages[-1]["result"] == {"tool": "flood"}
         progress = [message["params"]["progress"] for message in resumed.messages[:-1]]
         assert progress == list(range(41, 50))
+
+
+@pytest.mark.parametrize("version", REVISIONS)
+@pytest.mark.parametrize("is_running", [False, True])
+@front_test
+async def test_a_repeat_of_a_post_whose_log_was_trimmed_names_the_missing_events(
+    version: str, *, is_running: bool
+) -> None:
+    async with bench(Settings(limits=Limits(stream_events=10))) as b:
+        p = await opened(b, version)
+        # A batch of one request in the revision that has batches.
+        post = request(2, "tools/call", {"name": "flood"})
+        message = [post] if version == OLDEST else post
+        first = p.post(message)
+        await first.cut()
+        if not is_running:
+            b.release.set()
+        await asyncio.sleep(1)
+        repeat = p.post(message)
+        await asyncio.sleep(1)
+        b.release.set()
+        await repeat.done()
+        shown = [
+            m["params"]["progress"] for m in repeat.messages if m.get("method") == "notifications/progress"
+        ]
+        [gap] = [comment for comment in repeat.comments if comment.startswith("gap")]
+        # The events of a log are numbered from 2; the answer is the last one.
+        assert gap == f"gap 2-{51 - len(shown)}"
+        assert shown == list(range(50 - len(shown), 50))
+        assert repeat.messages[-1]["result"] == {"tool": "flood"}
+        assert b.runs == ["flood"]
 
 
 # Positions that are not ours

@@ -67,7 +67,10 @@ for index = 12, #ARGV, 2 do
   at = at + 1
   if not c.top or at > c.low then events[#events + 1] = {at, ARGV[index], ARGV[index + 1]} end
 end
-if not c.top then begin(c, first, before) end
+if not c.top then
+  begin(c, first, before)
+  c.first = 1 -- where every stream of an exchange begins
+end
 if first > c.top then
   S.by = S.by - c.by
   redis.call('DEL', key)
@@ -136,7 +139,7 @@ if not generation then
 end
 local at, at_tag = seq, tag
 if seq == '' then
-  if alone then at, at_tag = c.dl, c.dtag else at, at_tag = c.low, c.ltag end
+  if alone then at, at_tag = c.dl, c.dtag else at, at_tag = c.first, c.ltag end
 end
 if since and c.dl > tonumber(at) then at, at_tag = c.dl, c.dtag end
 save()
