@@ -106,6 +106,19 @@ def test_a_call_without_a_task_is_a_mistake() -> None:
     run()
 
 
+@virtual_test
+async def test_a_closed_limit_leaves_no_timer_also_if_a_call_gives_a_late_sign_of_life() -> None:
+    calls = Calls(10)
+    waiting = calls.start("closed")
+    await asyncio.sleep(1)
+    calls.silence.close()
+    calls.waits["closed"].restart()
+    await asyncio.sleep(100)
+    assert not waiting.done()
+    assert not calls.late
+    waiting.cancel()
+
+
 @pytest.mark.parametrize("seconds", [0.5, 300.0])
 def test_one_timer_serves_many_calls(seconds: float) -> None:
     @virtual_test

@@ -2,7 +2,7 @@
 
 Every call has the same limit, so the call that began first, or whose last sign of life is the oldest, is late first.
 The timer is set for the earliest deadline. When it fires, it is set for the next one. A call that ends in time costs
-no timer.
+no timer. `close` cancels the timer: it holds the context of the call that set it, with the arguments of that call.
 """
 
 import asyncio
@@ -11,10 +11,11 @@ import asyncio
 class Silence:
     """The calls that wait for the server."""
 
-    __slots__ = ("_timer", "_waits", "seconds")
+    __slots__ = ("_is_closed", "_timer", "_waits", "seconds")
 
     def __init__(self, seconds: float) -> None:
         self.seconds: float = seconds
+        self._is_closed = False
         self._waits: set[Wait] = set()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -34,8 +35,15 @@ class Silence:
 
     def watch(self, deadline: float) -> None:
         """Check at this time. A timer that is already set has an earlier time."""
-        if self._timer is None:
+        if self._timer is None and not self._is_closed:
             self._timer = asyncio.get_running_loop().call_at(deadline, self._look)
+
+    def close(self) -> None:
+        """Watch no call any more: the upstream ends, and its calls with it."""
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _look(self) -> None:
         self._timer = None

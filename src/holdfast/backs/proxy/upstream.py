@@ -202,7 +202,11 @@ class Upstream:
         self._reconnection.close()
         self.subscriptions.close()
         self._outbox.close()
-        await self._connection.aclose()
+        try:
+            await self._connection.aclose()
+        finally:
+            # After the connection: until then its calls may set the timer again.
+            self._silence.close()
 
     # Calls
 
