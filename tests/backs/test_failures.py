@@ -12,6 +12,7 @@ from holdfast.backs.proxy.options import ProxyOptions
 from holdfast.backs.proxy.outbox import Space
 from holdfast.backs.proxy.silence import Silence
 from holdfast.backs.proxy.subscriptions import Subscriptions
+from holdfast.backs.proxy.upstream import Upstream
 from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.caller import Caller
 from holdfast.errors import BUSY, OUTCOME_UNKNOWN
@@ -19,7 +20,7 @@ from holdfast.ports import SilentObserver
 from holdfast.wire.jsonrpc import Request
 from tests.backs.behind import Behind, in_front
 from tests.duplex import DuplexClient
-from tests.support import BOUND, async_test, stays, until, virtual_test_within
+from tests.support import BOUND, async_test, stays, until, virtual_test, virtual_test_within
 
 ERAS = ["sessions", "sessionless"]
 
@@ -302,6 +303,50 @@ async def test_an_upstream_without_a_session_ends_when_it_is_idle_and_not_before
         assert behind.living == 1
         await asyncio.sleep(20)
         assert behind.living == 0
+
+
+@virtual_test_within(3_000)
+async def test_a_server_that_does_not_answer_unsubscribe_does_not_delay_the_end_of_other_upstreams() -> None:
+    slow = Slow()
+    behind, control = Behind(slow.server, "sessions"), Upstream._control
+    asked: list[str] = []
+
+    async def unanswered(upstream: Upstream, method: str, params: dict[str, Any]) -> object:
+        asked.append(method)
+        if method == "resources/unsubscribe":
+            await asyncio.Event().wait()
+        return await control(upstream, method, params)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Upstream, "_control", unanswered)
+        async with in_front(behind, ProxyOptions(idle_seconds=100)) as front:
+            ann, bob = (DuplexClient(front.engine, Caller(name)) for name in ("ann", "bob"))
+            wanted = {"resourceSubscriptions": ["memo://one"], "toolsListChanged": True}
+            await ann.sessionless("subscriptions/listen", 1, notifications=wanted)
+            await ann.wait_for("notifications/subscriptions/acknowledged")
+            await ann.say("notifications/cancelled", requestId=1)
+            await ann.sessionless("subscriptions/listen", 2, notifications={"toolsListChanged": True})
+            await until(lambda: "resources/unsubscribe" in asked)
+            await bob.sessionless("tools/call", 1, name="say", arguments={})
+            await bob.answer(1)
+            assert behind.living == 2
+            await asyncio.sleep(110)
+            assert behind.living == 1
+            assert front.back.upstreams.opened()[0].client.caller.key == "ann"
+
+
+@virtual_test
+async def test_a_closed_upstream_leaves_no_timer() -> None:
+    async with in_front(Behind(Slow().server), ProxyOptions(call_seconds=300)) as front:
+        client = DuplexClient(front.engine, Caller(""))
+        await client.open()
+        await client.say("tools/call", 1, name="say", arguments={})
+        await client.answer(1)
+        [upstream] = front.back.upstreams.opened()
+        assert upstream._silence._timer is not None
+        await client.duplex.hang_up(SessionInput.DELETED)
+        await until(lambda: not front.back.upstreams.opened())
+        await until(lambda: upstream._silence._timer is None)
 
 
 @async_test

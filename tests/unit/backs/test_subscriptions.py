@@ -8,7 +8,7 @@ from holdfast.errors import McpError
 from holdfast.testing import NotingObserver
 from holdfast.upstream.connection import Connection
 from holdfast.upstream.negotiation import Agreed
-from tests.support import LoopClock, virtual_test
+from tests.support import LoopClock, until, virtual_test
 
 AGREED: Final = Agreed(version="2025-11-25", server={}, capabilities={})
 
@@ -19,20 +19,49 @@ def subscriptions(request: Any) -> Subscriptions:
 
 @virtual_test
 async def test_the_sweep_keeps_a_resource_that_a_listener_asks_for_while_another_one_is_released() -> None:
-    async def request(_method: str, _params: dict[str, Any]) -> object:
+    sent: list[tuple[str, str]] = []
+
+    async def request(method: str, params: dict[str, Any]) -> object:
+        sent.append((method, params["uri"]))
         await asyncio.sleep(10)
         return {}
 
     held = subscriptions(request)
     for uri in ("memo://one", "memo://two", "memo://three"):
         await held.add(uri, AGREED)
-    sweeping = asyncio.create_task(
-        held.sweep(AGREED, LoopClock().now() + 1, lambda uri: uri == "memo://three")
-    )
+    del sent[:]
+    held.sweep(AGREED, LoopClock().now() + 1, lambda uri: uri == "memo://three")
     await asyncio.sleep(1)
     await held.add("memo://two", AGREED)
-    await sweeping
-    assert held.uris == ("memo://two", "memo://three")
+    await asyncio.sleep(100)
+    assert sorted(held.uris) == ["memo://three", "memo://two"]
+    assert sent == [("resources/unsubscribe", "memo://one")]
+    await held.add("memo://one", AGREED)
+    assert sent[1:] == [("resources/subscribe", "memo://one")]
+
+
+@virtual_test
+async def test_a_resource_that_is_asked_for_while_the_server_unsubscribes_from_it_is_subscribed_again() -> (
+    None
+):
+    sent: list[tuple[str, str]] = []
+
+    async def request(method: str, params: dict[str, Any]) -> object:
+        sent.append((method, params["uri"]))
+        await asyncio.sleep(10)
+        return {}
+
+    held = subscriptions(request)
+    await held.add("memo://one", AGREED, "a session")
+    held.leave("a session", AGREED)
+    await asyncio.sleep(1)
+    await held.add("memo://one", AGREED, "another session")
+    assert [method for method, _ in sent] == [
+        "resources/subscribe",
+        "resources/unsubscribe",
+        "resources/subscribe",
+    ]
+    assert held.sessions("memo://one") == ["another session"]
 
 
 @virtual_test
@@ -48,6 +77,7 @@ async def test_a_session_leaves_all_its_resources_although_the_server_refuses_to
     held = subscriptions(request)
     for uri in ("memo://one", "memo://two"):
         await held.add(uri, AGREED, "a session")
-    await held.leave("a session", AGREED)
+    held.leave("a session", AGREED)
     assert held.uris == ()
+    await until(lambda: len(sent) == 4)
     assert sent[2:] == [("resources/unsubscribe", "memo://one"), ("resources/unsubscribe", "memo://two")]

@@ -159,7 +159,7 @@ class ProxyBack:
                 agreed = upstream.agreed
         except BaseException:
             # Also if the client has given up: no other call will name this session.
-            await self._leave(record.key)
+            self._leave(record.key)
             raise
         self._server_info = agreed.server or self._server_info
         capabilities = server_capabilities(agreed.capabilities, sessionless=False)
@@ -400,17 +400,17 @@ class ProxyBack:
 
     async def closed(self, session: Session, reason: SessionInput) -> None:  # noqa: ARG002
         """End the session's upstream."""
-        await self._leave(session.record.key)
+        self._leave(session.record.key)
 
-    async def _leave(self, key: str) -> None:
+    def _leave(self, key: str) -> None:
         """End the upstream of a session, or release the shared one."""
         self._upstreams.end(session_key_of(key))
-        await self._stop_sharing(key)
+        self._stop_sharing(key)
 
-    async def _stop_sharing(self, key: str) -> None:
+    def _stop_sharing(self, key: str) -> None:
         if self._options.shared:
             for upstream in self._upstreams.opened():
-                await upstream.leave(key)
+                upstream.leave(key)
 
     async def moved(self, record: SessionRecord) -> None:
         """Serve a session here from now on. Its next request opens an upstream and restores the settings of the record."""
@@ -422,11 +422,11 @@ class ProxyBack:
     async def left(self, key: str) -> None:
         """End the upstream of a session that is closed or has another home, after the calls that run on it."""
         self._upstreams.leave(session_key_of(key))
-        await self._stop_sharing(key)
+        self._stop_sharing(key)
 
     async def dropped(self, record: SessionRecord) -> None:
         """End the upstream of a session that was not stored."""
-        await self._leave(record.key)
+        self._leave(record.key)
 
 
 def _uri(request: Request) -> str:

@@ -5,6 +5,10 @@ key, and all listeners of 2026-07-28 together as LISTENERS. The first holder sub
 releases them when it unsubscribes or closes; for the listeners the sweep of `upstreams.py` does it. Requests to the server are sent
 one at a time, so that it never receives a second subscription for a URI, in any order of its answers.
 
+Only a client that unsubscribes itself waits for the server. The end of a session and the sweep release URIs at once, and a
+task of this upstream unsubscribes from them (`_unheld`): a server that does not answer must not delay the sweep of other
+upstreams. A URI that is asked for again before that needs no request.
+
 A 2026-07-28 server also reports changes of its lists only on a listen stream, so one is open as long as the upstream.
 """
 
@@ -43,6 +47,9 @@ class Subscriptions:
         """For each URI its holders, and when each of them last asked for it."""
         self.turn: asyncio.Lock = asyncio.Lock()
         """Held while a subscription changes: at the server, here and, by `back.py`, in the store."""
+        self._unheld: dict[str, None] = {}
+        """The URIs without a holder that the server still reports."""
+        self._unsubscribing: asyncio.Task[None] | None = None
         self._listening: asyncio.Task[None] | None = None
         self._ready = asyncio.Event()
         self._broke = False
@@ -65,7 +72,8 @@ class Subscriptions:
         return [holder for holder in self._holders.get(uri, ()) if holder != LISTENERS]
 
     def start(self, agreed: Agreed) -> None:
-        """Begin to listen, if the server's era needs it."""
+        """Begin to listen, if the server's era needs it. A new link has no subscriptions yet."""
+        self._unheld.clear()
         self._ready.set()
         if agreed.is_sessionless:
             self._listen(agreed)
@@ -93,11 +101,12 @@ class Subscriptions:
 
     async def add_in_turn(self, uri: str, agreed: Agreed, holder: str) -> None:
         """Do the same for a caller that holds `turn`."""
-        held = self._holders.get(uri)
-        if held is None and not agreed.is_sessionless:
+        is_new = uri not in self._holders and uri not in self._unheld
+        if is_new and not agreed.is_sessionless:
             await self._request("resources/subscribe", {"uri": uri})
+        self._unheld.pop(uri, None)
         self._holders.setdefault(uri, {})[holder] = self._clock.now()
-        if held is None and agreed.is_sessionless:
+        if is_new and agreed.is_sessionless:
             self._listen(agreed)
             await self.ready()
 
@@ -108,32 +117,62 @@ class Subscriptions:
 
     async def remove_in_turn(self, uri: str, agreed: Agreed, holder: str) -> None:
         """Do the same for a caller that holds `turn`."""
-        held = self._holders.get(uri, {})
-        if held.pop(holder, None) is None or held:
+        if not self._is_last(uri, holder):
             return
-        del self._holders[uri]
         if agreed.is_sessionless:
             self._listen(agreed)
         else:
             await self._request("resources/unsubscribe", {"uri": uri})
 
-    async def leave(self, holder: str, agreed: Agreed) -> None:
-        """Release everything that a holder has asked for, also if the server does not accept it."""
-        for uri in [uri for uri, held in self._holders.items() if holder in held]:
-            with contextlib.suppress(HoldfastError):
-                await self.remove(uri, agreed, holder)
+    def leave(self, holder: str, agreed: Agreed) -> None:
+        """Release everything that a holder has asked for. Does not wait for the server."""
+        self._release([uri for uri, held in self._holders.items() if holder in held], holder, agreed)
 
-    async def sweep(self, agreed: Agreed, before: float, is_used: Callable[[str], bool]) -> None:
-        """Release the resources that no listener of 2026-07-28 uses, or has asked for since `before`."""
-        for uri, since in self.listened.items():
-            if since < before and not is_used(uri):
+    def sweep(self, agreed: Agreed, before: float, is_used: Callable[[str], bool]) -> None:
+        """Release the resources that no listener of 2026-07-28 uses, or has asked for since `before`. Does not wait."""
+        unused = [uri for uri, since in self.listened.items() if since < before and not is_used(uri)]
+        self._release(unused, LISTENERS, agreed)
+
+    def _release(self, uris: list[str], holder: str, agreed: Agreed) -> None:
+        unheld = [uri for uri in uris if self._is_last(uri, holder)]
+        if not unheld:
+            return
+        if agreed.is_sessionless:
+            self._listen(agreed)
+            return
+        self._unheld.update(dict.fromkeys(unheld))
+        if self._unsubscribing is None:
+            self._unsubscribing = asyncio.get_running_loop().create_task(self._unsubscribe())
+
+    def _is_last(self, uri: str, holder: str) -> bool:
+        """Remove a holder of a URI; True if it was the last one."""
+        held = self._holders.get(uri, {})
+        if held.pop(holder, None) is None or held:
+            return False
+        del self._holders[uri]
+        return True
+
+    async def _unsubscribe(self) -> None:
+        """Unsubscribe from the URIs without a holder, one after another."""
+        try:
+            while self._unheld:
                 async with self.turn:
-                    # A listener may have asked for it meanwhile.
-                    if self.listened.get(uri) == since:
-                        await self.remove_in_turn(uri, agreed, LISTENERS)
+                    uri = next(iter(self._unheld), None)
+                    if uri is not None:
+                        del self._unheld[uri]
+                        # A server that does not accept it sends updates that no client receives.
+                        with contextlib.suppress(HoldfastError):
+                            await self._request("resources/unsubscribe", {"uri": uri})
+        finally:
+            self._unsubscribing = None
 
     def close(self) -> None:
-        """Stop listening."""
+        """Stop listening, and stop to unsubscribe."""
+        if self._unsubscribing is not None:
+            self._unsubscribing.cancel()
+        self._stop_listening()
+
+    def _stop_listening(self) -> None:
         if self._listening is not None:
             self._listening.cancel()
             self._listening = None
@@ -145,7 +184,7 @@ class Subscriptions:
 
     def _listen(self, agreed: Agreed) -> None:
         """Open a listen stream for everything; it replaces the one before."""
-        self.close()
+        self._stop_listening()
         if wanted := self._filter(agreed):
             self._ready.clear()
             self._listening = asyncio.get_running_loop().create_task(self._keep_listening(wanted))

@@ -199,14 +199,9 @@ class Upstream:
 
     async def aclose(self) -> None:
         """End the conversation."""
-        self._reconnection.close()
-        self.subscriptions.close()
-        self._outbox.close()
-        try:
-            await self._connection.aclose()
-        finally:
-            # After the connection: until then its calls may set the timer again.
-            self._silence.close()
+        for part in (self._reconnection, self.subscriptions, self._outbox, self._silence):
+            part.close()
+        await self._connection.aclose()
 
     # Calls
 
@@ -359,10 +354,10 @@ class Upstream:
         except ClientError as error:
             raise unusable(error) from error
 
-    async def leave(self, session: str) -> None:
+    def leave(self, session: str) -> None:
         """Forget a session that has shared this upstream."""
         self.sessions.discard(session)
-        await self.subscriptions.leave(session, self.agreed)
+        self.subscriptions.leave(session, self.agreed)
 
     async def notify(self, method: str, params: dict[str, Any]) -> None:
         """Send a notification of the client to the server. It is dropped if the server's era does not know it."""

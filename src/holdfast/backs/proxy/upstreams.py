@@ -218,13 +218,14 @@ class Upstreams:
             for session in tuple(upstream.sessions) if upstream is not None else ():
                 # A session that is not stored yet comes back with its first request.
                 if upstream is not None and not await self._is_home(session):
-                    await self._quietly(upstream.leave(session))
+                    upstream.leave(session)
             # Without a record the session may not be stored yet.
             is_of_session = upstream is not None and upstream.client.session and upstream.record is not None
             if is_of_session and not await self._is_home(key[0]):
                 self.leave(key)
 
     async def _sweep(self) -> None:
+        """End what is unused. It waits for the store, and for no server: one that hangs must not delay the others."""
         next_look = self._clock.now() + _HOME_SECONDS
         while True:
             await asyncio.sleep(min(_SWEEP_SECONDS, self._options.idle_seconds))
@@ -243,8 +244,7 @@ class Upstreams:
                     self.end(key)
                     continue
                 is_listened = partial(_has_resource, listened)
-                before = now - _SETTLED_SECONDS
-                await self._quietly(upstream.subscriptions.sweep(upstream.agreed, before, is_listened))
+                upstream.subscriptions.sweep(upstream.agreed, now - _SETTLED_SECONDS, is_listened)
 
 
 def _has_resource(listened: set[tuple[Any, str]], uri: str) -> bool:
