@@ -47,9 +47,9 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
             name: f"sum(rate(holdfast_{metric}_total{{#}}[$__rate_interval]))"
             for name, metric in {"resumes": "stream_resumes", "gaps": "stream_gaps", "repeats": "repeats", "stalls": "stream_stalls"}.items()
         }),
-        Panel("Reaped, adopted, fenced, leases lost", "ops", {
+        Panel("Reaped, fenced, leases lost", "ops", {
             name: f"sum(increase(holdfast_{metric}_total{{#}}[$__rate_interval]))"
-            for name, metric in {"reaped": "exchanges_reaped", "adopted": "exchanges_adopted", "fenced": "exchanges_fenced", "leases lost": "leases_lost"}.items()
+            for name, metric in {"reaped": "exchanges_reaped", "fenced": "exchanges_fenced", "leases lost": "leases_lost"}.items()
         }),
         Panel("Servers behind", "ops", {
             name: f"sum by (server) (increase(holdfast_upstream_{name}_total{{#}}[$__rate_interval]))" for name in ("ended", "restarts", "unreachable")

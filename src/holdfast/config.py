@@ -189,17 +189,13 @@ class Limits(Struct, frozen=True, kw_only=True):
     finished_streams: int = 1_024
     """Finished streams of a session that are kept for clients that reconnect. About as many as can run and queue:
     hundreds of calls may end in the same second, before the client has received the answers."""
-    rerun_bytes: int = MIB
-    """Bytes of the running requests of a session that are stored so that another replica can rerun them
-    (`Settings.reruns`); beyond: further ones are not stored, and end with −31002 if their replica dies."""
     state_bytes: int = 256 * KIB
     """Bytes of the state of one session or handle; beyond: StateError."""
     principal_state_bytes: int = 256 * KIB
     """Bytes of a principal's own state; beyond: StateError."""
     principal_kept_bytes: int = 64 * MIB
     """Bytes that the sessions and handles of one principal keep in the store beside streams and tasks (anonymous clients count
-    as one): state, subscriptions and the requests of `rerun_bytes`, and 256 bytes for each field and subscription;
-    beyond: StateError, −32602, and a request is not kept. Without it the limits above would multiply by the number of
+    as one): state and subscriptions, and 256 bytes for each field and subscription; beyond: StateError, −32602. Without it the limits above would multiply by the number of
     sessions: one principal could make a store keep 1.5 GiB."""
     idle_readers: int = 4
     """Superseded GET readers of a session that stay open and idle. Some clients reconnect in a loop if they are
@@ -380,9 +376,6 @@ class Settings(Struct, frozen=True, kw_only=True):
     """A request whose id is in flight: `reject` refuses it, `isolate` runs both, each with its own answer."""
     in_order: bool = False
     """Run the calls of a session one after another, on all replicas."""
-    reruns: int = 0
-    """How often another replica reruns a call of an idempotent tool after its replica died. 0: never, the call ends
-    with −31002."""
     eras: Eras = "both"
     eras_by_client: Mapping[str, Eras] = {}
     """The eras for clients with this name, if one era is known not to work with them."""
@@ -398,8 +391,6 @@ class Settings(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         _choose("duplicates", self.duplicates, Duplicates)
         _choose("state", self.state, StateOf)
-        if self.reruns < 0:
-            raise ConfigError(f"reruns={self.reruns!r}: give a number of runs, or 0 for none")
 
 
 WHOLE_URL: Final = re.compile(r"https?://([A-Za-z0-9.\-:\[\]]+)(/[A-Za-z0-9._~!$&'()*+,;=:@%/-]*)?")

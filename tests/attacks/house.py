@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast import Context, Server, ToolAnnotations
+from holdfast import Context, Server
 from holdfast.auth import Principal, Verifier
 from holdfast.config import HttpSettings
 from holdfast.fronts.http.front import HttpFront
@@ -81,7 +81,7 @@ def equipped(server: Server) -> Server:
     async def echo(text: str) -> str:
         return text
 
-    @server.tool(annotations=ToolAnnotations(idempotent_hint=True))
+    @server.tool
     async def stream(ctx: Context) -> str:
         await ctx.progress(1, 2)
         await asyncio.sleep(60)

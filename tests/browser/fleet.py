@@ -237,7 +237,6 @@ def busy_fleet(now: float) -> Fleet:
         "streams with missed messages": 2,
         "calls that clients sent again": 7,
         "calls lost with a replica": 1,
-        "calls run again": 0,
         "functions that failed": 3,
         "servers behind that ended": 3,
         "store failures": 0,

@@ -28,7 +28,6 @@ from holdfast.errors import Fenced
 from holdfast.fronts.http.front import HttpFront
 from holdfast.fronts.http.request import RawRequest
 from holdfast.stores.base import (
-    Adopted,
     Answered,
     Attached,
     Claim,
@@ -36,7 +35,6 @@ from holdfast.stores.base import (
     Closed,
     Duplicate,
     Found,
-    Orphan,
     Refusal,
     WakeUp,
 )
@@ -416,37 +414,6 @@ def lease_never_revived() -> Patches:
     return _with((Cluster, "renew", as_new))
 
 
-def adopted_without_a_fence() -> Patches:
-    """A call is run again while its first replica, which was only frozen, may still write."""
-    adopt = Cluster.adopt
-
-    async def unfenced(self: Cluster, orphan: Orphan, *, tag: int) -> Adopted | None:
-        session = self._sessions.get(orphan.session)
-        exchange = session.exchanges.get(orphan.stream) if session else None
-        fence = exchange.fence if exchange else 0
-        adopted = await adopt(self, orphan, tag=tag)
-        if adopted is None or exchange is None:
-            return None
-        exchange.fence = fence
-        return replace(adopted, fence=fence)
-
-    return _with((Cluster, "adopt", unfenced))
-
-
-def adopted_by_every_replica() -> Patches:
-    """Whether a dead replica's call has been adopted already is not looked at."""
-    adopt = Cluster.adopt
-
-    async def all_of_them(self: Cluster, orphan: Orphan, *, tag: int) -> Adopted | None:
-        streams = self._owners[orphan.session]
-        if orphan.stream in streams:
-            streams[orphan.stream] = orphan.owner
-            self._runs[orphan.session][orphan.stream] = orphan.runs
-        return await adopt(self, orphan, tag=tag)
-
-    return _with((Cluster, "adopt", all_of_them))
-
-
 def _with_new(*patches: tuple[object, str, Any]) -> Patches:
     """As `_with`, for names that the target may not have."""
 
@@ -488,8 +455,6 @@ BUGS: Final[dict[str, Bug]] = {
     "unbounded sessions": Bug(unbounded_sessions()),
     "detach without generation": Bug(stale_detach(), "grace", "I8"),
     "grace not looked at again": Bug(grace_by_timer(), "grace", "I8"),
-    "adopted without a fence": Bug(adopted_without_a_fence(), "takeover", "I2"),
-    "adopted by every replica": Bug(adopted_by_every_replica(), "takeover", "I4"),
     "others declared dead after an outage": Bug(reaped_after_an_outage(), "outage", "G11"),
     "a lease that ended is lost": Bug(lease_never_revived(), "outage", "G11"),
     "no replica reaps": Bug(forgotten_owner(), "takeover", "I1"),

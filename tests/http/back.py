@@ -26,7 +26,7 @@ from holdfast.engine.access import Access
 from holdfast.engine.back import Outside
 from holdfast.engine.caller import Caller
 from holdfast.engine.engine import Engine
-from holdfast.engine.exchange import Client, Exchange
+from holdfast.engine.exchange import Exchange
 from holdfast.engine.session import Session
 from holdfast.engine.sessionless_client import SessionlessClient
 from holdfast.errors import HoldfastError, MethodNotFound
@@ -107,9 +107,6 @@ class ToolBack:
 
     def mirrored(self, request: Request, meta: RequestMeta, caller: Caller) -> tuple[()]:
         return ()
-
-    async def is_idempotent(self, request: Request, client: Client | None = None) -> bool:
-        return False
 
     async def honoured(self, client: SessionlessClient, wanted: Filter, caller: Caller) -> Filter:
         return wanted

@@ -34,7 +34,6 @@ LIMITS: Final = Limits(
     store_bytes=150,
     finished_streams=2,
     state_bytes=40,
-    rerun_bytes=30,
     handles=2,
     handles_per_principal=1,
     tasks=3,
@@ -151,13 +150,12 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(
         key=KEYS, principal=PRINCIPALS, request_id=IDS, stream=STREAMS, digest=st.sampled_from([b"1", b"2"]),
-        control=st.booleans(), payload=DATA,
+        control=st.booleans(),
     )  # fmt: skip
     def claim(
-        self, key: str, principal: str, request_id: int | str, stream: str, digest: bytes, control: bool,
-        payload: bytes,
+        self, key: str, principal: str, request_id: int | str, stream: str, digest: bytes, control: bool
     ) -> None:  # fmt: skip
-        claim = Claim(request_id, stream, digest, control, payload)
+        claim = Claim(request_id, stream, digest, control)
         if (key, stream) in self.claims:
             # A stream's name is minted once: the same name is the same request.
             claim = self.claims[key, stream]
@@ -194,7 +192,7 @@ class StoreMachine(RuleBasedStateMachine):
         self, stream: str, before: float, after: float, terminal: bytes | None, broke: bool
     ) -> None:
         """A session is looked at while it works, and again when it has ended."""
-        claim = self.claims.setdefault(("k0", stream), Claim("while", stream, b"", payload=b"again"))
+        claim = self.claims.setdefault(("k0", stream), Claim("while", stream, b""))
         found = self.claim_both("k0", "p", claim)
         self.pass_time(before)
         if isinstance(found, Claimed):
@@ -361,8 +359,6 @@ SUMS: Final = {
     "SELECT coalesce(sum(outstanding), 0) FROM session": "SELECT count(*) FROM ask WHERE answer IS NULL",
 }
 NONE: Final = [
-    "SELECT xid FROM exchange WHERE payload IS NOT NULL AND running = 0",
-    "SELECT sid FROM exchange GROUP BY sid HAVING sum(length(payload)) > 30",
     # Streams that a closed session left for its readers have a number below zero (`sqlite/lingering.py`).
     "SELECT sid FROM exchange EXCEPT SELECT sid FROM session EXCEPT SELECT -n FROM lingering",
     "SELECT sid FROM ask EXCEPT SELECT sid FROM session",

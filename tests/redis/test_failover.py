@@ -48,8 +48,8 @@ async def failover() -> AsyncIterator[Failover]:
         await made.store.aclose()
 
 
-async def begin(store: RedisStore, name: int, stream: str, payload: bytes = b"") -> int:
-    claimed = await store.claim(KEY, PRINCIPAL, Claim(name, stream, b"digest", payload=payload))
+async def begin(store: RedisStore, name: int, stream: str) -> int:
+    claimed = await store.claim(KEY, PRINCIPAL, Claim(name, stream, b"digest"))
     assert isinstance(claimed, Claimed)
     return claimed.fence
 
@@ -214,14 +214,13 @@ async def test_an_exchange_that_a_failover_brought_back_is_an_orphan_of_a_living
     async with failover() as disaster:
         store = disaster.store
         await store.renew(600)
-        fence = await begin(store, 1, "a", b"again")
+        fence = await begin(store, 1, "a")
         disaster.cut()
         await store.settle(KEY, "a", fence, None)
         await disaster.happen()
         assert await store.orphans() == [], "not at once: its own claims may be on the way"
         store._clock = Ahead()
         [orphan] = await store.orphans()
-        assert orphan.runs == 0, "a call that had ended is not run again"
         assert await store.reap(orphan, b"lost", tag=5)
         try:
             await store.append(KEY, "a", fence, [(6, b"late")])

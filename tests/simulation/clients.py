@@ -109,18 +109,14 @@ class Client:
         cut: float = 0.0,
         nonce: str = "",
         shadow: bool = False,
-        again: bool = False,
     ) -> Request:
-        """Send a request and resume it until its answer is here. `cut`: how often its connection breaks.
-
-        `again`: it may be run again after the death of its replica.
-        """
+        """Send a request and resume it until its answer is here. `cut`: how often its connection breaks."""
         world = self.world
-        request = Request(nonce or world.nonce(), self.key, request_id, again=again)
+        request = Request(nonce or world.nonce(), self.key, request_id)
         world.ledger.requests.append(request)
         if shadow:
             self.spawn(self.shadow(request))
-        params = {"nonce": request.nonce, "steps": steps, "again": again}
+        params = {"nonce": request.nonce, "steps": steps}
         message = {"id": request_id, "method": "tools/call", "params": params}
         for _ in range(ATTEMPTS):
             if request.last_id:

@@ -20,7 +20,6 @@ from holdfast.ports import Clock
 from holdfast.stores.base import (
     INBOX,
     UNREPORTED_SECONDS,
-    Adopted,
     Attached,
     Claim,
     Claimed,
@@ -114,8 +113,6 @@ class Cluster(MemoryStore):
         """MemorySession → stream → the owner of the exchange."""
         self._readers: defaultdict[str, dict[str, str]] = defaultdict(dict)
         """MemorySession → stream → the owner of its reader."""
-        self._runs: defaultdict[str, dict[str, int]] = defaultdict(dict)
-        """MemorySession → stream → how often the exchange has begun."""
         self._askers: defaultdict[str, dict[str, str]] = defaultdict(dict)
         self._inboxes: defaultdict[str, OrderedDict[str, tuple[float, bytes]]] = defaultdict(OrderedDict)
         self._closings: dict[str, tuple[float, Closed]] = {}
@@ -183,11 +180,8 @@ class Cluster(MemoryStore):
             self._must_live()
         elif self._owners[key].get(claim.stream) != self._me.owner:
             return self._claimed_elsewhere(self._sessions[key], claim.stream)
-        if claim.payload and not self._has_room(key, claim.payload):
-            claim = replace(claim, payload=b"")
         claimed = await super().claim(key, principal, claim)
         if isinstance(claimed, Claimed) and not known:
-            self._runs[key][claim.stream] = 1
             self._owners[key][claim.stream] = self._readers[key][claim.stream] = self._me.owner
         return claimed
 
@@ -203,16 +197,6 @@ class Cluster(MemoryStore):
             # A copy: a replica that has the record from before must not see the change.
             session.record = replace(session.record, home=self._me.replica)
         return session.record if session is not None else None
-
-    def _has_room(self, key: str, payload: bytes) -> bool:
-        """Return True if the session and its principal may keep one more request to run again."""
-        session = self._sessions.get(key)
-        if session is None:
-            return False
-        siblings = self._principals[session.record.principal].values()
-        total = sum(one.kept + _payload_bytes(one) for one in siblings)
-        has_own_room = _payload_bytes(session) + len(payload) <= self._limits.rerun_bytes
-        return has_own_room and total + len(payload) <= self._limits.principal_kept_bytes
 
     @override
     async def attach(
@@ -277,7 +261,7 @@ class Cluster(MemoryStore):
     def _end(self, session: MemorySession, reason: SessionInput, ending: Ending | None = None) -> Closed:
         closed = super()._end(session, reason, ending)
         key = session.record.key
-        for table in (self._owners, self._readers, self._runs, self._askers):
+        for table in (self._owners, self._readers, self._askers):
             table.pop(key, None)
         self._closed += 1
         closed = replace(closed, event=f"{key}.{self._closed}")
@@ -344,8 +328,7 @@ class Cluster(MemoryStore):
                 if exchange is None or not exchange.running:
                     del streams[stream]
                 elif exchange.claim is not None:
-                    runs = self._runs[key][stream] if exchange.claim.payload else 0
-                    left.append(Orphan(key, stream, exchange.claim.id, owner, runs))
+                    left.append(Orphan(key, stream, exchange.claim.id, owner))
         return left
 
     def _drop_turns(self, owner: str) -> None:
@@ -381,26 +364,6 @@ class Cluster(MemoryStore):
             self._route(WakeUp.ANSWER, orphan.session, ask)
         await self.settle(orphan.session, orphan.stream, exchange.fence, terminal, tag=tag, keep=True)
         return True
-
-    @override
-    async def adopt(self, orphan: Orphan, *, tag: int) -> Adopted | None:
-        key, stream = orphan.session, orphan.stream
-        session = self._sessions.get(key)
-        exchange = session.exchanges.get(stream) if session else None
-        claim = exchange.claim if exchange is not None and exchange.running else None
-        if session is None or exchange is None or claim is None or not claim.payload:
-            return None
-        state = self._owners[key].get(stream), self._runs[key][stream]
-        if state != (self._me.owner, orphan.runs + 1):
-            if state != (orphan.owner, orphan.runs):
-                return None
-            self._must_live()
-            session.fence += 1
-            exchange.fence = session.fence
-            session.forget_asks(exchange, self.now())
-            self._owners[key][stream], self._runs[key][stream] = self._me.owner, orphan.runs + 1
-        log = exchange.start(Position(1, tag))
-        return Adopted(session.record, claim, exchange.fence, log.top)
 
     @override
     def _task_owner(self) -> str:
@@ -447,9 +410,3 @@ class Cluster(MemoryStore):
         found = [self._closings[event][1] for event in late]
         self._closings.update({closed.event: (now, closed) for closed in found})
         return found
-
-
-def _payload_bytes(session: MemorySession) -> int:
-    """Return the bytes of the requests that a session keeps to run them again."""
-    claims = [exchange.claim for exchange in session.exchanges.values() if exchange.running]
-    return sum(len(claim.payload) for claim in claims if claim is not None)

@@ -11,7 +11,7 @@ from holdfast.config import Limits
 from holdfast.core.lifecycle import SessionInput
 from holdfast.core.stream import Event, NewEvents, Position
 from holdfast.ports import Clock
-from holdfast.stores.base import Adopted, Answered, Claim, Claimed, Closed, Duplicate, Ending, Orphan, Refusal
+from holdfast.stores.base import Answered, Claim, Claimed, Closed, Duplicate, Ending, Refusal
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.memory.session import MemoryExchange, MemorySession
 from tests.simulation.cluster import Cluster, Operation, ReplicaConnection
@@ -24,10 +24,8 @@ _REFUSED: Final = 400
 class Request:
     """One request of a client: its message and its answers."""
 
-    def __init__(self, nonce: str, session: str, request_id: int | str, *, again: bool = False) -> None:
+    def __init__(self, nonce: str, session: str, request_id: int | str) -> None:
         self.nonce = nonce
-        self.again = again
-        """It may be run again after the death of its replica."""
         self.session = session
         self.id = request_id
         self.posts = 0
@@ -55,8 +53,6 @@ class Ledger:
         self.requests: list[Request] = []
         self.starts: Counter[str] = Counter()
         """Handler starts by exchange."""
-        self.adoptions: defaultdict[str, set[int]] = defaultdict(set)
-        """By exchange: the runs that another replica than the first was given."""
         self.started_at: defaultdict[str, set[str]] = defaultdict(set)
         """By exchange: the replicas where its handler started."""
         self.homes: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
@@ -235,14 +231,6 @@ class WatchedCluster(WatchedStore, Cluster):
         if isinstance(claimed, Claimed):
             self.ledger.homes[claim.stream].add((self._me.replica, claimed.record.home))
         return claimed
-
-    @override
-    async def adopt(self, orphan: Orphan, *, tag: int) -> Adopted | None:
-        adopted = await super().adopt(orphan, tag=tag)
-        if adopted is not None:
-            self.ledger.adoptions[orphan.stream].add(orphan.runs + 1)
-            self.ledger.note(f"{self._me.owner} adopts {orphan.stream[:6]} of {orphan.owner}")
-        return adopted
 
 
 _FOR_A_CLIENT = frozenset({"find", "claim", "attach", "answer", "cancel"})

@@ -145,16 +145,15 @@ async def _work(world: World, client: Client, first: int) -> None:
 
 
 async def takeover(world: World) -> None:
-    """Crashes, zombies and partitions; each call ends once, with a result or, if it may not run again, with outcome unknown."""
+    """Crashes, zombies and partitions; each call ends once, with a result or with outcome unknown."""
     client = Client(world)
     await client.open()
     random = world.random
     calls: list[Awaitable[object]] = [_disturb(world)]
     for number in range(4):
         steps: Steps = [("tell", 1), ("wait", random.random() * 2.0), ("tell", 1)]
-        again = random.random() < 0.5
-        steps += [("wait", random.random()) if again else ("add", 1), ("tell", 1)]
-        calls.append(client.call(number, steps, cut=0.3, again=again))
+        steps += [("wait", random.random()) if random.random() < 0.5 else ("add", 1), ("tell", 1)]
+        calls.append(client.call(number, steps, cut=0.3))
     staying = asyncio.create_task(client.stay()) if random.random() < 0.5 else None
     await asyncio.gather(*calls)
     await asyncio.sleep(LEASE + SWEEPS)

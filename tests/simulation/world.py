@@ -8,20 +8,18 @@ from typing import Any, Final, cast
 from unittest.mock import patch
 
 import msgspec
-from typing_extensions import override
 
 from holdfast.auth import Principal
 from holdfast.config import HttpSettings, Limits, ResponseMode, Settings, Times
 from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.engine import Engine
-from holdfast.engine.exchange import Client, Exchange
+from holdfast.engine.exchange import Exchange
 from holdfast.engine.session import Session
 from holdfast.errors import AskError, StoreError
 from holdfast.fronts.http.front import HttpFront
 from holdfast.ports import Clock
 from holdfast.stores.base import Store
 from holdfast.testing import ScriptedBack, SeededRandom
-from holdfast.wire.jsonrpc import Request
 from tests.simulation.faults import Faults, FaultyStore
 from tests.simulation.ledger import Ledger, WatchedCluster, WatchedStore
 from tests.simulation.loop import Actor, SimLoop, simulate
@@ -36,7 +34,7 @@ TIMES: Final = Times(
     grace=GRACE, idle=60.0, stream_after=0.05, keep_alive=2.0, write_stall=5.0, lease=LEASE,
     lease_renewal=1.0, sweep=1.0, drain=DRAIN, retry=(0.05, 0.2),
 )  # fmt: skip
-SETTINGS: Final = Settings(limits=Limits(asks=ASKS, ask_seconds=20.0), times=TIMES, reruns=2)
+SETTINGS: Final = Settings(limits=Limits(asks=ASKS, ask_seconds=20.0), times=TIMES)
 MODES: Final[tuple[ResponseMode, ...]] = ("adaptive", "adaptive", "sse", "json")
 GOODBYE: Final = 2.0
 """How long a server that has drained waits for its last connections."""
@@ -113,10 +111,6 @@ class SimBack(ScriptedBack):
         for step, value in params["steps"]:
             await run.STEPS[step](run, value)
         return {**run.stamp, "n": run.sent}
-
-    @override
-    async def is_idempotent(self, request: Request, client: Client | None = None) -> bool:
-        return request.params.get("again") is True
 
     async def closed(self, session: Session, reason: SessionInput) -> None:
         self._ledger.told[session.record.key] += 1

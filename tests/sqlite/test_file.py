@@ -141,7 +141,7 @@ async def test_only_the_owner_may_read_the_file_and_those_beside_it() -> None:
 def test_a_file_of_a_later_format_is_refused_with_advice() -> None:
     with store_path() as path:
         schema.prepare(path, (*schema.MIGRATIONS, FUTURE))
-        with pytest.raises(ConfigError, match=r"format 4, this one knows 3.*upgrade"):
+        with pytest.raises(ConfigError, match=r"format 5, this one knows 4.*upgrade"):
             SqliteStore(path)
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final, get_args
 import pytest
 from typing_extensions import override
 
-from holdfast import Context, Principal, Server, Settings, ToolAnnotations
+from holdfast import Context, Principal, Server
 from holdfast.auth.forward_key import ForwardKey, new_key
 from holdfast.config import ResponseMode
 from holdfast.core.lifecycle import SessionInput
@@ -58,10 +58,10 @@ async def verifier(token: str) -> Principal | None:
 
 
 def keeping(store: Store, seen: list[dict[str, str]], resumed: asyncio.Event) -> Server:
-    """Return a replica with a tool that may run again, and that waits for its client in both eras."""
-    server = Server("carried", store=store, settings=Settings(reruns=1), verifier=verifier)
+    """Return a replica with a tool that waits for its client in both eras."""
+    server = Server("carried", store=store, verifier=verifier)
 
-    @server.tool(annotations=ToolAnnotations(idempotent_hint=True))
+    @server.tool
     async def count(ctx: Context, *, talks: bool) -> int:
         if talks:
             await resumed.wait()
@@ -76,7 +76,7 @@ def keeping(store: Store, seen: list[dict[str, str]], resumed: asyncio.Event) ->
 async def carry_secrets(
     there: Store, here: Store, resumed: asyncio.Event, key: str | None = None
 ) -> tuple[str, dict[str, str]]:
-    """Let a call be kept for a second run, and a retry be forwarded; return the session's id and the headers seen."""
+    """Let a call of a session run, and a retry be forwarded; return the session's id and the headers seen."""
     seen: list[dict[str, str]] = []
     servers = [keeping(store, seen, resumed) for store in (there, here)]
     for server in servers:
@@ -110,7 +110,7 @@ def test_no_credential_no_key_and_no_session_id_is_written_to_the_file(key: str 
             arrived = {name: headers[name] for name in SECRETS.keys() & headers.keys()}
             assert arrived == ({} if key is None else SECRETS)
             written = _Scanned.written
-            assert b"x-tenant" in written, "the scan looks where forwarded requests are written"
+            assert b"inputResponses" in written, "the scan looks where forwarded requests are written"
             assert (b"sealed " in written) is (key is not None)
             for secret in (b"secret-token", session.encode(), KEY.encode(), base64.b64decode(KEY)):
                 assert secret not in written

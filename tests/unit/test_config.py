@@ -30,11 +30,6 @@ def test_an_invalid_setting_of_an_endpoint_is_refused_with_the_valid_ones(
         HttpSettings(**wrong)
 
 
-def test_a_call_cannot_be_run_again_less_often_than_never() -> None:
-    with pytest.raises(ConfigError, match="reruns=-1: give a number of runs"):
-        Settings(reruns=-1)
-
-
 def test_there_are_two_ways_to_treat_duplicates() -> None:
     wrong: Any = "ignore"
     with pytest.raises(ConfigError, match="duplicates='ignore': choose reject, isolate"):

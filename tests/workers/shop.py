@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from holdfast import Context, Server, Settings, Times, ToolAnnotations
+from holdfast import Context, Server, Settings, Times
 
 server = Server(
     "shop",
@@ -63,12 +63,6 @@ async def steps_until(file: str, ctx: Context) -> int:
             break
         await asyncio.sleep(0.1)
     return os.getpid()
-
-
-@server.tool(annotations=ToolAnnotations(idempotent_hint=True))
-async def same_steps_until(file: str, ctx: Context) -> int:
-    """Do the same, with no more effect the second time."""
-    return await steps_until(file, ctx)
 
 
 @server.tool

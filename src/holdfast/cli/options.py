@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from holdfast.backs.proxy.options import Home, ProxyOptions
 from holdfast.backs.proxy.scopes import ScopeTable
-from holdfast.cli.rows import BEHIND, COMMAND, ONE_SERVER, URL, Count, Number, Row
+from holdfast.cli.rows import BEHIND, COMMAND, ONE_SERVER, URL, Count, Row
 from holdfast.config import (
     LOOPBACK_HOSTS,
     Duplicates,
@@ -118,14 +118,6 @@ class Options(Struct, frozen=True, kw_only=True):
         ),
     ] = None
     in_order: Annotated[bool | None, Row(help="Run the calls of a session one at a time.")] = None
-    reruns: Annotated[
-        Number | None,
-        Row(
-            metavar="NUMBER",
-            help="How often a call of an idempotent tool runs again after its replica died.",
-            default="0",
-        ),
-    ] = None
     mask_errors: Annotated[
         bool | None, Row(help="Send clients a correlation id instead of the text of an exception.")
     ] = None

@@ -19,7 +19,7 @@ _PANELS: Final = {
         "workers", "reload", "store", "namespace", "grace", "drain", "drain_notice", "stateless", "state", "eras",
     ),
     "Calls and limits": (
-        "limit", "time", "rate", "duplicates", "response", "in_order", "reruns", "mask_errors",
+        "limit", "time", "rate", "duplicates", "response", "in_order", "mask_errors",
     ),
     "Operate": ("admin", "admin_token_file", "admin_host", "log_level", "log_format"),
 }  # fmt: skip

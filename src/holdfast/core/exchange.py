@@ -12,14 +12,11 @@ the handler, and the engine that reports WAIT has queued the exchange. No other 
                      │ OPENED              │ └─ BECAME_TASK ──┴──▶ TASK (no session)
                      ▼                     ▼ OPENED
                   QUEUED_OPEN ─ START ─▶ STREAMING
-                                           ▲
-    (adopted) ──▶ RERUN ────── START ──────┘
 
     RUNNING, STREAMING,                            STORED               UNREAD
     TASK ───────────────── RETURNED ───▶ ENDING ───────────▶ SETTLED ───────────▶ KEPT
-    QUEUED, QUEUED_OPEN,                  ▲ │ │               ▲                    ▲
-    RERUN ────── CANCELLED, LATE ─────────┤ │ └───────────────┼─ STORED_KEPT ──────┘
-    RERUN ────── REFUSE ──────────────────┘ │                 │
+    QUEUED,                               ▲ │ │               ▲                    ▲
+    QUEUED_OPEN ─ CANCELLED, LATE ────────┘ │ └───────────────┼─ STORED_KEPT ──────┘
     CLAIMED ──── REFUSE ────────────────────┼─────────────────┤
     RUNNING, PARKED (no session) ─ ANSWERED ┼─────────────────┘
                                             │ LOST
@@ -29,9 +26,7 @@ the handler, and the engine that reports WAIT has queued the exchange. No other 
     KEPT_HELD, FENCED_HELD. The exchange has ended and its handler still runs. OVER leads from the second form to the
     first one and frees the slot. After CLOSED and ANSWERED the store needs no message: they lead to SETTLED at once.
 
-Where an exchange begins. In a session: CLAIMED, after the store has accepted its id. After the death of the replica
-that ran it: RERUN. Its stream exists, and the store has given it a new fence. Without a session: RUNNING.
-RERUN also covers the wait for a slot, because a rerun must not end as "busy": it may have had its effect before.
+Where an exchange begins. In a session: CLAIMED, after the store has accepted its id. Without a session: RUNNING.
 
 Why exactly one terminal message leaves an exchange (law 3). The states from ENDING on are the ended ones. No row leads from
 an ended state back to a live one, and each row from a live state to an ended one has exactly one action of `ENDS`:
@@ -87,28 +82,26 @@ class ExchangeState(IntEnum):
     """It waits for a slot, or for its turn."""
     QUEUED_OPEN = 2
     """As QUEUED, but its stream exists already, because its client has begun to read."""
-    RERUN = 3
-    """This replica took it over from a dead replica and has not started it yet."""
-    RUNNING = 4
+    RUNNING = 3
     """Its handler runs; it has no stream."""
-    STREAMING = 5
+    STREAMING = 4
     """Its handler runs; its stream exists."""
-    PARKED = 6
+    PARKED = 5
     """Without a session: its handler waits for the client's answers, and no connection is open."""
-    TASK = 7
+    TASK = 6
     """Without a session: its request was answered with a task's handle, and its handler still runs."""
-    ENDING = 8
+    ENDING = 7
     """Its end is decided and not stored yet: the command is not answered, or the store is not reachable."""
-    SETTLED = 9
+    SETTLED = 8
     """Its end is stored."""
-    KEPT = 10
+    KEPT = 9
     """As SETTLED, and the answer is kept for a repeat of the request."""
-    FENCED = 11
-    """Another replica has ended it or runs it again. That replica writes the end into the log; this one may not."""
-    ENDING_HELD = 12
-    SETTLED_HELD = 13
-    KEPT_HELD = 14
-    FENCED_HELD = 15
+    FENCED = 10
+    """Another replica has ended it. The end in the log is that replica's; this one may not write one."""
+    ENDING_HELD = 11
+    SETTLED_HELD = 12
+    KEPT_HELD = 13
+    FENCED_HELD = 14
 
 
 FENCED_STATES: Final = (ExchangeState.FENCED, ExchangeState.FENCED_HELD)
@@ -140,7 +133,7 @@ class ExchangeInput(IntEnum):
     CLOSED = 10
     """As CANCELLED, but the store needs no message: it has ended the exchange with its session, or there is no session."""
     LOST = 11
-    """The store reports that another replica has ended the exchange or runs it."""
+    """The store reports that another replica has ended the exchange."""
     STORED = 12
     """The store has its end."""
     STORED_KEPT = 13
@@ -166,8 +159,6 @@ class Action(Enum):
     """Store the outcome as its terminal message, and free its id."""
     END_BUSY = "end busy"
     """As END, with the error "busy" as the outcome."""
-    END_UNKNOWN = "end unknown"
-    """As END, with the error "outcome unknown" as the outcome."""
     SHOW_END = "show end"
     """Give the terminal message to a connection that waits for it; the store needs no message."""
     DISOWN = "disown"
@@ -182,9 +173,7 @@ class Action(Enum):
     """Give the slot to the next exchange."""
 
 
-ENDS: Final = frozenset(
-    {Action.REFUSE, Action.END, Action.END_BUSY, Action.END_UNKNOWN, Action.SHOW_END, Action.DISOWN}
-)
+ENDS: Final = frozenset({Action.REFUSE, Action.END, Action.END_BUSY, Action.SHOW_END, Action.DISOWN})
 """Actions that choose the answer for the client: one of the terminal messages, or a refusal (REFUSE).
 
 A row from a live state to an ended one has one of them.
@@ -251,14 +240,6 @@ _LIVE_ROWS: Final[dict[ExchangeState, _Written]] = {
     ExchangeState.QUEUED_OPEN: {
         **_QUEUED,
         ExchangeInput.START: (ExchangeState.STREAMING, ()),
-        ExchangeInput.OPENED: _SAME,
-    },
-    ExchangeState.RERUN: {
-        **_QUEUED,
-        ExchangeInput.START: (ExchangeState.STREAMING, ()),
-        ExchangeInput.WAIT: (ExchangeState.RERUN, ()),
-        ExchangeInput.REFUSE: (ExchangeState.ENDING, (Action.END_UNKNOWN,)),
-        ExchangeInput.LATE: (ExchangeState.ENDING, (Action.LEAVE_QUEUE, Action.END_UNKNOWN)),
         ExchangeInput.OPENED: _SAME,
     },
     ExchangeState.RUNNING: {

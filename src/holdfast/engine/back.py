@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.access import Access
 from holdfast.engine.caller import Caller
-from holdfast.engine.exchange import Client, Exchange
+from holdfast.engine.exchange import Exchange
 from holdfast.engine.session import Session
 from holdfast.engine.sessionless_client import SessionlessClient
 from holdfast.protocol.mirrored_headers import MirroredParameter
@@ -109,10 +109,6 @@ class Back(Protocol):
 
     def mirrored(self, request: Request, meta: RequestMeta, caller: Caller) -> tuple[MirroredParameter, ...]:
         """Return the parameters of a request that its headers must mirror (2026-07-28)."""
-        ...
-
-    async def is_idempotent(self, request: Request, client: Client | None = None) -> bool:
-        """True if running a request again has no further effect. With a client: only if the client may send the request."""
         ...
 
     async def honoured(self, client: SessionlessClient, wanted: Filter, caller: Caller) -> Filter:

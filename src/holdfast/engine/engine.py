@@ -15,7 +15,6 @@ from holdfast.auth.forward_key import Credentials, ForwardKey
 from holdfast.config import Settings
 from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.access import Access
-from holdfast.engine.adoption import Adoption
 from holdfast.engine.audit import Audit
 from holdfast.engine.back import Back
 from holdfast.engine.caller import Caller
@@ -161,8 +160,7 @@ class Engine:
         inbox = Inbox(runtime, Credentials(forward_key, self.random))
         self.forwarding = Forwarding(runtime, self.readers, self.sessionless, inbox)
         self.questions, self._homes = Questions(runtime, inbox), self._made_homes(inbox)
-        adoption = Adoption(runtime, self.exchanges)
-        self.replica = Replica(runtime, self.sessions, self.listening, inbox, adoption)
+        self.replica = Replica(runtime, self.sessions, self.listening, inbox)
         self.readiness = Readiness(runtime)
         self.pulse = Pulse(uptime if isinstance(self.clock, SystemClock) else self.clock.now)
         self.started = self.leaving = self.draining = self.drained = self._closing = False

@@ -49,7 +49,6 @@ from holdfast.engine.handling import run
 from holdfast.engine.outages import RETRY_SECONDS, retried
 from holdfast.engine.outcome import Outcome
 from holdfast.engine.repeats import Repeats
-from holdfast.engine.replica_messages import ForwardedRequest, encode_forwarded
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import Session
 from holdfast.engine.turns import Turns, too_late
@@ -60,14 +59,13 @@ from holdfast.errors import (
     Fenced,
     HoldfastError,
     McpError,
-    OutcomeUnknown,
     SessionGone,
     StoreError,
     StreamClosed,
     joined,
 )
 from holdfast.protocol.methods import CONTROL
-from holdfast.stores.base import Adopted, Claim, Claimed, Duplicate, Refusal, SessionRecord
+from holdfast.stores.base import Claim, Claimed, Duplicate, Refusal, SessionRecord
 from holdfast.wire.jsonrpc import Request, RequestId
 
 _ANSWER_SECONDS: Final = 0.1
@@ -117,13 +115,6 @@ class Exchanges:
         self.submit: SubmitRequest = self.submit_here
         """The function that fronts call. Where sessions have homes, `home.py` replaces it."""
         self.repeats: Repeats = Repeats(runtime)
-        self._keeps = (
-            runtime.settings.reruns > 0
-            and runtime.store.is_shared
-            and not runtime.settings.stateless
-            and not runtime.back.has_home
-        )
-        """Store the requests of idempotent calls, so that another replica can run them again."""
         self._turns = (
             Turns(runtime, self._start, self.settle)
             if runtime.settings.in_order and not runtime.settings.stateless
@@ -159,8 +150,7 @@ class Exchanges:
             stream = self.stream_name()
             if runtime.access.rules is not None:
                 stream, digest = runtime.access.named(stream, digest, request, caller, key)
-        payload = await self._payload(key, stream, caller, request, streams=streams) if self._keeps else b""
-        claim = Claim(request.id, stream, digest, control, payload)
+        claim = Claim(request.id, stream, digest, control)
         if (local := runtime.sessions.get(key)) is not None and request.id in local.answering:
             await _wait_for_answer(local, claim)
         self.claiming += 1
@@ -254,40 +244,6 @@ class Exchanges:
         claimed = await retried(lambda: store.claim(key, principal, claim))
         if isinstance(claimed, Claimed):
             await self.free(key, claim.stream, claimed.fence)
-
-    async def _payload(
-        self, key: str, stream: str, caller: Caller, request: Request, *, streams: bool
-    ) -> bytes:
-        """Return the stored form of a request; empty if it must not run twice, or if its session ends with its connection."""
-        session = self._runtime.sessions.get(key)
-        if session is not None and session.channel is not None:
-            return b""
-        if not await self._runtime.back.is_idempotent(request):
-            return b""
-        return encode_forwarded(key, stream, caller, request, streams=streams)
-
-    async def rerun(self, session: Session, adopted: Adopted, forwarded: ForwardedRequest) -> None:
-        """Start an exchange again that a dead replica had started."""
-        await self.begin(
-            self._adopted(session, adopted, forwarded.request, forwarded.caller(), streams=forwarded.streams)
-        )
-
-    async def give_up(self, session: Session, adopted: Adopted, error: McpError) -> None:
-        """End an exchange that a dead replica had started and that cannot run here: its outcome is unknown."""
-        request = Request(adopted.claim.id, "", {})
-        exchange = self._adopted(session, adopted, request, Caller(session.record.principal), streams=True)
-        session.exchanges[adopted.claim.stream] = exchange
-        await self.settle(exchange, Outcome(error=error, happened=ExchangeInput.REFUSE))
-
-    def _adopted(
-        self, session: Session, adopted: Adopted, request: Request, caller: Caller, *, streams: bool
-    ) -> SessionExchange:
-        runtime = self._runtime
-        writer = LogWriter(
-            runtime.store, runtime.random, session, adopted.claim, adopted.fence, streams=streams
-        )
-        writer.go_on_at(adopted.position)
-        return SessionExchange(writer, request, caller, ExchangeState.RERUN)
 
     async def refused(
         self, key: str, caller: Caller, request_id: RequestId, refused: Duplicate | Refusal, stream: str = ""
@@ -463,10 +419,7 @@ class Exchanges:
             key, stream, fence = exchange.session.record.key, exchange.claim.stream, exchange.fence
             await self._runtime.write_eventually(lambda: self._runtime.store.settle(key, stream, fence, None))
             raise Busy("Busy: too many calls are waiting in this session; try again shortly")
-        if action is Action.END_UNKNOWN:
-            error = outcome.error
-            outcome = Outcome(error=error if isinstance(error, OutcomeUnknown) else OutcomeUnknown())
-        elif action is Action.END_BUSY and isinstance(outcome.error, Busy):
+        if action is Action.END_BUSY and isinstance(outcome.error, Busy):
             record = exchange.session.record
             joined(outcome.error, self._runtime.audit.refused("busy", "", record.principal, record.key))
             exchange.refusal = outcome.error

@@ -1,16 +1,14 @@
 """This process among the replicas that share its store: its lease, the calls of dead replicas, the news for all.
 
 Reaping. A replica that dies leaves exchanges that do not end by themselves. Every replica searches for them with each
-sweep (`orphans`: exchanges whose owner's lease has ended), and handles each of them:
+sweep (`orphans`: exchanges whose owner's lease has ended), and ends each of them (`reap`): its terminal message is
+−31002, outcome unknown (law 12). It never runs again.
 
-    orphan ──┬── its request was stored, and it may run once more ──▶ Adoption.adopt ──▶ it runs again here
-             └── otherwise ──▶ store.reap ──▶ its terminal message is −31002, outcome unknown (law 12)
-
-Why each orphan ends once. Several replicas find the same orphan. `reap` and `adopt` are atomic steps that name the
-owner and the fence that the orphan was found with; the first one changes them, and the others change nothing.
+Why each orphan ends once. Several replicas find the same orphan. `reap` is an atomic step that names the owner that the
+orphan was found with; the first one gives the exchange a new fence and ends it, and the others change nothing.
 Why a living replica is not reaped: see `lease.py`. If it happens nevertheless (a replica that cannot reach the store
 while others can), its fence is old, and everything that it still writes is refused.
-If `reap` or `adopt` fails, the next sweep finds the same orphan again.
+If `reap` fails, the next sweep finds the same orphan again.
 
 A lease that was lost. Another replica has declared this one dead, and the renewal made a new incarnation. The
 exchanges of before are fenced, and their handlers learn it at their next write. The readers here lost their places in the
@@ -30,7 +28,6 @@ from typing import Final
 
 import msgspec
 
-from holdfast.engine.adoption import Adoption
 from holdfast.engine.inbox import Inbox
 from holdfast.engine.lease import LeaseKeeper
 from holdfast.engine.listening import Listening
@@ -58,10 +55,8 @@ class Replica:
         sessions: Sessions,
         listening: Listening,
         inbox: Inbox,
-        adoption: Adoption,
     ) -> None:
         self._runtime = runtime
-        self._adoption = adoption
         self._sessions = sessions
         self._listening = listening
         self._inbox = inbox
@@ -138,11 +133,11 @@ class Replica:
     # The calls of dead replicas
 
     async def sweep(self) -> None:
-        """Run the exchanges of dead replicas again, or end each of them as outcome unknown."""
+        """End each exchange of a dead replica as outcome unknown."""
         store = self._runtime.store
         if not store.is_shared:
             return
-        ended = [self._end_or_rerun(orphan) for orphan in await store.orphans()]
+        ended = [self._reap(orphan) for orphan in await store.orphans()]
         for failed in await asyncio.gather(*ended, return_exceptions=True):
             if failed is not None:
                 # It is still an orphan: the next sweep finds it again.
@@ -153,12 +148,6 @@ class Replica:
         if self._runtime.store.is_shared:
             for closed in await self._runtime.store.unreported_closings():
                 self._sessions.announce(closed)
-
-    async def _end_or_rerun(self, orphan: Orphan) -> None:
-        if self._adoption.may_adopt(orphan):
-            await self._adoption.adopt(orphan)
-        else:
-            await self._reap(orphan)
 
     async def _reap(self, orphan: Orphan) -> None:
         correlation = self._runtime.random.token(6)

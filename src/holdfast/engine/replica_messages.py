@@ -8,8 +8,6 @@
     Question    an operator has asked                 lives (every one)             Answer
     Reply       took a message                        sent it                       none
 
-A request is also stored with a claim, so that another replica can run the call again (`encode_forwarded`).
-
 Only `caller_fields` decides which data of a caller is written to the store. A header that can carry a credential
 is left out, by the words in its name, since a reader of the store must not be able to act as the caller. Other headers
 travel: a handler sees the same `X-Tenant` wherever it runs. If the operator gave the replicas a key, all headers travel
@@ -149,26 +147,7 @@ def caller_fields(caller: Caller, *, is_sealed: bool = False) -> dict[str, Any]:
     return {"owner": caller.key, "principal": caller.principal, "headers": headers}
 
 
-def encode_forwarded(
-    session: str, stream: str, caller: Caller, request: Request, *, streams: bool = True
-) -> bytes:
-    """Encode a request that is stored with its claim. Returns no bytes if it cannot be encoded (`encode_message`)."""
-    return encode_message(
-        ForwardedRequest(
-            session=session, stream=stream, request=request, streams=streams, **caller_fields(caller)
-        )
-    )
-
-
-def decode_forwarded(payload: bytes) -> ForwardedRequest | None:
-    """Decode a request that was stored with its claim; None if this release cannot read it."""
-    try:
-        return _request.decode(payload)
-    except msgspec.DecodeError:
-        return None
-
-
-def encode_message(message: InboxMessage | ForwardedRequest) -> bytes:
+def encode_message(message: InboxMessage) -> bytes:
     """Encode a message. Returns no bytes if the principal has claims that JSON cannot hold."""
     try:
         return encode(message)
@@ -184,5 +163,4 @@ def decode_message(payload: bytes) -> InboxMessage | None:
         return None
 
 
-_request: Final = msgspec.json.Decoder(ForwardedRequest)
 _message: Final[msgspec.json.Decoder[InboxMessage]] = msgspec.json.Decoder(InboxMessage)

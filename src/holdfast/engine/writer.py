@@ -212,11 +212,6 @@ class LogWriter(SessionWriter):
     written_bytes: int
     terminal: bytes | None
 
-    def go_on_at(self, position: Position) -> None:
-        """Continue the stream of an exchange that another replica began. No connection reads it yet."""
-        self.start = self.position = position
-        self.reading = _GONE
-
     @override
     async def open(self) -> Position:
         position = self.position

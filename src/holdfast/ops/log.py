@@ -28,7 +28,6 @@ LEVELS: Final = {
     "listen.dropped": logging.WARNING,
     "push.dropped": logging.WARNING,
     "notification.dropped": logging.WARNING,
-    "exchange.adopted": logging.WARNING,
     "exchange.reaped": logging.WARNING,
     "replica.lease_lost": logging.WARNING,
     "lease.not_renewed": logging.WARNING,

@@ -48,7 +48,6 @@ COUNTED: Final = {
     "sessions resumed": "session.resumed",
     "calls that clients sent again": "exchange.repeated",
     "calls lost with a replica": "exchange.reaped",
-    "calls run again": "exchange.adopted",
     "calls ended by another replica": "exchange.fenced",
     "clients that stopped reading": "stream.stalled",
     "functions that failed": "handler.failed",

@@ -15,7 +15,7 @@ same context.
 
 How later work finds earlier work. The name of a session's stream ends with the context of the request that began it. The stream's name is in
 the claim, in each event id and in the answer to a duplicate, on every replica, so nothing more is written. A resume
-(GET), a repeated POST and a rerun link to that context. It is the context of our own span, which the client may know.
+(GET) and a repeated POST link to that context. It is the context of our own span, which the client may know.
 The state of an interactive call that starts again (`InputRequired`) has it sealed; a retry of a call that is parked
 finds the call itself.
 """
@@ -314,7 +314,7 @@ class _TracedExchanges(Exchanges):
     def _enter(self, exchange: SessionExchange) -> Admission:
         arriving = _arrived()
         if arriving is None:
-            # Another replica has forwarded the request, or it runs again after the death of one.
+            # Another replica has forwarded the request.
             arriving = begin(exchange.caller, exchange.request, ambient=False)
             _link(arriving.span, carried_by(exchange.claim.stream))
         bind(exchange, arriving)

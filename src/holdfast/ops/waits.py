@@ -16,9 +16,7 @@ from holdfast.engine.exchange import Exchange, SessionExchange
 from holdfast.engine.rounds import RoundWriter
 from holdfast.engine.tasks import TaskWriter
 
-QUEUED: Final = frozenset(
-    {ExchangeState.CLAIMED, ExchangeState.QUEUED, ExchangeState.QUEUED_OPEN, ExchangeState.RERUN}
-)
+QUEUED: Final = frozenset({ExchangeState.CLAIMED, ExchangeState.QUEUED, ExchangeState.QUEUED_OPEN})
 """The states of a call whose handler has not begun."""
 _BY_STATE: Final = {
     **dict.fromkeys(QUEUED, "slot"),

@@ -1,11 +1,10 @@
 """The data that sessions and handles of a principal keep besides streams and tasks: how it is counted, and its limit.
 
-The limits of one session or handle (`state_bytes`, `subscription_bytes`, `rerun_bytes`) bound little where a principal has a
+The limits of one session or handle (`state_bytes`, `subscription_bytes`) bound little where a principal has a
 thousand sessions, so `Limits.principal_kept_bytes` bounds all of it together. It counts
 
 * the fields of state, names and values, of sessions, of handles and of the principal itself;
 * the URIs of subscriptions;
-* the requests that are kept to run them again (`Claim.payload`), where the store keeps them;
 * `ENTRY_BYTES` for each field and each subscription, because a short one costs a store much more than its bytes.
 
 Anonymous clients are one principal. A change that keeps no more than before is never refused.

@@ -7,7 +7,7 @@ from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.access import Access
 from holdfast.engine.back import Outside
 from holdfast.engine.caller import Caller
-from holdfast.engine.exchange import Client, Exchange
+from holdfast.engine.exchange import Exchange
 from holdfast.engine.session import Session
 from holdfast.engine.sessionless_client import SessionlessClient
 from holdfast.errors import MethodNotFound
@@ -75,10 +75,6 @@ class ScriptedBack:
     def mirrored(self, request: Request, meta: RequestMeta, caller: Caller) -> tuple[MirroredParameter, ...]:
         """Mirror nothing."""
         return ()
-
-    async def is_idempotent(self, request: Request, client: Client | None = None) -> bool:
-        """Declare nothing."""
-        return False
 
     async def honoured(self, client: SessionlessClient, wanted: Filter, caller: Caller) -> Filter:
         """Promise everything."""

@@ -19,7 +19,7 @@ WORDS: Final = (
     "a.py:server", "https://h/mcp", "--stdio", "--only", "--only=a", "--http", "--http=:0", "127.0.0.1:8000", "8000", "--grace",
     "--grace=7", "--grace=-1", "--grace=1e3", "0.5", "--workers=2", "--workers", "0", "2", "--in-order", "--no-in-order",
     "--in-order=true", "--no-stateless", "--allow-host", "--allow-host=b", "--header=X=1", "--header", "A=B=C", "only",
-    "--duplicates=isolate", "--duplicates", "isolate", "--duplicates=both", "--reruns=3", "--path=/x", "--unknown", "--unknown=1",
+    "--duplicates=isolate", "--duplicates", "isolate", "--duplicates=both", "--path=/x", "--unknown", "--unknown=1",
     "--help", "-h", "-", "", "=", "--", "npx", "-y", "--store", "memory:", "--log-level=debug", "--no-grace", "--no-http=1",
 )  # fmt: skip
 VARIABLES: Final = {

@@ -67,9 +67,6 @@ def test_an_option_changes_only_its_own_setting() -> None:
     changed = Options(times={"grace": 0, "drain_notice": 3}, duplicates="reject", stateless=True).over(own)
     times = Times(idle=5, grace=0, drain_notice=3)
     assert changed == Settings(times=times, in_order=True, stateless=True)
-    assert Options(reruns=2).over(own).reruns == 2
-    assert Options(reruns=0).over(Settings(reruns=2)).reruns == 0
-    assert Options().over(Settings(reruns=2)).reruns == 2
 
 
 def test_options_apply_to_a_module_that_mounts_its_server(tmp_path: Path) -> None:

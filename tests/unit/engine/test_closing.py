@@ -13,7 +13,7 @@ from holdfast.engine.exchange import Exchange
 from holdfast.errors import StoreUnavailable
 from holdfast.stores.base import Closed
 from tests.unit.engine.harness import PRINCIPAL, EngineHarness, echo, engine_test, settle_down
-from tests.unit.engine.test_adoption import fleet
+from tests.unit.engine.test_reaping import fleet
 
 SOON = 2.0
 

@@ -18,7 +18,7 @@ from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.back import Outside
 from holdfast.engine.caller import Caller
 from holdfast.engine.engine import Engine
-from holdfast.engine.exchange import Client, Exchange, SessionExchange
+from holdfast.engine.exchange import Exchange, SessionExchange
 from holdfast.engine.exchanges import Repeat
 from holdfast.engine.home import Homes
 from holdfast.engine.replica_messages import Notify, Submit, decode_message
@@ -49,8 +49,8 @@ LEASE: Final = 10.0
 class World:
     """Engines over one store. The session is opened by the first one, which is its home."""
 
-    def __init__(self, limits: Limits, reruns: int = 0) -> None:
-        self.settings = Settings(times=TIMES, limits=limits, reruns=reruns)
+    def __init__(self, limits: Limits) -> None:
+        self.settings = Settings(times=TIMES, limits=limits)
         self.cluster = Cluster(limits, LoopClock())
         self.replicas: dict[str, EngineHarness] = {}
 
@@ -371,24 +371,6 @@ async def test_a_replica_forgets_the_home_of_a_session_that_is_gone() -> None:
         with pytest.raises(SessionGone):
             await other.submit(2)
         assert not homes_of(other)._known
-
-
-@engine_test
-async def test_requests_of_sessions_with_homes_are_not_stored_to_run_again_elsewhere() -> None:
-    class Idempotent(ScriptedBack):
-        @override
-        async def is_idempotent(self, request: Request, client: Client | None = None) -> bool:
-            return True
-
-    wait, event = gate()
-    world = World(Limits(), reruns=2)
-    made = await world.add("home", Idempotent({CALL: wait}, has_home=True))
-    made.session = await made.open()
-    exchange = await made.submit(1)
-    assert isinstance(exchange, SessionExchange)
-    assert exchange.claim.payload == b""
-    event.set()
-    await made.engine.aclose()
 
 
 # The home goes

@@ -10,7 +10,7 @@ import pytest
 from holdfast.engine.exchange import Exchange, SessionExchange
 from holdfast.errors import REQUEST_CANCELLED, DuplicateId, OutcomeUnknown
 from tests.unit.engine.harness import PRINCIPAL, Json, engine_test, settle_down
-from tests.unit.engine.test_adoption import fleet
+from tests.unit.engine.test_reaping import fleet
 
 
 def after(event: asyncio.Event, call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:

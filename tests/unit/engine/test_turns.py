@@ -10,7 +10,7 @@ from holdfast.engine.exchange import Exchange
 from holdfast.errors import BUSY, REQUEST_CANCELLED, Busy, StoreUnavailable
 from holdfast.testing import ScriptedBack
 from tests.unit.engine.harness import CALL, EngineHarness, engine_harness, engine_test, settle_down
-from tests.unit.engine.test_adoption import NOTICED, SETTINGS, die, fleet
+from tests.unit.engine.test_reaping import NOTICED, SETTINGS, die, fleet
 
 ORDERED = Settings(in_order=True, times=SETTINGS.times)
 

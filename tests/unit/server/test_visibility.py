@@ -5,9 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import ConfigError, Context, McpError, Principal, Server, SessionView, Settings, ToolAnnotations
-from holdfast.server.running.native_back import NativeBack
-from holdfast.wire.jsonrpc import Request
+from holdfast import ConfigError, Context, McpError, Principal, Server, SessionView, Settings
 from tests.support import async_test
 from tests.unit.server.peer import Peer, connect, connected, serving, settle
 
@@ -244,23 +242,6 @@ async def test_a_stateless_server_remembers_nothing_for_a_session() -> None:
 
     async with connected(server) as peer:
         assert await peer.text("lock") == "refused"
-
-
-@async_test
-async def test_only_a_tool_that_declares_it_and_that_its_caller_sees_may_run_again() -> None:
-    server = Server("s")
-    server.add_tool(hello, name="same", annotations=ToolAnnotations(idempotent_hint=True))
-    server.add_tool(hello, name="read", annotations=ToolAnnotations(read_only_hint=True))
-    server.add_tool(hello, name="plain")
-    back = NativeBack(server)
-    calls = [Request(1, "tools/call", {"name": name}) for name in ("same", "read", "plain", "none", 7)]
-    assert [await back.is_idempotent(call) for call in calls] == [True, False, False, False, False]
-    assert not await back.is_idempotent(Request(1, "prompts/get", {"name": "same"}))
-    async with connected(server):
-        [session] = server.engine.runtime.sessions.values()
-        assert await back.is_idempotent(calls[0], session)
-        server.disable_tool("same")
-        assert not await back.is_idempotent(calls[0], session)
 
 
 def tagged() -> Server:

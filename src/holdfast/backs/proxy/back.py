@@ -42,7 +42,7 @@ from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.access import Access
 from holdfast.engine.back import Outside
 from holdfast.engine.caller import Caller
-from holdfast.engine.exchange import Client, Exchange
+from holdfast.engine.exchange import Exchange
 from holdfast.engine.session import Session
 from holdfast.engine.sessionless_client import SessionlessClient
 from holdfast.errors import (
@@ -352,10 +352,6 @@ class ProxyBack:
     def mirrored(self, request: Request, meta: RequestMeta, caller: Caller) -> tuple[MirroredParameter, ...]:  # noqa: ARG002
         """Return no parameters: the call checks them when its upstream and so the server's tools are known."""
         return ()
-
-    async def is_idempotent(self, request: Request, client: Client | None = None) -> bool:  # noqa: ARG002
-        """Return False: no call is run again after the death of this process, because the server behind may have run it."""
-        return False
 
     async def honoured(self, client: SessionlessClient, wanted: Filter, caller: Caller) -> Filter:
         """Return the part of a listener's filter that the server reports, and subscribe to it at the server."""

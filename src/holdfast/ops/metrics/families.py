@@ -173,9 +173,6 @@ REAPED: Final = _counter(
     "Calls of dead replicas that this one ended as outcome unknown.",
     "server",
 )
-ADOPTED: Final = _counter(
-    "holdfast_exchanges_adopted_total", "Calls of dead replicas that this one ran again.", "server"
-)
 FENCED: Final = _counter(
     "holdfast_exchanges_fenced_total", "Calls of this replica that another one has ended.", "server"
 )
@@ -230,7 +227,6 @@ FROM_EVENTS: Final[dict[str, tuple[Family, str]]] = {
     "replica.lease_lost": (LEASES_LOST, ""),
     "lease.not_renewed": (UNRENEWED, ""),
     "exchange.reaped": (REAPED, ""),
-    "exchange.adopted": (ADOPTED, ""),
     "exchange.fenced": (FENCED, ""),
     "upstream.ended": (UPSTREAM_ENDS, ""),
     "client.reconnected": (UPSTREAM_RESTARTS, ""),

@@ -48,7 +48,7 @@ class ToolOptions(ComponentOptions, total=False):
     """The options of `@server.tool` and `add_tool`."""
 
     annotations: ToolAnnotations
-    """Hints about the tool's effects. `idempotent_hint` also allows reruns (`Settings.reruns`)."""
+    """Hints about the tool's effects."""
     timeout: float
     """Seconds until a call ends with a failed result."""
     rate: str

@@ -10,7 +10,7 @@ from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.access import Access
 from holdfast.engine.back import Outside
 from holdfast.engine.caller import Caller
-from holdfast.engine.exchange import Client, Exchange
+from holdfast.engine.exchange import Exchange
 from holdfast.engine.session import Session
 from holdfast.engine.sessionless_client import SessionlessClient
 from holdfast.errors import InvalidParams, MethodNotFound, ResourceNotFound
@@ -112,19 +112,6 @@ class NativeBack:
             return ()
         # A header that does not fit must not show that the tool exists.
         return entry.mirrored if tools.get(name, View(caller)) is not None else ()
-
-    async def is_idempotent(self, request: Request, client: Client | None = None) -> bool:
-        """Return True if the request calls an idempotent tool; no other request is run again."""
-        tools, name = self._server.tools, request.params.get("name")
-        if request.method != "tools/call" or type(name) is not str:
-            return False
-        if client is None:
-            entry = tools.entries.get(name)
-        else:
-            record = client.record
-            entry = tools.switched(name, View(Caller(record.principal), record.key))
-        hints = entry.listed.annotations if entry is not None else None
-        return hints is not None and hints.idempotent_hint is True
 
     async def honoured(self, client: SessionlessClient, wanted: Filter, caller: Caller) -> Filter:
         """Return the part of a listener's filter that it gets notifications for: declared, and visible to it."""

@@ -40,7 +40,6 @@ from holdfast.stores.base.refusal import Refusal
 from holdfast.stores.base.replicas import (
     INBOX,
     UNREPORTED_SECONDS,
-    Adopted,
     Announced,
     Forwarded,
     LeaseHandle,
@@ -78,7 +77,6 @@ __all__ = [
     "STANDALONE_FENCE",
     "TASK_END_BYTES",
     "UNREPORTED_SECONDS",
-    "Adopted",
     "Announced",
     "Answered",
     "AskPart",

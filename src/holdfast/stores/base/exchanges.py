@@ -2,7 +2,7 @@
 
 An exchange is registered by `claim` under a stream name that the server has made, and gets a fence: a number that is
 larger than every earlier fence of its session. Each later write names the fence. A write with another fence raises
-`Fenced`, so a writer that was replaced (the exchange was reaped or adopted) can change nothing any more.
+`Fenced`, so a writer that was replaced (the exchange was reaped) can change nothing any more.
 
 A claim makes the POST that carried the request the first reader of the exchange's stream, of generation 0, although
 the stream does not exist yet. The engine gives this place back with `detach(key, stream, 0, …)`; an exchange that is
@@ -32,9 +32,6 @@ class Claim(Struct, frozen=True):
     """Of the bytes of the request: it distinguishes a repeated POST from a reused id."""
     control: bool = False
     """Control traffic does not count against the limit of calls, and has no turn."""
-    payload: bytes = b""
-    """The request as another replica needs it to run it again; empty if it must not. A shared store keeps it while the
-    exchange is in flight, if the session (`Limits.rerun_bytes`) and its principal (`holdfast.stores.kept`) have room."""
 
 
 class Claimed(Struct, frozen=True):
@@ -95,7 +92,7 @@ class ExchangePart(Protocol):
         - BUSY if the session has `Limits.running` plus `Limits.queued` calls in flight; not for control traffic.
 
         Raises:
-            StoreUnavailable: also if this incarnation of the replica was declared dead, as `attach` and `adopt` do:
+            StoreUnavailable: also if this incarnation of the replica was declared dead, as `attach` does:
                 no other replica would search for work that it begins now.
         """
         ...

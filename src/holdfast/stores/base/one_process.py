@@ -13,7 +13,7 @@ from typing import Final, Protocol, Self
 from holdfast.core.lifecycle import SessionState
 from holdfast.ports import Clock, SystemClock
 from holdfast.stores.base.overview import Listing, Status, Totals
-from holdfast.stores.base.replicas import INBOX, Adopted, Announced, Forwarded, Orphan, Probed
+from holdfast.stores.base.replicas import INBOX, Announced, Forwarded, Orphan, Probed
 from holdfast.stores.base.sessions import Closed, SessionRecord
 from holdfast.stores.base.state import NoState
 from holdfast.stores.base.tasks import NoTasks
@@ -96,10 +96,6 @@ class OneProcess:
     async def reap(self, orphan: Orphan, terminal: bytes, *, tag: int) -> bool:  # noqa: ARG002
         """Reap nothing."""
         return False
-
-    async def adopt(self, orphan: Orphan, *, tag: int) -> Adopted | None:  # noqa: ARG002
-        """Adopt nothing."""
-        return None
 
     async def probe(self, key: str, stream: str) -> Probed | None:  # noqa: ARG002
         """Return None. The engine probes only readers of other replicas."""

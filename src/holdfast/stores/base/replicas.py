@@ -3,7 +3,7 @@
 Each process is a replica with a name. It holds a lease, and every lease has an incarnation: a number that is new each
 time the replica comes back after it was declared dead. The exchanges, readers, asks and tasks of a replica belong to its
 incarnation. When a lease has ended, another replica declares that incarnation dead (`orphans`), and its exchanges are
-ended (`reap`) or run again (`adopt`) under a new fence. Replicas also forward requests to each other, share secrets,
+ended under a new fence (`reap`). Replicas also forward requests to each other, share secrets,
 announce changes to all, and report each closing to listeners at least once.
 
 A store for one process inherits `OneProcess` and implements none of this.
@@ -13,8 +13,6 @@ from typing import Final, NamedTuple, Protocol
 
 from msgspec import Struct
 
-from holdfast.core.stream import Position
-from holdfast.stores.base.exchanges import Claim
 from holdfast.stores.base.sessions import Closed, SessionRecord
 from holdfast.wire.jsonrpc import RequestId
 
@@ -44,18 +42,6 @@ class Orphan(Struct, frozen=True):
     id: RequestId
     owner: str
     """The dead incarnation."""
-    runs: int = 0
-    """How often it has begun, if its payload is kept; 0 if it cannot be adopted."""
-
-
-class Adopted(Struct, frozen=True):
-    """An orphan belongs to this replica, and may start once more."""
-
-    record: SessionRecord
-    claim: Claim
-    fence: int
-    position: Position
-    """The end of its stream, which exists from now on."""
 
 
 class Forwarded(NamedTuple):
@@ -124,7 +110,7 @@ class ReplicaPart(Protocol):
     # The work of dead replicas
 
     async def orphans(self) -> list[Orphan]:
-        """Declare replicas dead whose lease has ended, and return the exchanges they ran, to be reaped or adopted.
+        """Declare replicas dead whose lease has ended, and return the exchanges they ran, to be reaped.
 
         Only a replica that has itself reached the store for one whole lease may declare others dead: in that time
         every living replica could renew too. The condition: it has renewed for one lease, and never more than half a
@@ -143,18 +129,6 @@ class ReplicaPart(Protocol):
 
         True for exactly one of all callers, and only while the exchange is still that owner's and in flight. Later
         writes of the owner raise Fenced.
-        """
-        ...
-
-    async def adopt(self, orphan: Orphan, *, tag: int) -> Adopted | None:
-        """Become the owner of an orphan, to run it again. Returns its request.
-
-        The exchange gets a new fence, its number of runs grows by one, and its asks are forgotten. It keeps its
-        stream; if it had none, a stream begins with this tag. Later writes of the former owner raise Fenced. If this
-        replica dies too, the exchange is an orphan again.
-
-        None if another replica was first, if the exchange has ended or has another owner, or if its request is not
-        stored.
         """
         ...
 

@@ -35,13 +35,7 @@ class ExchangeMethods(Core):
         """Register the exchange."""
         most = "" if claim.control else self._limits.running + self._limits.queued
         facts = (principal, id_text(claim.id), claim.stream, claim.digest, most)
-        reply: list[Any] = [b"total"]
-        if claim.payload:
-            kept = (claim.payload, self._limits.rerun_bytes)
-            reply = await self.keeping(self.registered, "claim", key, *facts, *kept)
-        if reply[0] in {b"total", b"gone"}:
-            # Without the request, or because there is no room to keep it.
-            reply = await self.registered("claim", key, *facts)
+        reply = await self.registered("claim", key, *facts)
         match reply[0]:
             case b"ok":
                 record = await self.readable(key, reply[4])

@@ -10,19 +10,17 @@ removed from the list; a session on a shard that cannot be reached stays, and is
 sessions are examined in the same way: an exchange that is ours in the store, and unknown to this process, had ended
 before a failover brought it back.
 
-**Ending or adopting them.** `reap` and `adopt` decide in the session's slot, by owner and number of runs: of several
-replicas one succeeds, and the exchange gets a new fence, so the dead owner cannot write any more. Both recognize
-their own work when they are sent again: reap by the tag of its terminal message, adopt by the owner and run that it
-wrote.
+**Ending them.** `reap` decides in the session's slot, by owner: of several replicas one succeeds, and the exchange gets a
+new fence, so the dead owner cannot write any more. It recognizes its own work when it is sent again by the tag of its
+terminal message.
 
 **Messages.** A forwarded request is put into the inbox of a living replica, under a name, once; the replica removes it when it has
 taken it. Announcements go into one bounded list that each replica reads from its own position. Both wake up the
 receivers, which also poll once a second, because a wake-up may be lost.
 """
 
-from holdfast.core.stream import Position
 from holdfast.errors import StoreUnavailable
-from holdfast.stores.base import INBOX, Adopted, Announced, Claim, Forwarded, Orphan, WakeUp
+from holdfast.stores.base import INBOX, Announced, Forwarded, Orphan, WakeUp
 from holdfast.stores.redis.core import FORMAT, Core, flag, milliseconds
 from holdfast.stores.redis.exchanges import terminal_tags
 from holdfast.stores.rules import id_from
@@ -32,7 +30,7 @@ _STRAY_SECONDS = 10.0
 
 
 class ReplicaMethods(Core):
-    """renew, release, replicas, orphans, reap, adopt, forward, inbox, remove_forwarded, announce, announced, secret, post_notice."""
+    """renew, release, replicas, orphans, reap, forward, inbox, remove_forwarded, announce, announced, secret, post_notice."""
 
     async def renew(self, seconds: float) -> int:
         """Take the lease or make it longer; after this incarnation was declared dead, a new one begins.
@@ -82,10 +80,7 @@ class ReplicaMethods(Core):
         if reply[0] != b"ok" or (owner != self._owner and not reply[2]):
             await self.index("unregister", owner, key)
             return []
-        return [
-            Orphan(key, stream.decode(), id_from(name.decode()), owner, runs)
-            for stream, name, runs in reply[2]
-        ]
+        return [Orphan(key, stream.decode(), id_from(name.decode()), owner) for stream, name in reply[2]]
 
     async def reap(self, orphan: Orphan, terminal: bytes, *, tag: int) -> bool:
         """End an orphan in place of its owner. If several replicas try, one succeeds."""
@@ -95,23 +90,6 @@ class ReplicaMethods(Core):
             return False
         self._on_wake(WakeUp.STREAM, orphan.session, orphan.stream)
         return True
-
-    async def adopt(self, orphan: Orphan, *, tag: int) -> Adopted | None:
-        """Take an orphan over to run it again. If several replicas try, one succeeds."""
-        key, stream = orphan.session, orphan.stream
-        reply = await self.registered("adopt", key, stream, orphan.owner, orphan.runs, str(tag))
-        if reply[0] != b"ok":
-            return None
-        record = await self.readable(key, reply[8])
-        if record is None:
-            return None
-        fence, seq, last, digest, control, payload = reply[2:8]
-        claim = Claim(orphan.id, stream, digest, bool(control), payload)
-        position = Position(seq, int(last))
-        self.work_in(key).running[stream] = claim
-        self._recent.forget(key, stream)
-        self._recent.begin(key, stream, position)
-        return Adopted(record, claim, fence, position)
 
     # Between replicas
 

@@ -11,9 +11,9 @@ declares it (`no-writes`).
 or not: about forty of them were a third of a plain call. So a script gets the statements of its preludes, and of their functions
 those that it uses. A function that is needed in a rare case only is defined where that case begins:
 
-    if c.pb then
-      --+ unkeep
-      unkeep(stream, c)
+    if c.q then
+      --+ forget_asks
+      forget_asks(stream, c)
     end
 
 The line `--+` becomes the definitions of the named functions, and of the functions that these need. They hold until the end of

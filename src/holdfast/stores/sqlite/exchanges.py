@@ -5,7 +5,7 @@ from holdfast.core.stream import before_terminal
 from holdfast.errors import StreamClosed
 from holdfast.stores.base import Claim, Claimed, Duplicate, Refusal, WakeUp
 from holdfast.stores.rules import claimed_already, duplicate, id_text
-from holdfast.stores.sqlite import asks, kept, logs, rows
+from holdfast.stores.sqlite import asks, logs, rows
 from holdfast.stores.sqlite.rows import (
     ExchangeRow,
     SessionRow,
@@ -62,22 +62,9 @@ def _register(tx: Transaction, session: SessionRow, wanted: Claim, holder: Excha
     session.running += 1
     session.calls += not wanted.control
     session.readers += 1
-    exchange = rows.insert_exchange(tx, session, wanted, running=True)
-    if wanted.payload:
-        _keep_payload(tx, session, exchange, wanted.payload)
+    rows.insert_exchange(tx, session, wanted, running=True)
     save_session(tx, session)
     return Claimed(session.record, session.fence, returned)
-
-
-def _keep_payload(tx: Transaction, session: SessionRow, exchange: ExchangeRow, payload: bytes) -> None:
-    """Keep the request of an exchange to run it again, if the session and its principal have room for it."""
-    own = tx.one(
-        "SELECT coalesce(sum(length(payload)), 0) FROM exchange WHERE sid = ? AND running = 1", session.sid
-    )
-    if own + len(payload) <= tx.limits.rerun_bytes and kept.has_room(
-        tx, session.record.principal, len(payload)
-    ):
-        tx.execute("UPDATE exchange SET payload = ? WHERE xid = ?", (payload, exchange.xid))
 
 
 def release(tx: Transaction, exchange: ExchangeRow) -> None:

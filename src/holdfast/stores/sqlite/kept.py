@@ -1,7 +1,7 @@
 """The kept data of principals besides streams and tasks (`holdfast.stores.kept`), counted by triggers of the file.
 
 The row of a session or scope has its kept bytes (`held`), and the table `kept` has the sum of each principal. The
-triggers change both with every field, subscription and kept request, in the same transaction, also if many rows are
+triggers change both with every field and subscription, in the same transaction, also if many rows are
 deleted at once and if an older release writes to the same file. So no operation has to count; one that adds data asks
 `has_room` first.
 """
@@ -21,13 +21,11 @@ _SUM: Final = (
 _SIZES: Final = {
     "cell": f"({ENTRY_BYTES} + length(CAST({{row}}.field AS BLOB)) + length({{row}}.value))",
     "subscription": f"({ENTRY_BYTES} + length(CAST({{row}}.uri AS BLOB)))",
-    "exchange": "coalesce(length({row}.payload), 0)",
 }
 """The bytes of a row."""
 _EVENTS: Final = {
     "cell": ("INSERT", "UPDATE OF value", "DELETE"),
     "subscription": ("INSERT", "DELETE"),
-    "exchange": ("UPDATE OF payload", "DELETE"),
 }
 """The events that change them."""
 _OWNERS: Final = {
@@ -36,7 +34,6 @@ _OWNERS: Final = {
         " UPDATE scope SET held = held + ({change}) WHERE name = {row}.scope AND due IS NOT NULL;"
     ),
     "subscription": "UPDATE session SET held = held + ({change}) WHERE sid = {row}.sid;",
-    "exchange": "UPDATE session SET held = held + ({change}) WHERE sid = {row}.sid;",
 }
 """A session's fields belong to its row in `session`: its row in `scope` has no `due`."""
 
@@ -77,7 +74,6 @@ ADDITIONS: Final[Mapping[str, str]] = {
     **_summing("scope"),
     **_counting("cell"),
     **_counting("subscription"),
-    **_counting("exchange"),
 }
 
 

@@ -37,7 +37,7 @@ def keep(tx: Transaction, session: SessionRow, ending: Ending | None) -> None:
         exchange.running, exchange.reader = 0, None
         rows.save_exchange(tx, exchange)
         tx.execute(
-            "UPDATE exchange SET sid = -?, holds = 0, owner = '', finished = NULL, payload = NULL WHERE xid = ?",
+            "UPDATE exchange SET sid = -?, holds = 0, owner = '', finished = NULL WHERE xid = ?",
             (number, exchange.xid),
         )
     _make_room(tx)

@@ -117,9 +117,7 @@ def finish(tx: Transaction, session: SessionRow, exchange: ExchangeRow) -> None:
     exchange.finished = tx.one(
         "SELECT coalesce(max(finished), 0) + 1 FROM exchange WHERE finished IS NOT NULL"
     )
-    tx.execute(
-        "UPDATE exchange SET finished = ?, payload = NULL WHERE xid = ?", (exchange.finished, exchange.xid)
-    )
+    tx.execute("UPDATE exchange SET finished = ? WHERE xid = ?", (exchange.finished, exchange.xid))
     count = tx.one("SELECT count(*) FROM exchange WHERE sid = ? AND finished IS NOT NULL", session.sid)
     while count > tx.limits.finished_streams and drop_finished(tx, session) is not None:
         count -= 1

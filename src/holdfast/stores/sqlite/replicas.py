@@ -9,11 +9,10 @@ again for each), so none may declare another one dead for one lease, and every l
 
 from typing import Final
 
-from holdfast.core.stream import Position
-from holdfast.stores.base import INBOX, Adopted, Claim, Forwarded, Orphan, WakeUp
+from holdfast.stores.base import INBOX, Forwarded, Orphan, WakeUp
 from holdfast.stores.rules import id_from
-from holdfast.stores.sqlite import asks, exchanges, rows, turns
-from holdfast.stores.sqlite.rows import find_exchange, find_session, save_exchange, save_session, schedule
+from holdfast.stores.sqlite import exchanges, rows, turns
+from holdfast.stores.sqlite.rows import find_exchange, find_session, save_session, schedule
 from holdfast.stores.sqlite.transaction import Transaction
 
 _RENEW: Final = (
@@ -85,11 +84,11 @@ def orphans(tx: Transaction) -> list[Orphan]:
         _drop_readers(tx, owner)
         turns.drop(tx, owner)
         left = tx.execute(
-            "SELECT key, stream, id, iif(payload IS NULL, 0, runs) FROM exchange JOIN session USING (sid)"
+            "SELECT key, stream, id FROM exchange JOIN session USING (sid)"
             " WHERE owner = ? AND exchange.running = 1",
             (owner,),
         )
-        found += [Orphan(key, stream, id_from(name), owner, runs) for key, stream, name, runs in left]
+        found += [Orphan(key, stream, id_from(name), owner) for key, stream, name in left]
         _forget_lease(tx, owner)
     return found
 
@@ -114,38 +113,6 @@ def reap(tx: Transaction, orphan: Orphan, terminal: bytes, *, tag: int) -> bool:
     exchange.fence = session.fence
     exchanges.end(tx, session, exchange, terminal, tag=tag, keep=True)
     return True
-
-
-def adopt(tx: Transaction, orphan: Orphan, *, tag: int) -> Adopted | None:
-    """Take an orphan over to run it again; its owner is Fenced from now on."""
-    session = find_session(tx, rows.BY_KEY, orphan.session)
-    exchange = find_exchange(tx, rows.BY_STREAM, session.sid, orphan.stream) if session else None
-    if session is None or exchange is None or not exchange.running:
-        return None
-    found = tx.execute("SELECT payload, runs FROM exchange WHERE xid = ?", (exchange.xid,)).fetchone()
-    payload, runs = found
-    if payload is None:
-        return None
-    # Sent again: this run is already its own.
-    if (exchange.owner, runs) != (tx.identity.owner, orphan.runs + 1):
-        if (exchange.owner, runs) != (orphan.owner, orphan.runs):
-            return None
-        _take(tx, session, exchange, tag)
-    claim = Claim(orphan.id, orphan.stream, exchange.digest or b"", bool(exchange.control), payload)
-    return Adopted(session.record, claim, exchange.fence, exchange.top)
-
-
-def _take(tx: Transaction, session: rows.SessionRow, exchange: rows.ExchangeRow, tag: int) -> None:
-    tx.must_live()
-    session.fence += 1
-    exchange.fence = session.fence
-    exchange.start(Position(1, tag))
-    asks.forget_all(tx, session, exchange)
-    save_session(tx, session)
-    save_exchange(tx, exchange)
-    tx.execute(
-        "UPDATE exchange SET owner = ?, runs = runs + 1 WHERE xid = ?", (tx.identity.owner, exchange.xid)
-    )
 
 
 def forward(tx: Transaction, replica: str, name: str, payload: bytes, *, seconds: float) -> bool:

@@ -87,9 +87,7 @@ CREATE TABLE exchange (
     closed INTEGER NOT NULL,
     needed INTEGER NOT NULL,
     finished INTEGER,
-    payload BLOB,
     cancelled INTEGER NOT NULL DEFAULT 0,
-    runs INTEGER NOT NULL DEFAULT 1,
     word INTEGER NOT NULL DEFAULT 0,
     UNIQUE (sid, stream)
 );
@@ -229,7 +227,7 @@ CREATE TABLE lingering (
 );
 """
 
-FIRST: Final = 3
+FIRST: Final = 4
 """The first supported format: no release has written an earlier one."""
 MIGRATIONS: Final = (_FIRST_TABLES,)
 """The first script makes a file of format FIRST, each further one a file of the next format. Only ever appended to."""

@@ -17,7 +17,6 @@ from holdfast.core.lifecycle import SessionInput
 from holdfast.core.stream import NewEvents, Page, Position
 from holdfast.ports import Clock, Observer, SilentObserver, SystemClock, SystemRandom
 from holdfast.stores.base import (
-    Adopted,
     Announced,
     Answered,
     Attached,
@@ -384,13 +383,6 @@ class SqliteStore:
     async def reap(self, orphan: Orphan, terminal: bytes, *, tag: int) -> bool:
         """End an orphan for its owner. If several replicas try, one succeeds."""
         return await self._do(replicas.reap, orphan, terminal, tag=tag)
-
-    async def adopt(self, orphan: Orphan, *, tag: int) -> Adopted | None:
-        """Take an orphan over to run it again. If several replicas try, one succeeds."""
-        adopted = await self._do(replicas.adopt, orphan, tag=tag)
-        if adopted is not None:
-            self._watch.of(orphan.session).running.add(orphan.stream)
-        return adopted
 
     async def take_home(self, key: str, expected: str) -> SessionRecord | None:
         """Make this replica the home of a session if its home is `expected`."""

@@ -65,10 +65,10 @@ class Bench:
 
     async def claim(
         self, request_id: RequestId, stream: str, *, key: str = KEY, principal: str = PRINCIPAL,
-        digest: bytes = b"body", control: bool = False, payload: bytes = b"",
+        digest: bytes = b"body", control: bool = False,
     ) -> Claimed | Duplicate | Refusal:  # fmt: skip
         """Try to claim a request."""
-        return await self.store.claim(key, principal, Claim(request_id, stream, digest, control, payload))
+        return await self.store.claim(key, principal, Claim(request_id, stream, digest, control))
 
     async def begin(self, request_id: RequestId, stream: str, **more: Any) -> int:
         """Claim a request that must be free; return its fence."""

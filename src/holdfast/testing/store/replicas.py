@@ -7,7 +7,6 @@ from holdfast.core.stream import Position
 from holdfast.errors import SessionGone
 from holdfast.stores.base import Answered, Claim, Claimed, Duplicate, Probed, Refusal, WakeUp
 from holdfast.stores.scopes import own_scope
-from holdfast.testing.store.adoption import AdoptionContract
 from holdfast.testing.store.bench import (
     GRACE,
     IDLE,
@@ -135,7 +134,7 @@ class ReplicaContract(Contract):
         )
 
 
-class SharedContract(AdoptionContract, HomeContract, LeaseContract, OrphanTaskContract, FleetTurnContract):
+class SharedContract(HomeContract, LeaseContract, OrphanTaskContract, FleetTurnContract):
     """For stores that several processes share. Subclass it beside `StoreContract` and say how stores are made."""
 
     @fleet_scenario()

@@ -27,7 +27,7 @@ function longWaits(calls) {
 
 function replicas(state) {
   return state.replicas.flatMap((replica) => {
-    if (replica.state === "gone") return [["bad", `Replica ${quoted(replica.name)} is gone: its lease has ended. Its calls have ended with an error, or run again.`]];
+    if (replica.state === "gone") return [["bad", `Replica ${quoted(replica.name)} is gone: its lease has ended. Its calls have ended with an error.`]];
     if (BROKEN.has(replica.state)) {
       const left = replica.lease_left == null ? "" : ` Its lease ends in ${clock(replica.lease_left)}; then its calls end with an error.`;
       return [["bad", `Replica ${quoted(replica.name)} does not answer.${left}`]];

@@ -6,16 +6,15 @@
 --
 -- Sent again: a claim finds its own stream, whose name is random, and replies with the same fence. A settle finds the tag of
 -- its terminal message, or, for an end without a message, finds no exchange although its fence was given out. reap finds its
--- tag; adopt finds itself as the owner of this run; keep and cancel set the same values again.
+-- tag; keep and cancel set the same values again.
 --
 -- After a failover the store may have lost the last writes. settle says 'lost' if the claim is gone (no fence so high was
 -- given out) and 'rollback' if the log does not end where the writer's last event was; the writer then restores its stream
 -- (`rebase` in streams.lua) and ends it again.
 
---## claim: session kept
--- ARGV[9]: the most calls in flight; '' for control traffic. ARGV[10], [11]: the request, if it may be run again, and the room for
--- all such requests of the session.
-local principal, id, stream, digest, most, payload = ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[10]
+--## claim: session
+-- ARGV[9]: the most calls in flight; '' for control traffic.
+local principal, id, stream, digest, most = ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 local got = load('pr', 'o:' .. me, 'c:' .. stream, 'i:' .. id, 'rec')
 if not S or got[2] ~= principal then return {'none'} end
 if not got[3] then
@@ -27,11 +26,6 @@ if got[4] then
   local c = unpack_exchange(got[4])
   if c.run and c.own == me then return {'ok', {}, c.fence, has_returned(), got[6]} end
   return duplicate(stream, c, true)
-end
-if payload then
-  --+ keeps lacks ask_room
-  if (keeps().pb or 0) + #payload > tonumber(ARGV[11]) then payload = nil end
-  if payload and lacks(#payload) then return ask_room(#payload) end
 end
 local holder = got[5]
 if holder and redis.call('HEXISTS', base, 'iso') == 0 then
@@ -51,18 +45,10 @@ end
 returned()
 S.fence, S.run, S.rd = S.fence + 1, S.run + 1, S.rd + 1
 local packed = struct.pack(LAYOUT, CLAIMED, S.fence, now, most == '' and 1 or 0, #id, id, #me, me, #digest, digest)
-if payload then
-  --+ unpack_exchange
-  local c = unpack_exchange(packed)
-  c.pb = #payload
-  packed = cmsgpack.pack(c)
-  K.pb = (K.pb or 0) + #payload
-  redis.call('HSET', base, 'p:' .. stream, payload)
-end
 save('i:' .. id, stream, 'c:' .. stream, packed)
 return {'ok', todo, S.fence, is_back and 1 or 0, got[6]}
 
---## end_plain: session kept log !allow-oom
+--## end_plain: session log !allow-oom
 -- End an exchange without a message: a plain answer was sent, or none. Nothing of it stays.
 local stream, fence = ARGV[5], tonumber(ARGV[6])
 local got = load_exchange(stream, 'i:' .. ARGV[7])
@@ -77,7 +63,7 @@ stopped(tonumber(ARGV[8]))
 save()
 return {'ok', todo}
 
---## settle: session kept log !allow-oom
+--## settle: session log !allow-oom
 -- End an exchange with its terminal message.
 local stream, fence, terminal, tag, before, keep = ARGV[5], tonumber(ARGV[6]), ARGV[7], ARGV[8], ARGV[9], ARGV[10] == '1'
 load_exchange(stream)
@@ -94,7 +80,7 @@ settle(stream, mine, terminal, tag, before, keep, limits)
 save()
 return {'ok', todo}
 
---## keep: session kept log
+--## keep: session log
 local stream, id, digest, control = ARGV[5], ARGV[6], ARGV[7], ARGV[8] == '1'
 local got = load('i:' .. id)
 if not S or got[2] then return {'none'} end
@@ -137,7 +123,7 @@ save()
 publish(c.own, 'cancel', matches[1])
 return {'ok', {}, matches[1]}
 
---## reap: session kept log !allow-oom
+--## reap: session log !allow-oom
 -- End an exchange whose owner was declared dead. It gets a new fence: an owner that wakes up cannot write any more.
 local stream, owner, terminal, tag, before = ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 load()
@@ -159,25 +145,6 @@ if S.rd == 0 and S.away == 0 then
 end
 save()
 return {'ok', todo}
-
---## adopt: session kept log
--- Take over an exchange whose owner was declared dead, to run it again. It gets a new fence; its stream continues.
-local stream, owner, runs, tag = ARGV[5], ARGV[6], tonumber(ARGV[7]), ARGV[8]
-local got = load('rec', 'p:' .. stream, 'o:' .. me)
-local c = S and exchange_of(stream)
-if not c or not c.run or not c.pb then return {'none'} end
--- Sent again: this very run is already ours.
-local is_mine = c.own == me and c.runs == runs + 1
-if not is_mine then
-  if c.own ~= owner or (c.runs or 1) ~= runs then return {'none'} end
-  if not got[4] and must_register() then return {'register'} end
-  S.fence = S.fence + 1
-  c.fence, c.own, c.runs, c.t = S.fence, me, runs + 1, now
-  if c.q then forget_asks(stream, c) end
-  begin(c, 1, tag)
-  save()
-end
-return {'ok', {}, c.fence, c.top, c.tag, c.dg, c.ctl or 0, got[3], got[2]}
 
 --## orphaned: session order !allow-oom
 -- Forget the readers of a dead replica; returns the exchanges that it ran here, also those that are dated in the future
@@ -204,8 +171,8 @@ for index = 1, #got, 2 do
     S.rd = S.rd - 1
   end
   if c and c.run and c.own == owner and (owner ~= me or now - c.t >= min_age and not known[stream]) then
-    -- Our own, but unknown to us: it had ended, and a failover has brought it back. It is not run again.
-    orphans[#orphans + 1] = {stream, c.id, (c.pb and owner ~= me) and (c.runs or 1) or 0}
+    -- Our own, but unknown to us: it had ended, and a failover has brought it back.
+    orphans[#orphans + 1] = {stream, c.id}
   end
 end
 if lost_reader and S.rd == 0 and S.away == 0 then

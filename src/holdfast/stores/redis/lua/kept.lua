@@ -1,6 +1,5 @@
--- The kept data of a session or a handle, besides its streams: the fields of its state, its subscriptions, and the
--- requests that are kept to run them again. The principal has one total for all of it (Limits.principal_kept_bytes),
--- in the shared slot.
+-- The kept data of a session or a handle, besides its streams: the fields of its state and its subscriptions. The
+-- principal has one total for all of it (Limits.principal_kept_bytes), in the shared slot.
 --
 -- A script sees one slot, so it cannot read the total when it writes. Instead the shared slot grants each session and
 -- handle an allowance, and a script lets it keep no more than that (K.al). Where the allowance is too small, the script
@@ -22,14 +21,13 @@
 -- K, of a session or handle:
 --   kb, kn, kv    fields of state: bytes, number, last version
 --   nsub, bsub    subscriptions, and their bytes
---   pb            bytes of kept requests
 --   al, av, as    the allowance, how often it was lowered, and its step
 
 local ENTRY = 256
 
 local function kept()
   local k = keeps()
-  return k.kb + (k.pb or 0) + (k.bsub or 0) + ENTRY * ((k.kn or 0) + (k.nsub or 0))
+  return k.kb + (k.bsub or 0) + ENTRY * ((k.kn or 0) + (k.nsub or 0))
 end
 
 -- Whether so many bytes more need a larger allowance.

@@ -11,8 +11,8 @@
 --   closed       the newest event is the terminal message   fin  when the stream ended, if it is in :f
 -- Without top the exchange has no log: a plain JSON answer never makes one.
 --
--- Who may write: the writer must have the exchange's fence (`writable`). A fence is given once, by claim or adopt,
--- and reap and adopt change it; so a replica that was declared dead and wakes up has an old fence, and writes
+-- Who may write: the writer must have the exchange's fence (`writable`). A fence is given once, by claim,
+-- and reap changes it; so a replica that was declared dead and wakes up has an old fence, and writes
 -- nothing.
 --
 -- Sent again: an event is recognized by its tag. It is the newest one, or, in a command that says it is sent again, one of
@@ -37,14 +37,6 @@ local function begin(c, seq, tag)
   end
 end
 
--- Forget the request of an exchange that will not be run again.
-local function unkeep(stream, c)
-  redis.call('HDEL', base, 'p:' .. stream)
-  keeps()
-  K.pb, c.pb = K.pb - c.pb, nil
-  give_back()
-end
-
 -- Forget an exchange with everything of it. `holder`: the stream that has its id, if the caller has read it.
 local function forget(stream, c, holder)
   if c.fin then redis.call('LREM', base .. ':f', 1, stream) end
@@ -52,10 +44,6 @@ local function forget(stream, c, holder)
     redis.call('HDEL', base, 'c:' .. stream, 'i:' .. c.id)
   else
     redis.call('HDEL', base, 'c:' .. stream)
-  end
-  if c.pb then
-    --+ unkeep
-    unkeep(stream, c)
   end
   if c.rd then S.rd = S.rd - 1 end
   if c.top then
@@ -216,10 +204,6 @@ local function stop(stream, c)
   if c.q then
     --+ forget_asks
     forget_asks(stream, c)
-  end
-  if c.pb then
-    --+ unkeep
-    unkeep(stream, c)
   end
 end
 

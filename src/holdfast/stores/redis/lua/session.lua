@@ -12,7 +12,6 @@
 --               k             the kept data of the session, packed: the table K (kept.lua)
 --               ret, det      the commands that attached and detached the session last   hd  calls that hold their turn, packed
 --               c:<stream>    an exchange, packed: the tables C below   i:<typed id>  the stream that has this id
---               p:<stream>    the request, if the exchange may be run again
 --               a:<ask>       an ask, packed   q:<stream>  the names of a stream's asks, packed
 --               out           the number of asks without an answer   d  digests of answers whose asks are forgotten, packed
 --               u:<hash>      a subscription: its URI
@@ -39,7 +38,6 @@
 --   rd, gen, aop, past   the reader (log.lua)
 --   top, tag, low, ltag, first, dl, dtag, n, by, closed, fin   the log (log.lua)
 --   kept          the answer is kept for a repeat
---   pb, runs      bytes of the kept request; how often it was started
 --   t             when it was claimed
 --   cancel        the client has cancelled it
 --   q             it has asks, or had some (q:<stream>)

@@ -5,7 +5,7 @@
 -- tag, attach its own name among the last readers, detach its name in `det`; free_bytes and remind do the same again,
 -- which changes nothing more.
 
---## open_stream: session kept log
+--## open_stream: session log
 local stream, fence = ARGV[5], tonumber(ARGV[6])
 load_exchange(stream)
 if not S then return {'gone'} end
@@ -17,7 +17,7 @@ if not c.top then
 end
 return {'ok', {}, c.low, c.ltag}
 
---## append: session kept log
+--## append: session log
 -- From ARGV[13] on: the tag and the data of each event.
 local stream, fence = ARGV[5], tonumber(ARGV[6])
 local got = load('sa')
@@ -39,7 +39,7 @@ account(tonumber(ARGV[10]))
 save()
 return {'ok', todo, c.top, stream}
 
---## rebase: session kept log !allow-oom
+--## rebase: session log !allow-oom
 -- A failover has lost the last writes, and their writer is alive: it restores its claim, if that is lost, and its
 -- recent events with the same positions, so that readers continue as if nothing had happened. If the recent events
 -- begin after the last event in the store, there is a gap, which readers receive.
@@ -93,7 +93,7 @@ publish(c.rd, 'stream', stream)
 save()
 return {'ok', todo}
 
---## read: session kept log !no-writes
+--## read: session log !no-writes
 local stream, seq, tag, max_events, max_bytes = ARGV[5], tonumber(ARGV[6]), ARGV[7], tonumber(ARGV[8]), tonumber(ARGV[9])
 local packed = redis.call('HGET', base, 'c:' .. stream)
 local c = packed and unpack_exchange(packed)
@@ -115,7 +115,7 @@ for index, event in ipairs(events) do
 end
 return {verdict, {}, start, missed, (c.closed and last == c.top) and 1 or 0, reply}
 
---## attach: session kept log
+--## attach: session log
 local principal, stream, seq, tag = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 local got = load('pr', 'rec', 'o:' .. me, 'sa')
 if not S or got[2] ~= principal then return {'none'} end
@@ -146,7 +146,7 @@ save()
 local finished = c.closed and tonumber(at) == c.top
 return {'ok', todo, generation, tonumber(at), at_tag, has_returned(), finished and 1 or 0, got[3]}
 
---## detach: session kept log !allow-oom
+--## detach: session log !allow-oom
 local stream, generation, seq, tag, broke = ARGV[5], tonumber(ARGV[6]), ARGV[7], ARGV[8], ARGV[9] == '1'
 load_exchange(stream)
 local c = S and exchange_of(stream)
@@ -191,7 +191,7 @@ c.word = math.floor((c.word or 0) / 2) * 2 + 2 + alive
 save()
 return {'ok', {}}
 
---## free_bytes: session kept log !allow-oom
+--## free_bytes: session log !allow-oom
 -- The whole store has too many bytes: free so many of this session. 'own' forgets finished streams, delivered ones first;
 -- 'oldest' forgets the stream that ended first; 'trim' cuts the largest logs.
 local wanted, how = tonumber(ARGV[5]), ARGV[6]
@@ -223,7 +223,7 @@ local oldest = oldest_finished()
 save()
 return {'ok', {}, S.by, oldest}
 
---## remind: session kept log !allow-oom
+--## remind: session log !allow-oom
 -- Reply everything that other slots should know of this session: an earlier reply with it was lost.
 load()
 if not S then return {'none', {}} end

@@ -1,7 +1,7 @@
 -- Turns, for `in_order` (order.lua). One slot: the session's. Asking changes nothing; holding and passing on set or remove
 -- one entry with the fence of its call, so that a command that is sent again, or late, changes nothing more.
 
---## turn: session kept log order !no-writes
+--## turn: session log order !no-writes
 local stream, fence = ARGV[5], tonumber(ARGV[6])
 load()
 if not S then return {'gone'} end
@@ -9,7 +9,7 @@ local c, why = writable(stream, fence)
 if not c then return {why} end
 return {'ok', {}, first() == stream and 1 or 0}
 
---## hold_turn: session kept log order !allow-oom
+--## hold_turn: session log order !allow-oom
 local stream, fence = ARGV[5], tonumber(ARGV[6])
 load()
 if not S then return {'gone'} end
