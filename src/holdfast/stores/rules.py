@@ -14,7 +14,16 @@ import msgspec
 from holdfast.config import Limits
 from holdfast.core.lifecycle import SessionInput, SessionState, step
 from holdfast.errors import StateError, StoreUnavailable
-from holdfast.stores.base import TASK_END_BYTES, Answered, Cell, Claim, Duplicate, SessionRecord, Status
+from holdfast.stores.base import (
+    TASK_END_BYTES,
+    WITHDRAWN_STREAMS,
+    Answered,
+    Cell,
+    Claim,
+    Duplicate,
+    SessionRecord,
+    Status,
+)
 from holdfast.stores.kept import growth
 from holdfast.wire.jsonrpc import RequestId
 
@@ -143,6 +152,16 @@ def cut_to(size: int, over: int) -> int:
     Its reader has received these events, or does not read. The readers of other logs lose nothing.
     """
     return size - max(over, size // 8)
+
+
+# Exchanges that do not start
+
+
+def remember_withdrawn(known: dict[str, bool], stream: str, *, surely: bool) -> None:
+    """Remember that an exchange does not start, and forget the oldest ones; `surely`: nothing of it ran."""
+    known[stream] = surely or known.get(stream, False)
+    while len(known) > WITHDRAWN_STREAMS:
+        del known[next(iter(known))]
 
 
 # State and tasks

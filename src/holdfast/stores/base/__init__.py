@@ -33,7 +33,7 @@ Keys are hashes and tokens made by the server, never a client's text. Values are
 from typing import Protocol
 
 from holdfast.stores.base.asks import REMEMBERED_ANSWERS, REMEMBERED_SECONDS, Answered, AskPart
-from holdfast.stores.base.exchanges import AtOnce, Claim, Claimed, Duplicate, ExchangePart
+from holdfast.stores.base.exchanges import WITHDRAWN_STREAMS, AtOnce, Claim, Claimed, Duplicate, ExchangePart
 from holdfast.stores.base.one_process import OneProcess, OneProcessStore
 from holdfast.stores.base.overview import Listing, OverviewPart, Status, Totals
 from holdfast.stores.base.refusal import Refusal
@@ -77,6 +77,7 @@ __all__ = [
     "STANDALONE_FENCE",
     "TASK_END_BYTES",
     "UNREPORTED_SECONDS",
+    "WITHDRAWN_STREAMS",
     "Announced",
     "Answered",
     "AskPart",

@@ -10,15 +10,22 @@ forgotten takes its reader with it.
 
 An id is in use from the claim until the settle. After that it is free, unless the answer is kept for a repeat of
 exactly the same request; another request under that id frees it.
+
+A request that no connection waits for does not start: its claim is given back (`give_back`). The session remembers the last
+WITHDRAWN_STREAMS names. So a claim that is still on its way, or that the home of the session makes later, is refused, and a repeat
+that wants to read the exchange learns that nothing of it ran.
 """
 
-from typing import Protocol
+from typing import Final, Protocol
 
 from msgspec import Struct
 
 from holdfast.stores.base.refusal import Refusal
 from holdfast.stores.base.sessions import Closed, SessionRecord
 from holdfast.wire.jsonrpc import RequestId
+
+WITHDRAWN_STREAMS: Final = 64
+"""How many given back streams a session remembers; the oldest is forgotten first."""
 
 
 class Claim(Struct, frozen=True):
@@ -85,8 +92,10 @@ class ExchangePart(Protocol):
 
         - NO_SESSION if the session is unknown, closed or another principal's.
         - A claim of a `stream` that this incarnation has claimed and not ended is this claim sent again: its fence is
-          returned, `returned` is False, and nothing changes. A stream that another replica has claimed, or that has
+          returned, `returned` is False, and nothing changes; but WITHDRAWN if the stream was given back meanwhile, and then
+          the claim has ended. A stream that another replica has claimed, or that has
           ended, is a Duplicate that names this stream, also in a session with `isolate`; `same` is True.
+        - WITHDRAWN if the stream was given back before it was claimed.
         - Duplicate if the id is in flight, or kept for a request with the same digest; except in a session with
           `isolate`, where no claim is a duplicate. An answer kept for a request with another digest is released.
         - BUSY if the session has `Limits.running` plus `Limits.queued` calls in flight; not for control traffic.
@@ -94,6 +103,17 @@ class ExchangePart(Protocol):
         Raises:
             StoreUnavailable: also if this incarnation of the replica was declared dead, as `attach` does:
                 no other replica would search for work that it begins now.
+        """
+        ...
+
+    async def give_back(self, key: str, stream: str, fence: int = 0) -> None:
+        """Record that a request does not start, because no connection waits for its answer.
+
+        With its fence, an exchange in flight ends as by `settle` without a message: nothing of it ran. Without a fence
+        the caller has not claimed it: if another replica has, only the next claim of this stream there ends it.
+        Nothing happens if the session is unknown or closed, or if the exchange has ended or has another fence.
+
+        `OneProcess` has this call for stores of one process that need not remember the names.
         """
         ...
 

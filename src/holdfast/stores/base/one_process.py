@@ -6,11 +6,13 @@ to report. Requests that it forwards to itself, announcements and secrets are ke
 
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from heapq import nsmallest
 from math import inf
 from typing import Final, Protocol, Self
 
 from holdfast.core.lifecycle import SessionState
+from holdfast.errors import Fenced, SessionGone, StreamClosed
 from holdfast.ports import Clock, SystemClock
 from holdfast.stores.base.overview import Listing, Status, Totals
 from holdfast.stores.base.replicas import INBOX, Announced, Forwarded, Orphan, Probed
@@ -33,6 +35,12 @@ class _Sessions(Protocol):
     async def sessions(self) -> list[str]: ...
 
     async def look(self, key: str) -> Status | None: ...
+
+
+class _Settles(Protocol):
+    """The call of a store that gives a claim back."""
+
+    async def settle(self, key: str, stream: str, fence: int, terminal: bytes | None) -> None: ...
 
 
 class OneProcess:
@@ -103,6 +111,12 @@ class OneProcess:
 
     async def vouch(self, key: str, stream: str, *, alive: bool) -> None:
         """Do nothing: no other replica asks."""
+
+    async def give_back(self: _Settles, key: str, stream: str, fence: int = 0) -> None:
+        """End the exchange without a message. A repeat that wanted to read it gets "outcome unknown"."""
+        if fence:
+            with suppress(Fenced, SessionGone, StreamClosed):
+                await self.settle(key, stream, fence, None)
 
     async def take_home(self, key: str, expected: str) -> SessionRecord | None:  # noqa: ARG002
         """Return None. The engine asks for homes only where the store is shared."""

@@ -16,3 +16,5 @@ class Refusal(Enum):
     """`attach`: the session has no such stream or position, or has forgotten it."""
     UNBEGUN = "unbegun"
     """`attach`: the exchange is in flight, and its stream does not exist yet."""
+    WITHDRAWN = "withdrawn"
+    """`claim`, `attach`: the claim of the exchange was given back, and nothing of it has run or will run."""

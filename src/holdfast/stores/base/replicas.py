@@ -32,6 +32,8 @@ class Probed(Struct, frozen=True):
     """The replica that has the stream's reader; empty if the stream has no reader."""
     word: int
     """Changes with every `vouch`; odd if the last `vouch` said that the reader is alive."""
+    withdrawn: bool = False
+    """Its claim was given back: it does not exist, and nothing of it ran."""
 
 
 class Orphan(Struct, frozen=True):

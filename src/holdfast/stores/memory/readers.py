@@ -26,7 +26,9 @@ class ReaderMethods(SessionTable):
         standalone = stream is None or stream == session.record.standalone
         exchange = session.standalone() if standalone else session.exchanges.get(stream or "")
         if exchange is None or exchange.log is None:
-            return Refusal.UNBEGUN if exchange is not None and exchange.running else Refusal.UNRESUMABLE
+            if exchange is not None and exchange.running:
+                return Refusal.UNBEGUN
+            return Refusal.WITHDRAWN if session.has_given_back(stream or "") else Refusal.UNRESUMABLE
         log = exchange.log
         if cursor is not None and not log.proves(cursor):
             return Refusal.UNRESUMABLE
@@ -65,7 +67,10 @@ class ReaderMethods(SessionTable):
 
     async def probe(self, key: str, stream: str) -> Probed | None:
         """Return the state of a stream and its reader. No wake-up is sent, because there is no other replica."""
-        exchange = self._exchange(key, stream)
+        session = self._sessions.get(key)
+        exchange = session.exchanges.get(stream) if session else None
+        if session is not None and session.has_given_back(stream):
+            return Probed(running=False, kept=False, reader="", word=0, withdrawn=True)
         if exchange is None:
             return None
         reader = self.replica if exchange.has_reader else ""

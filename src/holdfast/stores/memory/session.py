@@ -6,9 +6,15 @@ from typing import Final
 
 from holdfast.core.lifecycle import SessionState
 from holdfast.core.stream import Log, Position
-from holdfast.stores.base import REMEMBERED_ANSWERS, REMEMBERED_SECONDS, Answered, Claim, SessionRecord
+from holdfast.stores.base import (
+    REMEMBERED_ANSWERS,
+    REMEMBERED_SECONDS,
+    Answered,
+    Claim,
+    SessionRecord,
+)
 from holdfast.stores.memory.state import Cells
-from holdfast.stores.rules import SessionClock, answered
+from holdfast.stores.rules import SessionClock, answered, remember_withdrawn
 from holdfast.wire.jsonrpc import RequestId
 
 _NONE: Final[frozenset[str]] = frozenset()
@@ -67,7 +73,7 @@ class MemorySession(SessionClock, Cells):
 
     __slots__ = (
         "_answered", "asks", "broke", "calls", "exchanges", "fence", "finished", "held", "hint", "ids", "opened",
-        "outstanding", "readers", "record", "running", "settled", "size", "state", "subscriptions", "touched",
+        "outstanding", "readers", "record", "running", "settled", "size", "state", "subscriptions", "touched", "withdrawn",
     )  # fmt: skip
 
     def __init__(self, record: SessionRecord, now: float) -> None:
@@ -96,6 +102,8 @@ class MemorySession(SessionClock, Cells):
         """The digest of each answer whose ask is forgotten, and the time until which it is kept. Oldest first."""
         self.outstanding: int = 0
         self.subscriptions: frozenset[str] = _NONE
+        self.withdrawn: dict[str, bool] | None = None
+        """The streams that do not start, oldest first; True: it is certain that nothing of the exchange ran."""
 
     def standalone(self) -> MemoryExchange:
         """Return the standalone stream."""
@@ -114,6 +122,17 @@ class MemorySession(SessionClock, Cells):
             if not self.ids:
                 # An emptied dict keeps its memory otherwise, and most sessions are idle.
                 self.ids.clear()
+
+    def withdraw(self, stream: str, *, surely: bool) -> None:
+        """Remember that an exchange does not start; `surely`: nothing of it ran."""
+        self.withdrawn = self.withdrawn or {}
+        remember_withdrawn(self.withdrawn, stream, surely=surely)
+
+    def has_given_back(self, stream: str) -> bool:
+        """Return True if nothing of an exchange ran, and it does not exist."""
+        return (
+            self.withdrawn is not None and self.withdrawn.get(stream, False) and stream not in self.exchanges
+        )
 
     def has_settled(self, stream: str, fence: int, tag: int) -> bool:
         """Return True if the exchange has ended with this fence and this tag already."""

@@ -187,6 +187,9 @@ class MemoryStore(
         mine = session.exchanges.get(claim.stream)
         if mine is not None:
             return self._claimed_before(session, claim.stream, mine)
+        if session.withdrawn is not None and claim.stream in session.withdrawn:
+            session.withdraw(claim.stream, surely=True)
+            return Refusal.WITHDRAWN
         taken = None if session.record.isolate else session.ids.get(claim.id)
         if taken is not None:
             other = session.exchanges[taken]
@@ -213,11 +216,29 @@ class MemoryStore(
 
     def _claimed_before(
         self, session: MemorySession, stream: str, exchange: MemoryExchange
-    ) -> Claimed | Duplicate:
+    ) -> Claimed | Duplicate | Refusal:
         """Answer a claim of a stream that is claimed already."""
+        if exchange.running and session.withdrawn is not None and stream in session.withdrawn:
+            self._unclaim(session, stream, exchange)
+            return Refusal.WITHDRAWN
         if exchange.running:
             return Claimed(session.record, exchange.fence, returned=False)
         return claimed_already(stream, running=False, has_reader=exchange.has_reader)
+
+    async def give_back(self, key: str, stream: str, fence: int = 0) -> None:
+        """End an exchange of which nothing ran, and remember its name."""
+        session = self._sessions.get(key)
+        if session is None:
+            return
+        exchange = session.exchanges.get(stream)
+        if exchange is None or (exchange.running and not fence):
+            session.withdraw(stream, surely=fence > 0)
+        elif exchange.running and exchange.fence == fence:
+            self._unclaim(session, stream, exchange)
+
+    def _unclaim(self, session: MemorySession, stream: str, exchange: MemoryExchange) -> None:
+        self.settle_now(session.record.key, stream, exchange.fence)
+        session.withdraw(stream, surely=True)
 
     async def settle(
         self, key: str, stream: str, fence: int, terminal: bytes | None, *, tag: int = 0, keep: bool = False

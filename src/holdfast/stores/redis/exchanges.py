@@ -29,7 +29,7 @@ def check(reply: list[Any]) -> None:
 
 
 class ExchangeMethods(Core):
-    """claim, settle, keep, cancel."""
+    """claim, give_back, settle, keep, cancel."""
 
     async def claim(self, key: str, principal: str, claim: Claim) -> Claimed | Duplicate | Refusal:
         """Register the exchange."""
@@ -48,8 +48,17 @@ class ExchangeMethods(Core):
                 return Duplicate(stream.decode(), bool(same), bool(finished), bool(has_reader))
             case b"busy":
                 return Refusal.BUSY
+            case b"withdrawn":
+                self._leave(key, claim.stream)
+                return Refusal.WITHDRAWN
             case _:
                 return Refusal.NO_SESSION
+
+    async def give_back(self, key: str, stream: str, fence: int = 0) -> None:
+        """End an exchange of which nothing ran, and remember its name."""
+        await self.session("give_back", key, stream, fence)
+        if fence:
+            self._leave(key, stream)
 
     async def settle(
         self, key: str, stream: str, fence: int, terminal: bytes | None, *, tag: int = 0, keep: bool = False

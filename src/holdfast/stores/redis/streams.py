@@ -19,6 +19,7 @@ _REFUSALS: Final = {
     b"unresumable": Refusal.UNRESUMABLE,
     b"unbegun": Refusal.UNBEGUN,
     b"busy": Refusal.BUSY,
+    b"withdrawn": Refusal.WITHDRAWN,
 }
 _FORK = Page(Continuity.FORK, [], None, finished=False)
 
@@ -108,6 +109,8 @@ class StreamMethods(ExchangeMethods):
     async def probe(self, key: str, stream: str) -> Probed | None:
         """Return which replica reads a stream, and wake it up."""
         reply = await self.run("probe", key, stream)
+        if reply[0] == b"withdrawn":
+            return Probed(running=False, kept=False, reader="", word=0, withdrawn=True)
         if reply[0] != b"ok":
             return None
         running, kept, reader, word = reply[2:6]

@@ -1,4 +1,4 @@
-"""Operations on exchanges: claim, settle, keep, cancel."""
+"""Operations on exchanges: claim, give_back, settle, keep, cancel."""
 
 from holdfast.core.lifecycle import SessionState
 from holdfast.core.stream import before_terminal
@@ -26,14 +26,21 @@ def claim(tx: Transaction, key: str, principal: str, wanted: Claim) -> Claimed |
     if session is None:
         return Refusal.NO_SESSION
     mine = find_exchange(tx, rows.BY_STREAM, session.sid, wanted.stream)
+    is_withdrawn = bool(session.withdrawn) and wanted.stream in rows.withdrawn_in(session)
     if mine is not None:
         if mine.running and mine.owner == tx.identity.owner:
+            if is_withdrawn:
+                _unclaim(tx, session, mine)
+                return Refusal.WITHDRAWN
             return Claimed(session.record, mine.fence, returned=False)
         return claimed_already(
             wanted.stream,
             running=bool(mine.running),
             has_reader=mine.reader is not None,
         )
+    if is_withdrawn:
+        rows.withdraw(tx, session, wanted.stream, surely=True)
+        return Refusal.WITHDRAWN
     holder = find_exchange(tx, rows.BY_ID, session.sid, id_text(wanted.id))
     if holder is not None and not session.record.isolate:
         verdict = duplicate(
@@ -73,6 +80,23 @@ def release(tx: Transaction, exchange: ExchangeRow) -> None:
     if exchange.kept:
         exchange.kept = 0
         save_exchange(tx, exchange)
+
+
+def give_back(tx: Transaction, key: str, stream: str, fence: int) -> None:
+    """End an exchange of which nothing ran, and remember its name."""
+    session = find_session(tx, rows.BY_KEY, key)
+    if session is None:
+        return
+    exchange = find_exchange(tx, rows.BY_STREAM, session.sid, stream)
+    if exchange is None or (exchange.running and not fence):
+        rows.withdraw(tx, session, stream, surely=fence > 0)
+    elif exchange.running and exchange.fence == fence:
+        _unclaim(tx, session, exchange)
+
+
+def _unclaim(tx: Transaction, session: SessionRow, exchange: ExchangeRow) -> None:
+    end(tx, session, exchange, None, tag=0, keep=False)
+    rows.withdraw(tx, session, exchange.stream, surely=True)
 
 
 def settle(

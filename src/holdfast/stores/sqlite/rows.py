@@ -10,7 +10,7 @@ from holdfast.core.lifecycle import SessionState
 from holdfast.core.stream import Position
 from holdfast.errors import Fenced, SessionGone, StreamClosed
 from holdfast.stores.base import Claim, SessionRecord
-from holdfast.stores.rules import SessionClock, id_text
+from holdfast.stores.rules import SessionClock, id_text, remember_withdrawn
 from holdfast.stores.sqlite.erasing import set_aside
 from holdfast.stores.sqlite.transaction import Transaction
 
@@ -19,6 +19,7 @@ _SPAN: Final = 1 << 64
 
 encode_record: Final = msgspec.json.Encoder().encode
 decode_record: Final = msgspec.json.Decoder(SessionRecord).decode
+_withdrawn: Final = msgspec.json.Decoder(dict[str, bool])
 
 
 def signed(tag: int) -> int:
@@ -35,7 +36,7 @@ class SessionRow(SessionClock):
 
     __slots__ = (
         "broke", "bytes", "calls", "detached", "fence", "hint", "key", "opened", "outstanding", "readers",
-        "record", "running", "settled", "sid", "touched",
+        "record", "running", "settled", "sid", "touched", "withdrawn",
     )  # fmt: skip
 
     sid: int
@@ -52,11 +53,14 @@ class SessionRow(SessionClock):
     readers: int
     bytes: int
     outstanding: int
+    withdrawn: str
+    """The streams that do not start, as `remember_withdrawn` keeps them, in JSON; empty: none."""
 
     def __init__(self, row: tuple[Any, ...]) -> None:
         (
             self.sid, self.key, record, self.detached, self.opened, self.touched, self.settled, self.broke,
             self.hint, self.fence, self.running, self.calls, self.readers, self.bytes, self.outstanding,
+            self.withdrawn,
         ) = row  # fmt: skip
         self.record: SessionRecord = decode_record(record)
 
@@ -72,7 +76,7 @@ class SessionRow(SessionClock):
 
 _SESSION = (
     "SELECT sid, key, record, detached, opened, touched, settled, broke, hint, fence, running, calls, readers,"
-    " bytes, outstanding FROM session "
+    " bytes, outstanding, withdrawn FROM session "
 )
 BY_KEY: Final = _SESSION + "WHERE key = ?"
 BY_PRINCIPAL: Final = _SESSION + "WHERE key = ? AND principal = ?"
@@ -95,7 +99,7 @@ def read_session(tx: Transaction, row: tuple[Any, ...]) -> SessionRow | None:
     try:
         return SessionRow(row)
     except msgspec.DecodeError:
-        sid, key, *_, size, _ = row
+        sid, key, *_, size, _, _ = row
         set_aside(tx, sid, key, size)
         return None
 
@@ -130,6 +134,19 @@ def save_session(tx: Transaction, session: SessionRow) -> None:
             session.calls, session.readers, session.bytes, session.outstanding, session.sid,
         ),
     )  # fmt: skip
+
+
+def withdrawn_in(session: SessionRow) -> dict[str, bool]:
+    """Return the streams of a session that do not start (`remember_withdrawn`)."""
+    return _withdrawn.decode(session.withdrawn) if session.withdrawn else {}
+
+
+def withdraw(tx: Transaction, session: SessionRow, stream: str, *, surely: bool) -> None:
+    """Remember that an exchange does not start."""
+    known = withdrawn_in(session)
+    remember_withdrawn(known, stream, surely=surely)
+    session.withdrawn = msgspec.json.encode(known).decode()
+    tx.execute("UPDATE session SET withdrawn = ? WHERE sid = ?", (session.withdrawn, session.sid))
 
 
 def change_record(tx: Transaction, session: SessionRow, **changes: object) -> None:

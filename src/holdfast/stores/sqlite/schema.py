@@ -238,7 +238,13 @@ _NOTICE: Final = """CREATE TABLE notice (
     value BLOB NOT NULL
 ) WITHOUT ROWID"""
 _DETACHED: Final = "CREATE INDEX session_detached ON session (detached) WHERE detached = 1"
-ADDITIONS: Final[Mapping[str, str]] = {**kept.ADDITIONS, "notice": _NOTICE, "session_detached": _DETACHED}
+_WITHDRAWN: Final = "ALTER TABLE session ADD COLUMN withdrawn TEXT NOT NULL DEFAULT ''"
+ADDITIONS: Final[Mapping[str, str]] = {
+    **kept.ADDITIONS,
+    "notice": _NOTICE,
+    "session_detached": _DETACHED,
+    "session.withdrawn": _WITHDRAWN,
+}
 """Additions without a new format, by name: a table, an index, or `table.column`, with the statement that adds it.
 
 An older release neither reads nor writes them, and may serve the same file: a column needs a default, and a missing

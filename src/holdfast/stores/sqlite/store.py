@@ -209,6 +209,12 @@ class SqliteStore:
             self._watch.of(key).running.add(claim.stream)
         return claimed
 
+    async def give_back(self, key: str, stream: str, fence: int = 0) -> None:
+        """End an exchange of which nothing ran, and remember its name."""
+        await self._do(exchanges.give_back, key, stream, fence)
+        if fence:
+            self._watch.drop(key, running=stream)
+
     async def settle(
         self, key: str, stream: str, fence: int, terminal: bytes | None, *, tag: int = 0, keep: bool = False
     ) -> None:

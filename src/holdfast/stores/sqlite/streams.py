@@ -54,7 +54,7 @@ def attach(
     else:
         found = find_exchange(tx, rows.BY_STREAM, session.sid, stream)
         if found is None or not found.has_log:
-            return Refusal.UNBEGUN if found is not None and found.running else Refusal.UNRESUMABLE
+            return _refusal(session, stream, found)
         exchange = found
     if cursor is not None and not logs.proves(tx, exchange, cursor):
         return Refusal.UNRESUMABLE
@@ -77,6 +77,14 @@ def attach(
     save_exchange(tx, exchange)
     save_session(tx, session)
     return Attached(session.record, exchange.generation, cursor, returned, exchange.is_end(cursor))
+
+
+def _refusal(session: rows.SessionRow, stream: str | None, found: rows.ExchangeRow | None) -> Refusal:
+    """Return why a stream without a log cannot be read."""
+    if found is None:
+        is_given_back = rows.withdrawn_in(session).get(stream or "", False)
+        return Refusal.WITHDRAWN if is_given_back else Refusal.UNRESUMABLE
+    return Refusal.UNBEGUN if found.running else Refusal.UNRESUMABLE
 
 
 def detach(
@@ -107,7 +115,10 @@ def probe(tx: Transaction, key: str, stream: str) -> Probed | None:
         (key, stream),
     ).fetchone()
     if found is None:
-        return None
+        session = find_session(tx, rows.BY_KEY, key)
+        if session is None or not rows.withdrawn_in(session).get(stream, False):
+            return None
+        return Probed(running=False, kept=False, reader="", word=0, withdrawn=True)
     running, kept, owner, word = found
     reader = replica_of(owner or "")
     if reader:

@@ -16,6 +16,7 @@ from holdfast.testing.store.streams import StreamContract
 from holdfast.testing.store.tasks import TaskContract
 from holdfast.testing.store.totals import TotalContract
 from holdfast.testing.store.turns import TurnContract
+from holdfast.testing.store.withdrawn import WithdrawnContract
 
 
 class RequiredContract(
@@ -44,7 +45,13 @@ class RequiredContract(
 
 
 class StoreContract(
-    RequiredContract, StateContract, ScopeContract, TotalContract, TaskContract, ReplicaContract
+    RequiredContract,
+    StateContract,
+    ScopeContract,
+    TotalContract,
+    TaskContract,
+    ReplicaContract,
+    WithdrawnContract,
 ):
     """All parts, for one process. A store that has only some of them subclasses the classes of those parts."""
 

@@ -49,6 +49,14 @@ class ClaimContract(Contract):
             await bench.store.settle(KEY, f"s{number}", fence, None)
 
     @scenario()
+    async def test_an_id_is_free_again_once_its_claim_was_given_back(self, bench: Bench) -> None:
+        await bench.open()
+        fence = await bench.begin(1, "a")
+        for _ in range(2):
+            await bench.store.give_back(KEY, "a", fence)
+        await bench.begin(1, "b")
+
+    @scenario()
     async def test_a_duplicate_names_the_exchange_that_holds_the_id(self, bench: Bench) -> None:
         await bench.open()
         await bench.streaming(1, "a", digest=b"one")

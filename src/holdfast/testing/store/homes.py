@@ -5,7 +5,7 @@ import asyncio
 from msgspec.structs import replace
 
 from holdfast.core.lifecycle import SessionInput
-from holdfast.stores.base import Claimed, Duplicate, WakeUp
+from holdfast.stores.base import Claimed, Duplicate, Refusal, WakeUp
 from holdfast.testing.store.bench import IDLE, KEY, PRINCIPAL, Bench, record, tag_of
 from holdfast.testing.store.fleet import Fleet, FleetContract, fleet_scenario
 
@@ -113,6 +113,20 @@ class HomeContract(FleetContract):
             ended = await bench.claim(1, "a", digest=b"call")
             assert isinstance(ended, Duplicate), "it would run a second time"
             assert (ended.stream, ended.same, ended.finished) == ("a", True, True)
+
+    @fleet_scenario()
+    async def test_a_request_whose_client_has_left_at_another_replica_is_not_claimed(
+        self, fleet: Fleet
+    ) -> None:
+        one, two, _ = fleet.benches
+        await fleet.lease(0, 1)
+        await _opened(one)
+        await two.store.give_back(KEY, "a")
+        assert await one.claim(1, "a") is Refusal.WITHDRAWN
+        await one.begin(1, "b")
+        await two.store.give_back(KEY, "b")
+        assert isinstance(await two.claim(1, "b"), Duplicate), "only its owner can end it"
+        assert await one.claim(1, "b") is Refusal.WITHDRAWN
 
     @fleet_scenario()
     async def test_a_request_is_taken_or_taken_back_once(self, fleet: Fleet) -> None:

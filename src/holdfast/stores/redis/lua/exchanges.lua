@@ -12,11 +12,22 @@
 -- given out) and 'rollback' if the log does not end where the writer's last event was; the writer then restores its stream
 -- (`rebase` in streams.lua) and ends it again.
 
---## claim: session
+--## claim: session log
 -- ARGV[9]: the most calls in flight; '' for control traffic.
 local principal, id, stream, digest, most = ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9]
-local got = load('pr', 'o:' .. me, 'c:' .. stream, 'i:' .. id, 'rec')
+local got = load('pr', 'o:' .. me, 'c:' .. stream, 'i:' .. id, 'rec', 'w')
 if not S or got[2] ~= principal then return {'none'} end
+if got[7] then
+  --+ withdrawn withdraw unpack_exchange unclaim
+  local _, index = withdrawn(got[7], stream)
+  local c = index and got[4] and unpack_exchange(got[4])
+  if index and (not c or (c.run and c.own == me)) then
+    if c then unclaim(stream, c) end
+    withdraw(got[7], stream, true)
+    save()
+    return {'withdrawn', todo}
+  end
+end
 if not got[3] then
   --+ must_register
   if must_register() then return {'register'} end
@@ -47,6 +58,23 @@ S.fence, S.run, S.rd = S.fence + 1, S.run + 1, S.rd + 1
 local packed = struct.pack(LAYOUT, CLAIMED, S.fence, now, most == '' and 1 or 0, #id, id, #me, me, #digest, digest)
 save('i:' .. id, stream, 'c:' .. stream, packed)
 return {'ok', todo, S.fence, is_back and 1 or 0, got[6]}
+
+--## give_back: session log !allow-oom
+-- The request does not start. With its fence, its claim ends: nothing of it ran. Without, another replica may have claimed it.
+local stream, fence = ARGV[5], tonumber(ARGV[6])
+local got = load_exchange(stream, 'w')
+if not S then return {'none'} end
+local c = exchange_of(stream)
+if not c or (c.run and fence == 0) then
+  withdraw(got[3], stream, fence > 0)
+elseif c.run and c.fence == fence then
+  unclaim(stream, c)
+  withdraw(got[3], stream, true)
+else
+  return {'none'}
+end
+save()
+return {'ok', todo}
 
 --## end_plain: session log !allow-oom
 -- End an exchange without a message: a plain answer was sent, or none. Nothing of it stays.

@@ -230,3 +230,10 @@ local function settle(stream, c, terminal, tag, before, keep, limits)
   finish(stream, c, limits[4])
   stopped(limits[5])
 end
+
+-- End an exchange of which nothing ran.
+local function unclaim(stream, c)
+  stop(stream, c)
+  forget(stream, c)
+  stopped(math.huge)
+end

@@ -12,6 +12,7 @@
 --               k             the kept data of the session, packed: the table K (kept.lua)
 --               ret, det      the commands that attached and detached the session last   hd  calls that hold their turn, packed
 --               c:<stream>    an exchange, packed: the tables C below   i:<typed id>  the stream that has this id
+--               w             the streams that do not start, packed: `withdrawn` below
 --               a:<ask>       an ask, packed   q:<stream>  the names of a stream's asks, packed
 --               out           the number of asks without an answer   d  digests of answers whose asks are forgotten, packed
 --               u:<hash>      a subscription: its URI
@@ -234,6 +235,34 @@ end
 local function release(stream, c)
   c.kept = nil
   if has_id(stream, c) then redis.call('HDEL', base, 'i:' .. c.id) end
+end
+
+-- The streams that do not start, the oldest first: of each its name and whether it is certain that nothing of it ran (1 or 0).
+local WITHDRAWN = 64
+local function withdrawn(packed, stream)
+  local known = packed and cmsgpack.unpack(packed) or {}
+  for index, one in ipairs(known) do
+    if one[1] == stream then return known, index end
+  end
+  return known
+end
+
+-- Remember one of them.
+local function withdraw(packed, stream, is_sure)
+  local known, index = withdrawn(packed, stream)
+  if not index then
+    index = #known + 1
+    known[index] = {stream, 0}
+  end
+  if is_sure then known[index][2] = 1 end
+  while #known > WITHDRAWN do table.remove(known, 1) end
+  redis.call('HSET', base, 'w', cmsgpack.pack(known))
+end
+
+-- Whether it is certain that nothing of an exchange ran, which does not exist.
+local function is_given_back(stream)
+  local known, index = withdrawn(redis.call('HGET', base, 'w'), stream)
+  return index and known[index][2] == 1
 end
 
 local function replica_of(owner) return (string.gsub(owner, '%.%d+$', '')) end

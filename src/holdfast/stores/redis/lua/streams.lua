@@ -124,6 +124,7 @@ local since, alone = tonumber(ARGV[9]), stream == '' or stream == got[5]
 if alone then stream = got[5] end
 local c = alone and standalone(stream) or exchange_of(stream)
 if c and c.run and not c.top then return {'unbegun'} end
+if not c and is_given_back(stream) then return {'withdrawn'} end
 if not c or not c.top or (seq ~= '' and not proves(stream, c, tonumber(seq), tag)) then return {'unresumable'} end
 local generation = again and attached_by(c, op)
 if not generation and since and c.rd then
@@ -177,7 +178,7 @@ return {'ok', todo, detached}
 local stream = ARGV[5]
 load_exchange(stream)
 local c = S and exchange_of(stream)
-if not c then return {'none'} end
+if not c then return {S and is_given_back(stream) and 'withdrawn' or 'none'} end
 local reader = c.rd and replica_of(c.rd) or ''
 if reader ~= '' and reader ~= replica_of(me) then publish(c.rd, 'probe', stream) end
 return {'ok', {}, c.run and 1 or 0, c.kept and 1 or 0, reader, c.word or 0}
