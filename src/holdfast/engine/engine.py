@@ -199,13 +199,23 @@ class Engine:
             # After the author's lifespan, which may set a task factory.
             self.runtime.bind(asyncio.get_running_loop())
         except BaseException:
-            self._starting = None
-            self._leave_store()
+            await self._undo_start()
             raise
         self._sweep()
         self.pulse.start()
         self.listening.start()
         self.started = True
+
+    async def _undo_start(self) -> None:
+        """Leave nothing of a start that failed: no lease and its thread, no task, no connection. The next call starts again."""
+        try:
+            # A lease that was lost meanwhile is being taken again.
+            await self.runtime.finish(0)
+            await self.replica.stop()
+            if self._leave_store():
+                await self.store.aclose()
+        finally:
+            self._starting = None
 
     def _take_store(self) -> None:
         """Let the store wake this engine, and no other.
@@ -224,10 +234,13 @@ class Engine:
         _SERVED[store] = ref(self)
         store.bind(self._wake)
 
-    def _leave_store(self) -> None:
+    def _leave_store(self) -> bool:
+        """Let another engine use the store; False if another one does already."""
         served = _SERVED.get(self.store)
-        if served is not None and served() is self:
-            del _SERVED[self.store]
+        if served is None or served() is not self:
+            return False
+        del _SERVED[self.store]
+        return True
 
     # Members that fronts and servers need besides the engine's parts
 

@@ -105,11 +105,6 @@ class _Stores:
         """True if other processes serve the sessions of at least one engine."""
         return any(engine.store.is_shared for engine in self._engines)
 
-    async def aclose(self) -> None:
-        """Close the stores, after a start that failed."""
-        for engine in self._engines:
-            await engine.store.aclose()
-
 
 def _widest(settings: list[Settings]) -> Settings:
     first = settings[0]

@@ -96,7 +96,9 @@ class Replica:
         self._runtime.observer.note("lease.not_renewed", error=error)
 
     def _lost_lease(self) -> None:
-        """Another replica declared this one dead: its calls are fenced. Continue with a new lease."""
+        """Another replica declared this one dead: its calls are fenced. Continue with a new lease, unless this one is stopping."""
+        if self._keeper is None:
+            return
         self._runtime.observer.note("replica.lease_lost", replica=self._runtime.store.replica)
         self._runtime.spawn(self._retake_lease())
 
@@ -123,10 +125,12 @@ class Replica:
 
     async def stop(self) -> None:
         """Give the lease back: no call of this process runs any more."""
-        if self._ticking is not None:
-            self._ticking.cancel()
-        if self._keeper is not None:
-            await asyncio.to_thread(self._keeper.stop)
+        ticking, self._ticking = self._ticking, None
+        if ticking is not None:
+            ticking.cancel()
+        keeper, self._keeper = self._keeper, None
+        if keeper is not None:
+            await asyncio.to_thread(keeper.stop)
             with contextlib.suppress(HoldfastError):
                 await self._runtime.store.release()
 

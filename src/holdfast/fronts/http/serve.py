@@ -73,11 +73,7 @@ async def serve(
     """
     from holdfast.fronts.http.listener.service import Service  # noqa: PLC0415 - imports httptools
 
-    try:
-        await front.engine.ensure_started()
-    except BaseException:
-        await front.engine.store.aclose()
-        raise
+    await front.engine.ensure_started()
     connections = connections_that_fit(front.engine.settings.limits.connections)
     service = Service(front, siblings=siblings, tls=tls, connections=connections)
     async with beside or contextlib.nullcontext():
