@@ -15,7 +15,6 @@ from typing_extensions import override
 from holdfast.config import Limits
 from holdfast.core.lifecycle import SessionInput
 from holdfast.core.stream import NewEvents, Position
-from holdfast.errors import StoreUnavailable
 from holdfast.ports import Clock
 from holdfast.stores.base import (
     INBOX,
@@ -38,7 +37,7 @@ from holdfast.stores.base import (
 )
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.memory.session import MemoryExchange, MemorySession
-from holdfast.stores.rules import claimed_already
+from holdfast.stores.rules import claimed_already, lease_ended
 
 Operation = tuple[str, int]
 """Names one call, so that it can be sent again."""
@@ -282,6 +281,12 @@ class Cluster(MemoryStore):
         return int(connection.owner.rpartition(".")[2])
 
     @override
+    async def prove(self) -> None:
+        owner = self._me.owner
+        if self._leases.get(owner, 0.0) <= self.now() and not owner.endswith(".0"):
+            raise lease_ended()
+
+    @override
     async def release(self) -> None:
         self._leases[self._me.owner] = 0.0
 
@@ -373,7 +378,7 @@ class Cluster(MemoryStore):
     def _must_live(self) -> None:
         owner = self._me.owner
         if not self._leases.get(owner) and not owner.endswith(".0"):
-            raise StoreUnavailable("this replica's lease has ended; it takes another")
+            raise lease_ended()
 
     @override
     async def orphan_tasks(self) -> list[OrphanTask]:

@@ -1,6 +1,8 @@
-"""Readiness: a write shows that new work can be written to the store. At most one at a time, about one a second.
+"""Readiness: would a claim be accepted now? One write to the store decides it. At most one at a time, about one a second.
 
-A read proves nothing: a replica of Redis, a full disk and a full memory all answer reads.
+A read proves nothing: a replica of Redis, a full disk and a full memory all answer reads. A write alone is not enough either:
+a replica whose lease has ended may write, and its claims are refused. So `prove` writes as new work does, and checks the
+lease by the store's clock. The log has one line for each change of the result, not for each probe.
 """
 
 import asyncio
@@ -20,11 +22,13 @@ class Readiness:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._probe: asyncio.Task[bool] | None = None
+        self._probe: asyncio.Task[str] | None = None
         self._begun = 0.0
+        self._obstacle = ""
+        """The result that was logged last."""
 
-    async def is_writable(self) -> bool:
-        """True if a write has succeeded within about the last second."""
+    async def obstacle(self) -> str:
+        """Return why a claim would be refused, by a write within about the last second; empty if it would be accepted."""
         now = self._runtime.clock.now()
         probe = self._probe
         if probe is None or (probe.done() and now - self._begun >= FRESH_SECONDS):
@@ -32,11 +36,22 @@ class Readiness:
             probe = self._probe = asyncio.get_running_loop().create_task(self._write())
         return await asyncio.shield(probe)
 
-    async def _write(self) -> bool:
+    def found(self, obstacle: str) -> str:
+        """Log a result if it is not the one before; return it. An empty text: this process is ready."""
+        if obstacle != self._obstacle:
+            self._obstacle = obstacle
+            if obstacle:
+                self._runtime.observer.note("process.not_ready", reason=obstacle)
+            else:
+                self._runtime.observer.note("process.ready")
+        return obstacle
+
+    async def _write(self) -> str:
         try:
             async with asyncio.timeout(PATIENCE):
                 await self._runtime.store.prove()
-        except (StoreError, TimeoutError) as error:
-            self._runtime.observer.note("store.not_ready", error=error)
-            return False
-        return True
+        except StoreError as error:
+            return self.found(str(error))
+        except TimeoutError:
+            return self.found(f"the store has not answered within {PATIENCE:g} seconds")
+        return self.found("")

@@ -133,9 +133,12 @@ def id_from(text: str) -> RequestId:
     return int(text[1:]) if text[0] == "i" else text[1:]
 
 
-def declared_dead() -> StoreUnavailable:
-    """Return the error for work that a replica begins after it was declared dead: no other replica would find the work."""
-    return StoreUnavailable("this replica's lease has ended; it takes another")
+def lease_ended() -> StoreUnavailable:
+    """Return the error of a replica without a lease.
+
+    After it was declared dead it may begin no work: no other replica would find the work.
+    """
+    return StoreUnavailable("the lease of this replica has ended, and it has not got another yet")
 
 
 # Bytes of streams

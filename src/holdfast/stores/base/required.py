@@ -26,9 +26,10 @@ class RequiredPart(SessionPart, ExchangePart, StreamPart, AskPart, OverviewPart,
         ...
 
     async def prove(self) -> None:
-        """Write a value without meaning, in the same way as new work.
+        """Write a value without meaning, in the same way as new work, and check that this replica may begin work.
 
         Raises:
-            StoreUnavailable: new work cannot be written now.
+            StoreUnavailable: new work cannot be written now, or the lease of this replica has ended (`renew`). A store object that
+                never had a lease is not checked for one.
         """
         ...

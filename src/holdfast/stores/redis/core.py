@@ -45,7 +45,7 @@ from holdfast.stores.base import Claim, OnWake, SessionRecord, WakeUp
 from holdfast.stores.redis.link import Argument, RedisLink
 from holdfast.stores.redis.recent_writes import RecentWrites
 from holdfast.stores.redis.refusals import Later, Lost, Poisoned
-from holdfast.stores.rules import declared_dead
+from holdfast.stores.rules import lease_ended
 
 FORMAT: Final = 5
 """In every key and channel. It changes only if an older release would misread the data of a newer one. A field that
@@ -374,6 +374,6 @@ class Core:
         reply = await self.session(script, key, *arguments)
         if reply[0] == b"register":
             if (await self.index("register", self._owner, key))[0] == b"dead":
-                raise declared_dead()
+                raise lease_ended()
             reply = await self.session(script, key, *arguments, marks=_REGISTERED)
         return reply

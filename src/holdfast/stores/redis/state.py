@@ -6,7 +6,7 @@ from holdfast.errors import SessionGone, StateError
 from holdfast.stores.base import TASK_END_BYTES, Cell, OrphanTask, Refusal, WakeUp
 from holdfast.stores.kept import too_much
 from holdfast.stores.redis.core import Core, flag, hashed, milliseconds
-from holdfast.stores.rules import declared_dead
+from holdfast.stores.rules import lease_ended
 from holdfast.stores.scopes import is_own, most_bytes, most_of_one, most_scopes
 
 
@@ -83,7 +83,7 @@ class StateMethods(Core):
         most = (limits.tasks, limits.tasks_per_principal, *room)
         reply = await self.index("open_task", key, f"p{principal}", value, milliseconds(ttl), *most)
         if reply[0] == b"dead":
-            raise declared_dead()
+            raise lease_ended()
         return None if reply[0] == b"ok" else Refusal.FULL
 
     async def get_task(self, key: str, principal: str) -> Cell | None:

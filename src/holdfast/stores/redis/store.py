@@ -23,6 +23,7 @@ from holdfast.stores.redis.state import StateMethods
 from holdfast.stores.redis.streams import StreamMethods
 from holdfast.stores.redis.turns import TurnMethods
 from holdfast.stores.redis.wakeups import WakeUpMethods
+from holdfast.stores.rules import lease_ended
 
 
 class RedisStore(
@@ -109,8 +110,13 @@ class RedisStore(
         super().bind(on_wake)
 
     async def prove(self) -> None:
-        """Write a key of the shared indexes, which every new session needs."""
-        await self.index("prove")
+        """Check the lease, and write a key of the shared indexes, which every new session needs.
+
+        Raises:
+            StoreUnavailable: also if the lease of this replica has ended.
+        """
+        if (await self.index("prove"))[0] == b"dead":
+            raise lease_ended()
 
     async def aclose(self) -> None:
         """Stop listening and close all connections. Stored data stays; `bind` opens the store again."""

@@ -10,7 +10,7 @@ again for each), so none may declare another one dead for one lease, and every l
 from typing import Final
 
 from holdfast.stores.base import INBOX, Forwarded, Orphan, WakeUp
-from holdfast.stores.rules import id_from
+from holdfast.stores.rules import id_from, lease_ended
 from holdfast.stores.sqlite import exchanges, rows, turns
 from holdfast.stores.sqlite.rows import find_exchange, find_session, save_session, schedule
 from holdfast.stores.sqlite.transaction import Transaction
@@ -51,7 +51,17 @@ def renew(tx: Transaction, seconds: float) -> int:
 
 
 def prove(tx: Transaction) -> None:
-    """Write a row and delete it, to see whether the file can be written. SQLite does not write an update that changes nothing."""
+    """Check the lease; write a row and delete it, to see whether the file can be written. SQLite does not write an update that
+    changes nothing.
+
+    Raises:
+        StoreUnavailable: the lease of this replica has ended.
+    """
+    owner = tx.identity.owner
+    if tx.identity.incarnation and not tx.one(
+        "SELECT 1 FROM lease WHERE owner = ? AND until > ?", owner, tx.now
+    ):
+        raise lease_ended()
     tx.execute("INSERT INTO notice (replica, until, value) VALUES ('', 0, x'')")
     tx.execute("DELETE FROM notice WHERE replica = ''")
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from holdfast.config import Limits
 from holdfast.stores.base import WakeUp
-from holdfast.stores.rules import declared_dead
+from holdfast.stores.rules import lease_ended
 
 AddressedWakeUp = tuple[WakeUp, str, str]
 
@@ -93,7 +93,7 @@ class Transaction:
             StoreUnavailable: it was declared dead, or gave its lease back.
         """
         if self.identity.incarnation and self.one(_IS_DEAD, self.identity.owner):
-            raise declared_dead()
+            raise lease_ended()
 
     def wake(self, kind: WakeUp, key: str, name: str, owner: str | None = ALL_PROCESSES) -> None:
         """Send a wake-up in this process and in the owner's (None: only here) once this is committed."""

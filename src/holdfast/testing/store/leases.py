@@ -123,6 +123,24 @@ class LeaseContract(FleetContract):
         await one.store.settle(KEY, "a", await one.begin(1, "a"), None)
 
     @fleet_scenario()
+    async def test_a_replica_without_a_valid_lease_is_not_ready_until_it_has_one(self, fleet: Fleet) -> None:
+        one, two, _ = fleet.benches
+        await one.store.prove()
+        await fleet.lease(0, 1)
+        await one.store.prove()
+        fleet.clock.advance(LEASE * 1.25)
+        # The lease has ended, and no replica has declared the owner dead.
+        await refused(one.store.prove(), (StoreUnavailable,))
+        first = await one.store.renew(LEASE)
+        await one.store.prove()
+        await fleet.advance(LEASE * 2, 1)
+        await two.store.orphans()
+        await refused(one.store.prove(), (StoreUnavailable,))
+        await two.store.prove()
+        assert await one.store.renew(LEASE) != first
+        await one.store.prove()
+
+    @fleet_scenario()
     async def test_of_a_renewal_and_a_declaration_at_once_one_decides(self, fleet: Fleet) -> None:
         one, two, three = fleet.benches
         await fleet.lease(0, 1, 2)

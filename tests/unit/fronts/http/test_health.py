@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from holdfast.config import Settings, Times
-from holdfast.errors import BUSY
+from holdfast.errors import BUSY, StoreUnavailable
 from tests.messages import LATEST, notification, request
 from tests.stores import ScriptedStore
 from tests.unit.fronts.http.bench import Bench, bench, front_test
@@ -33,7 +33,7 @@ async def test_a_replica_without_its_store_is_alive_and_not_ready_until_the_stor
         store.fail("claim", "prove")
         assert (await peer.send("GET", path="/healthz").done()).status == 200
         probe = await peer.send("GET", path="/readyz").done()
-        assert (probe.status, "retry-after" in probe.headers) == (503, True)
+        assert (probe.status, probe.body, "retry-after" in probe.headers) == (503, b"on purpose\n", True)
         refused = await peer.call(1).done()
         assert (refused.status, refused.json["error"]["code"], refused.json["id"]) == (503, BUSY, 1)
         assert "retry-after" in refused.headers
@@ -41,6 +41,28 @@ async def test_a_replica_without_its_store_is_alive_and_not_ready_until_the_stor
         assert (await peer.call(1).done()).status == 200
         await asyncio.sleep(1)
         assert (await peer.send("GET", path="/readyz").done()).status == 200
+
+
+@front_test
+async def test_the_log_has_a_line_for_each_change_of_readiness_and_none_for_each_probe() -> None:
+    store = ScriptedStore(is_shared=True)
+    async with bench(store=store) as b:
+
+        async def probe() -> bytes:
+            await asyncio.sleep(1)
+            return (await b.peer().send("GET", path="/readyz").done()).body
+
+        assert await probe() == b"ready\n"
+        for reason in ("the disk is full", "the lease has ended"):
+            store.fail("prove", error=StoreUnavailable(reason))
+            assert {await probe() for _ in range(5)} == {f"{reason}\n".encode()}
+        store.recover()
+        assert {await probe() for _ in range(5)} == {b"ready\n"}
+        assert [facts["reason"] for facts in b.observer.named("process.not_ready")] == [
+            "the disk is full",
+            "the lease has ended",
+        ]
+        assert b.noted("process.ready") == 1
 
 
 @front_test

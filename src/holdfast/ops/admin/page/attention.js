@@ -40,7 +40,7 @@ function replicas(state) {
 function store(state, events, now) {
   const away = state.servers.filter((server) => server.is_away).map((server) => quoted(server.name));
   if (away.length) return [["bad", `The store of ${away.join(", ")} does not answer. Calls in sessions wait for it or are refused, and this page shows only the work of one process.`]];
-  const last = events.findLast((happened) => ["store.unreachable", "store.not_ready", "lease.not_renewed"].includes(happened.event));
+  const last = events.findLast((happened) => ["store.unreachable", "process.not_ready", "lease.not_renewed"].includes(happened.event));
   if (!last || now / 1000 - last.at > RECENT_SECONDS) return [];
   return [["bad", `The store did not answer ${clock(now / 1000 - last.at)} ago. Calls in sessions wait for it or are refused.`]];
 }

@@ -21,6 +21,9 @@
 -- which does not match the second time.
 
 --## prove: shared
+-- A replica that has, or had, a lease is ready only while the lease runs.
+local ends = tonumber(redis.call('ZSCORE', g .. ':rep', me) or 0)
+if ends <= now and not string.match(me, '%.0$') then return {'dead'} end
 redis.call('SET', g .. ':proof', now, 'PX', 60000)
 return {'ok'}
 
