@@ -18,7 +18,7 @@ from holdfast.testing.store.bench import KEY, record
 from tests.sqlite.child import ROOMY
 from tests.sqlite.support import store_path
 from tests.sqlite.test_processes import start
-from tests.support import async_test, stays
+from tests.support import async_test, stays, until
 
 
 async def written(path: Path) -> list[int]:
@@ -75,6 +75,85 @@ async def _fill_and_free(disk: Path) -> None:
     await store.append(KEY, "", -1, [(count + 1, b"fits")])
     await store.aclose()
     assert await written(disk / "store.db") == list(range(1, count + 2))
+
+
+def _files(path: Path) -> list[Path]:
+    return sorted(path.parent.glob(f"{path.name}*"))
+
+
+@async_test
+async def test_a_deleted_file_refuses_everything_until_there_is_a_file_again() -> None:
+    with store_path() as path:
+        one, two = SqliteStore(path), SqliteStore(path)
+        for store in (one, two):
+            await store.renew(60)
+            await store.prove()
+        await one.open(record(), evict=False)
+        assert len(_files(path)) == 3
+        for file in _files(path):
+            file.unlink()
+        for store in (one, two):
+            with pytest.raises(StoreUnavailable, match="the file does not exist any more"):
+                await store.prove()
+            with pytest.raises(StoreUnavailable, match="the file does not exist any more"):
+                await store.renew(60)
+        assert _files(path) == [], "a store that is in use makes no new file: its sessions are not in it"
+        # A process that starts makes the file.
+        three = SqliteStore(path)
+        assert await three.sessions() == []
+        for store in (one, two):
+            with pytest.raises(StoreUnavailable, match="lease"):
+                await store.prove()
+            await store.renew(60)
+            await store.prove()
+        await one.open(record(), evict=False)
+        assert await two.sessions() == [KEY] == await three.sessions(), "all of them use the same file"
+        for store in (one, two, three):
+            await store.aclose()
+
+
+@async_test
+async def test_a_file_that_is_replaced_is_used_if_it_is_a_store() -> None:
+    with store_path() as path:
+        store, other = SqliteStore(path), SqliteStore(path.with_name("other.db"))
+        await store.open(record(), evict=False)
+        await other.open(record("s2"), evict=False)
+        await other.aclose()
+        path.write_bytes(b"")
+        path.unlink()
+        path.write_bytes(b"")
+        with pytest.raises(StoreUnavailable, match="no such table"):
+            await store.prove()
+        path.with_name("other.db").rename(path)
+        await store.prove()
+        assert await store.sessions() == ["s2"]
+        await store.aclose()
+
+
+@pytest.mark.parametrize("end", ["-wal", "-shm"])
+@async_test
+async def test_a_store_opens_its_file_again_if_one_of_the_files_beside_it_is_deleted(end: str) -> None:
+    with store_path() as path:
+        one, two = SqliteStore(path), SqliteStore(path)
+        await one.open(record(), evict=False)
+        assert await two.sessions() == [KEY]
+        await two.aclose()
+        beside = path.with_name(path.name + end)
+        beside.unlink()
+
+        async def is_there_again() -> bool:
+            assert await one.sessions() == [KEY]
+            return beside.exists()
+
+        # The store looks at these files once a second.
+        await until(is_there_again)
+        await one.set_state(KEY, "f", b"1", op="1")
+        other = SqliteStore(path)
+        cell = await other.get_state(KEY, "f")
+        assert cell is not None
+        assert cell.value == b"1", "others read what was written"
+        for store in (one, other):
+            await store.aclose()
 
 
 @async_test

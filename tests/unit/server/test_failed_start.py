@@ -31,7 +31,7 @@ def _store(kind: str) -> Iterator[str]:
 
 
 def _held() -> tuple[int, list[str], int]:
-    """Return what this process holds: descriptors, threads of ours, tasks."""
+    """Return the descriptors, our threads and the tasks of this process: their numbers and names."""
     threads = sorted(one.name for one in threading.enumerate() if one.name.startswith("holdfast"))
     return len(list(Path("/proc/self/fd").iterdir())), threads, len(asyncio.all_tasks())
 

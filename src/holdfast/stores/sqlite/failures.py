@@ -44,4 +44,9 @@ def is_surroundings(error: BaseException) -> bool:
 
 def unavailable(error: BaseException, path: Path) -> StoreUnavailable:
     """Return the error for the caller: nothing was done, and it may succeed later."""
-    return StoreUnavailable(f"the SQLite store {path.name} cannot be used now: {error}")
+    reason = (
+        error
+        if path.exists()
+        else "the file does not exist any more; restore it, or start this process again"
+    )
+    return StoreUnavailable(f"the SQLite store {path.name} cannot be used now: {reason}")

@@ -51,8 +51,7 @@ def renew(tx: Transaction, seconds: float) -> int:
 
 
 def prove(tx: Transaction) -> None:
-    """Check the lease; write a row and delete it, to see whether the file can be written. SQLite does not write an update that
-    changes nothing.
+    """Check the lease; then write a row and delete it, because SQLite does not write an update that changes nothing.
 
     Raises:
         StoreUnavailable: the lease of this replica has ended.

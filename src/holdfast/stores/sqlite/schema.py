@@ -14,7 +14,7 @@ from typing import Final
 
 from holdfast.errors import ConfigError
 from holdfast.stores.sqlite import kept
-from holdfast.stores.sqlite.failures import is_busy, unavailable
+from holdfast.stores.sqlite.failures import is_busy, is_surroundings, unavailable
 from holdfast.stores.sqlite_address import Synchronous
 
 APPLICATION: Final = 0x486F6C64
@@ -357,6 +357,9 @@ def connect(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
     """Open a prepared file for one thread.
 
     The last process that closes a file locks it for a moment, and so does one that repairs it: opening waits for it.
+
+    Raises:
+        StoreUnavailable: another file is in its place, without our tables.
     """
     connection = sqlite3.connect(
         # `rw`: a file that was deleted is an error, not a new and empty store.
@@ -373,7 +376,9 @@ def connect(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
         connection.execute("PRAGMA temp_store = MEMORY")
         connection.execute("SELECT one FROM total").fetchone()
         connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
-    except BaseException:
+    except BaseException as error:
         connection.close()
+        if isinstance(error, sqlite3.Error) and not is_surroundings(error):
+            raise unavailable(error, path) from error
         raise
     return connection

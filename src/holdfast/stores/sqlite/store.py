@@ -51,6 +51,7 @@ from holdfast.stores.sqlite import (
     turns,
 )
 from holdfast.stores.sqlite.failures import unavailable
+from holdfast.stores.sqlite.files import Files
 from holdfast.stores.sqlite.transaction import Identity, Transaction
 from holdfast.stores.sqlite.watch import Watch
 from holdfast.stores.sqlite.worker import Worker
@@ -102,7 +103,11 @@ class SqliteStore:
 
     def _new_worker(self) -> Worker:
         worker = Worker(
-            self._connect, self._clock.wall, partial(unavailable, path=self._path), self._identity
+            self._connect,
+            self._clock.wall,
+            partial(unavailable, path=self._path),
+            self._identity,
+            Files(self._path),
         )
         worker.on_poisoned = self._note_poisoned
         worker.on_failed = self._note_failed

@@ -27,7 +27,8 @@ A caller that was cancelled changes nothing: the command runs anyway, as a comma
 process dies before the commit, nothing happened; after it, the command counts once, and its repeat is recognised.
 
 When the file fails. A busy lock is waited for in steps of 10 ms, up to five seconds. After a lasting error (I/O,
-damage) the connection is closed, and the next command opens a new one. Commands that only read still run while
+damage) the connection is closed, and the next command opens a new one. The same happens if a file was deleted or replaced
+(`files`). Commands that only read still run while
 another process holds the lock. Other errors of SQLite reach the caller as `StoreUnavailable`: nothing was done.
 
 Wake-ups of other processes are rows of the table `ring`, numbered without a gap. `PRAGMA data_version` says, without
@@ -46,6 +47,7 @@ from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.ports import SystemClock
 from holdfast.stores.base import OnWake, WakeUp
 from holdfast.stores.sqlite.failures import is_busy, is_lasting, is_surroundings
+from holdfast.stores.sqlite.files import Files
 from holdfast.stores.sqlite.transaction import AddressedWakeUp, Identity, Step, Transaction
 from holdfast.stores.sqlite.watch import LOOK_SECONDS
 
@@ -118,8 +120,10 @@ class Worker:
         wall: Callable[[], float],
         explain: Callable[[BaseException], StoreUnavailable],
         identity: Identity,
+        files: Files,
     ) -> None:
         self._connect = connect
+        self._files = files
         self._wall = wall
         self._explain = explain
         self._identity = identity
@@ -300,8 +304,12 @@ class Worker:
                     raise
 
     def _connected(self) -> tuple[sqlite3.Connection, Transaction]:
+        if self._connection is not None and self._files.is_replaced():
+            self._disconnect()
         if self._connection is None or self._transaction is None:
+            database = self._files.database
             self._connection, self._transaction = self._connect()
+            self._files.are_opened(database)
             self._listen_from_now(self._connection)
         return self._connection, self._transaction
 
@@ -355,9 +363,12 @@ class Worker:
     def _look_sometimes(self) -> None:
         # By the machine's clock, as the wait for commands is: also where the store's clock is virtual.
         now = SystemClock.now()
-        if self._on_second is not None and now - self._looked >= LOOK_SECONDS:
+        if now - self._looked >= LOOK_SECONDS:
             self._looked = now
-            self._call(self._on_second)
+            if self._connection is not None and self._files.are_replaced():
+                self._disconnect()
+            if self._on_second is not None:
+                self._call(self._on_second)
 
     # Back to the event loop
 
