@@ -22,6 +22,10 @@ class Cut(Exception):
     """Raised by an answer: end the stream of the call; its result is delivered to a GET with Last-Event-ID."""
 
 
+class BadRequest(Exception):
+    """Raised by an answer: refuse the call with 400, and without its id."""
+
+
 class Fake:
     """One server. Each member may be changed while it runs."""
 
@@ -33,6 +37,7 @@ class Fake:
         get: bool = True,
         no_get: int = 405,
         stateless: bool = False,
+        unknown: int = 404,
         capabilities: dict[str, Any] | None = None,
     ) -> None:
         self.era = era
@@ -41,6 +46,8 @@ class Fake:
         self.no_get = no_get
         """The status of a GET if there is no standalone stream."""
         self.stateless = stateless
+        self.unknown = unknown
+        """The status for a session that it does not know."""
         self.capabilities = {"tools": {}} if capabilities is None else capabilities
         self.answers: dict[str, Answer] = {
             "tools/list": lambda _params: {"tools": []},
@@ -50,6 +57,8 @@ class Fake:
         }
         self.ttl = 0
         """`ttlMs` of its lists (2026-07-28)."""
+        self.forgets = False
+        """Forget each session as soon as it is initialized."""
         self.tokens: set[str] | None = None
         """The bearer tokens that it accepts; None: no token is needed."""
         self.moves_to = ""
@@ -123,8 +132,14 @@ class Fake:
             return web.Response(status=401, headers={"www-authenticate": "Bearer"}, text="who are you?")
         session = asked.headers.get("mcp-session-id")
         if session is not None and session not in self.sessions:
-            return web.Response(status=404)
+            return self._bad("Server not initialized") if self.unknown == 400 else web.Response(status=404)
         return None
+
+    @staticmethod
+    def _bad(reason: str) -> web.Response:
+        """Return the refusal of the TypeScript transport."""
+        error = {"code": -32000, "message": f"Bad Request: {reason}"}
+        return web.json_response({"jsonrpc": "2.0", "error": error, "id": None}, status=400)
 
     async def _post(self, asked: web.Request) -> web.StreamResponse:
         message = await asked.json()
@@ -133,6 +148,8 @@ class Fake:
         refused = self._refused(method, asked)
         if refused is not None:
             return refused
+        if self.forgets and method == "notifications/initialized":
+            self.sessions.discard(asked.headers["mcp-session-id"])
         if "id" not in message or "method" not in message:
             return web.Response(status=202)
         if method == "subscriptions/listen":
@@ -152,6 +169,8 @@ class Fake:
             body = self._response(message["id"], self._result(message["method"], message.get("params") or {}))
         except Cut:
             return await self._cut(asked, message)
+        except BadRequest as error:
+            return self._bad(str(error))
         except LookupError as error:
             code, text = error.args if len(error.args) == 2 else (-32601, "unknown method")
             failed = {"jsonrpc": "2.0", "id": message["id"], "error": {"code": code, "message": text}}

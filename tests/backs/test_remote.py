@@ -15,7 +15,7 @@ from holdfast.ports import Ports, SystemRandom
 from holdfast.testing import NotingObserver
 from holdfast.upstream.settings import ClientTimes
 from tests.asgi import Peer
-from tests.backs.fake import Cut, Fake
+from tests.backs.fake import BadRequest, Cut, Fake
 from tests.messages import notification, request
 from tests.support import LoopClock, async_test, until, virtual_test_within
 
@@ -47,6 +47,61 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the pauses before another attempt short."""
     monkeypatch.setattr(reconnection, "PAUSES", (0.02, 0.1))
     monkeypatch.setattr(subscriptions, "_AGAIN_SECONDS", 0.05)
+
+
+@pytest.mark.parametrize("client_era", ["sessions", "sessionless"])
+@pytest.mark.parametrize("status", [400, 404])
+def test_a_session_that_the_server_no_longer_knows_is_opened_again_once_and_then_the_error_is_honest(
+    status: int, client_era: str
+) -> None:
+    @async_test
+    async def run() -> None:
+        fake = Fake(unknown=status)
+        async with served(fake) as remote, Client(remote, protocol_version=client_era) as client:
+            await client.call_tool("a", {"n": 1})
+            opened, sent = fake.asked["initialize"], fake.asked["tools/call"]
+            fake.forget_sessions()
+            assert "'n': 2" in (await client.call_tool("a", {"n": 2})).text
+            assert fake.asked["initialize"] == opened + 1
+            # The first attempt was refused, and not executed.
+            assert fake.asked["tools/call"] == sent + 2
+            # From now on the server forgets each session at once.
+            fake.forgets = True
+            fake.forget_sessions()
+            with pytest.raises(McpError) as failed:
+                await client.call_tool("a", {"n": 3})
+            assert "nothing was executed" in failed.value.message
+            assert "no longer knows the session" in failed.value.message
+            assert fake.asked["initialize"] == opened + 2
+            assert fake.asked["tools/call"] == sent + 4
+
+    run()
+
+
+@pytest.mark.parametrize("reason", ["no such argument", "Server not initialized"])
+def test_a_bad_request_in_a_living_session_is_refused_once_and_the_other_calls_go_on(reason: str) -> None:
+    def bad(params: dict[str, Any]) -> dict[str, Any]:
+        if params["name"] == "bad":
+            raise BadRequest(reason)
+        return {"content": [{"type": "text", "text": "good"}]}
+
+    @async_test
+    async def run() -> None:
+        fake = Fake(form="sse")
+        fake.answers |= {"tools/call": bad, "ping": lambda _params: {}}
+        async with served(fake) as remote, Client(remote, protocol_version="sessions") as client:
+            release = fake.hold = asyncio.Event()
+            good = asyncio.ensure_future(client.call_tool("good"))
+            await until(lambda: fake.asked["tools/call"] == 1)
+            fake.hold = None
+            with pytest.raises(McpError, match=reason) as refused:
+                await client.call_tool("bad")
+            assert refused.value.code == -32000
+            assert (fake.asked["tools/call"], fake.asked["ping"], fake.asked["initialize"]) == (2, 1, 1)
+            release.set()
+            assert (await good).text == "good"
+
+    run()
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -116,13 +171,15 @@ RESTORED: Final[dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("restarts", [False, True], ids=["404", "restart"])
+@pytest.mark.parametrize(
+    ("restarts", "status"), [(False, 404), (True, 404), (True, 400)], ids=["404", "restart", "400"]
+)
 def test_a_lost_session_is_replaced_without_a_call_and_gets_the_settings_of_the_old_one(
-    restarts: bool,
+    restarts: bool, status: int
 ) -> None:
     @async_test
     async def run() -> None:
-        fake = Fake(capabilities=RESTORED)
+        fake = Fake(capabilities=RESTORED, unknown=status)
         fake.answers |= {"logging/setLevel": lambda _params: {}, "resources/subscribe": lambda _params: {}}
         async with served(fake) as remote:
             peer = Peer(remote.asgi())

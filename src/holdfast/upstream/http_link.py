@@ -19,26 +19,32 @@ be sent again (`retries.py`):
     no connection could be opened                          certainly not      NotSent
     429 or 503 with the mark of our own server             certainly not      NotSent
     404 within a session                                   certainly not      SessionLost, which is a NotSent
+    400 within a session, and 400 or 404 to a ping         certainly not      SessionLost
+    400 within a session that answers a ping               it was refused     McpError or HttpRefused
     429 or 503 without the mark                            unknown            Overloaded, which is a Broken
     500 and higher, a broken connection, an unreadable     unknown            Broken
     body, a stream that ended and cannot be resumed
 
 404 within a session is also the end of the link: the session is gone. Only a 404 to the first GET is not: a server
-without a standalone stream should answer 405, and some answer 404. Requests that are in flight then get
+without a standalone stream should answer 405, and some answer 404. After a restart some servers answer 400 instead ("Server
+not initialized"). But 400 is also the answer to a bad request in a living session, whose other calls must go on. So
+a ping, which executes nothing, finds out whether the session is known. Requests that are in flight then get
 `times.settle` seconds, because their streams may still deliver results; then they fail as Broken.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import count
 from typing import Any, Final
 
 from holdfast.errors import PARSE_ERROR, BadAnswer, Broken, HoldfastError, HttpRefused, LinkError, WireError
 from holdfast.protocol.mirrored_headers import encode_value
 from holdfast.protocol.sessionless import NAMED, VERSION
+from holdfast.single_flight import SingleFlight
 from holdfast.transports.http import HttpAnswer
 from holdfast.upstream.http_server import SESSION, HttpServer
 from holdfast.upstream.incoming import UNSENT
-from holdfast.upstream.link import EndReason, LinkEnd, Receiver, SessionLost
+from holdfast.upstream.link import Doubtful, EndReason, LinkEnd, Receiver, SessionLost
 from holdfast.upstream.pending import OutgoingRequest
 from holdfast.wire.jsonrpc import Response, request_message
 from holdfast.wire.sse import EventParser
@@ -64,6 +70,8 @@ class HttpLink:
         self._standalone: asyncio.Task[None] | None = None
         self._has_standalone = asyncio.Event()
         self._last_messages: set[asyncio.Task[None]] = set()
+        self._pings: SingleFlight[bool] = SingleFlight()
+        self._ping_numbers: Iterator[int] = count(1)
 
     def __repr__(self) -> str:
         return f"<HttpLink {self.version}{' lost' if self.lost else ''}, {self.receiver.pending}>"
@@ -106,9 +114,7 @@ class HttpLink:
 
         request.answer.add_done_callback(wake)
         try:
-            return await self._server.open(
-                "POST", self._common_headers(), self._request_headers(request), message
-            )
+            return await self._open("POST", self._request_headers(request), message)
         except asyncio.CancelledError:
             if task is not None and request.answer.done() and not task.uncancel():
                 return None
@@ -227,7 +233,7 @@ class HttpLink:
         await self._post(POST_HEADERS, message)
 
     async def _post(self, headers: Mapping[str, str], message: bytes) -> None:
-        answer = await self._server.open("POST", self._common_headers(), headers, message)
+        answer = await self._open("POST", headers, message)
         await _discard(answer, self._server.limits.refusal)
 
     async def answer(self, message: bytes) -> None:
@@ -348,6 +354,36 @@ class HttpLink:
 
     # HTTP
 
+    async def _open(self, method: str, headers: Mapping[str, str], body: bytes = b"") -> HttpAnswer:
+        """Send an HTTP request and return its response.
+
+        Raises:
+            HoldfastError: the meaning of a status that is not 2xx.
+        """
+        try:
+            return await self._server.open(method, self._common_headers(), headers, body)
+        except Doubtful as doubt:
+            if await self._pings.join("", lambda: self._is_unknown({**headers, **POST_HEADERS})):
+                raise SessionLost(f"the server no longer knows the session: {doubt}") from doubt.reason
+            raise doubt.reason from None
+
+    async def _is_unknown(self, headers: dict[str, str]) -> bool:
+        """Send a ping. True if the server refuses it too; False if it is answered, or if that cannot be known."""
+        headers.pop("last-event-id", None)
+        ping = request_message(f"ping-{next(self._ping_numbers)}", "ping", {})
+        try:
+            async with asyncio.timeout(self._server.times.probe):
+                answer = await self._server.open("POST", self._common_headers(), headers, ping)
+        except (Doubtful, SessionLost):
+            return True
+        except (HoldfastError, TimeoutError):
+            return False
+        if _is_stream(answer):
+            answer.close()
+        else:
+            await _discard(answer, self._server.limits.refusal)
+        return False
+
     def _request_headers(self, request: OutgoingRequest) -> dict[str, str]:
         """Return the headers of a request; in 2026-07-28 they repeat its method and name."""
         made = {**POST_HEADERS, **request.headers}
@@ -364,7 +400,7 @@ class HttpLink:
         Raises:
             HoldfastError: the meaning of a status that is not 2xx; HttpRefused if the response is not such a stream.
         """
-        answer = await self._server.open("GET", self._common_headers(), {**GET_HEADERS, **headers})
+        answer = await self._open("GET", {**GET_HEADERS, **headers})
         if _is_stream(answer):
             return answer
         answer.close()

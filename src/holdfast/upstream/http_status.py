@@ -4,7 +4,8 @@ Each function answers one question: was the request executed? Certainly not (`No
 answered (`McpError`), or it is unknown (`Broken`).
 
 Two refusals are certain. One carries the mark that our server sets before it runs anything. The other is 404 within a
-session, which the protocol defines: the server does not know the session, so it ran nothing in it. A 429 or 503 without
+session, which the protocol defines: the server does not know the session, so it ran nothing in it. 400 within a session
+may mean the same: some servers answer so after a restart. `Doubtful` lets the link find out. A 429 or 503 without
 the mark proves nothing: balancers send 503 when the connection to a server breaks, also after the server has executed
 the request.
 """
@@ -17,13 +18,14 @@ import msgspec
 
 from holdfast.errors import NOT_EXECUTED, Broken, HoldfastError, HttpRefused, NotSent, Unauthorized
 from holdfast.transports.http import shown
-from holdfast.upstream.link import Overloaded, SessionLost
+from holdfast.upstream.link import Doubtful, Overloaded, SessionLost
 from holdfast.upstream.pending import error_of
 
 WAIT: Final = frozenset({429, 503})
 UNAUTHORIZED: Final = frozenset({401, 403})
 MOVED: Final = frozenset({301, 302, 303, 307, 308})
 REPEATABLE_MOVES: Final = frozenset({307, 308})
+BAD_REQUEST: Final = 400
 NOT_FOUND: Final = 404
 SERVER_FAULTS: Final = 500
 LONGEST_WAIT: Final = 3_600.0
@@ -42,11 +44,10 @@ def refused(
     error = json_rpc_error(body)
     if status in UNAUTHORIZED:
         return Unauthorized(status, f"the server requires other credentials (HTTP {status}){_said(body)}")
-    if error is not None:
-        return error
-    if status >= SERVER_FAULTS:
+    if error is None and status >= SERVER_FAULTS:
         return Broken(f"the server failed (HTTP {status}){_said(body)}")
-    return HttpRefused(status, f"the server refused the request (HTTP {status}){_said(body)}")
+    reason = error or HttpRefused(status, f"the server refused the request (HTTP {status}){_said(body)}")
+    return Doubtful(reason) if status == BAD_REQUEST and in_session else reason
 
 
 def json_rpc_error(body: bytes) -> HoldfastError | None:

@@ -4,8 +4,8 @@ A link is one conversation with a server: one session (2025-03-26 to 2025-11-25)
 2026-07-28 over HTTP, or one pair of pipes. When a link ends, the connection opens another one. A request never moves
 from one link to another by itself: `retries.py` decides whether it is sent again.
 
-The end of a link is reported exactly once, with its reason (`LinkEnd`). An HTTP link ends when the server answers 404
-to its session, or when we close it. A server that cannot be reached does not end it: each request then fails by itself.
+The end of a link is reported exactly once, with its reason (`LinkEnd`). An HTTP link ends when the server no longer knows
+its session (`http_link.py`), or when we close it. A server that cannot be reached does not end it: each request then fails by itself.
 A pipe link ends when the other side closes its output.
 """
 
@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 import msgspec
 from msgspec import Struct
 
-from holdfast.errors import Broken, NotSent, WireError
+from holdfast.errors import Broken, HoldfastError, NotSent, WireError
 from holdfast.ports import Observer
 from holdfast.upstream.incoming import FREE, IncomingRequests
 from holdfast.upstream.pending import OutgoingRequest, PendingRequests
@@ -27,7 +27,18 @@ from holdfast.wire.unreadable import Recognised, recognise
 
 
 class SessionLost(NotSent):
-    """HTTP 404 within a session: the server does not know the session, so it did not execute the request."""
+    """The server does not know the session, so it did not execute the request: HTTP 404, or 400 to a ping too."""
+
+
+class Doubtful(HoldfastError):
+    """HTTP 400 within a session: the server refuses this message, or does not know the session.
+
+    `reason` is the refusal: an `McpError` or an `HttpRefused`.
+    """
+
+    def __init__(self, reason: HoldfastError) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
 
 
 class Overloaded(Broken):
@@ -45,7 +56,7 @@ class EndReason(Enum):
     """Why a link ended."""
 
     CLOSED = "closed by us"
-    SESSION_GONE = "the server does not know the session (HTTP 404)"
+    SESSION_GONE = "the server does not know the session (HTTP 404 or 400)"
     PROCESS_EXITED = "the server's process exited"
     CONNECTION_LOST = "the server closed the connection"
 

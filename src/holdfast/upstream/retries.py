@@ -2,7 +2,8 @@
 
 An attempt fails in one of two ways:
 
-    NotSent              the server certainly did not execute the request. It is sent again until `patience` is over.
+    NotSent              the server certainly did not execute the request. It is sent again until `patience` is over; after
+                         a lost session only once: a server that loses the next session too will lose them all
     Broken,              the server may have executed it. It is sent again only if the caller says that a repeat does
     OutcomeUnknown       no harm (`may_repeat`), at most `repeats` times.
 
@@ -17,7 +18,7 @@ from typing import Any
 from holdfast.errors import Broken, NotSent, OutcomeUnknown
 from holdfast.ports import Ports
 from holdfast.upstream.backoff import Backoff
-from holdfast.upstream.link import Overloaded, UpstreamLink
+from holdfast.upstream.link import Overloaded, SessionLost, UpstreamLink
 from holdfast.upstream.settings import ClientLimits, ClientTimes
 
 
@@ -59,7 +60,8 @@ class Retries:
             except NotSent as error:
                 losses += link.lost
                 pause = backoff.pause(error.retry_after)
-                if losses > self._limits.repeats or self._clock.now() + pause > deadline:
+                most = 1 if isinstance(error, SessionLost) else self._limits.repeats
+                if losses > most or self._clock.now() + pause > deadline:
                     raise doubt or error from error.__cause__
                 if losses == 1 and link.lost:
                     # The next link is another session. Try it without a pause.

@@ -7,7 +7,7 @@ from holdfast.errors import Broken, HttpRefused, McpError, NotSent, OutcomeUnkno
 from holdfast.testing.seeded_random import SeededRandom
 from holdfast.upstream.backoff import Backoff
 from holdfast.upstream.http_status import json_rpc_error, moved_to, refused, seconds_to_wait
-from holdfast.upstream.link import Overloaded, SessionLost
+from holdfast.upstream.link import Doubtful, Overloaded, SessionLost
 from holdfast.upstream.negotiation import EraMemory, ServerEra, choose, judge_result
 
 # Pauses
@@ -64,12 +64,14 @@ def test_an_era_is_remembered_by_origin() -> None:
         (429, b"", True, Overloaded),
         (503, b"upstream connect error or disconnect/reset before headers", True, Overloaded),
         (503, b'{"jsonrpc":"2.0","id":1,"error":{"code":-31001,"message":"busy"}}', True, Overloaded),
-        (400, b'{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"no"}}', True, McpError),
+        (400, b'{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"no"}}', True, Doubtful),
+        (400, b'{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"no"}}', False, McpError),
         (404, b'{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"no"}}', False, McpError),
         (500, b"oops", True, Broken),
         (504, b"", False, Broken),
         (500, b'{"jsonrpc":"2.0","id":1,"error":{"code":-31002,"message":"gone"}}', True, OutcomeUnknown),
-        (400, b"what", True, HttpRefused),
+        (400, b"what", True, Doubtful),
+        (400, b"what", False, HttpRefused),
     ],
 )
 def test_each_status_means_executed_not_executed_or_unknown(
