@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.core.stream import Continuity, Page, Position
 from holdfast.errors import Fenced, StoreUnavailable
-from holdfast.stores.base import Attached, Claim, Claimed, Refusal
+from holdfast.stores.base import Answered, Attached, Claim, Claimed, Orphan, Refusal, WakeUp
 from holdfast.stores.redis.store import RedisStore
 from holdfast.testing.store.bench import KEY, PRINCIPAL, data_of, record
 from tests.redis.links import Switched
@@ -193,6 +193,71 @@ async def test_of_a_stream_that_the_store_lost_the_writer_restores_the_rest_and_
             assert page.missed is not None
             assert page.missed[0] == start.seq + 1
             assert page.events[-1].data == b"last"
+
+
+@async_test
+async def test_a_question_that_the_store_lost_is_there_again_and_can_be_answered() -> None:
+    async with failover() as disaster:
+        store = disaster.store
+        fence, start = await opened(store)
+        disaster.cut()
+        assert await store.ask(KEY, "a.1", "a")
+        await store.append(KEY, "a", fence, [(2, b"question")])
+        assert await store.ask(KEY, "outside", record().standalone)
+        await disaster.happen()
+        assert await store.answer(KEY, PRINCIPAL, "a.1", b"d", b"{}") is Answered.UNKNOWN
+        await store.look_again()
+        assert data_of(await read(store, start)) == [b"question"]
+        assert await store.answer(KEY, PRINCIPAL, "a.1", b"d", b"{}") is Answered.FIRST
+        assert await store.answer(KEY, PRINCIPAL, "outside", b"d", b"{}") is Answered.FIRST
+        assert await store.take_answer(KEY, "a.1") == b"{}"
+
+
+@async_test
+async def test_a_question_is_there_again_if_only_its_event_was_lost() -> None:
+    async with failover() as disaster:
+        store = disaster.store
+        fence, start = await opened(store)
+        assert await store.ask(KEY, "a.1", "a")
+        disaster.cut()
+        await store.append(KEY, "a", fence, [(2, b"question")])
+        await disaster.happen()
+        await store.look_again()
+        assert data_of(await read(store, start)) == [b"question"]
+        await store.look_again()
+        await store.append(KEY, "a", fence, [(3, b"next")])
+        assert data_of(await read(store, start)) == [b"question", b"next"], "and once"
+
+
+@async_test
+async def test_an_ask_of_a_call_that_another_replica_has_ended_is_not_restored() -> None:
+    async with failover() as disaster:
+        store = disaster.store
+        wakeups: list[object] = []
+        store._on_wake = lambda *what: wakeups.append(what)
+        await opened(store)
+        assert await store.ask(KEY, "a.1", "a")
+        assert await store.reap(Orphan(KEY, "a", 1, store._owner), b"dead", tag=9)
+        wakeups.clear()
+        await store.look_again()
+        assert (WakeUp.ANSWER, KEY, "a.1") in wakeups
+        assert await store.answer(KEY, PRINCIPAL, "a.1", b"d", b"{}") is Answered.UNKNOWN
+
+
+@pytest.mark.parametrize("first", [0, 2])
+def test_the_calls_that_the_store_lost_are_restored_in_each_order_of_their_writes(first: int) -> None:
+    @async_test
+    async def run() -> None:
+        async with failover() as disaster:
+            store = disaster.store
+            disaster.cut()
+            fences = [await begin(store, number, f"s{number}") for number in range(3)]
+            await disaster.happen()
+            await store.open_stream(KEY, f"s{first}", fences[first], 1)
+            for number, fence in enumerate(fences):
+                await store.settle(KEY, f"s{number}", fence, b"end", tag=5 + number)
+
+    run()
 
 
 @async_test

@@ -18,6 +18,7 @@ from holdfast.errors import (
     AskRefused,
     AskTimeout,
     BackPressureError,
+    Fenced,
     HoldfastError,
     NoBackChannel,
     SessionGone,
@@ -80,8 +81,15 @@ async def ask(
             await _cancel(send, name, "timed out")
         raise AskTimeout(f"the client did not answer {method} within {seconds:g} s") from None
     if payload is None:
-        raise SessionGone(f"the session ended before the client answered {method}")
+        raise await _forgotten(store, session, method)
     return _result(method, payload)
+
+
+async def _forgotten(store: Store, session: Session, method: str) -> HoldfastError:
+    """Return why the store has forgotten an ask that waits: its session is closed, or another replica has ended its exchange."""
+    if await retried(lambda: store.look(session.record.key)) is None:
+        return SessionGone(f"the session ended before the client answered {method}")
+    return Fenced(f"another replica ended the call before the client answered {method}")
 
 
 async def _enter(session: Session, method: str) -> None:

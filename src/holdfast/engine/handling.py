@@ -26,6 +26,7 @@ from holdfast.errors import (
 )
 from holdfast.wire.jsonrpc import encode
 
+_CLOSED: Final = "the session was closed"
 E = TypeVar("E", bound=Exchange)
 E_contra = TypeVar("E_contra", bound=Exchange, contravariant=True)
 
@@ -76,7 +77,7 @@ async def _failed(runtime: Runtime, exchange: Exchange, failure: BaseException) 
             if exchange.has_ended:
                 raise failure
             # Until the process ends we cancel only handlers whose exchange has ended.
-            return Outcome(error=Cancelled("" if runtime.is_over else "by the function itself"))
+            return Outcome(error=Cancelled("" if runtime.is_over else await _canceller(runtime, exchange)))
         case Fenced() | StreamClosed():
             # The handler is not at fault: no traceback.
             return Outcome(
@@ -84,11 +85,22 @@ async def _failed(runtime: Runtime, exchange: Exchange, failure: BaseException) 
                 happened=_lost(exchange),
             )
         case SessionGone() if await _is_closed(runtime, exchange):
-            return Outcome(error=Cancelled("the session was closed"))
+            return Outcome(error=Cancelled(_CLOSED))
         case _:
             if ends_the_task(failure):
                 raise failure
             return _masked(runtime, exchange, failure)
+
+
+async def _canceller(runtime: Runtime, exchange: Exchange) -> str:
+    """Return the reason of a cancellation in the handler of an exchange that has not ended.
+
+    A message for a closed session raises it (`writer.py`), and the wake-up that ends the exchange may be late.
+    """
+    task = exchange.task
+    # A task that was cancelled in fact may not await here: the cancellation may be raised again.
+    is_cancelled = task is not None and task.cancelling() > 0
+    return _CLOSED if not is_cancelled and await _is_closed(runtime, exchange) else "by the function itself"
 
 
 def _lost(exchange: Exchange) -> ExchangeInput:

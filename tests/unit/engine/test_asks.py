@@ -12,6 +12,7 @@ from holdfast.errors import (
     AskRefused,
     AskTimeout,
     BackPressureError,
+    Fenced,
     HoldfastError,
     NoBackChannel,
     SessionGone,
@@ -64,6 +65,23 @@ async def test_fifty_asks_are_in_flight_at_once_and_each_gets_its_own_answer() -
         [*_, terminal] = await post.whole()
         assert terminal["result"]["results"] == [{"echo": n} for n in range(50)]
         nothing_is_left(d)
+
+
+@engine_test
+async def test_a_call_whose_ask_the_store_forgot_in_a_living_session_was_ended_elsewhere() -> None:
+    async def ask_once(exchange: Exchange) -> object:
+        return await exchange.ask(ASK, {})
+
+    async with engine_harness(ScriptedBack({CALL: ask_once})) as d:
+        post = await d.post(1)
+        await settle_down()
+        [question] = asks_of(post)
+        await d.engine.runtime.store.withdraw(d.key, question["id"])
+        d.session.answered(question["id"])
+        await settle_down()
+        assert post.exchange.is_fenced
+        [line] = d.noted.named("handler.fenced")
+        assert isinstance(line["error"], Fenced)
 
 
 @engine_test

@@ -107,3 +107,35 @@ async def test_a_closing_that_is_reported_before_its_wake_up_ends_the_running_ca
             assert await r.close(r.other)
         r.here.engine.sessions.announce(Closed(r.here.session.record, SessionInput.DELETED))
         assert await r.has_ended()
+
+
+async def send(exchange: Exchange) -> None:
+    await exchange.notify("notifications/progress", {"progressToken": 1, "progress": 1})
+
+
+async def ask(exchange: Exchange) -> None:
+    await exchange.ask("roots/list", {})
+
+
+@pytest.mark.parametrize("write", [send, ask])
+def test_a_call_that_finds_its_session_closed_before_the_wake_up_says_that_it_was_closed(write: Any) -> None:
+    @engine_test
+    async def run() -> None:
+        go = asyncio.Event()
+
+        async def handler(exchange: Exchange) -> object:
+            await go.wait()
+            await write(exchange)
+            return {}
+
+        async with fleet(echo, handler) as (other, here):
+            post = await here.post(1)
+            await settle_down()
+            with patch.object(here.engine.runtime.store, "on_wake", lambda *_: None):
+                session = await other.engine.sessions.find(other.key, PRINCIPAL)
+                await other.engine.sessions.close(session, SessionInput.DELETED)
+            go.set()
+            [end] = await post.whole()
+            assert end["error"]["message"] == "Request cancelled: the session was closed"
+
+    run()

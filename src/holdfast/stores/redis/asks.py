@@ -15,7 +15,7 @@ class AskMethods(Core):
             raise SessionGone
         if reply[0] != b"ok":
             return False
-        self.work_in(key).asks.add(ask)
+        self.work_in(key).asks[ask] = stream
         return True
 
     async def answer(
@@ -47,5 +47,5 @@ class AskMethods(Core):
     def _asked(self, key: str, ask: str) -> None:
         work = self._work.get(key)
         if work is not None:
-            work.asks.discard(ask)
+            work.asks.pop(ask, None)
             self.forget_if_idle(key)

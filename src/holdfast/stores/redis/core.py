@@ -23,8 +23,8 @@ A command that Redis refused was not executed (`refusals.py`) and is sent again 
 
 **Local work.** A `LocalWork` is the part of a session in this process: exchanges that it runs, asks that it waits
 for, streams that it reads. A wake-up from another replica may be lost, so once a second it is compared with the store
-(`wakeups.py`). After a failover that lost writes, an exchange that runs here is restored from it and from its recent
-writes (`exchanges.py`).
+(`wakeups.py`). After a failover that lost writes, the exchanges that run here and their asks are restored from it, and their
+events from the recent writes (`exchanges.py`).
 """
 
 import asyncio
@@ -108,14 +108,22 @@ def record_of(packed: bytes) -> SessionRecord:
     return record
 
 
+class Running(NamedTuple):
+    """An exchange that runs in this process."""
+
+    claim: Claim
+    fence: int
+
+
 class LocalWork:
     """The part of a session in this process. It is compared with the store, because a wake-up may be lost."""
 
     __slots__ = ("asks", "readers", "running")
 
     def __init__(self) -> None:
-        self.running: dict[str, Claim] = {}
-        self.asks: set[str] = set()
+        self.running: dict[str, Running] = {}
+        self.asks: dict[str, str] = {}
+        """The asks that wait here, and the stream of each."""
         self.readers: dict[str, int] = {}
         """Streams that are read here, and the number of the last event that is known here."""
 

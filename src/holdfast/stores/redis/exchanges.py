@@ -5,7 +5,8 @@ from typing import Any
 from holdfast.core.stream import before_terminal
 from holdfast.errors import Fenced, SessionGone, StreamClosed
 from holdfast.stores.base import Claim, Claimed, Duplicate, Refusal, WakeUp
-from holdfast.stores.redis.core import Core, flag
+from holdfast.stores.redis.core import Core, Running, flag
+from holdfast.stores.redis.recent_writes import StreamWrites
 from holdfast.stores.rules import id_text
 from holdfast.wire.jsonrpc import RequestId
 
@@ -41,7 +42,7 @@ class ExchangeMethods(Core):
                 record = await self.readable(key, reply[4])
                 if record is None:
                     return Refusal.NO_SESSION
-                self.work_in(key).running[claim.stream] = claim
+                self.work_in(key).running[claim.stream] = Running(claim, reply[2])
                 return Claimed(record, reply[2], bool(reply[3]))
             case b"duplicate":
                 stream, same, finished, has_reader = reply[2:6]
@@ -91,27 +92,38 @@ class ExchangeMethods(Core):
     def _plain_end(self, key: str, stream: str, fence: int) -> tuple[Any, ...]:
         """Return the command that ends an exchange without a message. With its id, the script needs one read less."""
         work = self._work.get(key)
-        claim = work.running.get(stream) if work is not None else None
-        name = "" if claim is None else id_text(claim.id)
+        running = work.running.get(stream) if work is not None else None
+        name = "" if running is None else id_text(running.claim.id)
         return ("end_plain", key, stream, fence, name, self._report_step)
 
     async def _restore(self, key: str, stream: str, fence: int) -> bool:
-        """Restore an exchange that runs here and that a failover has lost. False: it does not run here."""
+        """Restore an exchange that runs here and that a failover has lost. False: it does not run here, or has ended.
+
+        The claims before it come first: a session that knows a later fence takes a missing exchange for one that has ended.
+        """
         work = self._work.get(key)
-        claim = work.running.get(stream) if work is not None else None
-        if claim is None:
+        if work is None or stream not in work.running:
             return False
-        recent = self._recent.get(key, stream)
+        claim = work.running[stream].claim
+        await self.index("register", self._owner, key)
+        for earlier, running in sorted(work.running.items(), key=lambda item: item[1].fence):
+            if running.fence < fence:
+                await self._rebase(key, earlier, running, None)
+        return await self._rebase(key, stream, Running(claim, fence), self._recent.get(key, stream))
+
+    async def _rebase(self, key: str, stream: str, running: Running, recent: StreamWrites | None) -> bool:
+        claim, fence = running
         facts = (stream, fence, id_text(claim.id), claim.digest, flag(claim.control))
         first: tuple[int, str] = (-1, "") if recent is None else (recent.start.seq, str(recent.start.tag))
         events: list[str | bytes] = []
         for event in recent.events if recent is not None else ():
             events += [str(event.position.tag), event.data]
         reply = await self.session("rebase", key, *facts, *first, *events)
-        self._observer.note(
-            "store.rebased", session=key[:8], events=len(events) // 2, verdict=reply[0].decode()
-        )
-        return bool(reply[0] == b"ok")
+        if reply[0] != b"ok":
+            return False
+        if reply[2]:
+            self._observer.note("store.rebased", session=key[:8], events=len(events) // 2)
+        return True
 
     async def keep(self, key: str, stream: str, claim: Claim, terminal: bytes | None, *, tag: int) -> None:
         """Keep a settled exchange's answer for a repeat, unless its id is in use again or a reader has received it."""

@@ -17,13 +17,15 @@ ALL_BYTES: Final = 32 * 1024 * 1024
 class StreamWrites:
     """The newest events of a stream, and the position before them."""
 
-    __slots__ = ("before", "bytes", "events", "start", "top")
+    __slots__ = ("before", "bytes", "events", "start", "stored", "top")
 
     def __init__(self, start: Position) -> None:
         self.start: Position = start
         self.before: Position = start
         """The position that the newest append follows."""
         self.top: Position = start
+        self.stored: int = start.seq
+        """The number of the last event that the store has acknowledged."""
         self.events: deque[Event] = deque()
         self.bytes: int = 0
 

@@ -61,6 +61,8 @@ class StreamMethods(ExchangeMethods):
         if reply[0] != b"ok":
             self._recent.forget(key, stream)
         check(reply)
+        if recent is not None:
+            recent.stored = reply[2]
         self._on_wake(WakeUp.STREAM, key, reply[3].decode())
         return Position(reply[2], tag)
 

@@ -17,7 +17,8 @@ from redis.exceptions import RedisClusterException, RedisError
 
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.stores.base import OnWake, WakeUp
-from holdfast.stores.redis.core import Core, LocalWork
+from holdfast.stores.redis.core import LocalWork
+from holdfast.stores.redis.exchanges import ExchangeMethods
 from holdfast.supervision import supervise
 
 POLL_SECONDS: Final = 1.0
@@ -26,7 +27,7 @@ _AT_ONCE: Final = 64
 _WAKEUPS: Final = {kind.value.encode(): kind for kind in WakeUp}
 
 
-class WakeUpMethods(Core):
+class WakeUpMethods(ExchangeMethods):
     """bind, and the two tasks behind it."""
 
     _tasks: list[asyncio.Task[None]]
@@ -117,8 +118,11 @@ class WakeUpMethods(Core):
             await self.each(self._look_at(key) for key in keys[start : start + _AT_ONCE])
 
     async def _compare(self, key: str, work: LocalWork) -> None:
-        streams = list({*work.running, *work.readers})
-        reply = await self.session("check", key, len(streams), *streams, *work.asks)
+        streams = list(dict.fromkeys([*work.running, *work.readers]))
+        stored = {
+            stream: recent.stored for stream in work.running if (recent := self._recent.get(key, stream))
+        }
+        reply = await self.session("check", key, len(work.running), len(streams), *streams, *work.asks)
         if reply[0] != b"ok":
             if self.gone(key):
                 self._on_wake(WakeUp.CLOSED, key, "")
@@ -126,6 +130,9 @@ class WakeUpMethods(Core):
         changes: list[list[Any]] = reply[2]
         for what, raw, top in changes:
             name = raw.decode()
+            if what == b"lost" or (what == b"stream" and top < stored.get(name, 0)):
+                await self._restore_lost(key, work, name)
+                continue
             if what == b"stream":
                 if work.readers.get(name, top) >= top:
                     continue
@@ -135,3 +142,23 @@ class WakeUpMethods(Core):
                     continue
                 self.forget_if_idle(key)
             self._on_wake(_WAKEUPS[what], key, name)
+
+    async def _restore_lost(self, key: str, work: LocalWork, name: str) -> None:
+        """Restore an exchange that runs here, or an ask that waits here, after a failover that lost it.
+
+        An ask of an exchange that another replica has ended is not restored: its caller gets a wake-up.
+        """
+        if name in work.running:
+            if await self._restore(key, name, work.running[name].fence):
+                self._on_wake(WakeUp.STREAM, key, name)
+            return
+        stream = work.asks.get(name)
+        if stream is None:
+            return
+        if stream in work.running and not await self._restore(key, stream, work.running[stream].fence):
+            self._on_wake(WakeUp.ANSWER, key, name)
+            return
+        await self.run("ask", key, name, stream, self._limits.asks)
+        if name not in work.asks:
+            # It was withdrawn meanwhile.
+            await self.run("withdraw", key, name)

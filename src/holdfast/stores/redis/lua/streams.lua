@@ -42,13 +42,14 @@ return {'ok', todo, c.top, stream}
 --## rebase: session log !allow-oom
 -- A failover has lost the last writes, and their writer is alive: it restores its claim, if that is lost, and its
 -- recent events with the same positions, so that readers continue as if nothing had happened. If the recent events
--- begin after the last event in the store, there is a gap, which readers receive.
+-- begin after the last event in the store, there is a gap, which readers receive. Replies whether anything was lost.
 local stream, fence, id, digest, control = ARGV[5], tonumber(ARGV[6]), ARGV[7], ARGV[8], ARGV[9] == '1'
 local first, before = tonumber(ARGV[10]), ARGV[11]
 load()
 if not S then return {'gone'} end
 local key = base .. ':e:' .. stream
 local c, why = writable(stream, fence)
+local restored = c and 0 or 1
 if not c then
   if why ~= 'lost' then return {why} end
   c = {id = id, dg = digest, ctl = control and 1 or nil, fence = fence, own = me, rd = me, run = 1, gen = 0, t = now}
@@ -60,7 +61,13 @@ if not c then
 end
 if first < 0 then
   save()
-  return {'ok', {}}
+  return {'ok', {}, restored}
+end
+local last, last_tag = first + (#ARGV - 11) / 2, #ARGV > 11 and ARGV[#ARGV - 1] or before
+if c.top and last <= c.top and proves(stream, c, last, last_tag) then
+  -- Nothing of it is lost, or it was restored and written since then.
+  save()
+  return {'ok', {}, restored}
 end
 local events, at = {}, first
 for index = 12, #ARGV, 2 do
@@ -69,7 +76,8 @@ for index = 12, #ARGV, 2 do
 end
 if not c.top then
   begin(c, first, before)
-  c.first = 1 -- where every stream of an exchange begins
+  -- Where every stream of an exchange begins.
+  c.first = 1
 end
 if first > c.top then
   S.by = S.by - c.by
@@ -91,7 +99,7 @@ end
 redis.call('PEXPIRE', key, ttl())
 publish(c.rd, 'stream', stream)
 save()
-return {'ok', todo}
+return {'ok', todo, 1}
 
 --## read: session log !no-writes
 local stream, seq, tag, max_events, max_bytes = ARGV[5], tonumber(ARGV[6]), ARGV[7], tonumber(ARGV[8]), tonumber(ARGV[9])
@@ -234,20 +242,23 @@ return {'ok', {'hint', S.hint, 'away', S.away, 'size', S.by, oldest_finished(), 
 
 --## check: session !no-writes
 -- The changes of these streams and asks, because a wake-up may be lost: 'stream' name top, 'cancel', 'taken' or
--- 'answer' name.
+-- 'answer' name. 'lost': one of the first streams, which run at the caller, or an ask is not here. It has ended, or a
+-- failover has lost it.
 load()
 if not S then return {'none'} end
-local changes, streams = {}, tonumber(ARGV[5])
-for index = 6, #ARGV do
+local changes, running, streams = {}, tonumber(ARGV[5]), tonumber(ARGV[6])
+for index = 7, #ARGV do
   local name = ARGV[index]
-  if index < 6 + streams then
+  if index < 7 + streams then
     local c = exchange_of(name)
+    if index < 7 + running and not (c and c.run) then changes[#changes + 1] = {'lost', name, 0} end
     if c and c.cancel and c.run then changes[#changes + 1] = {'cancel', name, 0} end
     if c and c.rd and replica_of(c.rd) ~= replica_of(me) then changes[#changes + 1] = {'taken', name, 0} end
     if c and c.top then changes[#changes + 1] = {'stream', name, c.top} end
   else
     local packed = redis.call('HGET', base, 'a:' .. name)
-    if not packed or cmsgpack.unpack(packed).p then changes[#changes + 1] = {'answer', name, 0} end
+    if not packed then changes[#changes + 1] = {'lost', name, 0} end
+    if packed and cmsgpack.unpack(packed).p then changes[#changes + 1] = {'answer', name, 0} end
   end
 end
 return {'ok', {}, changes}
