@@ -224,9 +224,13 @@ class Call:
 
     # Failing
 
+    def leave(self) -> None:
+        """Drop the connection."""
+        self._gone.set()
+
     async def cut(self) -> "Call":
         """Drop the connection and wait until the application has noticed."""
-        self._gone.set()
+        self.leave()
         await self.task
         return self
 

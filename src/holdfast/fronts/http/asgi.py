@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable
 
 from holdfast.fronts.http.head import RawHeaders
-from holdfast.fronts.http.request import Gone, RawRequest, Receive, Scope, Send
+from holdfast.fronts.http.request import AT_ONCE, Gone, RawRequest, Receive, Scope, Send
 
 
 def request_of(scope: Scope) -> RawRequest:
@@ -52,8 +52,11 @@ class AsgiChannel:
         return False
 
     async def send(self, status: int, headers: RawHeaders, body: bytes) -> None:
-        """Send a whole answer."""
+        """Send a whole answer. After a long one follows an empty part: hosts wait there until the bytes before were written."""
         await self.start(status, headers)
+        if len(body) > AT_ONCE:
+            await self.write(body)
+            body = b""
         await self._send({"type": "http.response.body", "body": body})
 
     async def start(self, status: int, headers: RawHeaders) -> None:
@@ -67,6 +70,10 @@ class AsgiChannel:
     def write_now(self, _part: bytes) -> bool:
         """Leave it to `write`: every write may have to wait."""
         return False
+
+    async def flow(self) -> None:
+        """Send an empty part: hosts wait here until the bytes before were written."""
+        await self.write(b"")
 
     async def end(self) -> None:
         """Complete the body. Hosts wait here until the bytes before were written."""

@@ -51,6 +51,8 @@ class BatchedRequests:
         """Requests that repeat a POST that was cut: they are answered from the log of the first execution."""
         self._readers: dict[str, Reader] = {}
         """By stream: the readers that write to this connection."""
+        self._taken: set[str] = set()
+        """Streams of requests whose answers the client has taken."""
         self._last_batches: list[tuple[Reader, Batch]] = []
         """The ends of repeated requests that are about to be written."""
 
@@ -74,7 +76,8 @@ class BatchedRequests:
                 await self._engine.readers.detach(reader)
             try:
                 for exchange in self._exchanges if not delivered else ():
-                    await self._lost(exchange)
+                    if exchange.claim.stream not in self._taken:
+                        await self._lost(exchange)
             finally:
                 for exchange in self._exchanges:
                     self._engine.readers.let_go(exchange)
@@ -167,6 +170,8 @@ class BatchedRequests:
 
         try:
             await self._connection.start_stream(sse.comment("open") + events, stall)
+            await self._connection.flush(stall)
+            self._taken.update(exchange.claim.stream for exchange in answered)
             pumps = [self._own(exchange, caller) for exchange in self._exchanges if exchange not in answered]
             pumps += [self._follow(repeat, caller) for repeat in self._repeats]
             parts += map(asyncio.ensure_future, pumps)
@@ -190,6 +195,8 @@ class BatchedRequests:
             writer.wake.clear()
             if writer.terminal is not None and writer.position is None:
                 await self._connection.write(sse.event(writer.terminal), self._times.write_stall)
+                await self._connection.flush(self._times.write_stall)
+                self._taken.add(exchange.claim.stream)
                 return
             with contextlib.suppress(Fenced, StoreUnavailable, StreamClosed):
                 await self._pump(await self._engine.readers.first(exchange), caller)

@@ -11,7 +11,7 @@ from holdfast.config import ResponseMode
 from holdfast.errors import HoldfastError
 from holdfast.fronts.http.answer import Answer, refusal_for, refuse, too_large
 from holdfast.fronts.http.head import Head
-from holdfast.fronts.http.request import Channel, Gone, RawRequest
+from holdfast.fronts.http.request import AT_ONCE, Channel, Gone, RawRequest
 from holdfast.wire import sse
 
 _SSE_HEADERS: Final = [
@@ -176,6 +176,9 @@ class Connection(Struct, eq=False):
         """Send a whole answer; False if the client is known not to have taken it."""
         if not self.answers(answer):
             self.begun = True
+            if len(answer.body) > AT_ONCE and not self._is_watched:
+                # A host whose client has disconnected returns from a write in silence.
+                self.watch(_nothing)
             try:
                 await self._channel.send(answer.status, self._headers(answer), answer.body)
             except OSError:
@@ -208,9 +211,22 @@ class Connection(Struct, eq=False):
         """Complete the stream. Servers wait here until the bytes before were written: the stall limit applies.
 
         Raises:
-            Gone: as `write`.
+            Gone: as `write`, or the client may be gone.
         """
-        await self._write(self._channel.end, stall)
+        await self._taken(self._channel.end, stall)
+
+    async def flush(self, stall: float) -> None:
+        """Wait until the client has taken what was written.
+
+        Raises:
+            Gone: as `end_stream`.
+        """
+        await self._taken(self._channel.flow, stall)
+
+    async def _taken(self, step: Callable[[], Awaitable[None]], stall: float) -> None:
+        await self._write(step, stall)
+        if self.may_be_gone:
+            raise Gone
 
     async def _write(self, step: Callable[[], Awaitable[None]], stall: float) -> None:
         if self.gone:

@@ -226,21 +226,21 @@ class Posts:
         except SessionGone:
             return self._closed(exchange.request.id)
         except Gone:
-            posted.stop(End.BROKE if connection.gone else End.STALLED)
+            posted.stop(End.BROKE if connection.may_be_gone else End.STALLED)
         finally:
             if posted.reader is not None:
                 await self.engine.readers.detach(posted.reader)
                 await self._streamer.keep_unread(exchange, posted.reader)
-        if response.is_taken:
-            return None
         if posted.is_fenced:
             # Only the end that other replicas have written counts: read it as a repeat of the request does.
             ended = Repeat(exchange.session, stream, exchange.request.id)
             return await self._repeat(ended, connection, exchange.caller)
-        if response.is_taken is False:
-            await self.engine.readers.keep_answer(exchange, exchange.writer.terminal)
-        elif posted.is_unread:
-            await self.engine.readers.broke_before_stream(exchange)
+        if posted.is_unread:
+            terminal = exchange.writer.terminal
+            if terminal is None:
+                await self.engine.readers.broke_before_stream(exchange)
+            else:
+                await self.engine.readers.keep_answer(exchange, terminal)
         return None
 
     def _whole(self, exchange: SessionExchange, batch: Batch) -> Answer:

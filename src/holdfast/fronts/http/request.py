@@ -5,7 +5,7 @@ There is one front. `holdfast serve` calls it with channels of its sockets (`lis
 """
 
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from holdfast.auth import Principal
 from holdfast.fronts.http.head import Head, RawHeaders
@@ -14,6 +14,9 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+AT_ONCE: Final = 65_536
+"""The longest answer that its client has taken when it is written. A longer one is taken when no more bytes of it wait."""
 
 
 class Gone(ConnectionError):
@@ -104,8 +107,12 @@ class Channel(Protocol):
         """Send a part of the body if it need not wait; False, with nothing written: use `write`."""
         ...
 
+    async def flow(self) -> None:
+        """Wait until the client has taken most of the written bytes."""
+        ...
+
     async def end(self) -> None:
-        """Complete the body."""
+        """Complete the body, after the client has taken most of it."""
         ...
 
     def is_flowing(self) -> bool:

@@ -23,6 +23,7 @@ from holdfast.engine.delivery import Batch
 from holdfast.engine.session import event_id
 from holdfast.fronts.http.answer import Answer, ready_answer
 from holdfast.fronts.http.connection import Connection
+from holdfast.fronts.http.request import Gone
 from holdfast.wire import sse
 
 Opening = Callable[[], Awaitable[bytes]]
@@ -53,11 +54,12 @@ class Response:
     __slots__ = (
         "_connection",
         "_form",
+        "_is_complete",
+        "_is_shared",
         "_opening",
         "_stall",
         "_stream",
         "_whole",
-        "is_taken",
         "patience",
         "streaming",
     )
@@ -72,7 +74,7 @@ class Response:
         stream: str | None = None,
         streaming: bool = False,
     ) -> None:
-        """`stream` is the name in the event ids; without it events have none. `streaming`: the stream has begun already."""
+        """`stream` is the name in the event ids; without it events have none. `streaming`: the stream has begun already, and others share it."""
         self._connection = connection
         self._form = form
         self._whole = whole
@@ -83,11 +85,15 @@ class Response:
         """It has become a stream."""
         self.patience: float | None = form.keep_alive if streaming else form.stream_after
         """Seconds of silence after which it becomes a stream, or gets a comment."""
-        self.is_taken: bool | None = None
-        """Whether the client took the answer that was sent as a whole; None: no such answer was sent."""
+        self._is_shared = streaming
+        self._is_complete = False
 
     async def write(self, batch: Batch) -> None:
-        """Answer as a whole, or write events."""
+        """Answer as a whole, or write events. Returns for the terminal message when the client has taken it.
+
+        Raises:
+            Gone: the client has not taken it, or takes no bytes.
+        """
         if self.streaming:
             await self._connection.write(self._events(batch), self._stall)
         elif batch.finished and (
@@ -95,9 +101,12 @@ class Response:
         ):
             whole = self._whole
             answer = ready_answer(batch.messages[-1], self._form.mode) if whole is None else whole(batch)
-            self.is_taken = await self._connection.answer(answer)
+            if not await self._connection.answer(answer):
+                raise Gone
         elif not self._form.is_json:
             await self._begin(self._events(batch))
+        if batch.finished:
+            await (self._connection.flush(self._stall) if self._is_shared else self.end())
 
     async def silence(self) -> None:
         """Become a stream, or write a comment."""
@@ -112,7 +121,8 @@ class Response:
 
     async def end(self) -> None:
         """Complete the stream, if it is one."""
-        if self.streaming:
+        if self.streaming and not self._is_complete:
+            self._is_complete = True
             await self._connection.end_stream(self._stall)
 
     async def _begin(self, events: bytes) -> None:

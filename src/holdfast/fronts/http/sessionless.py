@@ -115,8 +115,7 @@ class SessionlessPosts:
         finally:
             await forwarding.drop(reader)
         # If nothing was written, the log has ended without its terminal message.
-        is_answered = response.streaming or response.is_taken is not None
-        return None if is_answered else _refused(request, OutcomeUnknown())
+        return None if connection.begun else _refused(request, OutcomeUnknown())
 
     def _checked(self, request: Request, head: Head, caller: Caller) -> RequestMeta:
         params = request.params

@@ -49,7 +49,7 @@ class Streamer:
             await deliver(reader, response)
             await response.end()
         except Gone:
-            reader.stop(End.BROKE if connection.gone else End.STALLED)
+            reader.stop(End.BROKE if connection.may_be_gone else End.STALLED)
         finally:
             await self._engine.readers.detach(reader)
 
@@ -65,8 +65,8 @@ class Streamer:
             reader.expire_within(principal.expires - self._engine.clock.wall())
 
     async def keep_unread(self, exchange: SessionExchange, reader: Reader) -> None:
-        """Keep the answer of an exchange for a repeat of its request, if writing it has failed."""
-        if exchange.writer.terminal is not None and reader.end in {End.BROKE, End.STALLED}:
+        """Keep the answer of an exchange for a repeat of its request, if the client has not taken it."""
+        if exchange.writer.terminal is not None and reader.end is not End.FINISHED:
             await self._engine.readers.keep_answer(exchange, None)
 
     def opening(self, reader: Reader, *, posted: bool = False) -> bytes:

@@ -28,7 +28,7 @@ front_test = virtual_test_within(10_000)
 class Bench:
     """An engine on the loop's clock behind one front, with a back whose tools the test holds.
 
-    `quick` answers at once; `held` waits for `release` and counts how often it ran; `ticks` says
+    `quick` answers at once, `big` with a long result; `held` waits for `release` and counts how often it ran; `ticks` says
     two progress messages, then waits for `release`; `ask` asks for roots and returns the answer.
     """
 
@@ -60,6 +60,9 @@ class Bench:
 
     async def _quick(self, exchange: Exchange) -> object:
         return {"tool": "quick", "id": exchange.request.id}
+
+    async def _big(self, exchange: Exchange) -> object:
+        return {"tool": "big", "id": exchange.request.id, "long": "x" * 100_000}
 
     async def _held(self, exchange: Exchange) -> object:
         await self.release.wait()

@@ -527,3 +527,31 @@ async def test_closing_the_connection_does_nothing_where_the_revision_forbids_it
         assert not call.complete
         b.release.set()
         assert (await call.done()).messages[0]["result"] == {"tool": "let_go"}
+
+
+@front_test
+async def test_a_long_answer_is_kept_if_the_host_reports_a_disconnect_before_it_was_written() -> None:
+    async with bench() as b:
+        p = await opened(b)
+        for _ in range(3):
+            call = p.call(1, "big")
+            call.stop_reading()
+            await asyncio.sleep(0.1)
+            call.leave()
+            # The host's write returns in silence.
+            call.read_on()
+            await call.done()
+        assert (await p.call(1, "big").done()).received[-1]["result"]["tool"] == "big"
+        assert b.runs == ["big"]
+        assert (await p.call(1, "big").done()).received[-1]["result"]["tool"] == "big"
+        assert b.runs == ["big", "big"]
+
+
+@front_test
+async def test_a_short_answer_of_a_host_is_one_write() -> None:
+    async with bench() as b:
+        p = await opened(b)
+        assert len((await p.call(1).done()).chunks) == 1
+        long = await p.call(1, "big").done()
+        assert [len(chunk) > 65_536 for chunk in long.chunks] == [True, False]
+        assert long.complete

@@ -78,7 +78,11 @@ class Acceptor:
             await asyncio.sleep(deadlines.interval)
 
     def _bound_unsent(self) -> None:
-        """End connections whose clients leave too many bytes in all: first those that have taken nothing for the longest time."""
+        """End connections whose clients leave too many bytes in all: first those that have taken nothing for the longest time.
+
+        A client that has taken bytes since the last sweep, or whose bytes have begun to wait since, is reading: all such
+        clients may use as much again before one of them is ended.
+        """
         waiting = [connection for connection in self.members.connections if connection.unsent]
         total = sum(connection.unsent for connection in waiting)
         most = self.members.deadlines.limits.unsent_bytes
@@ -86,6 +90,8 @@ class Acceptor:
             return
         waiting.sort(key=lambda connection: (connection.taken_at, -connection.unsent))
         for connection in waiting:
+            if connection.taken_at >= self.members.deadlines.now and total <= 2 * most:
+                return
             self._observer.note("answer.unread", bytes=connection.unsent, total=total)
             total -= connection.unsent
             connection.abort()

@@ -1,7 +1,7 @@
 """One request on a connection: its body as it arrives, and its response with back-pressure.
 
 Nearly every request is complete when it is served, and its answer is one write. Two calls wait: `read` for a part of the
-body, `_flow` for a client that does not take the written bytes.
+body, `flow` for a client that does not take the written bytes.
 """
 
 import asyncio
@@ -15,16 +15,15 @@ from holdfast.fronts.http.head import RawHeaders
 from holdfast.fronts.http.listener.asgi import Messages, scope_of
 from holdfast.fronts.http.listener.framing import Parsed
 from holdfast.fronts.http.listener.heads import EVENT_LINES, JSON_LINES, STATUS_LINES, lines
-from holdfast.fronts.http.request import Gone, RawRequest, Receive, Scope, Send
+from holdfast.fronts.http.request import AT_ONCE, Gone, RawRequest, Receive, Scope, Send
 
 if TYPE_CHECKING:
     from holdfast.fronts.http.listener.protocol import HttpProtocol
 
 HIGH_WATER: Final = 65_536
 """When more bytes of a body wait to be read, the connection is not read."""
-_AT_ONCE: Final = 65_536
-"""The longest answer that counts as sent when it is written. A longer one counts when its client has taken most of it: if the
-connection breaks before, the answer is kept for a repeat."""
+_ACKNOWLEDGED_SECONDS: Final = (0.005, 0.25)
+"""The first and the longest pause between two looks at the acknowledged bytes, which no event reports."""
 CLOSE: Final = b"connection: close\r\n\r\n"
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _PROCESSING: Final = b"HTTP/1.1 102 Processing\r\n\r\n"
@@ -67,6 +66,8 @@ class SocketChannel(Struct, eq=False, weakref=True):
     _is_chunked: bool = False
     _is_stream: bool = False
     """The response is a stream of events."""
+    _end: int = 0
+    """With TLS: the acknowledged bytes at which the client has all of the long parts that were written."""
     _was_last: bool = False
     """The response was written, and the connection was closed after it."""
     _waiter: asyncio.Future[None] | None = None
@@ -173,7 +174,7 @@ class SocketChannel(Struct, eq=False, weakref=True):
             or self.expects
             or connection.is_full
             or members.leaving
-            or len(body) > _AT_ONCE
+            or len(body) > AT_ONCE
         ):
             return self._answer((EVENT_LINES if is_event else JSON_LINES) % len(body), body)
         # Nearly every answer is sent here: its head is known, and the connection serves the next request.
@@ -194,7 +195,7 @@ class SocketChannel(Struct, eq=False, weakref=True):
 
     def _answer(self, head: bytes, body: bytes) -> bool:
         connection = self.connection
-        if self.is_lost or self.is_begun or connection.is_full or len(body) > _AT_ONCE:
+        if self.is_lost or self.is_begun or connection.is_full or len(body) > AT_ONCE:
             return False
         self._write_whole(head, body)
         self._complete()
@@ -202,6 +203,7 @@ class SocketChannel(Struct, eq=False, weakref=True):
 
     def _write_whole(self, head: bytes, body: bytes) -> None:
         self.is_begun = True
+        self._owe(len(body))
         self._transport.write(b"".join((head, self.connection.members.common, self._head_end(), body)))
 
     def _head_end(self) -> bytes:
@@ -227,18 +229,18 @@ class SocketChannel(Struct, eq=False, weakref=True):
         Raises:
             OSError: the client has disconnected before.
         """
-        await self._flow()
+        await self.flow()
         if self.answer(status, headers, body):
             return
         if self.is_begun:
             raise ConnectionResetError
         self._write_whole(STATUS_LINES[status] + lines(headers), body)
-        await self._flow()
+        await self.flow()
         self._complete()
 
     async def start(self, status: int, headers: RawHeaders) -> None:
         """Begin a response. Without a length in its headers the body is sent in chunks, or ends with the connection."""
-        await self._flow()
+        await self.flow()
         self.is_begun = True
         self.is_bodiless |= status in _BODILESS
         head = STATUS_LINES.get(status, b"HTTP/1.1 %d \r\n" % status) + lines(headers)
@@ -250,39 +252,61 @@ class SocketChannel(Struct, eq=False, weakref=True):
 
     async def write(self, part: bytes) -> None:
         """Send a part of the body."""
-        await self._flow()
+        await self.flow()
         self.write_now(part)
 
     def write_now(self, part: bytes) -> bool:
         """Send a part of the body if it need not wait; False, with nothing written: use `write`."""
-        if self.connection.is_full or self.is_lost:
+        if self.is_lost or self.connection.is_full or (self._end and not self.is_flowing()):
             return False
         if part and not self.is_bodiless:
+            self._owe(len(part))
             self._transport.write(b"%x\r\n%b\r\n" % (len(part), part) if self._is_chunked else part)
         return True
 
     async def end(self) -> None:
-        """Complete the body."""
-        await self._flow()
+        """Complete the body, after the client has taken most of it."""
+        await self.flow()
         if self._is_chunked:
             self._transport.write(b"0\r\n\r\n")
         self._complete()
 
-    async def _flow(self) -> None:
+    async def flow(self) -> None:
         """Wait until the client has taken most of the written bytes.
 
         Raises:
             OSError: the client has disconnected.
         """
         connection = self.connection
-        while connection.is_full and not self.is_lost:
-            await connection.room()
-        if self.is_lost:
-            raise ConnectionResetError
+        pause, longest = _ACKNOWLEDGED_SECONDS
+        while not self.is_lost:
+            if connection.is_full:
+                await connection.room()
+            elif self.owed > AT_ONCE:
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, longest)
+            else:
+                return
+        raise ConnectionResetError
 
     def is_flowing(self) -> bool:
         """True if the next part is written without waiting."""
-        return not self.connection.is_full
+        return not self.connection.is_full and self.owed <= AT_ONCE
+
+    def _owe(self, size: int) -> None:
+        """Note a long part before it is written with TLS: the transport encrypts it at once, and counts none of its bytes."""
+        if size > AT_ONCE and self.connection.scheme == "https":
+            acknowledged = acknowledged_bytes(self._transport.get_extra_info("socket"))
+            if acknowledged is not None:
+                self._end = max(self._end, acknowledged) + size
+
+    @property
+    def owed(self) -> int:
+        """With TLS: the bytes of long parts that the client has not acknowledged. Without it, the transport counts its bytes."""
+        if not self._end:
+            return 0
+        acknowledged = acknowledged_bytes(self._transport.get_extra_info("socket"))
+        return 0 if acknowledged is None else max(0, self._end - acknowledged)
 
     # The connection
 
@@ -320,7 +344,7 @@ class SocketChannel(Struct, eq=False, weakref=True):
 
     def taken(self) -> int | None:
         """Return a number that grows while the client takes bytes; None: no write has to wait."""
-        return bytes_taken(self._transport) if self.connection.is_full else None
+        return None if self.is_flowing() else bytes_taken(self._transport)
 
     def asgi(self) -> tuple[Scope, Receive, Send]:
         """Return the request in the form of ASGI."""

@@ -455,7 +455,8 @@ class HttpProtocol(asyncio.Protocol):
     @property
     def unsent(self) -> int:
         """The bytes that wait for the client."""
-        return self.transport.get_write_buffer_size()
+        owed = 0 if self._served is None else self._served.owed
+        return self.transport.get_write_buffer_size() + owed
 
     def _has_unsent(self) -> bool:
         """True if bytes wait for the client. With TLS the transport does not count bytes that it has encrypted."""

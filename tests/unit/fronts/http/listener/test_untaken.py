@@ -1,0 +1,233 @@
+"""Answers that their clients do not take: each is kept until one connection has taken it, in every form of a response."""
+
+import asyncio
+from typing import Any, Final
+
+import pytest
+
+from holdfast.config import Limits, Settings
+from holdfast.engine.exchange import Exchange
+from holdfast.fronts.http.listener.accepting import Acceptor
+from holdfast.fronts.http.listener.protocol import HttpProtocol
+from holdfast.fronts.http.request import AT_ONCE
+from holdfast.testing import NotingObserver
+from holdfast.testing.back import ScriptedBack
+from tests.http.paper import Paper
+from tests.messages import LATEST, request
+from tests.support import LoopClock, virtual_test
+from tests.unit.fronts.http.listener.test_cut_moments import (
+    SCRIPTS,
+    STORES,
+    _check_nothing_is_left,
+    _modes,
+    _store,
+)
+from tests.unit.fronts.http.listener.test_plain_calls import Line, connected_beside, post
+from tests.unit.fronts.http.listener.test_protocol import Encrypted
+
+_LONG: Final = "x" * (2 * AT_ONCE)
+OLDEST: Final = "2025-03-26"
+
+
+class Narrow(Paper):
+    """A transport whose client takes no byte of a long part."""
+
+    protocol: HttpProtocol
+
+    def write(self, data: Any) -> None:
+        super().write(data)
+        if len(data) > AT_ONCE:
+            self.protocol.pause_writing()
+
+
+class Calls:
+    """A server whose calls have long results, and the connections that ask for them."""
+
+    def __init__(self, how: str, store: str, mode: Any = "adaptive", settings: Settings = Settings()) -> None:
+        self._script, self._seconds = SCRIPTS[how]
+        self._end = asyncio.Event()
+        self.back = ScriptedBack({"tools/call": self._call})
+        self.line = Line(self.back, mode=mode, store=_store(store), settings=settings)
+
+    async def _call(self, exchange: Exchange) -> object:
+        await self._script(exchange, self._end)
+        return {"content": [], "long": _LONG}
+
+    async def open(self, version: str = LATEST) -> "Calls":
+        await self.line.open(sessionless=False, version=version)
+        return self
+
+    def narrow(self) -> tuple[HttpProtocol, Narrow]:
+        """Return a connection whose client does not take a long part."""
+        protocol, paper = HttpProtocol(self.line.members), Narrow()
+        paper.protocol = protocol
+        protocol.connection_made(paper)
+        return protocol, paper
+
+    async def ends(self) -> None:
+        """Let the handlers end, and wait until nothing moves."""
+        await asyncio.sleep(self._seconds)
+        self._end.set()
+        await asyncio.sleep(0.05)
+
+    async def breaks(self, protocol: HttpProtocol, paper: Paper) -> None:
+        """End a connection, and wait until nothing moves."""
+        paper.close()
+        protocol.connection_lost(None)
+        await asyncio.sleep(0.05)
+
+
+def _sent(line: Line, batch: int) -> bytes:
+    params = {"name": "plain", "arguments": {}}
+    calls = [request(number, "tools/call", params) for number in range(1, max(1, batch) + 1)]
+    return post(calls if batch else calls[0], line.headers)
+
+
+@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize(
+    "how", ["at once", "after a wait", "after a long wait", "after a message and a wait"]
+)
+@pytest.mark.parametrize("batch", [0, 2])
+def test_an_answer_is_given_to_each_repeat_until_one_has_taken_it(batch: int, how: str, store: str) -> None:
+    @virtual_test
+    async def run() -> None:
+        for mode in _modes(how, store):
+            calls = await Calls(how, store, mode).open(OLDEST if batch else LATEST)
+            sent = _sent(calls.line, batch)
+            for _ in range(3):
+                protocol, paper = calls.narrow()
+                protocol.data_received(sent)
+                await calls.ends()
+                assert paper.statuses == [200], mode
+                assert b'"long":' in paper.written, mode
+                await calls.breaks(protocol, paper)
+            last, paper = connected_beside(calls.line)
+            last.data_received(sent)
+            await calls.ends()
+            assert (paper.statuses, paper.written.count(b'"long":')) == ([200], max(1, batch)), mode
+            assert len(calls.back.handled) == max(1, batch), mode
+            _check_nothing_is_left(calls.line.engine.store, mode)
+            last.data_received(sent)
+            await calls.ends()
+            assert len(calls.back.handled) == 2 * max(1, batch), "the answer was taken: this is a new request"
+            await calls.line.engine.aclose()
+
+    run()
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_a_stream_that_was_cut_in_its_last_event_is_not_removed_before_others(store: str) -> None:
+    @virtual_test
+    async def run() -> None:
+        calls = Calls("after a message", store, settings=Settings(limits=Limits(finished_streams=2)))
+        await calls.open()
+        protocol, paper = calls.narrow()
+        protocol.data_received(_sent(calls.line, 0))
+        await calls.ends()
+        _, _, rest = paper.written.partition(b"id: ")
+        await calls.breaks(protocol, paper)
+        other, _ = connected_beside(calls.line)
+        for number in range(10, 14):
+            other.data_received(post(request(number, "tools/call", {"name": "plain"}), calls.line.headers))
+            await calls.ends()
+        resumed, paper = connected_beside(calls.line)
+        head = {
+            **calls.line.headers,
+            "Accept": "text/event-stream",
+            "Last-Event-ID": rest.split(b"\n")[0].decode(),
+        }
+        lines = "".join(f"{name}: {value}\r\n" for name, value in head.items())
+        resumed.data_received(f"GET /mcp HTTP/1.1\r\nHost: localhost\r\n{lines}\r\n".encode())
+        await calls.ends()
+        assert paper.statuses == [200]
+        assert paper.written.count(b'"long":') == 1
+        await calls.line.engine.aclose()
+
+    run()
+
+
+@pytest.mark.parametrize("how", ["at once", "after a long wait"])
+def test_with_tls_an_answer_is_taken_when_its_client_has_acknowledged_most_of_it(how: str) -> None:
+    @virtual_test
+    async def run() -> None:
+        calls = await Calls(how, "memory").open()
+        sent = _sent(calls.line, 0)
+        for taken in (0, AT_ONCE // 2):
+            protocol, paper = HttpProtocol(calls.line.members), Encrypted()
+            protocol.connection_made(paper)
+            protocol.data_received(sent)
+            await calls.ends()
+            assert paper.written.count(b'"long":') == 1
+            assert protocol.unsent > AT_ONCE
+            paper.taken = taken
+            await asyncio.sleep(1)
+            await calls.breaks(protocol, paper)
+        protocol, paper = HttpProtocol(calls.line.members), Encrypted()
+        protocol.connection_made(paper)
+        protocol.data_received(sent)
+        await calls.ends()
+        paper.taken = len(paper.written) - AT_ONCE // 2
+        await asyncio.sleep(1)
+        assert protocol.unsent < AT_ONCE
+        await calls.breaks(protocol, paper)
+        assert len(calls.back.handled) == 1
+        _check_nothing_is_left(calls.line.engine.store, "taken")
+        await calls.line.engine.aclose()
+
+    run()
+
+
+@virtual_test
+async def test_the_answer_of_a_stream_whose_client_has_closed_its_side_is_kept() -> None:
+    calls = await Calls("after a long wait", "memory").open()
+    protocol, paper = connected_beside(calls.line)
+    protocol.data_received(_sent(calls.line, 0))
+    await asyncio.sleep(0.3)
+    # The client may have disconnected, or have closed only its side: both look like this.
+    protocol.half_closed = object()  # type: ignore[assignment]
+    await calls.ends()
+    assert b'"long":' in paper.written
+    assert paper.written.endswith(b"0\r\n\r\n")
+    protocol.half_closed = None
+    await calls.breaks(protocol, paper)
+    other, paper = connected_beside(calls.line)
+    other.data_received(_sent(calls.line, 0))
+    await calls.ends()
+    assert (paper.written.count(b'"long":'), len(calls.back.handled)) == (1, 1)
+    await calls.line.engine.aclose()
+
+
+class Waiting:
+    """A connection whose client has bytes to take."""
+
+    def __init__(self, unsent: int, taken_at: float) -> None:
+        self.unsent, self.taken_at = unsent, taken_at
+        self.is_aborted = False
+
+    def abort(self) -> None:
+        self.is_aborted = True
+
+
+@pytest.mark.parametrize(
+    ("stalled", "reading", "ended"),
+    [
+        ([(40, 1.0), (50, 2.0)], [60], [True, False, False]),
+        ([(40, 1.0), (50, 2.0)], [60, 60], [True, True, False, False]),
+        ([], [90, 95], [False, False]),
+        ([], [70, 90, 95], [False, False, True]),
+    ],
+)
+def test_a_client_that_reads_is_ended_only_if_clients_that_read_leave_twice_as_much(
+    stalled: list[tuple[int, float]], reading: list[int], ended: list[bool]
+) -> None:
+    @virtual_test
+    async def run() -> None:
+        line = Line(ScriptedBack(), settings=Settings(limits=Limits(unsent_bytes=111)))
+        line.members.deadlines.now = 5.0
+        waiting = [Waiting(*one) for one in stalled] + [Waiting(size, 5.0) for size in reading]
+        line.members.connections = set(waiting)  # type: ignore[arg-type]
+        Acceptor(line.members, LoopClock(), NotingObserver())._bound_unsent()
+        assert [one.is_aborted for one in waiting] == ended
+        await line.engine.aclose()
+
+    run()
