@@ -213,7 +213,8 @@ class Connection(Struct, eq=False):
         Raises:
             Gone: as `write`, or the client may be gone.
         """
-        await self._taken(self._channel.end, stall)
+        await self._write(self._channel.end, stall)
+        self._check_taken()
 
     async def flush(self, stall: float) -> None:
         """Wait until the client has taken what was written.
@@ -221,11 +222,11 @@ class Connection(Struct, eq=False):
         Raises:
             Gone: as `end_stream`.
         """
-        await self._taken(self._channel.flow, stall)
+        await self._write(self._channel.flow, stall)
+        self._check_taken()
 
-    async def _taken(self, step: Callable[[], Awaitable[None]], stall: float) -> None:
-        await self._write(step, stall)
-        if self.may_be_gone:
+    def _check_taken(self) -> None:
+        if self.gone or self._channel.may_be_gone():
             raise Gone
 
     async def _write(self, step: Callable[[], Awaitable[None]], stall: float) -> None:

@@ -203,7 +203,8 @@ class SocketChannel(Struct, eq=False, weakref=True):
 
     def _write_whole(self, head: bytes, body: bytes) -> None:
         self.is_begun = True
-        self._owe(len(body))
+        if len(body) > AT_ONCE:
+            self._owe(len(body))
         self._transport.write(b"".join((head, self.connection.members.common, self._head_end(), body)))
 
     def _head_end(self) -> bytes:
@@ -260,7 +261,8 @@ class SocketChannel(Struct, eq=False, weakref=True):
         if self.is_lost or self.connection.is_full or (self._end and not self.is_flowing()):
             return False
         if part and not self.is_bodiless:
-            self._owe(len(part))
+            if len(part) > AT_ONCE:
+                self._owe(len(part))
             self._transport.write(b"%x\r\n%b\r\n" % (len(part), part) if self._is_chunked else part)
         return True
 
@@ -282,7 +284,7 @@ class SocketChannel(Struct, eq=False, weakref=True):
         while not self.is_lost:
             if connection.is_full:
                 await connection.room()
-            elif self.owed > AT_ONCE:
+            elif self._end and self.owed > AT_ONCE:
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, longest)
             else:
@@ -291,11 +293,11 @@ class SocketChannel(Struct, eq=False, weakref=True):
 
     def is_flowing(self) -> bool:
         """True if the next part is written without waiting."""
-        return not self.connection.is_full and self.owed <= AT_ONCE
+        return not self.connection.is_full and not (self._end and self.owed > AT_ONCE)
 
     def _owe(self, size: int) -> None:
         """Note a long part before it is written with TLS: the transport encrypts it at once, and counts none of its bytes."""
-        if size > AT_ONCE and self.connection.scheme == "https":
+        if self.connection.scheme == "https":
             acknowledged = acknowledged_bytes(self._transport.get_extra_info("socket"))
             if acknowledged is not None:
                 self._end = max(self._end, acknowledged) + size
@@ -344,7 +346,7 @@ class SocketChannel(Struct, eq=False, weakref=True):
 
     def taken(self) -> int | None:
         """Return a number that grows while the client takes bytes; None: no write has to wait."""
-        return None if self.is_flowing() else bytes_taken(self._transport)
+        return bytes_taken(self._transport) if self.connection.is_full or self._end else None
 
     def asgi(self) -> tuple[Scope, Receive, Send]:
         """Return the request in the form of ASGI."""

@@ -101,10 +101,10 @@ def test_an_answer_is_given_to_each_repeat_until_one_has_taken_it(batch: int, ho
                 assert paper.statuses == [200], mode
                 assert b'"long":' in paper.written, mode
                 await calls.breaks(protocol, paper)
-            last, paper = connected_beside(calls.line)
+            last, whole = connected_beside(calls.line)
             last.data_received(sent)
             await calls.ends()
-            assert (paper.statuses, paper.written.count(b'"long":')) == ([200], max(1, batch)), mode
+            assert (whole.statuses, whole.written.count(b'"long":')) == ([200], max(1, batch)), mode
             assert len(calls.back.handled) == max(1, batch), mode
             _check_nothing_is_left(calls.line.engine.store, mode)
             last.data_received(sent)
@@ -130,7 +130,7 @@ def test_a_stream_that_was_cut_in_its_last_event_is_not_removed_before_others(st
         for number in range(10, 14):
             other.data_received(post(request(number, "tools/call", {"name": "plain"}), calls.line.headers))
             await calls.ends()
-        resumed, paper = connected_beside(calls.line)
+        resumed, whole = connected_beside(calls.line)
         head = {
             **calls.line.headers,
             "Accept": "text/event-stream",
@@ -139,8 +139,8 @@ def test_a_stream_that_was_cut_in_its_last_event_is_not_removed_before_others(st
         lines = "".join(f"{name}: {value}\r\n" for name, value in head.items())
         resumed.data_received(f"GET /mcp HTTP/1.1\r\nHost: localhost\r\n{lines}\r\n".encode())
         await calls.ends()
-        assert paper.statuses == [200]
-        assert paper.written.count(b'"long":') == 1
+        assert whole.statuses == [200]
+        assert whole.written.count(b'"long":') == 1
         await calls.line.engine.aclose()
 
     run()
