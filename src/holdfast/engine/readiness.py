@@ -1,4 +1,5 @@
 """Readiness: would a claim be accepted now? One write to the store decides it. At most one at a time, about one a second.
+After a request was refused because of the store, the next probe writes at once.
 
 A read proves nothing: a replica of Redis, a full disk and a full memory all answer reads. A write alone is not enough either:
 a replica whose lease has ended may write, and its claims are refused. So `prove` writes as new work does, and checks the
@@ -6,6 +7,7 @@ lease by the store's clock. The log has one line for each change of the result, 
 """
 
 import asyncio
+from math import inf
 from typing import Final
 
 from holdfast.engine.runtime import Runtime
@@ -23,7 +25,7 @@ class Readiness:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._probe: asyncio.Task[str] | None = None
-        self._begun = 0.0
+        self._begun = -inf
         self._obstacle = ""
         """The result that was logged last."""
 
@@ -35,6 +37,11 @@ class Readiness:
             self._begun = now
             probe = self._probe = asyncio.get_running_loop().create_task(self._write())
         return await asyncio.shield(probe)
+
+    def doubt(self) -> None:
+        """A request was refused because of the store: a good result of before does not count any more."""
+        if not self._obstacle:
+            self._begun = -inf
 
     def found(self, obstacle: str) -> str:
         """Log a result if it is not the one before; return it. An empty text: this process is ready."""

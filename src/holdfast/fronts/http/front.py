@@ -170,6 +170,8 @@ class HttpFront:
             answer = refused_unstarted(over)
         if answer.audit is None:
             return answer
+        if answer.audit == "store":
+            self._engine.readiness.doubt()
         has_session = (answer.audit == "session" or answer.audit in JOINED) and request.session_id
         session = session_key(request.session_id) if has_session else ""
         audit, principal = self._engine.audit, _owner(connection.principal)

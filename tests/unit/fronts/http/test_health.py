@@ -83,6 +83,21 @@ async def test_readiness_is_proved_by_one_write_a_second_for_all_probes() -> Non
 
 
 @front_test
+async def test_a_replica_that_has_just_refused_a_request_for_its_store_does_not_say_ready() -> None:
+    store = ScriptedStore(is_shared=True)
+    async with bench(store=store) as b:
+        peer = b.peer()
+        await peer.initialize()
+        assert (await peer.send("GET", path="/readyz").done()).status == 200
+        store.fail("claim", "prove")
+        assert (await peer.call(1).done()).status == 503
+        for _ in range(5):
+            assert (await peer.send("GET", path="/readyz").done()).status == 503
+            assert (await peer.call(1).done()).status == 503
+        assert store.log.count("prove") == 2, "one of before, and one after the first refusal"
+
+
+@front_test
 async def test_a_store_that_does_not_answer_is_not_ready_after_two_seconds() -> None:
     store = ScriptedStore(is_shared=True)
     async with bench(store=store) as b:
