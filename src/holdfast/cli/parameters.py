@@ -16,7 +16,7 @@ _PANELS: Final = {
         "verifier", "allow_anonymous", "allow_host", "allow_origin", "scope_supported", "forward_key_file",
     ),
     "Processes and sessions": (
-        "workers", "reload", "store", "namespace", "grace", "drain", "drain_notice", "stateless", "state", "eras",
+        "workers", "start_limit", "reload", "store", "namespace", "grace", "drain", "drain_notice", "stateless", "state", "eras",
     ),
     "Calls and limits": (
         "limit", "time", "rate", "duplicates", "response", "in_order", "mask_errors",

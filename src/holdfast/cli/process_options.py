@@ -4,7 +4,7 @@ from typing import Annotated, Final
 
 from msgspec import Struct
 
-from holdfast.cli.rows import Count, Number, Row
+from holdfast.cli.rows import Count, Number, Row, Seconds
 from holdfast.ops.log_lines import LogFormat
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:8000"
@@ -45,6 +45,14 @@ class ProcessOptions(Struct, frozen=True, kw_only=True):
             metavar="NUMBER",
             help="How many processes serve. Without --store they share a temporary SQLite file.",
             default="1",
+        ),
+    ] = None
+    start_limit: Annotated[
+        Seconds | None,
+        Row(
+            metavar="SECONDS",
+            help="How long a worker may take to start; one that takes longer is ended, and the others serve on.",
+            default="60",
         ),
     ] = None
     reload: Annotated[

@@ -43,6 +43,10 @@ FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 30.0
 LONGEST_REPORT: Final = 16 * 1024 * 1024
 """Bytes of the report of a worker: with --reload it names every source file."""
+START_LIMIT: Final = 60.0
+"""Seconds that a worker may take to start, if the operator has not set a limit."""
+START_TRIES: Final = 3
+"""If no worker serves, and each has failed to start so often in a row, the parent gives up."""
 STEADY: Final = 10.0
 """A worker that has served for this many seconds did start properly: its successor starts at once."""
 _ROOT: Final = Path(__file__).parents[2]
@@ -97,22 +101,26 @@ def _serve(plan: Plan, count: int, reloader: Reloader | None) -> int:
         )
         surface = stack.enter_context(admin(plan.process))
         collector.go_on()
-        return asyncio.run(_supervise(job, count, surface, reloader))
+        limit = START_LIMIT if plan.process.start_limit is None else plan.process.start_limit
+        return asyncio.run(_supervise(job, count, surface, reloader, limit))
 
 
-async def _supervise(job: Job, count: int, surface: "AdminAddress | None", reloader: Reloader | None) -> int:
+async def _supervise(
+    job: Job, count: int, surface: "AdminAddress | None", reloader: Reloader | None, limit: float
+) -> int:
     """Run the workers, and the admin surface if it was asked for."""
 
     def shown(known: banner.Report, more: banner.Lines) -> None:
         banner.show(known, count, (*more, *(() if surface is None else surface.lines())))
 
     if surface is None:
-        return await Supervisor(job, count).run(shown, reloader)
+        return await Supervisor(job, count, start_limit=limit).run(shown, reloader)
     from holdfast.ops.admin.workers import Workers  # noqa: PLC0415 - imported only by this command
 
     clock, asked = SystemClock(), Workers()
     async with surface.serving(asked, clock, LogObserver(clock)):
-        return await Supervisor(job, count, asked, tls=surface.tls).run(shown, reloader)
+        supervisor = Supervisor(job, count, asked, tls=surface.tls, start_limit=limit)
+        return await supervisor.run(shown, reloader)
 
 
 class Worker:
@@ -169,10 +177,17 @@ class Supervisor:
     """Keeps a number of workers running."""
 
     def __init__(
-        self, job: Job, count: int, asked: "Workers | None" = None, *, tls: ssl.SSLContext | None = None
+        self,
+        job: Job,
+        count: int,
+        asked: "Workers | None" = None,
+        *,
+        tls: ssl.SSLContext | None = None,
+        start_limit: float = START_LIMIT,
     ) -> None:
         """`asked`: the workers as operators ask them; None: there is no admin surface. `tls`: the context of this surface."""
         self._job = job
+        self._start_limit = start_limit
         self._tls = tls
         self._count = count
         self._asked = asked
@@ -182,15 +197,25 @@ class Supervisor:
         """Every process that has not ended, including those that are stopping."""
         self._patience = 0.0
         self._failures: dict[int, int] = {}
+        self._failed_starts = 0
+        """Failed starts since a worker started. One that took too long counts for all tries."""
+        self._may_give_up = True
         self._stopping = asyncio.Event()
         self._status = 0
         self._rolling = asyncio.Lock()
         """Held while workers are replaced."""
+        self._is_rolling = False
+        self._hung_up = asyncio.Event()
+        """Set if a SIGHUP came, and the workers have not been replaced since."""
+        self._replacing: Worker | None = None
+        """The new worker of a replacement, while it starts."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self, shown: Shown, reloader: Reloader | None = None) -> int:
         """Serve; return the exit status, which is that of the first worker if it could not start."""
         self._listen()
+        # With --reload the author is about to change the code.
+        self._may_give_up = reloader is None
         if reloader is None:
             await self._begin_all(shown)
             await self._stopping.wait()
@@ -207,7 +232,7 @@ class Supervisor:
 
     async def _begin_all(self, shown: Shown) -> None:
         first = await self._start(1)
-        if not await first.ready() or first.facts is None:
+        if not await self._is_ready(first) or first.facts is None:
             status = await first.process.wait()
             if not self._stopping.is_set():
                 self.give_up(abs(status) or 1)
@@ -233,12 +258,34 @@ class Supervisor:
     async def _begin(self, number: int, before: Worker | None = None) -> None:
         """Start the worker of a number, or the next one after `before`."""
         worker = await self._start(number)
-        await worker.ready()
+        await self._is_ready(worker)
         if self._places.get(number) is before:
             self._install(worker)
         else:
             # Meanwhile SIGHUP has given the place to another one.
             await self._retire(worker)
+
+    async def _is_ready(self, worker: Worker) -> bool:
+        """Wait until a worker serves; False if it ended before, or took too long and was ended."""
+        limit = asyncio.timeout(self._start_limit)
+        with contextlib.suppress(TimeoutError):
+            async with limit:
+                await worker.ready()
+        if limit.expired():
+            LOGGER.error(
+                "%r has not started within %g s (--start-limit) and is ended", worker, self._start_limit
+            )
+            await self._end_unready(worker)
+        if worker.facts is not None:
+            self._failed_starts = 0
+        else:
+            self._failed_starts += START_TRIES if limit.expired() else 1
+        return worker.facts is not None
+
+    async def _end_unready(self, worker: Worker) -> None:
+        """End a worker that does not serve. The author's code may keep it from ending: then it is killed."""
+        worker.tell(signal.SIGTERM)
+        await self._ended(worker, MARGIN)
 
     def _install(self, worker: Worker) -> None:
         """Make a worker the present one of its number, and restart it when it dies."""
@@ -287,11 +334,26 @@ class Supervisor:
         await worker.process.wait()
         if worker.retired or self._stopping.is_set():
             return
+        if self._may_give_up and not self._is_served() and self._failed_starts >= START_TRIES * self._count:
+            LOGGER.error(
+                "%r %s; no worker can start, so the socket is closed and this process ends",
+                worker,
+                worker.how_it_ended(),
+            )
+            self.give_up(1)
+            return
         pause = self._pause(worker)
         LOGGER.warning("%r %s; another starts in %.1f s", worker, worker.how_it_ended(), pause)
         await asyncio.sleep(pause)
         if not self._stopping.is_set() and self._places[worker.number] is worker:
             await self._begin(worker.number, worker)
+
+    def _is_served(self) -> bool:
+        """True if a worker serves. Without one, clients would wait in the queue of the socket."""
+        return any(
+            worker.facts is not None and not worker.retired and worker.process.returncode is None
+            for worker in self._alive
+        )
 
     def _pause(self, worker: Worker) -> float:
         lived = asyncio.get_running_loop().time() - worker.began
@@ -306,23 +368,44 @@ class Supervisor:
         """Handle SIGHUP: a closed terminal ends the server; any other SIGHUP replaces the workers."""
         if os.isatty(0):
             self._stop(signal.SIGTERM)
-        elif not self._rolling.locked() and not self._stopping.is_set():
-            self._spawn(self._roll())
+        elif not self._stopping.is_set():
+            self._hung_up.set()
+            if not self._is_rolling:
+                self._is_rolling = True
+                self._spawn(self._roll())
+            elif self._replacing is not None:
+                # It may hang, and what it has loaded may be outdated.
+                self._spawn(self._end_unready(self._replacing))
 
     async def _roll(self) -> None:
-        """Replace the workers one after another: an old one stops when the new one serves."""
-        async with self._rolling:
-            for number in sorted(self._places):
-                new = await self._start(number)
-                is_ready = await new.ready()
-                old = self._places[number]
-                if not is_ready:
-                    LOGGER.error("%r could not start; %r and the workers after it continue", new, old)
-                    return
-                self._install(new)
-                await self._retire(old)
-            self._renew_certificate()
-            LOGGER.warning("every worker was replaced")
+        """Replace the workers one after another. A SIGHUP that comes meanwhile begins again with the first one."""
+        try:
+            async with self._rolling:
+                while self._hung_up.is_set():
+                    self._hung_up.clear()
+                    await self._replace_all()
+        finally:
+            self._is_rolling = False
+
+    async def _replace_all(self) -> None:
+        """Replace the workers, unless one cannot start: an old one stops when the new one serves."""
+        for number in sorted(self._places):
+            if self._hung_up.is_set():
+                return
+            new = self._replacing = await self._start(number)
+            is_ready = await self._is_ready(new)
+            self._replacing = None
+            if self._hung_up.is_set():
+                await self._retire(new)
+                return
+            old = self._places[number]
+            if not is_ready:
+                LOGGER.error("%r could not start; %r and the workers after it continue", new, old)
+                return
+            self._install(new)
+            await self._retire(old)
+        self._renew_certificate()
+        LOGGER.warning("every worker was replaced")
 
     def _renew_certificate(self) -> None:
         """Let the admin surface use the certificate that the new workers have read."""
@@ -342,7 +425,7 @@ class Supervisor:
             job = replace(self._job, endpoints=endpoints)
             new = await self._start(1, job)
             try:
-                is_ready = await new.ready()
+                is_ready = await self._is_ready(new)
                 if not is_ready:
                     # A thread of the author's code may keep it from ending.
                     await self._ended(new, MARGIN)

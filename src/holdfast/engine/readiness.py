@@ -1,7 +1,6 @@
 """Readiness: would a claim be accepted now? One write to the store decides it. At most one at a time, about one a second.
-After a request was refused because of the store, the next probe writes at once.
 
-A read proves nothing: a replica of Redis, a full disk and a full memory all answer reads. A write alone is not enough either:
+After a request was refused because of the store, the next probe writes at once. A read proves nothing: a replica of Redis, a full disk and a full memory all answer reads. A write alone is not enough either:
 a replica whose lease has ended may write, and its claims are refused. So `prove` writes as new work does, and checks the
 lease by the store's clock. The log has one line for each change of the result, not for each probe.
 """

@@ -1,0 +1,88 @@
+"""Workers that cannot start: one that hangs is ended, and the others serve on; if none can start, clients are refused."""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli.worker import Job
+from holdfast.cli.workers import Supervisor, Worker
+from tests.support import async_test, wait_until
+from tests.workers.fleet import fleet, lives
+
+SERVER = """
+import asyncio
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from holdfast import Server
+
+MOOD = Path(__file__).with_name("mood")
+
+
+@asynccontextmanager
+async def lifespan():
+    mood = MOOD.read_text()
+    if mood == "hangs":
+        await asyncio.sleep(3600)
+    if mood == "fails":
+        raise RuntimeError("the database is down")
+    yield
+
+
+server = Server("moody", lifespan=lifespan)
+"""
+
+
+@pytest.fixture
+def mood(tmp_path: Path) -> Path:
+    """The file that decides how a worker starts; the server is beside it."""
+    (tmp_path / "server.py").write_text(SERVER)
+    file = tmp_path / "mood"
+    file.write_text("serves")
+    return file
+
+
+def test_a_hangup_works_although_the_worker_of_the_one_before_hangs(mood: Path) -> None:
+    target = f"{mood.with_name('server.py')}:server"
+    with fleet("--workers", "2", "--log-level", "warning", target=target) as running:
+        old = running.workers()
+        mood.write_text("hangs")
+        running.tell(signal.SIGHUP)
+        wait_until(lambda: len(running.workers()) == 3)
+        [hung] = set(running.workers()) - set(old)
+        mood.write_text("serves")
+        running.tell(signal.SIGHUP)
+        wait_until(lambda: "every worker was replaced" in running.output())
+        wait_until(lambda: len(running.workers()) == 2)
+        assert not set(running.workers()) & {*old, hung}
+        assert not lives(hung)
+
+
+def test_a_parent_whose_workers_cannot_start_closes_the_socket_and_says_why(mood: Path) -> None:
+    target = f"{mood.with_name('server.py')}:server"
+    with fleet("--workers", "2", target=target) as running:
+        mood.write_text("fails")
+        for worker in running.workers():
+            os.kill(worker, signal.SIGKILL)
+        assert running.popen.wait() == 1
+        assert "the database is down" in running.output()
+        assert "no worker can start, so the socket is closed" in running.output()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", running.port))
+
+
+@async_test
+async def test_a_worker_that_does_not_start_in_time_is_ended(caplog: pytest.LogCaptureFixture) -> None:
+    job = Job(endpoints=(), log_level=None, log_format=None, listeners=())
+    supervisor = Supervisor(job, 1, start_limit=0.05)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", "import time; time.sleep(3600)", stdin=asyncio.subprocess.DEVNULL
+    )
+    assert not await supervisor._is_ready(Worker(1, process, asyncio.StreamReader()))
+    assert process.returncode == -signal.SIGTERM
+    assert "has not started within 0.05 s (--start-limit) and is ended" in caplog.text
