@@ -2,7 +2,7 @@
 
     initialize      opens a session, 200 with its id in a header
     notification    202; nothing waits for a handler (law 10)
-    response        the answer to an ask: 202, or 400 if no ask waits for it
+    response        the answer to an ask: 202, or 400 if another answer came first
     request         claimed, run, and answered here: `request`
     batch           several of these in one array (2025-03-26 only): `batch.py`
 
@@ -74,7 +74,7 @@ from holdfast.protocol.versions import ASSUMED
 from holdfast.stores.base import Answered
 from holdfast.wire.jsonrpc import Message, Notification, Request, RequestId, Response, refusal, result_message
 
-_UNASKED: Final = refuse(400, "Bad request: no request with this id is waiting for an answer")
+_CONFLICT: Final = refuse(400, "Bad request: this request was already answered, differently")
 
 
 class Posts:
@@ -162,18 +162,18 @@ class Posts:
             await sessions.close(await sessions.find(key, principal), SessionInput.DELETED)
 
     async def control(self, key: str, caller: Caller, message: Notification | Response) -> Answer:
-        """Take a notification or the answer to an ask. Does not wait for a handler."""
+        """Take a notification or the answer to an ask. Does not wait for a handler.
+
+        An answer that no ask waits for, because it is late or its id is unknown, is accepted and dropped: its client did
+        nothing wrong, and `mcp` 1.x ends with everything in flight after a 400.
+        """
         if isinstance(message, Notification):
             await self.engine.sessions.notify(
                 key, caller.key, message.method, message.params, charge=caller.charge
             )
             return ACCEPTED
         verdict = await self.engine.sessions.answer(key, caller.key, message)
-        if verdict in {Answered.FIRST, Answered.AGAIN}:
-            return ACCEPTED
-        if verdict is Answered.CONFLICT:
-            return refuse(400, "Bad request: this request was already answered, differently")
-        return _UNASKED
+        return _CONFLICT if verdict is Answered.CONFLICT else ACCEPTED
 
     def request(
         self, key: str, caller: Caller, request: Request, digest: bytes, connection: Connection
@@ -280,12 +280,14 @@ class Posts:
         session = await self.engine.sessions.find(key, caller.key)
         if not session.revision.batches:
             return refuse(400, "Bad request: batches exist in protocol 2025-03-26 only", code=INVALID_REQUEST)
-        for message in messages:
-            if not isinstance(message, Request):
-                await self.control(key, caller, message)
+        taken = [
+            await self.control(key, caller, message)
+            for message in messages
+            if not isinstance(message, Request)
+        ]
         requests = [message for message in messages if isinstance(message, Request)]
         if not requests:
-            return ACCEPTED
+            return next((refused for refused in taken if refused is not ACCEPTED), ACCEPTED)
         await BatchedRequests(self.engine, self._streamer, self.mode, connection).answer(
             key, caller, requests
         )
@@ -295,10 +297,8 @@ class Posts:
         self, message: Message | list[Message], version: str, caller: Caller, connection: Connection
     ) -> Answer | None:
         """Answer in stateless mode: open a session for this POST only. Its handlers cannot ask the client."""
-        if isinstance(message, Notification):
+        if isinstance(message, Notification | Response):
             return ACCEPTED
-        if isinstance(message, Response):
-            return _UNASKED
         params = {
             "protocolVersion": version or ASSUMED.name,
             "clientInfo": {"name": ""},

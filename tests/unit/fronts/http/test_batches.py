@@ -89,6 +89,11 @@ async def test_an_answer_to_an_ask_may_come_in_an_array() -> None:
         mixed = await p.post([answer, request(2, "ping")]).done()
         assert answers(mixed)[2]["result"] == {}
         assert (await call.done()).messages[-1]["result"]["answer"] == {"roots": []}
+        unknown, different = {**answer, "id": "never.asked"}, {**answer, "result": {"roots": [1]}}
+        assert (await p.post([unknown, answer]).done()).status == 202, "dropped, and the same once more"
+        assert (await p.post([different, unknown]).done()).status == 400
+        mixed = await p.post([different, unknown, request(3, "ping")]).done()
+        assert answers(mixed)[3]["result"] == {}, "the answer of a request has its own place"
 
 
 @front_test

@@ -141,13 +141,13 @@ async def test_notifications_get_202_without_a_body_and_reach_the_back() -> None
 
 
 @front_test
-async def test_answers_first_again_different_late_unknown_and_foreign() -> None:
+async def test_a_different_second_answer_is_refused_and_one_that_is_late_unknown_or_foreign_is_dropped() -> None:
     async with bench() as b:
         p, other = await opened(b), await opened(b)
         call = await p.call(1, "ask").until(1)
         ask = call.messages[0]["id"]
         answer = {"jsonrpc": "2.0", "id": ask, "result": {"roots": [1]}}
-        assert (await other.post(answer).done()).status == 400
+        assert (await other.post({**answer, "result": {"roots": [3]}}).done()).status == 202
         assert not call.task.done()
         first, again = p.post(answer), p.post(answer)
         different = p.post({**answer, "result": {"roots": [2]}})
@@ -157,7 +157,10 @@ async def test_answers_first_again_different_late_unknown_and_foreign() -> None:
         assert call.messages[-1]["result"]["answer"] == {"roots": [1]}
         late, other_late = p.post(answer), p.post({**answer, "result": {"roots": [2]}})
         assert [(await sent.done()).status for sent in (late, other_late)] == [202, 400]
-        assert (await p.post({**answer, "id": "never.asked"}).done()).status == 400
+        unknown = await p.post({**answer, "id": "never.asked"}).done()
+        assert (unknown.status, unknown.body) == (202, b"")
+        unreadable = {"jsonrpc": "2.0", "id": ask, "result": {}, "error": {"code": 1, "message": "m"}}
+        assert (await p.post(unreadable).done()).status == 400, "a malformed answer"
 
 
 @front_test
