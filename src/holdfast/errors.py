@@ -380,6 +380,14 @@ class AskTimeout(AskError):
     """The client did not answer before the deadline of the ask."""
 
 
+class CallEnded(AskError):
+    """The call that asked has ended before the client answered. `ask` is the id of the ask; empty if it was not sent."""
+
+    def __init__(self, method: str, ask: str = "") -> None:
+        super().__init__(f"the call that asked has ended before the client answered {method}")
+        self.ask = ask
+
+
 class BackPressureError(AskError):
     """The open and the queued asks of the session are at their limits."""
 

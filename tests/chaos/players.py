@@ -328,7 +328,7 @@ class Player:
                 self.notes.counts["answers"] += 1
                 times -= 1
             elif status == 400:
-                # The call has ended meanwhile, or this answer was taken and its reply lost.
+                self.notes.violate("I6", f"the answer of {call.nonce} was refused")
                 return
             elif status == 404:
                 self.notes.violate("I8", f"the session of {call.nonce} was not found by an answer")

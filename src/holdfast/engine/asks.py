@@ -2,6 +2,11 @@
 
 Answers may arrive on any connection and in any order. An ask that waits holds nothing that an answer needs, so asks
 block neither each other nor the receive path (law 10).
+
+An ask ends with its call, also if another task waits for it than the handler: one that the handler has started, or the task
+for a question of a server behind us. `Session.end_asks` ends it while it waits for a place in this process, for a place in
+the store, or for its answer. Its places are free again, and the client receives the cancellation of each ask that was sent,
+before the terminal message of the call.
 """
 
 import asyncio
@@ -13,11 +18,12 @@ import msgspec
 
 from holdfast.core.admission import Admission
 from holdfast.engine.outages import retried
-from holdfast.engine.session import Session
+from holdfast.engine.session import OpenAsk, Session
 from holdfast.errors import (
     AskRefused,
     AskTimeout,
     BackPressureError,
+    CallEnded,
     Fenced,
     HoldfastError,
     NoBackChannel,
@@ -50,34 +56,25 @@ async def ask(
         raise NoBackChannel(
             f"{method} cannot reach the client: without sessions the server cannot receive the answer"
         )
-    limits = session.limits
-    seconds = limits.ask_seconds if timeout is None else timeout
+    seconds = session.limits.ask_seconds if timeout is None else timeout
     # Random, not a number: another replica may ask on the same stream, or have asked on it before it died.
     name = f"{stream}.{random.token(_NAME_BYTES)}"
-    entered = False
+    bound = asyncio.timeout(seconds)
+    asked = OpenAsk(stream, bound)
     try:
-        async with asyncio.timeout(seconds):
-            await _enter(session, method)
-            try:
-                while not await _has_place(store, session, name, stream):  # noqa: ASYNC110 - no wake-up says when a place is free
-                    await asyncio.sleep(_PLACE_SECONDS)
-                entered = True
-                payload = await _asked(store, session, name, send, method, params)
-            except BaseException:
-                # Also for an ask that was on its way to the store. If the store is unavailable, the ask ends with its exchange.
-                with contextlib.suppress(StoreUnavailable):
-                    await store.withdraw(session.record.key, name)
-                raise
-            finally:
-                _leave(session)
+        async with bound:
+            payload = await _asked(store, session, name, asked, send, method, params)
     except asyncio.CancelledError:
-        # The handler does not wait any more, and the client may show the question for as long as its user likes.
-        if entered:
+        # The handler does not wait any more, and the client may show the question for as long as its user likes. The end
+        # of a call cancels its asks itself.
+        if asked.is_sent and not asked.has_ended:
             await _cancel(send, name, "no longer needed")
         raise
     except TimeoutError:
+        if asked.has_ended:
+            raise CallEnded(method, name if asked.is_sent else "") from None
         # Only a request that was sent can be cancelled.
-        if entered:
+        if asked.is_sent:
             await _cancel(send, name, "timed out")
         raise AskTimeout(f"the client did not answer {method} within {seconds:g} s") from None
     if payload is None:
@@ -87,7 +84,8 @@ async def ask(
 
 async def _forgotten(store: Store, session: Session, method: str) -> HoldfastError:
     """Return why the store has forgotten an ask that waits: its session is closed, or another replica has ended its exchange."""
-    if await retried(lambda: store.look(session.record.key)) is None:
+    # A session on a connection ends with it, and no other replica has its calls.
+    if session.channel is not None or await retried(lambda: store.look(session.record.key)) is None:
         return SessionGone(f"the session ended before the client answered {method}")
     return Fenced(f"another replica ended the call before the client answered {method}")
 
@@ -126,22 +124,41 @@ def _leave(session: Session) -> None:
 
 
 async def _asked(
-    store: Store, session: Session, name: str, send: Send, method: str, params: object
+    store: Store, session: Session, name: str, asked: OpenAsk, send: Send, method: str, params: object
 ) -> bytes | None:
-    arrived: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    session.pending[name] = arrived
+    """Wait for a place, send the ask, and return its answer; None: it can no longer come."""
+    session.pending[name] = asked
     try:
-        await send(request_message(name, method, params))
-        await arrived
-        # The deadline of the ask limits the wait for an unavailable store.
-        payload = await retried(lambda: store.take_answer(session.record.key, name))
+        await _enter(session, method)
+        try:
+            return await _sent(store, session, name, asked, send, request_message(name, method, params))
+        finally:
+            try:
+                # Also for an ask that was on its way to the store, and after the answer was taken: it may be as long as a
+                # message, and its exchange may continue for long. Its digest stays for a repeat. If the store is
+                # unavailable, the ask ends with its exchange.
+                with contextlib.suppress(StoreUnavailable):
+                    await store.withdraw(session.record.key, name)
+            finally:
+                _leave(session)
     finally:
+        session.pending.pop(name, None)
+
+
+async def _sent(
+    store: Store, session: Session, name: str, asked: OpenAsk, send: Send, message: bytes
+) -> bytes | None:
+    try:
+        while not await _has_place(store, session, name, asked.stream):  # noqa: ASYNC110 - no wake-up says when a place is free
+            await asyncio.sleep(_PLACE_SECONDS)
+        asked.is_sent = True
+        await send(message)
+        await asked.arrived
+        # The deadline of the ask limits the wait for an unavailable store.
+        return await retried(lambda: store.take_answer(session.record.key, name))
+    finally:
+        # It waits for nothing more: the end of its call must not interrupt the withdrawal.
         del session.pending[name]
-    # An answer may be as long as a message, and its exchange may continue for long. Its digest stays for a repeat. If the
-    # store is unavailable now, the answer goes with its exchange.
-    with contextlib.suppress(StoreUnavailable):
-        await store.withdraw(session.record.key, name)
-    return payload
 
 
 def _result(method: str, payload: bytes) -> Any:
@@ -154,7 +171,11 @@ def _result(method: str, payload: bytes) -> Any:
 
 async def _cancel(send: Send, name: str, reason: str) -> None:
     """Tell the client that the answer is no longer needed. Its exchange may have ended, and then it needs no message."""
-    message = notification_message("notifications/cancelled", {"requestId": name, "reason": reason})
     with contextlib.suppress(HoldfastError, OSError, TimeoutError):
         async with asyncio.timeout(_CANCEL_SECONDS):
-            await send(message)
+            await send(cancellation(name, reason))
+
+
+def cancellation(name: str, reason: str = "the call that asked has ended") -> bytes:
+    """Return the message that cancels an ask."""
+    return notification_message("notifications/cancelled", {"requestId": name, "reason": reason})

@@ -15,7 +15,7 @@ from holdfast.engine.caller import Caller
 from holdfast.engine.session import Session
 from holdfast.engine.sessionless_client import SessionlessClient
 from holdfast.engine.writer import ExchangeWriter, SessionWriter
-from holdfast.errors import Busy
+from holdfast.errors import Busy, CallEnded
 from holdfast.stores.base import Claim, Store
 from holdfast.wire.jsonrpc import Request, notification_message
 
@@ -116,8 +116,11 @@ class Exchange:
             AskRefused: the client answered with an error.
             AskTimeout: no answer came within `timeout`.
             BackPressureError: too many asks wait already.
+            CallEnded: this exchange has ended, or ends before the answer comes.
             NoBackChannel: this response cannot carry an ask.
         """
+        if self.has_ended:
+            raise CallEnded(method)
         return await self.writer.ask(method, params, timeout, key)
 
     async def close_stream(self) -> None:

@@ -43,6 +43,7 @@ from msgspec import Struct
 
 from holdfast.core.admission import Admission
 from holdfast.core.exchange import Action, Actions, ExchangeInput, ExchangeState, Reading, step
+from holdfast.engine.asks import cancellation
 from holdfast.engine.caller import Caller
 from holdfast.engine.exchange import SessionExchange, Waiting
 from holdfast.engine.handling import run
@@ -353,6 +354,9 @@ class Exchanges:
         except (StoreError, SessionGone):
             return False
         self._leave(exchange, outcome)
+        if exchange.session.pending:
+            # Without a stream none of them was sent.
+            exchange.session.end_asks(exchange.key)
         exchange.state, _ = step(exchange.state, _STORED)
         writer.terminal = outcome.message(exchange.request.id)
         writer.changed()
@@ -368,6 +372,8 @@ class Exchanges:
         if not actions:
             return
         session = exchange.session
+        if session.pending:
+            exchange.writer.before_end([cancellation(name) for name in session.end_asks(exchange.key)])
         self.ending += 1
         try:
             if self._turns is not None:

@@ -15,7 +15,7 @@ from holdfast.core.budget import Charge
 from holdfast.core.rounds import Asked, Rounds, Taken
 from holdfast.engine.outcome import Outcome
 from holdfast.engine.wake import Wake
-from holdfast.errors import AskTimeout, BackPressureError, McpError, NoBackChannel
+from holdfast.errors import AskTimeout, BackPressureError, CallEnded, McpError, NoBackChannel
 
 MAX_ROUNDS: Final = 64
 """A call that needs more rounds fails. No known client sends so many retries."""
@@ -23,6 +23,36 @@ CONTINUED_ROUNDS: Final = 10
 """How many rounds of a long call may end with only its state: official clients send ten retries at most."""
 _MAX_MESSAGES: Final = 256
 """Unwritten messages of one response after which its handler must wait."""
+
+
+_ENDED: Final = object()
+"""In the place of an answer: the call has ended."""
+Answers = dict[str, asyncio.Future[Any]]
+"""By key: the answers that asks wait for."""
+
+
+async def answer_to(method: str, answer: asyncio.Future[Any], timeout: float | None) -> Any:
+    """Wait for the answer to an ask.
+
+    Raises:
+        AskTimeout: no answer came in time.
+        CallEnded: the call has ended.
+    """
+    try:
+        async with asyncio.timeout(timeout):
+            found = await answer
+    except TimeoutError:
+        raise AskTimeout(f"the client did not answer {method} within {timeout:g} s") from None
+    if found is _ENDED:
+        raise CallEnded(method)
+    return found
+
+
+def end_asks(answers: Answers) -> None:
+    """End the asks of a call that has ended: a task that its handler has started, or a server behind us, may still wait."""
+    for answer in answers.values():
+        if not answer.done():
+            answer.set_result(_ENDED)
 
 
 class ResponseWaiter(Struct, eq=False):
@@ -75,7 +105,7 @@ class RoundWriter(Struct, eq=False):
     charge: Charge | None = None
     """The memory that its rounds take while it is kept."""
     _rounds: Rounds | None = None
-    _answers: dict[str, asyncio.Future[Any]] = {}
+    _answers: Answers = {}
     _waiters: list[ResponseWaiter] = []
     _quiet_timer: asyncio.TimerHandle | None = None
     _room: asyncio.Event | None = None
@@ -153,6 +183,7 @@ class RoundWriter(Struct, eq=False):
             NoBackChannel: this method's answer cannot ask for input.
             BackPressureError: too many asks wait already.
             AskTimeout: no answer came in time.
+            CallEnded: the call has ended.
         """
         if not self.suspendable:
             raise NoBackChannel(
@@ -168,10 +199,7 @@ class RoundWriter(Struct, eq=False):
         self._answers[name] = answer
         self._ask_soon()
         try:
-            async with asyncio.timeout(timeout):
-                return await answer
-        except TimeoutError:
-            raise AskTimeout(f"the client did not answer {method} within {timeout:g} s") from None
+            return await answer_to(method, answer, timeout)
         finally:
             self.rounds.withdraw(name)
             del self._answers[name]
@@ -211,6 +239,7 @@ class RoundWriter(Struct, eq=False):
         if self._quiet_timer is not None:
             self._quiet_timer.cancel()
         self.outcomes.setdefault(self._rounds.number if self._rounds is not None else 0, outcome)
+        end_asks(self._answers)
         # Break the reference cycle with the exchange, so that reference counting frees both.
         self._go_out = _ended
         on_settled, self.on_settled = self.on_settled, None

@@ -34,6 +34,33 @@ class Channel(Protocol):
         ...
 
 
+class OpenAsk:
+    """An ask of this process that has not ended."""
+
+    __slots__ = ("_bound", "arrived", "has_ended", "is_sent", "stream")
+
+    def __init__(self, stream: str, bound: asyncio.Timeout) -> None:
+        self.stream: str = stream
+        self.arrived: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when its answer may be in the store, or can no longer come."""
+        self.is_sent: bool = False
+        """False while it waits for a place."""
+        self.has_ended: bool = False
+        """True if its call has ended."""
+        self._bound = bound
+
+    def look(self) -> None:
+        """Let the handler look for the answer."""
+        if not self.arrived.done():
+            self.arrived.set_result(None)
+
+    def end(self) -> None:
+        """End it with its call: it waits for a place or for its answer."""
+        self.has_ended = True
+        if not self._bound.expired():
+            self._bound.reschedule(asyncio.get_running_loop().time())
+
+
 class Session:
     """The part of one session in this process. The store has the authoritative state."""
 
@@ -69,7 +96,7 @@ class Session:
         """By id: the calls whose POST waits for the answer, until the answer is written or kept for a repeat."""
         self.gate: Gate[SessionExchange] = Gate(limits.running, limits.queued)
         self.asking: Gate[asyncio.Future[None]] = Gate(limits.asks, limits.asks_queued)
-        self.pending: dict[str, asyncio.Future[None]] = {}
+        self.pending: dict[str, OpenAsk] = {}
         """By name: the asks of this process that are not answered yet."""
         self.notified: int = 0
         """How many notifications of the client the back still handles."""
@@ -83,7 +110,7 @@ class Session:
 
     def __repr__(self) -> str:
         readers = sum(map(len, self.readers.values()))
-        return f"<Session {self.name} {len(self.exchanges)} exchanges, {readers} readers, {len(self.pending)} asks>"
+        return f"<Session {self.name} {len(self.exchanges)} exchanges, {readers} readers, {self.asks} asks>"
 
     @property
     def name(self) -> str:
@@ -111,6 +138,11 @@ class Session:
         return not (busy or self.gate.inside)
 
     @property
+    def asks(self) -> int:
+        """How many asks of this process wait for the client's answer."""
+        return sum(ask.is_sent for ask in self.pending.values())
+
+    @property
     def capabilities(self) -> dict[str, Any]:
         """The capabilities that the client declared."""
         return self.record.capabilities
@@ -123,9 +155,15 @@ class Session:
 
     def answered(self, ask: str) -> None:
         """Wake the handler that waits for the answer to an ask."""
-        arrived = self.pending.get(ask)
-        if arrived is not None and not arrived.done():
-            arrived.set_result(None)
+        if (pending := self.pending.get(ask)) is not None:
+            pending.look()
+
+    def end_asks(self, stream: str) -> list[str]:
+        """End the asks of a call that has ended; return the names of those that were sent."""
+        ended = [(name, ask) for name, ask in self.pending.items() if ask.stream == stream]
+        for _, ask in ended:
+            ask.end()
+        return [name for name, ask in ended if ask.is_sent]
 
     def look_for_turn(self, stream: str) -> None:
         """Wake a call that waits for its turn."""

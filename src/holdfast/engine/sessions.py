@@ -506,8 +506,8 @@ class Sessions:
 
     def _let_go(self, session: Session) -> None:
         self._wake(session)
-        for name in session.pending:
-            session.answered(name)
+        for pending in session.pending.values():
+            pending.look()
 
     @staticmethod
     def _wake(session: Session) -> None:

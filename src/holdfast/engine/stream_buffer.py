@@ -75,11 +75,15 @@ class StreamBuffer:
         self._raise_failure()
         while self._is_full(len(message)):
             await self.progress(append, wake)
+        self.put(tag, message)
+        self._begin(append, wake)
+
+    def put(self, tag: int, message: bytes) -> None:
+        """Put a message behind the others, also if there is no room. The caller stores it soon."""
         self._waiting.append((tag, message))
         self._waiting_bytes += len(message)
         self.events += 1
         self.size += len(message)
-        self._begin(append, wake)
 
     async def progress(self, append: Append, wake: Wake) -> None:
         """Wait for the next wake-up. The messages in the buffer are stored meanwhile.

@@ -27,7 +27,7 @@ from holdfast.engine.exchange import Exchange
 from holdfast.engine.listening import Listening
 from holdfast.engine.outages import RETRY_SECONDS
 from holdfast.engine.outcome import Outcome
-from holdfast.engine.rounds import RoundWriter
+from holdfast.engine.rounds import Answers, RoundWriter, answer_to, end_asks
 from holdfast.engine.runtime import Runtime
 from holdfast.errors import (
     INTERNAL_ERROR,
@@ -71,7 +71,7 @@ class TaskWriter:
         self.look_at: float = 0.0
         """When to read it from the store again: it may have expired, or a wake-up was lost."""
         self._keys: set[str] = set()
-        self._answers: dict[str, asyncio.Future[Any]] = {}
+        self._answers: Answers = {}
 
     def __repr__(self) -> str:
         return f"<TaskWriter of {self.exchange!r}>"
@@ -97,6 +97,7 @@ class TaskWriter:
         Raises:
             BackPressureError: too many asks wait already.
             AskTimeout: no answer came in time.
+            CallEnded: the task has ended.
         """
         if len(self._answers) >= self._tasks.max_asks:
             raise BackPressureError(
@@ -108,7 +109,7 @@ class TaskWriter:
         try:
             async with asyncio.timeout(timeout):
                 await self._tasks.write(self, lambda state: core.asked(state, name, asked))
-                return await answer
+                return await answer_to(method, answer, None)
         except TimeoutError:
             raise AskTimeout(f"the client did not answer {method} within {timeout:g} s") from None
         finally:
@@ -125,6 +126,7 @@ class TaskWriter:
 
     async def settle(self, outcome: Outcome) -> None:
         """Write the end of the task, unless it has ended already."""
+        end_asks(self._answers)
         await self._tasks.settle(self, outcome)
 
 

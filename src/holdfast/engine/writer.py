@@ -48,7 +48,7 @@ attempt takes the function that sends (`_last`) away with it.
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
 from typing_extensions import override
@@ -154,6 +154,10 @@ class SessionWriter:
         """Ask the client on the exchange's stream or connection, and wait for its result."""
         stream, send = self.claim.stream, self.send_now
         return await ask(self.store, self._random, self.session, stream, send, method, params, timeout)
+
+    def before_end(self, messages: list[bytes]) -> None:
+        """Send short messages with the end, right before it: the cancellations of the asks that end with the exchange."""
+        raise NotImplementedError
 
     # The end. The caller has set `terminal`.
 
@@ -323,6 +327,12 @@ class LogWriter(SessionWriter):
 
     # The end
 
+    @override
+    def before_end(self, messages: list[bytes]) -> None:
+        if self._buffer is not None and self.position is not None:
+            for message in messages:
+                self._buffer.put(self._random.tag(), message)
+
     @property
     @override
     def is_plain(self) -> bool:
@@ -476,7 +486,7 @@ async def _nowhere(message: bytes) -> None:
 class ConnectionWriter(SessionWriter):
     """Writes to the connection that carries the whole session."""
 
-    __slots__ = ("_last", "_send")
+    __slots__ = ("_before_end", "_last", "_send")
 
     def __init__(
         self, store: Store, random: Random, session: Session, channel: Channel, claim: Claim, fence: int
@@ -485,6 +495,11 @@ class ConnectionWriter(SessionWriter):
         self._send: Send = channel.send
         self._last: Send = channel.send
         """Sends the terminal message; does nothing once it was sent."""
+        self._before_end: Sequence[bytes] = ()
+
+    @override
+    def before_end(self, messages: list[bytes]) -> None:
+        self._before_end = messages
 
     @override
     def redirect_end(self, send: Send) -> None:
@@ -508,7 +523,10 @@ class ConnectionWriter(SessionWriter):
     async def show(self) -> None:
         """Write the end, once. A connection that is gone is no error here: its session closes with it."""
         last, self._last = self._last, _nowhere
+        messages, self._before_end = self._before_end, ()
         with contextlib.suppress(OSError):
+            for message in messages:
+                await self._send(message)
             await last(self.terminal or b"")
 
     @override

@@ -320,9 +320,8 @@ class Duplex:
     def _fail_asks(self) -> None:
         """End all asks: no answer can arrive any more."""
         if self.session is not None:
-            for arrived in self.session.pending.values():
-                if not arrived.done():
-                    arrived.set_result(None)
+            for ask in self.session.pending.values():
+                ask.look()
 
 
 async def _ended(exchange: SessionExchange | Repeat) -> None:

@@ -211,7 +211,7 @@ class Process:
             running=states["running"],
             queued=queued,
             parked=parked,
-            asks=sum(len(session.pending) for session in sessions) + parked,
+            asks=sum(session.asks for session in sessions) + parked,
             streams=sum(len(readers) for session in sessions for readers in session.readers.values()),
             calls_per_second=rate,
             p50=median,

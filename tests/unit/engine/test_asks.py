@@ -12,6 +12,7 @@ from holdfast.errors import (
     AskRefused,
     AskTimeout,
     BackPressureError,
+    CallEnded,
     Fenced,
     HoldfastError,
     NoBackChannel,
@@ -45,6 +46,12 @@ async def ask_many(exchange: Exchange) -> object:
     asks = [exchange.ask(ASK, {"n": n}, timeout=timeout) for n in range(exchange.request.params["count"])]
     results = await asyncio.gather(*asks, return_exceptions=True)
     return {"results": [type(one).__name__ if isinstance(one, BaseException) else one for one in results]}
+
+
+def cancellations(messages: list[Json]) -> list[object]:
+    """Return the ids of the asks that these messages cancel."""
+    assert {message["method"] for message in messages} == {"notifications/cancelled"}
+    return [message["params"]["requestId"] for message in messages]
 
 
 def nothing_is_left(d: EngineHarness) -> None:
@@ -175,14 +182,103 @@ async def test_the_client_is_notified_when_a_handler_does_not_wait_for_the_answe
 
 
 @engine_test
-async def test_a_cancelled_call_ends_with_its_own_answer_and_not_with_that_of_its_ask() -> None:
+async def test_a_cancelled_call_cancels_its_asks_and_ends_with_its_own_answer() -> None:
     async with engine_harness(ScriptedBack({CALL: ask_many})) as d:
         post = await d.post(1, params={"count": 2})
         await settle_down()
         await d.cancel(1)
-        *asks, terminal = await post.whole()
-        assert [ask["method"] for ask in asks] == [ASK, ASK]
-        assert "error" in terminal
+        one, two, *cancelled, terminal = await post.whole()
+        assert cancellations(cancelled) == [one["id"], two["id"]]
+        assert terminal["error"]["code"] == -32800
+        assert await d.answer(one, {}) is Answered.UNKNOWN
+        nothing_is_left(d)
+
+
+class Background:
+    """Calls whose handlers return while other tasks, which they have started, ask."""
+
+    def __init__(self) -> None:
+        self.returns = asyncio.Event()
+        self.asking: list[asyncio.Task[Any]] = []
+
+    async def __call__(self, exchange: Exchange) -> object:
+        for number in range(exchange.request.params["count"]):
+            self.asking.append(asyncio.create_task(exchange.ask(ASK, {"n": number})))
+        await self.returns.wait()
+        return {}
+
+    async def ended(self) -> set[type]:
+        await asyncio.wait(self.asking)
+        return {type(task.exception()) for task in self.asking}
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_asks_end_with_their_call_while_they_wait_for_a_place_and_for_an_answer(is_cancelled: bool) -> None:
+    @engine_test
+    async def run() -> None:
+        background = Background()
+        async with engine_harness(ScriptedBack({CALL: background}), limits=Limits(asks=2)) as d:
+            # Asks of another replica have a place in the store: of four asks here one is sent, one waits for a place in
+            # the store, and two wait for a place in this process.
+            assert await d.engine.runtime.store.ask(d.key, "other.1", d.session.record.standalone)
+            post = await d.post(1, params={"count": 4})
+            await settle_down()
+            assert (d.session.asking.inside, d.session.asking.waiting, d.session.asks) == (2, 2, 1)
+            began = asyncio.get_running_loop().time()
+            if is_cancelled:
+                await d.cancel(1)
+            background.returns.set()
+            assert await background.ended() == {CallEnded}
+            assert asyncio.get_running_loop().time() == began
+            asked, cancelled, terminal = await post.whole()
+            assert cancellations([cancelled]) == [asked["id"]]
+            assert ("error" in terminal) is is_cancelled
+            await d.engine.runtime.store.withdraw(d.key, "other.1")
+            nothing_is_left(d)
+
+    run()
+
+
+@engine_test
+async def test_the_answer_of_a_call_whose_asks_were_never_sent_is_plain() -> None:
+    background = Background()
+    async with engine_harness(ScriptedBack({CALL: background}), limits=Limits(asks=1)) as d:
+        assert await d.engine.runtime.store.ask(d.key, "other.1", d.session.record.standalone)
+        post = await d.post(1, params={"count": 3})
+        await settle_down()
+        background.returns.set()
+        assert await background.ended() == {CallEnded}
+        assert await post.whole() == [{"jsonrpc": "2.0", "id": 1, "result": {}}]
+        assert (d.session.asking.inside, d.session.asking.waiting, d.session.pending) == (0, 0, {})
+
+
+@engine_test
+async def test_a_thousand_calls_that_ask_and_are_cancelled_leave_nothing() -> None:
+    async with engine_harness(ScriptedBack({CALL: ask_many})) as d:
+        tasks = len(asyncio.all_tasks())
+        for number in range(1_000):
+            post = await d.post(number, params={"count": 2})
+            await settle_down()
+            await d.cancel(number)
+            assert len(asks_of(post)) == 2, number
+            await post.whole()
+        nothing_is_left(d)
+        await settle_down()
+        assert len(asyncio.all_tasks()) <= tasks
+
+
+@engine_test
+async def test_an_ended_call_cannot_ask() -> None:
+    exchanges: list[Exchange] = []
+
+    async def work(exchange: Exchange) -> object:
+        exchanges.append(exchange)
+        return {}
+
+    async with engine_harness(ScriptedBack({CALL: work})) as d:
+        await d.call(1)
+        with pytest.raises(CallEnded):
+            await exchanges[0].ask(ASK, {})
         nothing_is_left(d)
 
 

@@ -16,7 +16,7 @@ from holdfast.engine.caller import Caller
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Exchange
 from holdfast.engine.sessionless import AwaitedCall
-from holdfast.errors import PARKED_GONE, REQUEST_CANCELLED, Busy, McpError, ParkedGone
+from holdfast.errors import PARKED_GONE, REQUEST_CANCELLED, Busy, CallEnded, McpError, ParkedGone
 from holdfast.protocol.sessionless import SERVER_KEY, RequestMeta
 from holdfast.stores.base import SessionRecord
 from holdfast.testing import NotingObserver, ScriptedBack, SeededRandom
@@ -316,6 +316,37 @@ async def test_a_handler_that_ends_while_parked_keeps_its_result_for_the_retry()
         await asyncio.sleep(60)
         assert (await home.retry(first, {"q": 1}).answer())["result"] == "done without you"
         assert script.runs == 1
+
+
+@pytest.mark.parametrize("how", ["returns", "raises", "the client leaves", "expires"])
+def test_the_asks_of_other_tasks_end_with_their_call(how: str) -> None:
+    @engine_test
+    async def run() -> None:
+        asking: list[asyncio.Task[Any]] = []
+        go = asyncio.Event()
+
+        async def leaves_asks(exchange: Exchange) -> object:
+            asks = (exchange.ask("elicitation/create", {"n": n}) for n in range(3))
+            asking.extend(asyncio.create_task(ask) for ask in asks)
+            await go.wait()
+            if how == "raises":
+                raise McpError(-1, "failed")
+            return "done"
+
+        async with house(leaves_asks, times=Times(parked=600)) as home:
+            visit = home.call()
+            await settle_down()
+            if how == "the client leaves":
+                await visit.hang_up()
+            else:
+                assert len((await visit.answer())["result"]["inputRequests"]) == 3
+                if how != "expires":
+                    go.set()
+            await asyncio.wait(asking)
+            assert {type(task.exception()) for task in asking} == {CallEnded}
+            assert home.engine.sessionless.asks() == 0
+
+    run()
 
 
 @engine_test

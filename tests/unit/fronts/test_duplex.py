@@ -47,6 +47,24 @@ async def test_a_second_initialize_is_refused_and_the_first_session_stays() -> N
 
 
 @async_test
+async def test_a_cancelled_call_cancels_its_ask_and_a_late_answer_is_dropped() -> None:
+    wire = Wire(Held())
+    await wire.open()
+    await wire.say("ask", 1)
+    await wire.wait_for("sampling/createMessage")
+    ask = wire.received[-1]
+    await wire.say("notifications/cancelled", requestId=1)
+    assert (await wire.answer(1))["error"]["code"] == -32800
+    *_, cancelled, _ = wire.received
+    assert (cancelled["method"], cancelled["params"]["requestId"]) == ("notifications/cancelled", ask["id"])
+    await wire.duplex.take(json.dumps({"jsonrpc": "2.0", "id": ask["id"], "result": {}}).encode())
+    await wire.duplex.take(json.dumps({"jsonrpc": "2.0", "id": "never asked", "result": {}}).encode())
+    await wire.say("echo", 2, text="still here")
+    assert (await wire.answer(2))["result"] == {"text": "still here"}
+    assert wire.received[-1]["id"] == 2
+
+
+@async_test
 async def test_an_id_in_flight_is_refused_and_the_first_request_completes() -> None:
     back = Held()
     wire = Wire(back, Settings(duplicates="isolate"))

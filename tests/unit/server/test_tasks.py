@@ -12,7 +12,7 @@ from holdfast.auth import Principal
 from holdfast.config import Limits, Times
 from holdfast.engine import sessionless_client as engine_client
 from holdfast.engine.caller import Caller
-from holdfast.errors import BUSY
+from holdfast.errors import BUSY, CallEnded
 from holdfast.protocol.sessionless import VERSION, RequestMeta
 from holdfast.wire.jsonrpc import Request
 from tests.stores import ScriptedStore
@@ -300,6 +300,25 @@ async def test_a_task_that_waits_for_input_can_be_cancelled() -> None:
         await client.cancel(task_id)
         await client.update(task_id, **{key: named("late")})
         assert await client.status(task_id) == "cancelled"
+
+
+@virtual_test
+async def test_an_ask_that_the_handler_does_not_await_ends_with_its_task() -> None:
+    server, asking = Server("tasks"), list[asyncio.Task[Any]]()
+
+    @server.tool(task="optional")
+    async def leave(ctx: Context) -> str:
+        asking.append(asyncio.create_task(ctx.elicit("?", NAME)))
+        await asyncio.sleep(10)
+        return "done"
+
+    async with tasks_of(server) as client:
+        task_id = await client.create("leave")
+        await client.until(task_id, "input_required")
+        await asyncio.wait(asking)
+        assert isinstance(asking[0].exception(), CallEnded)
+        assert await client.status(task_id) == "completed"
+        assert server.engine.sessionless.asks() == 0
 
 
 @virtual_test

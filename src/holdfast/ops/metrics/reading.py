@@ -103,7 +103,7 @@ def _live(server: str, engine: Engine) -> Iterator[Sample]:
     sessions = engine.live_sessions()
     yield number(families.LOCAL_SESSIONS, len(sessions), server)
     yield number(families.READERS, sum(map(len, (r for s in sessions for r in s.readers.values()))), server)
-    yield number(families.ASKS, sum(len(session.pending) for session in sessions), server, "session")
+    yield number(families.ASKS, sum(session.asks for session in sessions), server, "session")
     yield number(families.ASKS, engine.sessionless.asks(), server, "sessionless")
     yield number(families.LISTENERS, len(engine.listening), server)
     parking = engine.sessionless.parking.statistics()

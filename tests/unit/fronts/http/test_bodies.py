@@ -141,7 +141,9 @@ async def test_notifications_get_202_without_a_body_and_reach_the_back() -> None
 
 
 @front_test
-async def test_a_different_second_answer_is_refused_and_one_that_is_late_unknown_or_foreign_is_dropped() -> None:
+async def test_a_different_second_answer_is_refused_and_one_that_is_late_unknown_or_foreign_is_dropped() -> (
+    None
+):
     async with bench() as b:
         p, other = await opened(b), await opened(b)
         call = await p.call(1, "ask").until(1)
