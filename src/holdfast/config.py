@@ -136,8 +136,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Seconds that an ask waits for its answer. Ten minutes: a person may have to read and type."""
 
     store_seconds: float = 30.0
-    """Seconds that a message of a handler waits for an unavailable store; beyond: StoreUnavailable, raised in the
-    handler. A failover is faster, and clients wait longer."""
+    """Seconds that a message of a handler, or its use of state, waits for an unavailable store; beyond: StoreUnavailable,
+    raised in the handler. A failover is faster, and clients wait longer."""
 
     sessionless_calls: int = 10_000
     """Calls of clients without a session (2026-07-28) that run at once; beyond: 429, −31001."""

@@ -27,6 +27,7 @@ from holdfast.engine.inbox import Inbox
 from holdfast.engine.listening import Listening
 from holdfast.engine.load import Load
 from holdfast.engine.outside import EngineOutside
+from holdfast.engine.patient_state import PatientState
 from holdfast.engine.pulse import Pulse
 from holdfast.engine.questions import Questions
 from holdfast.engine.rates import RateLimiter
@@ -112,6 +113,8 @@ class Engine:
     replica: Replica
     questions: Questions
     readiness: Readiness
+    state: PatientState
+    """The state of sessions and scopes, for handlers."""
     pulse: Pulse
 
     started: bool
@@ -162,6 +165,7 @@ class Engine:
         self.questions, self._homes = Questions(runtime, inbox), self._made_homes(inbox)
         self.replica = Replica(runtime, self.sessions, self.listening, inbox)
         self.readiness = Readiness(runtime)
+        self.state = PatientState(self.store, settings.limits.store_seconds)
         self.pulse = Pulse(uptime if isinstance(self.clock, SystemClock) else self.clock.now)
         self.started = self.leaving = self.draining = self.drained = self._closing = False
         self._starting: asyncio.Future[None] | None = None

@@ -27,6 +27,31 @@ async def retried(call: Callable[[], Awaitable[T]]) -> T:
             await asyncio.sleep(RETRY_SECONDS)
 
 
+async def insisted(
+    call: Callable[[], Awaitable[T]],
+    failed: StoreUnavailable,
+    seconds: float,
+    is_over: Callable[[], bool] = lambda: False,
+) -> T:
+    """Make a call again that has failed, until the store is available. The call must be safe to repeat.
+
+    One rule for everything that a handler writes and reads, its messages and its state: it waits so many seconds
+    (`Limits.store_seconds`), or until `is_over`.
+
+    Raises:
+        StoreUnavailable: the last failure.
+    """
+    now = asyncio.get_running_loop().time
+    deadline = now() + seconds
+    while not is_over() and now() < deadline:
+        await asyncio.sleep(RETRY_SECONDS)
+        try:
+            return await call()
+        except StoreUnavailable as error:
+            failed = error
+    raise failed
+
+
 class Recovery:
     """Notices outages of the store and pauses of this process, and lets the other replicas renew their leases after them."""
 

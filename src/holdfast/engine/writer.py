@@ -56,7 +56,7 @@ from typing_extensions import override
 from holdfast.core.exchange import ReaderAction, ReaderInput, Reading, step_reader
 from holdfast.core.stream import NewEvents, Position
 from holdfast.engine.asks import ask
-from holdfast.engine.outages import RETRY_SECONDS
+from holdfast.engine.outages import insisted
 from holdfast.engine.reader import End, Reader
 from holdfast.engine.session import Channel, Session
 from holdfast.engine.stream_buffer import StreamBuffer
@@ -301,15 +301,8 @@ class LogWriter(SessionWriter):
 
     async def _insist(self, attempt: Callable[[], Awaitable[T]], failed: StoreUnavailable) -> T:
         """Try again until the store is back. Raises the last failure after too long, or once the exchange has ended."""
-        now = asyncio.get_running_loop().time
-        deadline = now() + self.session.limits.store_seconds
-        while self.terminal is None and now() < deadline:
-            await asyncio.sleep(RETRY_SECONDS)
-            try:
-                return await attempt()
-            except StoreUnavailable as error:
-                failed = error
-        raise failed
+        seconds = self.session.limits.store_seconds
+        return await insisted(attempt, failed, seconds, lambda: self.terminal is not None)
 
     @override
     async def ask(self, method: str, params: object, timeout: float | None, key: str | None) -> Any:

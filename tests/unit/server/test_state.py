@@ -9,7 +9,8 @@ from holdfast import Context, Server
 from holdfast.config import Limits, Settings
 from holdfast.errors import StateError
 from holdfast.server.context.state import MAX_TRIES
-from tests.support import async_test
+from tests.stores import ScriptedStore
+from tests.support import async_test, virtual_test
 from tests.unit.server.peer import connect, connected, serving
 
 
@@ -99,3 +100,52 @@ async def test_state_is_the_sessions_own_and_bounded() -> None:
         assert await two.text("keep", value="two") == "-"
         assert await one.text("keep", value="x" * 200) == "too much"
         assert await one.text("keep", value="again") == "one"
+
+
+STATE_CALLS = ("open_scope", "find_scope", "get_state", "set_state", "add_state")
+
+
+def _keeper(store: ScriptedStore, limits: Limits) -> Server:
+    server = Server("s", store=store, settings=Settings(limits=limits))
+
+    @server.tool
+    async def count(ctx: Context) -> int:
+        return await ctx.state.incr("n")
+
+    @server.tool
+    async def everything(ctx: Context) -> list[Any]:
+        handle = await ctx.new_handle()
+        other = await ctx.state_for(handle)
+        await other.set("a", 1)
+        await ctx.state.update("list", lambda items: [*items, 1], [])
+        return [await other.get("a"), await ctx.session.state.get("list"), await ctx.state.incr("n")]
+
+    return server
+
+
+@virtual_test
+async def test_state_waits_for_the_store_as_long_as_messages_do() -> None:
+    store = ScriptedStore(limits := Limits(store_seconds=20))
+    async with connected(_keeper(store, limits)) as peer:
+        store.fail(*STATE_CALLS, times=10)
+        assert await peer.text("everything") == "[1,[1],1]"
+        store.fail(*STATE_CALLS)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        failed = await peer.call("count")
+        assert failed["isError"]
+        assert 20 <= loop.time() - began <= 21
+        store.recover()
+        assert await peer.text("count") == "2"
+
+
+@virtual_test
+async def test_a_change_of_state_whose_reply_is_lost_is_made_once() -> None:
+    store = ScriptedStore(limits := Limits(store_seconds=20))
+    async with connected(_keeper(store, limits)) as peer:
+        store.lose_replies(*STATE_CALLS)
+        counting = asyncio.create_task(peer.text("count"))
+        await asyncio.sleep(5)
+        assert store.log.count("add_state") > 5
+        store.recover()
+        assert await counting == "1"

@@ -40,6 +40,7 @@ from holdfast.server.host import Host
 if TYPE_CHECKING:
     from holdfast.engine.exchange import Exchange
     from holdfast.server.context.blocking import BlockingContext
+    from holdfast.stores.base import StatePart
 
 T = TypeVar("T")
 NO_META: Final[Meta] = {}
@@ -118,12 +119,12 @@ class Context(ContextBase):
         if self.server.settings.state == "principal":
             if self._state is None:
                 ttl = self.server.settings.times.principal_state
-                self._state = principal_state(self._exchange, self._random, ttl)
+                self._state = principal_state(self._kept, self._random, self._principal, ttl)
             return self._state
         key = self._exchange.session.record.key
         if not key:
             raise NoSession("ctx.state")
-        return State(self._exchange.store, self._random, key)
+        return State(self._kept, self._random, key)
 
     async def new_handle(self, *, ttl: float | None = None) -> str:
         """Create state that outlives the request, and return its handle.
@@ -135,7 +136,8 @@ class Context(ContextBase):
             StateError: the limit of handles is reached.
             ValueError: `ttl` is not a positive number.
         """
-        return await open_handle(self._exchange, self._random, ttl, self.server.settings.times.handle)
+        seconds = self.server.settings.times.handle if ttl is None else ttl
+        return await open_handle(self._kept, self._random, self._principal, seconds)
 
     async def state_for(self, handle: str) -> State:
         """Return the state that is kept under a handle.
@@ -143,7 +145,7 @@ class Context(ContextBase):
         Raises:
             HandleNotFound: this caller has no state under this handle: it is unknown, expired or foreign.
         """
-        return await find_handle(self._exchange, self._random, handle)
+        return await find_handle(self._kept, self._random, self._principal, handle)
 
     @property
     def input_responses(self) -> Mapping[str, Any]:
@@ -154,6 +156,15 @@ class Context(ContextBase):
     def request_state(self) -> str | None:
         """The `state` of the `InputRequired` of the last round; None in the first round."""
         return self._exchange.given.state
+
+    @property
+    def _kept(self) -> StatePart:
+        """The state of sessions and scopes."""
+        return self.server.engine.state
+
+    @property
+    def _principal(self) -> str:
+        return self._exchange.session.record.principal
 
     @property
     def _random(self) -> Random:

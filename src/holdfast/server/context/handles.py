@@ -17,58 +17,55 @@ from holdfast.server.context.state import State
 from holdfast.stores.scopes import own_scope
 
 if TYPE_CHECKING:
-    from holdfast.engine.exchange import Exchange
+    from holdfast.stores.base import StatePart
 
 _MAX_HANDLE = 128
 """The handles that this module makes are shorter."""
 
 
-async def open_handle(exchange: Exchange, random: Random, ttl: float | None, default: float) -> str:
-    """Create state and return its handle.
+async def open_handle(store: StatePart, random: Random, principal: str, ttl: float) -> str:
+    """Create state that is kept for `ttl` seconds without use, and return its handle.
 
     Raises:
         StateError: the store has no room for more.
         ValueError: `ttl` is not a positive number.
     """
-    seconds = default if ttl is None else ttl
-    if not 0 < seconds < float("inf"):
+    if not 0 < ttl < float("inf"):
         raise ValueError(f"ttl={ttl!r}: state is kept for a number of seconds above 0")
     handle = random.token(24)
-    principal = exchange.session.record.principal
-    if not await exchange.store.open_scope(_scope(handle), principal, seconds):
+    if not await store.open_scope(_scope(handle), principal, ttl):
         raise StateError(
             "too many handles are in use (Limits.handles, Limits.handles_per_principal); no handle was created"
         )
     return handle
 
 
-async def find_handle(exchange: Exchange, random: Random, handle: str) -> State:
+async def find_handle(store: StatePart, random: Random, principal: str, handle: str) -> State:
     """Return the state under a handle; its time to live starts again.
 
     Raises:
         HandleNotFound: this principal has no state under this handle.
     """
-    scope, principal = _scope(handle[:_MAX_HANDLE]), exchange.session.record.principal
-    if not await exchange.store.find_scope(scope, principal):
+    scope = _scope(handle[:_MAX_HANDLE])
+    if not await store.find_scope(scope, principal):
         raise HandleNotFound
-    return State(exchange.store, random, scope)
+    return State(store, random, scope)
 
 
-def principal_state(exchange: Exchange, random: Random, ttl: float) -> State:
+def principal_state(store: StatePart, random: Random, principal: str, ttl: float) -> State:
     """Return the principal's own state; its first use in a request creates it, or restarts its time to live.
 
     If two replicas create it at the same time, they get the same state: the store has one scope for each name.
     """
-    principal = exchange.session.record.principal
     scope = own_scope(principal)
 
     async def begin() -> None:
-        if not await exchange.store.open_scope(scope, principal, ttl):
+        if not await store.open_scope(scope, principal, ttl):
             raise StateError(
                 "too many principals have state here (Limits.principal_states); no state was created"
             )
 
-    return State(exchange.store, random, scope, begin)
+    return State(store, random, scope, begin)
 
 
 def check_strangers(settings: HttpSettings) -> None:

@@ -121,7 +121,7 @@ class SessionView:
     def state(self) -> State:
         """The session's state. Raises NoSession for a client without a session."""
         engine = self._server.engine
-        return State(engine.store, engine.random, self._needed("ctx.session.state"))
+        return State(engine.state, engine.random, self._needed("ctx.session.state"))
 
     async def notify(self, method: str, params: object = None) -> None:
         """Send a notification. Raises NoSession for a client without a session."""

@@ -17,7 +17,7 @@ from holdfast.ports import Random
 from holdfast.server.functions.content import jsonable
 
 if TYPE_CHECKING:
-    from holdfast.stores.base import Store
+    from holdfast.stores.base import StatePart
 
 Begin = Callable[[], Awaitable[None]]
 MAX_TRIES: Final = 16
@@ -35,11 +35,13 @@ class State:
     Raises:
         StateError: the state would exceed its limit (`Limits.state_bytes`); it was not changed.
         SessionGone: the session is closed.
+        StoreUnavailable: the store did not work for `Limits.store_seconds`. A change may have been made or not: its last
+            attempt may have lost only its reply.
     """
 
     __slots__ = ("_begin", "_random", "_scope", "_store")
 
-    def __init__(self, store: Store, random: Random, scope: str, begin: Begin | None = None) -> None:
+    def __init__(self, store: StatePart, random: Random, scope: str, begin: Begin | None = None) -> None:
         self._store = store
         self._random = random
         self._scope = scope
