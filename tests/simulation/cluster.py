@@ -5,7 +5,7 @@ that go where something waits. Every call is one step of the loop, so it is atom
 """
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from math import inf
 from typing import Any, Final, cast
 
@@ -381,8 +381,11 @@ class Cluster(MemoryStore):
             raise lease_ended()
 
     @override
-    async def orphan_tasks(self) -> list[OrphanTask]:
-        return [task for task in self._tasks.owned() if not self._leases.get(task.owner)]
+    async def orphan_tasks(self, known: Collection[str] | None = None) -> list[OrphanTask]:
+        def is_stray(task: OrphanTask) -> bool:
+            return known is not None and task.owner == self._me.owner and task.key not in known
+
+        return [task for task in self._tasks.owned() if not self._leases.get(task.owner) or is_stray(task)]
 
     # Requests and news
 

@@ -5,7 +5,7 @@ task. Each change is a function from one state to the next, so a writer that los
 again to the newer state.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from enum import Enum
 from hashlib import sha256
@@ -118,6 +118,21 @@ def withdrawn(state: TaskState, key: str) -> TaskState | None:
         return None
     kept = {name: value for name, value in state.answers.items() if name != key}
     return _without(replace(state, answers=kept), {key: None})
+
+
+def reconciled(state: TaskState, waiting: Mapping[str, Asked], known: Collection[str]) -> TaskState | None:
+    """Make the asks those of the handler again: a failover may have lost an ask, or brought one back.
+
+    `waiting` are those without an answer, `known` all that the handler has not withdrawn.
+    """
+    changed: TaskState | None = None
+    for key in [*state.asks, *state.answers]:
+        if key not in known:
+            changed = withdrawn(changed or state, key) or changed
+    for key, ask in waiting.items():
+        if key not in state.asks and key not in state.answers:
+            changed = asked(changed or state, key, ask) or changed
+    return changed
 
 
 def _without(state: TaskState, gone: Mapping[str, Any]) -> TaskState:

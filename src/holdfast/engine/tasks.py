@@ -10,10 +10,15 @@ until the store is back. If the owner dies, another replica finds the task witho
 writes one error in its place: the outcome is unknown. An owner that was only paused, and writes later, finds the
 task ended and changes nothing. So a task that was answered with a handle ends exactly once, and a
 client that polls sees its end.
+
+A failover of the store may lose writes, and the owner restores them. It knows the ends of its last tasks (`task_ends.py`):
+a task that is its own in the store, and that does not run here, gets its end again, or the error "outcome unknown" if the end is
+not known any more. A task that runs here is opened again if the store has lost it, and gets the asks that its handler waits for.
 """
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from typing import Any, Final
 
@@ -29,6 +34,7 @@ from holdfast.engine.outages import RETRY_SECONDS
 from holdfast.engine.outcome import Outcome
 from holdfast.engine.rounds import Answers, RoundWriter, answer_to, end_asks
 from holdfast.engine.runtime import Runtime
+from holdfast.engine.task_ends import TaskEnds
 from holdfast.errors import (
     INTERNAL_ERROR,
     AskTimeout,
@@ -59,19 +65,36 @@ End = Callable[[Exchange, McpError], Coroutine[Any, Any, None]]
 class TaskWriter:
     """The writer of an exchange that has become a task: it writes to the store."""
 
-    __slots__ = ("_answers", "_keys", "_tasks", "exchange", "former", "key", "look_at", "principal")
+    __slots__ = (
+        "_answers",
+        "_asked",
+        "_keys",
+        "_tasks",
+        "exchange",
+        "former",
+        "key",
+        "look_at",
+        "principal",
+        "state",
+    )
 
-    def __init__(self, tasks: "Tasks", key: str, exchange: Exchange, former: RoundWriter) -> None:
+    def __init__(
+        self, tasks: "Tasks", key: str, exchange: Exchange, former: RoundWriter, state: TaskState
+    ) -> None:
         self._tasks = tasks
         self.key: str = key
         self.exchange: Exchange = exchange
         self.principal: str = exchange.session.record.principal
         self.former: RoundWriter = former
         """The writer of its rounds, which answered with the handle; a repeat of that request gets the same answer."""
-        self.look_at: float = 0.0
+        self.look_at: float = math.inf
         """When to read it from the store again: it may have expired, or a wake-up was lost."""
+        self.state: TaskState = state
+        """As it was last read."""
         self._keys: set[str] = set()
         self._answers: Answers = {}
+        self._asked: dict[str, Asked] = {}
+        """The asks of these answers, which the handler has not withdrawn."""
 
     def __repr__(self) -> str:
         return f"<TaskWriter of {self.exchange!r}>"
@@ -105,7 +128,7 @@ class TaskWriter:
             )
         name = fresh_key(self._keys, key)
         answer = self._answers[name] = asyncio.get_running_loop().create_future()
-        asked = Asked(method, params)
+        asked = self._asked[name] = Asked(method, params)
         try:
             async with asyncio.timeout(timeout):
                 await self._tasks.write(self, lambda state: core.asked(state, name, asked))
@@ -113,7 +136,7 @@ class TaskWriter:
         except TimeoutError:
             raise AskTimeout(f"the client did not answer {method} within {timeout:g} s") from None
         finally:
-            del self._answers[name]
+            del self._answers[name], self._asked[name]
             if not self.exchange.has_ended:
                 await self._tasks.write_soon(self, lambda state: core.withdrawn(state, name))
 
@@ -123,6 +146,11 @@ class TaskWriter:
             waiting = self._answers.get(name)
             if waiting is not None and not waiting.done():
                 waiting.set_result(value)
+
+    def reconcile(self, state: TaskState) -> TaskState | None:
+        """Return the state with the asks of this handler; None if it has them."""
+        waiting = {name: asked for name, asked in self._asked.items() if not self._answers[name].done()}
+        return core.reconciled(state, waiting, self._asked)
 
     async def settle(self, outcome: Outcome) -> None:
         """Write the end of the task, unless it has ended already."""
@@ -139,6 +167,7 @@ class Tasks:
         self._end = end
         self._running: dict[str, TaskWriter] = {}
         """By key: the tasks whose handlers run here."""
+        self._ends = TaskEnds(runtime.clock)
         self._sent_versions: dict[tuple[str, str], int] = {}
         """By task id and principal: the version that was last sent to its listeners here."""
         self._send_missed_at = 0.0
@@ -166,8 +195,8 @@ class Tasks:
                 "a call becomes a task before it asks or after it was answered, not while it asks"
             )
         task_id = self._runtime.random.token(24) + self._mark(exchange)
-        task = TaskWriter(self, task_key(task_id), exchange, former)
         state = core.begun(self._runtime.clock.wall(), self._ttl)
+        task = TaskWriter(self, task_key(task_id), exchange, former, state)
         await self._keep(task, state)
         exchange.writer = task
         exchange.state, _ = step(exchange.state, ExchangeInput.BECAME_TASK)
@@ -183,16 +212,19 @@ class Tasks:
 
     async def _keep(self, task: TaskWriter, state: TaskState) -> None:
         store = self._runtime.store
+        # Before it is opened: a task that is ours in the store and unknown here has ended.
+        self._running[task.key] = task
         try:
             full = await store.open_task(task.key, task.principal, _encode(state), ttl=self._ttl)
         except (asyncio.CancelledError, StoreUnavailable):
+            del self._running[task.key]
             # The client does not learn of the task, but the store may have it.
             self._runtime.spawn(self.write(task, lambda state: core.ended(state, TaskInput.CANCEL)))
             with _busy_without_store():
                 raise
         if full is not None:
+            del self._running[task.key]
             raise Busy("Busy: too many tasks are kept; try again later", retry_after=30)
-        self._running[task.key] = task
         task.look_at = self._next_look(state)
 
     # The handler's side
@@ -226,12 +258,26 @@ class Tasks:
 
     async def settle(self, task: TaskWriter, outcome: Outcome) -> None:
         """End a task as its handler did; later, if the store is unavailable."""
+        self._ends.add(task.key, outcome)
         self._running.pop(task.key, None)
+        if not await self._is_end_stored(task, outcome):
+            self._runtime.spawn(self._store_end(task, outcome))
+
+    async def _store_end(self, task: TaskWriter, outcome: Outcome) -> None:
+        while not await self._is_end_stored(task, outcome):  # noqa: ASYNC110 - nothing tells when the store is back
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def _is_end_stored(self, task: TaskWriter, outcome: Outcome) -> bool:
         try:
-            await self.write_soon(task, _ending(outcome))
+            is_written = await self.is_written(task, _ending(outcome))
         except StateError as error:
             refusal = McpError(INTERNAL_ERROR, f"The task has ended, but its result cannot be kept: {error}")
-            await self.write_soon(task, _ending(Outcome(error=refusal)))
+            outcome = Outcome(error=refusal)
+            self._ends.add(task.key, outcome)
+            is_written = await self.is_written(task, _ending(outcome))
+        if is_written:
+            self._ends.stored(task.key)
+        return is_written
 
     # The client's side
 
@@ -340,8 +386,12 @@ class Tasks:
             await self._without_fail(self._send_state(key, task_id))
 
     async def reap(self) -> None:
-        """End the tasks of dead replicas, each with the error "outcome unknown": their handlers are gone."""
-        while orphans := await self._runtime.store.orphan_tasks():
+        """End the tasks whose handlers are gone, with the end that is known here, or with the error "outcome unknown".
+
+        They belong to dead replicas, or to this one: they had ended, and a failover has brought them back.
+        """
+        self._ends.sweep()
+        while orphans := await self._runtime.store.orphan_tasks({*self._running, *self._ends.unstored}):
             ended = [await self._reap(orphan) for orphan in orphans]
             if not any(ended):
                 # Another replica was faster, or the task has changed; the next sweep tries again.
@@ -349,7 +399,8 @@ class Tasks:
 
     async def _reap(self, orphan: OrphanTask) -> bool:
         state = self._readable(orphan.cell)
-        ended = _ending(Outcome(error=OutcomeUnknown()))(state) or state
+        outcome = self._ends.get(orphan.key) or Outcome(error=OutcomeUnknown())
+        ended = _ending(outcome)(state) or state
         if not await self._set(orphan.key, orphan.principal, orphan.cell, ended):
             return False
         self._runtime.observer.note("task.reaped", owner=orphan.owner)
@@ -379,14 +430,27 @@ class Tasks:
         if task.exchange.has_ended:
             return
         if cell is None:
-            await self._end(task.exchange, Cancelled("the task has expired"))
+            await self._look_for_lost(task)
             return
-        state = self._readable(cell)
+        state = task.state = self._readable(cell)
         if state.is_terminal:
             await self._end(task.exchange, Cancelled("the task was cancelled, or ended by another replica"))
         else:
             task.deliver(state.answers)
             task.look_at = self._next_look(state)
+            if task.reconcile(state) is not None:
+                await self._change(task.key, task.principal, task.reconcile)
+
+    async def _look_for_lost(self, task: TaskWriter) -> None:
+        """End the handler of a task that has expired. If it has not, the store has lost it: open it again."""
+        state = task.reconcile(task.state) or task.state
+        left = state.created + state.ttl - self._runtime.clock.wall()
+        if left <= 0:
+            await self._end(task.exchange, Cancelled("the task has expired"))
+        elif await self._runtime.store.open_task(task.key, task.principal, _encode(state), ttl=left) is None:
+            task.look_at = self._next_look(state)
+        else:
+            await self._end(task.exchange, Cancelled("the store has lost the task, and has no room for it"))
 
     def _next_look(self, state: TaskState) -> float:
         clock = self._runtime.clock

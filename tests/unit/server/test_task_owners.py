@@ -2,8 +2,9 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
+from copy import deepcopy
 from typing import Final
 
 import pytest
@@ -11,7 +12,9 @@ import pytest
 from holdfast import Context, Server
 from holdfast.config import Limits, Times
 from holdfast.core.tasks import task_key
+from holdfast.engine import task_ends
 from holdfast.engine.caller import Caller
+from holdfast.engine.task_ends import KEPT_SECONDS
 from holdfast.errors import OUTCOME_UNKNOWN, OutcomeUnknown
 from holdfast.stores.base import Cell, OrphanTask
 from holdfast.wire.jsonrpc import Request
@@ -43,6 +46,16 @@ def make() -> Server:
         answer = await ctx.elicit("who?", NAME, key="who")
         await asyncio.sleep(1)
         return str((answer.data or {})["name"])
+
+    @server.tool(task="required")
+    async def ask_and_work(ctx: Context) -> None:
+        await ctx.elicit("who?", NAME, key="who")
+        await asyncio.sleep(10_000)
+
+    @server.tool(task="required")
+    async def large() -> str:
+        await asyncio.sleep(5)
+        return "x" * 4_000
 
     return server
 
@@ -186,8 +199,8 @@ def slow_look(client: TaskClient, may_go: asyncio.Event) -> None:
     store = client.server.engine.runtime.store
     look = store.orphan_tasks
 
-    async def slowly() -> list[OrphanTask]:
-        found = await look()
+    async def slowly(known: Collection[str] | None = None) -> list[OrphanTask]:
+        found = await look(known)
         if found:
             await may_go.wait()
         return found
@@ -224,6 +237,133 @@ async def test_a_replica_that_stops_ends_its_tasks_and_leaves_none_to_others() -
             task_id = await one.create("ask")
             await one.until(task_id, "input_required")
         assert (await two.get(task_id))["status"] == "failed", "at once, and not by the next sweep"
+
+
+# The store has lost the last writes
+
+
+class Failover:
+    """A store that forgets every write to a task since `cut`, when it `happens`."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._tasks = cluster._tasks
+        self._then = deepcopy(cluster._tasks._kept)
+
+    def happens(self) -> None:
+        self._tasks._kept.clear()
+        self._tasks._kept.update(self._then)
+
+
+@virtual_test
+async def test_a_task_that_ended_before_a_failover_lost_its_end_ends_again_as_before() -> None:
+    async with pair() as both:
+        task_id = await both.one.create("work", seconds=5)
+        failover = Failover(both.cluster)
+        task = await both.one.until(task_id, "completed")
+        failover.happens()
+        assert await both.two.status(task_id) == "working"
+        await asyncio.sleep(SWEEP * 2)
+        again = await both.two.get(task_id)
+        assert (again["status"], again["result"]) == ("completed", task["result"])
+
+
+@virtual_test
+async def test_a_task_that_was_cancelled_before_a_failover_is_cancelled_after_it() -> None:
+    async with pair() as both:
+        task_id = await both.one.create("work", seconds=10_000)
+        failover = Failover(both.cluster)
+        await both.two.post("tasks/cancel", {"taskId": task_id})
+        await both.two.until(task_id, "cancelled")
+        await settle_down()
+        failover.happens()
+        await asyncio.sleep(SWEEP * 2)
+        assert await both.two.status(task_id) == "cancelled"
+
+
+@pytest.mark.parametrize("seconds", [0.0, KEPT_SECONDS + SWEEP])
+def test_a_task_whose_end_is_not_known_after_a_failover_ends_as_unknown(
+    seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The end is forgotten because there are too many bytes of ends, or after its time.
+    if not seconds:
+        monkeypatch.setattr(task_ends, "KEPT_BYTES", 1)
+
+    @virtual_test
+    async def conversation() -> None:
+        async with pair() as both:
+            task_id = await both.one.create("work", seconds=5)
+            failover = Failover(both.cluster)
+            await both.one.until(task_id, "completed")
+            await asyncio.sleep(seconds)
+            failover.happens()
+            await asyncio.sleep(SWEEP * 2)
+            assert (await both.two.get(task_id))["error"] == UNKNOWN
+
+    conversation()
+
+
+@virtual_test
+async def test_a_task_that_a_failover_brought_back_ends_as_unknown_if_its_owner_died() -> None:
+    async with pair() as both:
+        task_id = await both.one.create("work", seconds=5)
+        failover = Failover(both.cluster)
+        await both.one.until(task_id, "completed")
+        await both.one.server.engine.aclose()
+        failover.happens()
+        await asyncio.sleep(SWEEP * 2)
+        assert (await both.two.get(task_id))["error"] == UNKNOWN
+
+
+@virtual_test
+async def test_a_question_of_a_task_that_a_failover_lost_is_asked_again_and_an_answered_one_is_not() -> None:
+    async with pair() as both:
+        task_id = await both.one.create("ask")
+        before, _ = Failover(both.cluster), await both.one.until(task_id, "input_required")
+        before.happens()
+        assert await both.two.status(task_id) == "working"
+        await both.two.until(task_id, "input_required")
+        asked = Failover(both.cluster)
+        await both.two.update(task_id, who=named("ada"))
+        await settle_down()
+        asked.happens()
+        assert await both.two.text_of(task_id) == "ada"
+        assert both.one.server.engine.sessionless.live() == []
+
+
+@virtual_test
+async def test_a_question_that_a_failover_brings_back_is_withdrawn_while_its_task_works() -> None:
+    async with pair() as both:
+        task_id = await both.one.create("ask_and_work")
+        await both.one.until(task_id, "input_required")
+        failover = Failover(both.cluster)
+        await both.two.update(task_id, who=named("ada"))
+        await both.two.until(task_id, "working")
+        failover.happens()
+        assert await both.two.status(task_id) == "input_required"
+        await both.two.until(task_id, "working")
+
+
+@virtual_test
+async def test_a_running_task_that_a_failover_lost_is_opened_again() -> None:
+    async with pair() as both:
+        failover = Failover(both.cluster)
+        task_id = await both.one.create("work", seconds=60)
+        failover.happens()
+        await asyncio.sleep(30)
+        assert await both.two.status(task_id) == "working"
+        assert await both.two.text_of(task_id) == "worked"
+
+
+@virtual_test
+async def test_a_result_that_is_too_large_when_the_store_is_back_ends_its_task_with_an_error() -> None:
+    store = ScriptedStore(Limits(task_bytes=2_000))
+    async with tasks_of(make(), store=store) as client:
+        task_id = await client.create("large")
+        leave(store)
+        await asyncio.sleep(20)
+        store.recover()
+        task = await client.until(task_id, "failed")
+        assert "cannot be kept" in task["error"]["message"]
 
 
 # Wake-ups are lost

@@ -3,6 +3,7 @@
 A store without tasks inherits `NoTasks`. Then a server with a tool that may become a task does not start.
 """
 
+from collections.abc import Collection
 from typing import Final, NamedTuple, NoReturn, Protocol
 
 from holdfast.errors import ConfigError
@@ -14,12 +15,12 @@ TASK_END_BYTES: Final = 1_024
 
 
 class OrphanTask(NamedTuple):
-    """A task that has not ended, and whose owner was declared dead."""
+    """A task that has not ended, and whose owner was declared dead, or does not run it."""
 
     key: str
     principal: str
     owner: str
-    """The dead incarnation."""
+    """The incarnation that began it."""
     cell: Cell
     """The value of the task. The version decides whether it may still be ended."""
 
@@ -55,8 +56,11 @@ class TaskPart(Protocol):
         """
         ...
 
-    async def orphan_tasks(self) -> list[OrphanTask]:
+    async def orphan_tasks(self, known: Collection[str] | None = None) -> list[OrphanTask]:
         """Return tasks that have not ended and whose owner is dead, for any replica to end.
+
+        `known` are all tasks that this incarnation runs: others of its own, which the store has as running, are returned
+        too. They had ended, and a failover of the store has lost that.
 
         An owner is dead once `orphans` has declared it dead, or it gave its lease back. May return only some; call it
         again. Of all replicas that end one with `set_task` and its version, one succeeds.
@@ -88,7 +92,7 @@ class NoTasks:
         """Return −1: there is no such task."""
         return -1
 
-    async def orphan_tasks(self) -> list[OrphanTask]:
+    async def orphan_tasks(self, known: Collection[str] | None = None) -> list[OrphanTask]:  # noqa: ARG002
         """Return none."""
         return []
 

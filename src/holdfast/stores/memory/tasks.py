@@ -2,7 +2,7 @@
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from msgspec import Struct
 
@@ -148,6 +148,6 @@ class TaskMethods:
             self.wake(WakeUp.TASK, key, "")
         return changed
 
-    async def orphan_tasks(self) -> list[OrphanTask]:
+    async def orphan_tasks(self, known: Collection[str] | None = None) -> list[OrphanTask]:  # noqa: ARG002
         """Return an empty list: the only process owns all tasks, and they are lost when it ends."""
         return []

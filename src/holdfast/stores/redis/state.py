@@ -1,6 +1,7 @@
 """State of sessions and scopes, and tasks."""
 
-from typing import Any
+from collections.abc import Collection
+from typing import Any, Final
 
 from holdfast.errors import SessionGone, StateError
 from holdfast.stores.base import TASK_END_BYTES, Cell, OrphanTask, Refusal, WakeUp
@@ -8,6 +9,10 @@ from holdfast.stores.kept import too_much
 from holdfast.stores.redis.core import Core, flag, hashed, milliseconds
 from holdfast.stores.rules import lease_ended
 from holdfast.stores.scopes import is_own, most_bytes, most_of_one, most_scopes
+
+_ALL: Final = 10**9
+"""More tasks than a store has."""
+_STRAYS: Final = 20
 
 
 class StateMethods(Core):
@@ -106,9 +111,14 @@ class StateMethods(Core):
         self._on_wake(WakeUp.TASK, key, "")
         return version + 1
 
-    async def orphan_tasks(self) -> list[OrphanTask]:
-        """Return some of the tasks of dead replicas."""
+    async def orphan_tasks(self, known: Collection[str] | None = None) -> list[OrphanTask]:
+        """Return some of the tasks of dead replicas, and of those that this one does not run."""
+        most = _ALL if known is None else len(known)
+        reply = await self.index("orphan_tasks", most)
+        strays = [key for key in reply[3] if key.decode() not in (known or ())]
+        if strays:
+            reply = await self.index("orphan_tasks", most, *strays[:_STRAYS])
         return [
             OrphanTask(key.decode(), principal[1:].decode(), owner.decode(), Cell(value, version))
-            for key, principal, owner, value, version in (await self.index("orphan_tasks"))[2]
+            for key, principal, owner, value, version in reply[2]
         ]

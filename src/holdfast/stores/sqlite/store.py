@@ -5,7 +5,7 @@ the host's clock, which all its processes share, so they hold across a restart.
 """
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from copy import copy
 from functools import partial
 from os import PathLike
@@ -361,9 +361,9 @@ class SqliteStore:
         """Change a task and send TASK."""
         return await self._do(tasks.set_task, key, principal, value, version=version, ttl=ttl, ends=ends)
 
-    async def orphan_tasks(self) -> list[OrphanTask]:
-        """Return some of the tasks of dead replicas."""
-        return await self._look(tasks.orphans)
+    async def orphan_tasks(self, known: Collection[str] | None = None) -> list[OrphanTask]:
+        """Return some of the tasks of dead replicas, and of those that this one does not run."""
+        return await self._look(tasks.orphans, known)
 
     # Replicas
 

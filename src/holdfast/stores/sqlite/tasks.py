@@ -1,5 +1,6 @@
 """Operations on tasks: open_task, get_task, set_task, orphan_tasks."""
 
+from collections.abc import Collection
 from typing import Final
 
 from holdfast.stores.base import Cell, OrphanTask, Refusal, WakeUp
@@ -65,12 +66,15 @@ def _has_room(tx: Transaction, principal: str, size: int) -> bool:
     return has_task_room(tx.limits, size, store=tx.one("SELECT task_bytes FROM total"), own=own)
 
 
-def orphans(tx: Transaction) -> list[OrphanTask]:
-    """Return tasks whose owner was declared dead. An owner without a lease is dead too."""
+def orphans(tx: Transaction, known: Collection[str] | None) -> list[OrphanTask]:
+    """Return tasks whose owner was declared dead, and own ones that are not `known`. An owner without a lease is dead too."""
+    mine = () if known is None else tx.execute("SELECT key FROM task WHERE owner = ?", (tx.identity.owner,))
+    strays = [key for (key,) in mine if key not in (known or ())][:_AT_ONCE]
     found = tx.execute(
-        "SELECT key, principal, owner, value, version FROM task"
-        " WHERE owner <> '' AND owner NOT IN (SELECT owner FROM lease WHERE until > 0) AND expires > ? LIMIT ?",
-        (tx.now, _AT_ONCE),
+        "SELECT key, principal, owner, value, version FROM task WHERE expires > ? AND"  # noqa: S608 - question marks
+        " (owner <> '' AND owner NOT IN (SELECT owner FROM lease WHERE until > 0)"
+        f" OR key IN ({', '.join('?' * len(strays))})) LIMIT ?",
+        (tx.now, *strays, _AT_ONCE),
     )
     return [
         OrphanTask(key, principal, owner, Cell(value, version))

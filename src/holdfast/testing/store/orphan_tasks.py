@@ -91,6 +91,19 @@ class OrphanTaskContract(FleetContract):
         assert await two.store.orphan_tasks() == []
 
     @fleet_scenario()
+    async def test_a_task_that_its_owner_does_not_run_is_found_by_its_owner_alone(self, fleet: Fleet) -> None:
+        one, two, _ = fleet.benches
+        await fleet.lease(0, 1)
+        await begin(one)
+        await begin(one, "runs")
+        assert await one.store.orphan_tasks({TASK, "runs"}) == []
+        assert await two.store.orphan_tasks(()) == []
+        [orphan] = await one.store.orphan_tasks({"runs"})
+        assert (orphan.key, orphan.principal, orphan.cell) == (TASK, PRINCIPAL, Cell(b"begun", 1))
+        assert await ended(one, orphan) == 2
+        assert await one.store.orphan_tasks({"runs"}) == []
+
+    @fleet_scenario()
     async def test_an_outage_longer_than_the_lease_costs_no_task(self, fleet: Fleet) -> None:
         one, two, _ = fleet.benches
         await fleet.advance(LEASE * 2, 0, 1)

@@ -272,21 +272,25 @@ return set_task(false)
 return set_task(true)
 
 --## orphan_tasks: shared tasks !allow-oom
-local found = {}
+-- Some tasks of dead owners, and these of the caller; then the names of all tasks of the caller, if they are more than it runs.
+local found, most = {}, tonumber(ARGV[5])
+local function find(key, owner)
+  local got = redis.call('HMGET', g .. ':t:' .. key, 'p', 'd', 'v', 'o', 'x')
+  if got[4] == owner and tonumber(got[5]) > now then
+    found[#found + 1] = {key, got[1], owner, got[2], tonumber(got[3])}
+  else
+    disown_task(key, owner)
+  end
+end
 for _, owner in ipairs(redis.call('SMEMBERS', g .. ':to')) do
   if is_dead(owner) then
-    for _, key in ipairs(redis.call('SRANDMEMBER', g .. ':to:' .. owner, 20)) do
-      local got = redis.call('HMGET', g .. ':t:' .. key, 'p', 'd', 'v', 'o', 'x')
-      if got[4] == owner and tonumber(got[5]) > now then
-        found[#found + 1] = {key, got[1], owner, got[2], tonumber(got[3])}
-      else
-        disown_task(key, owner)
-      end
-    end
+    for _, key in ipairs(redis.call('SRANDMEMBER', g .. ':to:' .. owner, 20)) do find(key, owner) end
     if redis.call('EXISTS', g .. ':to:' .. owner) == 0 then redis.call('SREM', g .. ':to', owner) end
   end
 end
-return {'ok', {}, found}
+for index = 6, #ARGV do find(ARGV[index], me) end
+local mine = g .. ':to:' .. me
+return {'ok', {}, found, redis.call('SCARD', mine) > most and redis.call('SMEMBERS', mine) or {}}
 
 --## sweep_tasks: shared tasks !allow-oom
 sweep_tasks()
