@@ -23,7 +23,7 @@ from tests.simulation.cluster import Cluster
 from tests.support import LoopClock, async_test, until
 from tests.unit.engine.harness import CALLER, PRINCIPAL, EngineHarness, Get
 
-TIMES = Times(lease=60.0, lease_renewal=5.0, sweep=60.0)
+UPDATED = "notifications/resources/updated"
 
 
 def a_server() -> Server:
@@ -59,14 +59,16 @@ def a_server() -> Server:
 class Replica(EngineHarness):
     """A proxy over a shared store."""
 
-    def __init__(self, cluster: Cluster, name: str, behind: Behind, options: ProxyOptions) -> None:
+    def __init__(
+        self, cluster: Cluster, name: str, behind: Behind, options: ProxyOptions, sweep: float
+    ) -> None:
         self.behind = behind
         self.noted = NotingObserver()
         self.proxy = ProxyBack(behind, options, Ports(LoopClock(), SystemRandom(), self.noted))
         self.ended_readers = []
         self.engine = Engine(
             self.proxy,
-            Settings(times=TIMES),
+            Settings(times=Times(lease=60.0, lease_renewal=5.0, sweep=sweep)),
             store=cluster.connect(name).store,
             clock=LoopClock(),
             observer=self.noted,
@@ -78,12 +80,14 @@ class Replica(EngineHarness):
 
 
 @asynccontextmanager
-async def replicas(options: ProxyOptions | None = None) -> AsyncIterator[tuple[Replica, Replica]]:
+async def replicas(
+    options: ProxyOptions | None = None, sweep: float = 60.0
+) -> AsyncIterator[tuple[Replica, Replica]]:
     """Yield the home of a session, and another replica; each has a server of its own behind it."""
     cluster = Cluster(Limits(), LoopClock())
     async with AsyncExitStack() as stack:
         made = [
-            Replica(cluster, name, Behind(a_server(), "sessions"), options or ProxyOptions())
+            Replica(cluster, name, Behind(a_server(), "sessions"), options or ProxyOptions(), sweep)
             for name in ("home", "other")
         ]
         for one in made:
@@ -116,12 +120,31 @@ async def test_the_upstream_of_a_new_home_gets_level_and_subscriptions_and_the_c
         messages = await post.whole()
         assert [message["params"]["data"] for message in messages[:-1]] == ["trouble"]
         assert other.behind.clients[0].info == {"name": "t", "version": "0"}
+        # It may have changed while the session had no home.
+        await until(lambda: standalone.methods.count(UPDATED) == 1)
         await other.behind.server.resource_updated("note://one")
-        await until(lambda: "notifications/resources/updated" in standalone.methods)
+        await until(lambda: standalone.methods.count(UPDATED) == 2)
         assert {"notifications/tools/list_changed", "notifications/resources/list_changed"} <= set(
             standalone.methods
         )
         assert len(other.behind.links) == 1
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_client_that_only_listens_receives_updates_from_a_new_home_after_a_stop(shared: bool) -> None:
+    @async_test
+    async def run() -> None:
+        async with replicas(ProxyOptions(shared=shared), sweep=0.05) as (home, other):
+            await other.call(1, "resources/subscribe", {"uri": "note://one"})
+            standalone = await other.get()
+            await home.engine.aclose()
+            await until(lambda: {"notifications/tools/list_changed", UPDATED} <= set(standalone.methods))
+            await other.behind.server.resource_updated("note://one")
+            await until(lambda: standalone.methods.count(UPDATED) == 2)
+            assert len(other.noted.named("session.moved")) == 1
+            assert len(other.behind.links) == 1
+
+    run()
 
 
 @async_test

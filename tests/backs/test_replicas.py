@@ -259,6 +259,14 @@ async def test_a_killed_home_costs_one_error_for_the_calls_in_flight_and_the_nex
     await arrived(standalone, "notifications/tools/list_changed")
 
 
+@http_test
+async def test_a_client_that_only_listens_gets_a_new_home_after_a_kill(two_at_least: Trio) -> None:
+    _, other, *_ = await opened(two_at_least)
+    standalone = await other.get()
+    os.kill(two_at_least.replicas[0].pid, signal.SIGKILL)
+    await arrived(standalone, "notifications/tools/list_changed")
+
+
 def homes(running: Fleet) -> list[int]:
     """Return the workers that have a child of the server behind."""
     return [

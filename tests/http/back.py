@@ -132,6 +132,9 @@ class ToolBack:
     async def moved(self, record: SessionRecord) -> None:
         """Sessions have no home."""
 
+    async def serve(self, record: SessionRecord, caller: Caller) -> None:
+        """Sessions have no home."""
+
     async def left(self, key: str) -> None:
         """Sessions have no home."""
 

@@ -162,6 +162,14 @@ class Back(Protocol):
         """
         ...
 
+    async def serve(self, record: SessionRecord, caller: Caller) -> None:
+        """Begin to serve a session that has moved here before its next request: its client listens, as this caller.
+
+        Raises:
+            McpError: it cannot be served now; the engine tries again later.
+        """
+        ...
+
     async def left(self, key: str) -> None:
         """Another replica has closed the session or is its home: release everything that this process has for it."""
         ...

@@ -24,6 +24,7 @@ from holdfast.engine.failure_log import note_failure
 from holdfast.engine.forwarding import Forwarding
 from holdfast.engine.home import Homes
 from holdfast.engine.inbox import Inbox
+from holdfast.engine.listener_homes import ListenerHomes
 from holdfast.engine.listening import Listening
 from holdfast.engine.load import Load
 from holdfast.engine.outside import EngineOutside
@@ -424,6 +425,8 @@ class Engine:
             "audit": self.audit.sweep,
             "rates": self.rates.sweep,
         }
+        if self._homes is not None:
+            jobs["homes of listeners"] = ListenerHomes(self.runtime, self._homes).sweep
         observer = self.observer
         self._sweeping = [
             supervise(f"sweep of {name}", partial(self._repeat, job), observer) for name, job in jobs.items()

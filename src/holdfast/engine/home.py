@@ -40,6 +40,8 @@ its data from the record (`Back.moved`), or raises: then the session is closed.
 The former home learns of it from a claim whose record names another home, or when its back asks (`Outside.is_home`),
 and releases its data (`Back.left`).
 
+A client that only listens sends no request: `listener_homes.py` takes the home for it.
+
 The home that A knows is a cache. A wrong entry costs a message: the replica that is not the home says so.
 """
 
@@ -204,7 +206,7 @@ class Homes:
                 if isinstance(verdict, Moved) and verdict.home != record.home:
                     record = self._know(replace(record, home=verdict.home))
                 elif verdict is None or isinstance(verdict, Moved):
-                    record = await self._taken_from(record.home, submit.session)
+                    record = await self.take_from(record.home, submit.session)
                 else:
                     return await self._accepted(record, submit, caller, verdict)
         finally:
@@ -293,7 +295,15 @@ class Homes:
 
     # Becoming the home
 
-    async def _taken_from(self, home: str, key: str) -> SessionRecord:
+    def home_of(self, record: SessionRecord) -> str:
+        """Return the home of a session, as far as this replica knows."""
+        return self._known.get(record.key, record).home
+
+    def may_take(self) -> bool:
+        """False while this replica stops, and while living replicas may not have renewed their leases yet."""
+        return not (self._is_stopping() or self._inbox.recovery.is_running())
+
+    async def take_from(self, home: str, key: str) -> SessionRecord:
         """Take the home of a session from a replica that is gone or stopping; return the record as it is then.
 
         Raises:
@@ -313,7 +323,7 @@ class Homes:
         if record is None:
             self._known.pop(key, None)
             raise SessionGone
-        if record.home == self._me:
+        if record.home == self._me != home:
             runtime.observer.note("session.moved", session=key[:8], home=self._me, before=home)
             try:
                 await runtime.back.moved(record)

@@ -32,6 +32,7 @@ from enum import Enum
 from typing import Final
 
 from holdfast.core.stream import Continuity, Position
+from holdfast.engine.caller import Caller
 from holdfast.engine.delivery import Batch
 from holdfast.engine.session import Session
 from holdfast.engine.wake import Wake
@@ -66,7 +67,7 @@ class End(Enum):
 class Reader:
     """A cursor in a stream, and the wake-up that says that there are more messages."""
 
-    __slots__ = ("_clock", "_expires", "_is_nudged", "_store", "active", "cursor", "delivered_at", "end",
+    __slots__ = ("_clock", "_expires", "_is_nudged", "_store", "active", "caller", "cursor", "delivered_at", "end",
                  "ended", "generation", "is_taken", "keep_alive", "on_idle", "on_progress", "read_bytes", "request_id", "session", "stream", "wake")  # fmt: skip
 
     def __init__(
@@ -98,6 +99,8 @@ class Reader:
         """Set when its connection has detached it."""
         self.request_id: RequestId | None = None
         """The request that its connection answers; None for a GET."""
+        self.caller: Caller | None = None
+        """The sender of the GET that reads; None for a POST."""
         self.delivered_at: float = clock.now()
         self.read_bytes: int = 0
         self.on_progress: Callable[[], None] | None = None

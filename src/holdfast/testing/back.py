@@ -117,6 +117,10 @@ class ScriptedBack:
         """Write it down."""
         self.events.append("moved")
 
+    async def serve(self, record: SessionRecord, caller: Caller) -> None:
+        """Write it down."""
+        self.events.append("serve")
+
     async def left(self, key: str) -> None:
         """Write it down."""
         self.events.append("left")

@@ -118,7 +118,9 @@ class EngineHarness:
 
     async def get(self, stream: str | None = None, cursor: Position | None = None) -> "Get":
         """Open a GET."""
-        return Get(self, await self.engine.readers.attach(self.key, PRINCIPAL, stream, cursor))
+        reader = await self.engine.readers.attach(self.key, PRINCIPAL, stream, cursor)
+        reader.caller = CALLER
+        return Get(self, reader)
 
     async def answer(self, ask: Json, result: Any = None) -> Any:
         """Answer an ask of the server."""

@@ -21,8 +21,16 @@ from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Exchange, SessionExchange
 from holdfast.engine.exchanges import Repeat
 from holdfast.engine.home import Homes
+from holdfast.engine.listener_homes import EACH_SWEEP
 from holdfast.engine.replica_messages import Notify, Submit, decode_message
-from holdfast.errors import Busy, DuplicateId, InsufficientScope, OutcomeUnknown, SessionGone
+from holdfast.errors import (
+    Busy,
+    DuplicateId,
+    InsufficientScope,
+    OutcomeUnknown,
+    SessionGone,
+    UpstreamUnavailable,
+)
 from holdfast.stores.base import Claim, Claimed, Orphan, SessionRecord
 from holdfast.testing import ScriptedBack, SeededRandom
 from holdfast.wire.jsonrpc import Request
@@ -49,8 +57,8 @@ LEASE: Final = 10.0
 class World:
     """Engines over one store. The session is opened by the first one, which is its home."""
 
-    def __init__(self, limits: Limits) -> None:
-        self.settings = Settings(times=TIMES, limits=limits)
+    def __init__(self, limits: Limits, times: Times = TIMES) -> None:
+        self.settings = Settings(times=times, limits=limits)
         self.cluster = Cluster(limits, LoopClock())
         self.replicas: dict[str, EngineHarness] = {}
 
@@ -91,10 +99,12 @@ async def pair(
 
 
 @asynccontextmanager
-async def orphaned() -> AsyncIterator[tuple[World, EngineHarness, ReplicaConnection]]:
+async def orphaned(
+    times: Times = TIMES, back: type[ScriptedBack] = ScriptedBack
+) -> AsyncIterator[tuple[World, EngineHarness, ReplicaConnection]]:
     """Yield a replica, and a session whose home is played by the test."""
-    world = World(Limits())
-    other = await world.add("other", ScriptedBack({CALL: echo}, has_home=True))
+    world = World(Limits(), times)
+    other = await world.add("other", back({CALL: echo}, has_home=True))
     ghost = world.cluster.connect("ghost")
     await ghost.renew(LEASE)
     other.session = await other.open()
@@ -384,7 +394,7 @@ async def test_a_session_whose_home_is_gone_gets_a_new_one() -> None:
         assert [(await one)["result"]["id"] for one in calls] == [0, 1, 2, 3, 4]
         assert world.home(other.key) == "other"
         # Another request may learn only now that the former home is gone.
-        assert (await homes_of(other)._taken_from("ghost", other.key)).home == "other"
+        assert (await homes_of(other).take_from("ghost", other.key)).home == "other"
         assert other.back.events.count("moved") == 1
         assert len(other.noted.named("session.moved")) == 1
 
@@ -564,6 +574,124 @@ async def test_a_back_that_cannot_go_on_has_the_session_closed() -> None:
             await other.submit(1)
         assert other.key not in world.cluster._sessions
         assert world.start_count() == 0
+
+
+# Clients that only listen
+
+SWEEPING: Final = msgspec.structs.replace(TIMES, sweep=1.0)
+
+
+@engine_test
+async def test_a_client_that_only_listens_gets_a_new_home_after_the_lease_and_its_back_begins() -> None:
+    async with orphaned(SWEEPING) as (world, other, _):
+        await other.get()
+        await asyncio.sleep(LEASE - 2)
+        assert other.back.events == ["start", "opened"], "its home lives"
+        await asyncio.sleep(4)
+        assert world.home(other.key) == "other"
+        await asyncio.sleep(60)
+        assert other.back.events == ["start", "opened", "moved", "serve"]
+        assert len(other.noted.named("session.moved")) == 1
+
+
+@engine_test
+async def test_a_session_without_an_open_stream_gets_no_home_and_costs_no_look_at_the_leases() -> None:
+    async with orphaned(SWEEPING) as (world, other, ghost):
+        looks = 0
+        replicas = other.engine.store.replicas
+
+        async def counted() -> dict[str, float]:
+            nonlocal looks
+            looks += 1
+            return await replicas()
+
+        other.engine.store.replicas = counted  # type: ignore[method-assign]
+        await ghost.release()
+        await asyncio.sleep(60)
+        assert (world.home(other.key), looks) == ("ghost", 0)
+        await other.get()
+        await asyncio.sleep(2)
+        assert (world.home(other.key), looks) == ("other", 1), "and none after it has a home"
+
+
+@engine_test
+async def test_some_of_the_sessions_of_a_dead_home_move_with_each_sweep() -> None:
+    async with orphaned(SWEEPING) as (world, other, ghost):
+        keys = []
+        for _ in range(EACH_SWEEP * 2 + 1):
+            other.session = await other.open()
+            keys.append(other.key)
+            record = world.cluster._sessions[other.key].record
+            world.cluster._sessions[other.key].record = replace(record, home="ghost")
+            await other.get()
+        await asyncio.sleep(0.5)
+        await ghost.release()
+        moved = []
+        for _ in range(3):
+            await asyncio.sleep(1)
+            moved.append(sum(world.home(key) == "other" for key in keys))
+        assert moved == [EACH_SWEEP, EACH_SWEEP * 2, EACH_SWEEP * 2 + 1]
+
+
+@engine_test
+async def test_only_the_replica_of_the_active_reader_becomes_the_home() -> None:
+    async with orphaned(SWEEPING) as (world, other, ghost):
+        third = await world.add("third", ScriptedBack({CALL: echo}, has_home=True))
+        third.session = other.session
+        await other.get()
+        await third.get()
+        await ghost.release()
+        await asyncio.sleep(10)
+        assert world.home(other.key) == "third"
+        assert other.back.events == ["start", "opened"]
+        assert third.back.events == ["start", "moved", "serve"]
+        await third.engine.aclose()
+
+
+class Unready(ScriptedBack):
+    """Cannot serve a session at the first attempt."""
+
+    @override
+    async def serve(self, record: SessionRecord, caller: Caller) -> None:
+        await super().serve(record, caller)
+        if self.events.count("serve") == 1:
+            raise UpstreamUnavailable("the server behind cannot be reached")
+
+
+@engine_test
+async def test_a_back_that_cannot_begin_is_asked_again_later() -> None:
+    async with orphaned(SWEEPING, Unready) as (_, other, ghost):
+        await other.get()
+        await ghost.release()
+        await asyncio.sleep(20)
+        assert other.back.events.count("serve") == 1
+        await asyncio.sleep(100)
+        assert other.back.events.count("serve") == 2
+        assert len(other.noted.named("session.moved")) == len(other.noted.named("session.unserved")) == 1
+
+
+@engine_test
+async def test_no_home_is_taken_for_a_listener_during_a_stop_or_right_after_an_outage() -> None:
+    async with orphaned(SWEEPING) as (world, other, ghost):
+        await other.get()
+        other.engine.draining = True
+        await ghost.release()
+        await asyncio.sleep(10)
+        homes_of(other)._inbox.recovery.failed()
+        other.engine.draining = False
+        await asyncio.sleep(4)
+        assert world.home(other.key) == "ghost"
+        await asyncio.sleep(TIMES.lease)
+        assert world.home(other.key) == "other"
+
+
+@engine_test
+async def test_a_listener_of_a_strict_session_learns_that_it_is_closed() -> None:
+    async with orphaned(SWEEPING, Strict) as (world, other, ghost):
+        got = await other.get()
+        await ghost.release()
+        await got.task
+        assert other.key not in world.cluster._sessions
 
 
 @engine_test

@@ -210,7 +210,7 @@ class ProxyBack:
         if not wanted.session:
             upstream = self._upstream_shared_by(record.key) or await self._upstream_of(wanted)
             if wanted.is_shared and record.key and record.key not in upstream.sessions:
-                await upstream.join(record.key, await self._uris(record) if is_stored else [])
+                await upstream.join(record.key, await self._uris(record) if is_stored else None)
             return upstream
         # If a request opens the upstream, and not the initialization, it is not the first upstream of its session.
         restore = partial(self._restore, record) if is_stored else None
@@ -414,6 +414,10 @@ class ProxyBack:
             raise SessionGone(
                 f"the replica that had session {record.key[:8]} is gone, and sessions are strict"
             )
+
+    async def serve(self, record: SessionRecord, caller: Caller) -> None:
+        """Open the upstream of a session that has moved here."""
+        await self._lasting(record, caller)
 
     async def left(self, key: str) -> None:
         """End the upstream of a session that is closed or has another home, after the calls that run on it."""

@@ -14,7 +14,7 @@ A 2026-07-28 server also reports changes of its lists only on a listen stream, s
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
 from holdfast.errors import HoldfastError
@@ -203,3 +203,9 @@ class Subscriptions:
 def list_kinds(capabilities: dict[str, Any]) -> list[Kind]:
     """Return the lists that a server with these capabilities has."""
     return [kind for kind in _LISTS if kind in capabilities]
+
+
+def changes(capabilities: dict[str, Any], uris: Iterable[str]) -> list[tuple[Kind, dict[str, str]]]:
+    """Return the changes to report if some may have been missed: of every list, and of these resources."""
+    lists: list[tuple[Kind, dict[str, str]]] = [(kind, {}) for kind in list_kinds(capabilities)]
+    return lists + [("resource", {"uri": uri}) for uri in uris]

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from holdfast.backs.proxy.target import Target, UpstreamClient
 from holdfast.errors import Busy
 
 
@@ -79,3 +80,9 @@ class Turns:
             yield
         finally:
             self._asks -= 1
+
+
+def needs_turns(target: Target, client: UpstreamClient) -> bool:
+    """True if calls run one at a time, because otherwise it is not known to which call a question belongs."""
+    may_be_asked = bool({"sampling", "elicitation", "roots"} & client.capabilities.keys())
+    return not target.names_calls and not client.session and may_be_asked

@@ -17,8 +17,8 @@ response to a request, or names the request. On pipes and on the standalone stre
 After the server has lost our session, or its process has ended, the connection opens another one: for the next call, and
 for a lost session of a URL also without a call (reconnection.py). Each call that was in
 flight has ended with one error. Before the next call, the new session gets the log level and the subscriptions of the old
-one, and the client receives `list_changed` for every list: the new process may offer something else. With `strict`
-the client's session is closed instead.
+one, and the client receives `list_changed` for every list, and an update of every subscribed resource: the new process may
+offer something else, and a change may have been missed. With `strict` the client's session is closed instead.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ from holdfast.backs.proxy.outbox import Outbox, Space
 from holdfast.backs.proxy.reconnection import Reconnection
 from holdfast.backs.proxy.silence import Silence
 from holdfast.backs.proxy.slots import Slots
-from holdfast.backs.proxy.subscriptions import Subscriptions, list_kinds
+from holdfast.backs.proxy.subscriptions import Subscriptions, changes
 from holdfast.backs.proxy.target import Target, UpstreamClient
 from holdfast.backs.proxy.translation import (
     SessionlessForm,
@@ -48,7 +48,7 @@ from holdfast.backs.proxy.translation import (
     for_sessions,
     without_tasks,
 )
-from holdfast.backs.proxy.turns import Turns
+from holdfast.backs.proxy.turns import Turns, needs_turns
 from holdfast.engine.back import Outside
 from holdfast.engine.exchange import Exchange
 from holdfast.errors import (
@@ -112,7 +112,7 @@ class Upstream:
         )
         self._connection = self._connection_to(target, ports)
         self._reconnection = Reconnection(self._connection.link, ports)
-        self._turns = Turns(options.queued) if _needs_turns(target, client) else None
+        self._turns = Turns(options.queued) if needs_turns(target, client) else None
         self._had_channel = False
         self._slots = Slots(options.concurrency, options.queued) if options.concurrency else None
         self._silence = Silence(options.call_seconds)
@@ -401,7 +401,7 @@ class Upstream:
         method, params = notification.method, notification.params
         if method == _ACKNOWLEDGED:
             if self.subscriptions.acknowledged():
-                self._lists_changed(self.agreed)
+                self._all_changed(self.agreed)
         elif method == "notifications/cancelled":
             return  # the connection has cancelled the question
         elif (kind := REPORTED.get(method)) is not None:
@@ -457,19 +457,20 @@ class Upstream:
         try:
             await self._restore_at(link, agreed)
         finally:
-            self._lists_changed(agreed)
+            self._all_changed(agreed)
 
     async def restore(self, record: SessionRecord, uris: list[str]) -> None:
         """Give the server the settings that a session had at its former home: the log level and the subscriptions.
 
-        The client receives `list_changed` for every list, because another upstream may offer something else.
+        The client receives `list_changed` for every list, because another upstream may offer something else, and an update of
+        every resource that it subscribed to, because a change may have been missed.
         """
         self.record = record
         if record.level:
             request = self.set_level(record.level)  # type: ignore[arg-type]
             await self._in_time(self._noting("logging/setLevel", request))
         await self._in_time(self._subscribe(record.key, uris))
-        self._lists_changed(self.agreed)
+        self._all_changed(self.agreed)
 
     async def _in_time(self, restoring: Coroutine[Any, Any, None]) -> None:
         """Restore settings; give up after `times.patience`, because the calls of the session wait for it."""
@@ -479,10 +480,16 @@ class Upstream:
         except TimeoutError as error:
             self._observer.note("upstream.not_restored", error=error)
 
-    async def join(self, session: str, uris: list[str]) -> None:
-        """Let a session share this upstream; a session from another home brings its subscriptions."""
+    async def join(self, session: str, uris: list[str] | None) -> None:
+        """Let a session share this upstream; one that had another upstream before brings its subscriptions.
+
+        It receives the same messages as in `restore`.
+        """
         self.sessions.add(session)
-        await self._in_time(self._subscribe(session, uris))
+        if uris is not None:
+            await self._in_time(self._subscribe(session, uris))
+            for kind, params in changes(self.agreed.capabilities, uris):
+                await self._outside.notify(session, TOPICS[kind].method, params)
 
     async def _subscribe(self, session: str, uris: list[str]) -> None:
         for uri in uris:
@@ -508,17 +515,11 @@ class Upstream:
         """True if a client may wait for changes."""
         return bool(self.client.session or self._outside.listened(self.client.caller.key))
 
-    def _lists_changed(self, agreed: Agreed) -> None:
-        """Report a change of every list: a change may have been missed."""
-        for kind in list_kinds(agreed.capabilities):
+    def _all_changed(self, agreed: Agreed) -> None:
+        """Report a change of every list and of every subscribed resource: a change may have been missed."""
+        for kind, params in changes(agreed.capabilities, self.subscriptions.uris):
             self._changed(kind)
-            self._outbox.put(TOPICS[kind].method, {})
+            self._outbox.put(TOPICS[kind].method, params)
 
     async def _restored(self, link: UpstreamLink, method: str, params: dict[str, Any]) -> None:
         await self._noting(method, link.request(self._connection.outgoing(link, method, params)))
-
-
-def _needs_turns(target: Target, client: UpstreamClient) -> bool:
-    """True if calls run one at a time, because otherwise it is not known to which call a question belongs."""
-    may_be_asked = bool({"sampling", "elicitation", "roots"} & client.capabilities.keys())
-    return not target.names_calls and not client.session and may_be_asked

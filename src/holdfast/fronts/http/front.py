@@ -387,6 +387,7 @@ class HttpFront:
                 await self._check_stream(key, stream, principal)
         readers = self._engine.readers
         reader = await readers.attach(key, _owner(principal), stream, cursor)
+        reader.caller = Caller(_owner(principal), principal, connection.request.head)
         try:
             if reader.end is End.FINISHED:
                 # After an empty stream the official TypeScript client 1.x reconnects forever. With 204 a server of events

@@ -189,5 +189,8 @@ class NativeBack:
     async def moved(self, record: SessionRecord) -> None:
         """Do nothing: sessions have no home."""
 
+    async def serve(self, record: SessionRecord, caller: Caller) -> None:
+        """Do nothing: sessions have no home."""
+
     async def left(self, key: str) -> None:
         """Do nothing: sessions have no home."""
