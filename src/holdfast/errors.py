@@ -6,6 +6,7 @@ catches stay in that module.
 HoldfastError
 ├── ConfigError                  a setting is invalid; the message names it and a valid value
 │   └── Exposed                  other machines can reach an address, and a setting that this needs is missing
+├── LifespanEnded                the lifespan of a server has ended, so it cannot serve any more
 ├── WireError                    the bytes of the peer are not a message
 │   └── LineTooLong              a line of the peer is over the limit
 ├── ToolError                    raised by a tool: its text becomes a failed result
@@ -113,6 +114,16 @@ class Exposed(ConfigError):
         self.anonymous = anonymous
         self.port: int | None = None
         """The port of the socket, if it is bound."""
+
+
+class LifespanEnded(HoldfastError):
+    """The lifespan of a server has ended by itself, so the server stops. The cause is the error of the lifespan.
+
+    The text does not contain it: clients receive the text, and the log has the cause.
+    """
+
+    def __init__(self, server: str) -> None:
+        super().__init__(f"the lifespan of {server} has ended, so this process cannot serve any more")
 
 
 class WireError(HoldfastError):

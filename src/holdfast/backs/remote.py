@@ -4,7 +4,7 @@ The URL comes from the configuration only. No header and no credential of a clie
 `Mcp-Param-*` headers by which 2026-07-28 repeats parameters, and those that the operator has named (`passing.py`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from urllib.parse import urlsplit
 
 from holdfast.auth.authorizer import Authorizer, Challenge
@@ -12,7 +12,7 @@ from holdfast.auth.oauth.users import LastingSignIn, UserOAuth
 from holdfast.backs.proxy.lists import digest
 from holdfast.backs.proxy.passing import Passing
 from holdfast.backs.proxy.target import Target, UpstreamClient
-from holdfast.errors import INVALID_REQUEST, AuthorizationFailed, ConfigError, McpError
+from holdfast.errors import INVALID_REQUEST, AuthorizationFailed, ConfigError, LifespanEnded, McpError
 from holdfast.ports import Ports
 from holdfast.transports.http import HttpOptions, HttpTransport, head_of, place_of
 from holdfast.upstream.connectors import Connector, HttpConnector
@@ -65,9 +65,9 @@ class RemoteTarget(Target):
         self._users = users
         self._pool: HttpTransport | None = None
 
-    async def start(self, ports: Ports) -> None:
+    async def start(self, ports: Ports, failed: Callable[[LifespanEnded], None]) -> None:
         """Make the pool of connections."""
-        await super().start(ports)
+        await super().start(ports, failed)
         self._pool = HttpTransport(HttpOptions(connect_seconds=self.times.connect))
 
     def connector(self, client: UpstreamClient) -> Connector:

@@ -9,7 +9,7 @@ import sys
 from typing import Final
 
 from holdfast.cli import collector
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, LifespanEnded
 
 _STOPPED: Final = 130
 """The exit status after Ctrl+C."""
@@ -35,6 +35,9 @@ def main() -> None:
         from holdfast.cli.refusing import refuse  # noqa: PLC0415 - imported only by this command
 
         refuse(error, sys.argv[1:])
+    except LifespanEnded as error:
+        # The log has the cause.
+        sys.exit(f"holdfast: {error}")
     except KeyboardInterrupt:
         # While modules are imported: a command that runs handles it itself.
         sys.exit(_STOPPED)

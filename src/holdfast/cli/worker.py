@@ -26,7 +26,7 @@ from holdfast.cli.process_options import ProcessOptions
 from holdfast.cli.refusing import refuse
 from holdfast.cli.serve import begin_logging
 from holdfast.cli.tracing import begin_tracing
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, LifespanEnded
 from holdfast.fronts.http.serve import check_listeners, serve
 from holdfast.ops.log_lines import LogFormat
 from holdfast.transports.loops import Beside, run
@@ -86,6 +86,9 @@ def main() -> None:
             _serve(job, channel)
     except ConfigError as error:
         refuse(error, job.words)
+    except LifespanEnded:
+        # The log has the cause. The parent starts another worker.
+        sys.exit(1)
 
 
 def _serve_watched(job: Job, channel: socket.socket) -> None:

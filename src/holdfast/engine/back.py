@@ -13,6 +13,7 @@ from holdfast.engine.caller import Caller
 from holdfast.engine.exchange import Exchange
 from holdfast.engine.session import Session
 from holdfast.engine.sessionless_client import SessionlessClient
+from holdfast.errors import LifespanEnded
 from holdfast.protocol.mirrored_headers import MirroredParameter
 from holdfast.protocol.sessionless import RequestMeta
 from holdfast.protocol.subscriptions import Change, Filter, Key
@@ -45,6 +46,10 @@ class Outside(Protocol):
 
     def close(self, key: str) -> None:
         """Close a session soon: the back cannot serve it any more."""
+        ...
+
+    def failed(self, failure: LifespanEnded) -> None:
+        """Report that the back cannot answer any more: the engine drains and refuses new work, and its process ends."""
         ...
 
     async def is_home(self, key: str) -> bool:

@@ -27,8 +27,8 @@ from holdfast.engine.inbox import Inbox
 from holdfast.engine.listener_homes import ListenerHomes
 from holdfast.engine.listening import Listening
 from holdfast.engine.load import Load
+from holdfast.engine.outages import PatientState
 from holdfast.engine.outside import EngineOutside
-from holdfast.engine.patient_state import PatientState
 from holdfast.engine.pulse import Pulse
 from holdfast.engine.questions import Questions
 from holdfast.engine.rates import RateLimiter
@@ -41,7 +41,7 @@ from holdfast.engine.session import Session
 from holdfast.engine.sessionless import SessionlessCalls
 from holdfast.engine.sessions import Sessions
 from holdfast.engine.tasks import Tasks
-from holdfast.errors import Cancelled, ConfigError
+from holdfast.errors import Cancelled, ConfigError, LifespanEnded
 from holdfast.ports import Clock, Observer, Random, SilentObserver, SystemClock, SystemRandom, uptime
 from holdfast.protocol.mirrored_headers import MirroredParameter
 from holdfast.protocol.quirks import ClientQuirks
@@ -126,6 +126,10 @@ class Engine:
     drained: bool
     """Nothing runs any more, and every request is refused."""
 
+    failure: LifespanEnded | None = None
+    """Why this engine stops: its back cannot answer any more. None: it has not failed since its start."""
+    _on_failure: Callable[[], None] | None = None
+
     def __init__(
         self,
         back: Back,
@@ -194,13 +198,12 @@ class Engine:
         await asyncio.shield(self._starting)
 
     async def _start(self) -> None:
+        self.failure = None
         try:
             self._take_store()
             await self.replica.start()
             await self.sessionless.keys.renew()
-            await self.runtime.back.start(
-                EngineOutside(self.runtime, self.sessions, self.listening, self.changed, self._homes)
-            )
+            await self._start_back()
             # After the author's lifespan, which may set a task factory.
             self.runtime.bind(asyncio.get_running_loop())
         except BaseException:
@@ -210,6 +213,20 @@ class Engine:
         self.pulse.start()
         self.listening.start()
         self.started = True
+
+    async def _start_back(self) -> None:
+        """Start the back.
+
+        Raises:
+            LifespanEnded: it cannot answer any more.
+        """
+        outside = EngineOutside(
+            self.runtime, self.sessions, self.listening, self.changed, self._homes, self._fail
+        )
+        await self.runtime.back.start(outside)
+        if self.failure is not None:
+            await self.runtime.back.stop()
+            raise self.failure
 
     async def _undo_start(self) -> None:
         """Leave nothing of a start that failed: no lease and its thread, no task, no connection. The next call starts again."""
@@ -221,6 +238,26 @@ class Engine:
                 await self.store.aclose()
         finally:
             self._starting = None
+
+    def when_failed(self, stop: Callable[[], None]) -> None:
+        """Let a front stop the process if the back cannot answer any more; at once, if that has happened.
+
+        Without such a front the engine drains and then refuses every request: the process belongs to another server.
+        """
+        self._on_failure = stop
+        if self.failure is not None:
+            stop()
+
+    def _fail(self, failure: LifespanEnded) -> None:
+        """Stop, because the back cannot answer any more."""
+        self.observer.note("lifespan.ended", reason=str(failure), error=failure.__cause__)
+        if self.failure is not None or self.leaving or self.draining:
+            return
+        self.failure = failure
+        if self._on_failure is not None:
+            self._on_failure()
+        else:
+            self.spawn(self.leave())
 
     def _take_store(self) -> None:
         """Let the store wake this engine, and no other.

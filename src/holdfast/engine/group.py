@@ -1,7 +1,7 @@
 """Several engines in one process that start, drain and end together. Each keeps its own sessions and its own store."""
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextvars import Context
 from typing import Final
 
@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from holdfast.config import Settings
 from holdfast.engine.engine import Engine
+from holdfast.errors import LifespanEnded
 from holdfast.ports import Clock, Observer
 
 _LIMITS: Final = (
@@ -49,6 +50,17 @@ class EngineGroup:
     def leaving(self, value: bool) -> None:
         for engine in self._engines.values():
             engine.leaving = value
+
+    @property
+    def failure(self) -> LifespanEnded | None:
+        """Why an engine stops, and all with it; None if none has failed."""
+        failures = (engine.failure for engine in self._engines.values())
+        return next((failure for failure in failures if failure is not None), None)
+
+    def when_failed(self, stop: Callable[[], None]) -> None:
+        """Let a front stop the process if the back of an engine cannot answer any more."""
+        for engine in self._engines.values():
+            engine.when_failed(stop)
 
     async def ensure_started(self, context: Context | None = None) -> None:
         """Start all. If one cannot start, the others end again, and its error is raised."""

@@ -8,6 +8,7 @@ from holdfast.engine.home import Homes
 from holdfast.engine.listening import Listening
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.sessions import Sessions
+from holdfast.errors import LifespanEnded
 from holdfast.protocol.subscriptions import Change, Key
 from holdfast.stores.base import SessionRecord
 
@@ -17,7 +18,7 @@ Changed = Callable[[Change, str | None], Awaitable[None]]
 class EngineOutside:
     """Reaches the clients of an engine for its back."""
 
-    __slots__ = ("_changed", "_homes", "_listening", "_runtime", "_sessions")
+    __slots__ = ("_changed", "_homes", "_listening", "_runtime", "_sessions", "failed")
 
     def __init__(
         self,
@@ -26,12 +27,15 @@ class EngineOutside:
         listening: Listening,
         changed: Changed,
         homes: Homes | None,
+        failed: Callable[[LifespanEnded], None],
     ) -> None:
         self._runtime = runtime
         self._homes = homes
         self._sessions = sessions
         self._listening = listening
         self._changed = changed
+        self.failed: Callable[[LifespanEnded], None] = failed
+        """Reports that the back cannot answer any more."""
 
     async def notify(self, key: str, method: str, params: object) -> None:
         """Send a notification on the standalone stream of a session."""

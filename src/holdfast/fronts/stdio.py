@@ -36,6 +36,7 @@ class StdioFront:
     async def serve(self) -> None:
         """Serve to the end, drain, and close the engine, which serves only this client."""
         await self._engine.ensure_started()
+        self._engine.when_failed(self.stop)
         loop = asyncio.get_running_loop()
         receiving = loop.create_task(self._receive())
         ends = [
@@ -123,3 +124,5 @@ async def _serve(engine: Engine, source: int, sink: int, beside: Beside | None) 
             loop.add_signal_handler(number, stop)
     async with beside or contextlib.nullcontext():
         await front.serve()
+    if engine.failure is not None:
+        raise engine.failure

@@ -33,6 +33,7 @@ LEVELS: Final = {
     "lease.not_renewed": logging.WARNING,
     "process.not_ready": logging.WARNING,
     "process.ready": logging.WARNING,
+    "lifespan.ended": logging.ERROR,
     "loop.failed": logging.ERROR,
     "orphan.left": logging.WARNING,
     "request.dropped": logging.WARNING,
@@ -76,7 +77,9 @@ LEVELS: Final = {
     "session.closed": logging.INFO,
 }
 """Events that are not on this list are for debugging."""
-TRACED: Final = frozenset({"handler.failed", "listener.failed", "notification.failed", "route.failed"})
+TRACED: Final = frozenset(
+    {"handler.failed", "lifespan.ended", "listener.failed", "notification.failed", "route.failed"}
+)
 """Events whose cause is an author's code: the traceback helps."""
 
 

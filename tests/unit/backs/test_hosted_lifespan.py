@@ -5,13 +5,16 @@ import contextlib
 import contextvars
 from collections.abc import AsyncIterator
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
+from holdfast.backs.hosted import target
 from holdfast.backs.hosted.lifespan import Lifespan
-from holdfast.errors import ConfigError, NotSent
-from holdfast.ports import SilentObserver
-from tests.support import async_test
+from holdfast.errors import ConfigError, LifespanEnded, NotSent
+from holdfast.ports import Ports, SilentObserver, SystemClock, SystemRandom
+from holdfast.upstream.settings import ClientLimits, ClientTimes
+from tests.support import async_test, until
 
 COLOR: contextvars.ContextVar[str] = contextvars.ContextVar("color", default="none")
 
@@ -45,11 +48,15 @@ class FakeServer:
         raise OSError("the database went away")
 
 
+def _unexpected(failure: LifespanEnded) -> None:
+    raise failure
+
+
 @async_test
 async def test_every_run_gets_the_state_and_context_of_one_lifespan_and_the_attribute_is_put_back() -> None:
     server = FakeServer()
     own = server.lifespan
-    lifespan = Lifespan(server, SilentObserver())
+    lifespan = Lifespan(server, SilentObserver(), _unexpected)
     await lifespan.start()
     for _ in range(2):
         async with server.lifespan(server) as state:
@@ -64,20 +71,40 @@ async def test_every_run_gets_the_state_and_context_of_one_lifespan_and_the_attr
 
 @async_test
 async def test_a_lifespan_that_fails_at_its_start_is_a_clear_error() -> None:
-    lifespan = Lifespan(FakeServer(fails=True), SilentObserver())
+    lifespan = Lifespan(FakeServer(fails=True), SilentObserver(), _unexpected)
     with pytest.raises(ConfigError, match=r"the lifespan of fake failed: .*no database"):
         await lifespan.start()
 
 
 @async_test
 async def test_no_run_starts_after_the_lifespan_has_broken_down() -> None:
-    server = FakeServer()
-    lifespan = Lifespan(server, SilentObserver())
+    server, failures = FakeServer(), list[LifespanEnded]()
+    own = server.lifespan
+    lifespan = Lifespan(server, SilentObserver(), failures.append)
     await lifespan.start()
     server.broken.set()
-    await lifespan.stop()
+    await until(lambda: bool(failures))
+    assert isinstance(failures[0].__cause__, ExceptionGroup)
+    assert server.lifespan == own
     with pytest.raises(NotSent, match="the lifespan of fake has ended"):
         _ = lifespan.context
+    await lifespan.stop()
+    assert len(failures) == 1
+
+
+@async_test
+async def test_a_hosted_object_reports_the_end_of_its_lifespan(monkeypatch: pytest.MonkeyPatch) -> None:
+    server, failures = FakeServer(), list[LifespanEnded]()
+    monkeypatch.setattr(target, "core_of", lambda found, *, place: found)  # noqa: ARG005
+    for name in ("Dialect", "Guards"):
+        monkeypatch.setattr(target, name, MagicMock())
+    hosted = target.HostedTarget(
+        server, place="app.py", version="sessions", limits=ClientLimits(), times=ClientTimes()
+    )
+    await hosted.start(Ports(SystemClock(), SystemRandom(), SilentObserver()), failures.append)
+    server.broken.set()
+    await until(lambda: bool(failures))
+    await hosted.stop()
 
 
 @async_test
@@ -92,4 +119,4 @@ async def test_a_lifespan_that_cancels_its_own_task_is_an_error_with_a_reason() 
 
     server.lifespan = cancel_itself
     with pytest.raises(ConfigError, match="the lifespan of fake failed: CancelledError"):
-        await Lifespan(server, SilentObserver()).start()
+        await Lifespan(server, SilentObserver(), _unexpected).start()

@@ -91,7 +91,7 @@ async def connected(server: FakeServer, notes: NotingObserver) -> AsyncIterator[
     async def refuse(method: str, _params: object, _origin: object) -> object:
         raise McpError(-32601, method)
 
-    lifespan = Lifespan(server, notes)
+    lifespan = Lifespan(server, notes, lambda _: None)
     await lifespan.start()
     dialect = cast("Dialect", FakeDialect())
     connection = Connection(

@@ -4,31 +4,30 @@
 who opens a database in the lifespan expects one database for the process. So we enter the lifespan once. While we serve,
 the attribute `lifespan` of the server is replaced by one that returns the state of this entry. Afterwards the attribute
 is restored.
-
-A lifespan may hold a task group, and the task that entered a task group must leave it. So one task enters and leaves the
-lifespan.
 """
 
-import asyncio
 import contextlib
 import contextvars
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from holdfast.errors import ConfigError, NotSent
+from holdfast.engine.held_context import HeldContext
+from holdfast.errors import ConfigError, LifespanEnded, NotSent
 from holdfast.ports import Observer
 
 
 class Lifespan:
-    """The lifespan of one `lowlevel.Server`. Call `start` first, `stop` last."""
+    """The lifespan of one `lowlevel.Server`. Call `start` first, `stop` last.
 
-    def __init__(self, server: Any, observer: Observer) -> None:
+    `failed` is called if the lifespan ends by itself (`held_context.py`).
+    """
+
+    def __init__(self, server: Any, observer: Observer, failed: Callable[[LifespanEnded], None]) -> None:
         self._server = server
         self._own = server.lifespan
         self._observer = observer
-        self._leave = asyncio.Event()
-        self._context: asyncio.Future[contextvars.Context] = asyncio.get_running_loop().create_future()
-        self._task: asyncio.Task[None] | None = None
+        self._failed = failed
+        self._held: HeldContext | None = None
 
     async def start(self) -> None:
         """Enter the lifespan.
@@ -36,13 +35,19 @@ class Lifespan:
         Raises:
             ConfigError: the author's code failed.
         """
-        self._task = asyncio.get_running_loop().create_task(self._hold(), name="holdfast hosted lifespan")
-        first: set[asyncio.Future[Any]] = {self._task, self._context}
-        await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
-        if not self._context.done():
-            cancelled = asyncio.CancelledError("by its own code")
-            error = cancelled if self._task.cancelled() else self._task.exception()
+        held: HeldContext | None = None
+        try:
+            held = HeldContext(self._own(self._server), self._has_ended)
+            state = await held.entered()
+        except BaseException as error:
+            if held is not None and not held.is_over:
+                # Not the lifespan was cancelled, but this start.
+                held.let_go()
+                raise
+            self._observer.note("hosted.lifespan_failed", error=error)
             raise ConfigError(f"the lifespan of {self._server.name} failed: {error!r}") from error
+        self._server.lifespan = _always(state)
+        self._held = held
 
     @property
     def context(self) -> contextvars.Context:
@@ -51,28 +56,26 @@ class Lifespan:
         Raises:
             NotSent: the lifespan has ended.
         """
-        if self._task is None or self._task.done():
-            raise NotSent(f"the lifespan of {self._server.name} has ended")
-        return self._context.result().copy()
+        if self._held is None or self._held.is_over:
+            raise NotSent(str(LifespanEnded(self._server.name)))
+        return self._held.context
 
     async def stop(self) -> None:
         """Leave the lifespan. An error of the author's code is noted."""
-        self._leave.set()
-        if self._task is not None:
-            await asyncio.wait({self._task})
-
-    async def _hold(self) -> None:
+        held, self._held = self._held, None
         try:
-            async with self._own(self._server) as state:
-                self._server.lifespan = _always(state)
-                self._context.set_result(contextvars.copy_context())
-                await self._leave.wait()
-        except Exception as error:
+            if held is not None:
+                await held.leave()
+        except Exception as error:  # noqa: BLE001 - an author's code
             self._observer.note("hosted.lifespan_failed", error=error)
-            if not self._context.done():
-                raise
         finally:
             self._server.lifespan = self._own
+
+    def _has_ended(self, error: BaseException | None) -> None:
+        self._server.lifespan = self._own
+        failure = LifespanEnded(self._server.name)
+        failure.__cause__ = error
+        self._failed(failure)
 
 
 def _always(state: Any) -> Any:

@@ -1,5 +1,6 @@
 """A Python object of another framework, as the target of a proxy back."""
 
+from collections.abc import Callable
 from typing import Any
 
 from holdfast.backs.hosted.frameworks import core_of, major_version
@@ -8,7 +9,7 @@ from holdfast.backs.hosted.lifespan import Lifespan
 from holdfast.backs.hosted.pipe import Dialect, HostedPipe
 from holdfast.backs.proxy.target import Target, UpstreamClient
 from holdfast.engine.caller import Caller
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, LifespanEnded
 from holdfast.ports import Observer, Ports
 from holdfast.upstream.connectors import Connector
 from holdfast.upstream.link import Receiver, UpstreamLink
@@ -30,14 +31,14 @@ class HostedTarget(Target):
         self._running: tuple[Dialect, Lifespan] | None = None
         self._guards: Guards | None = None
 
-    async def start(self, ports: Ports) -> None:
+    async def start(self, ports: Ports, failed: Callable[[LifespanEnded], None]) -> None:
         """Enter the lifespan of the object.
 
         Raises:
             ConfigError: the author's code failed.
         """
-        await super().start(ports)
-        dialect, lifespan = Dialect(major_version("mcp")), Lifespan(self._server, ports.observer)
+        await super().start(ports, failed)
+        dialect, lifespan = Dialect(major_version("mcp")), Lifespan(self._server, ports.observer, failed)
         await lifespan.start()
         self._running = dialect, lifespan
         self._guards = Guards(self._server, ports.observer)

@@ -116,7 +116,7 @@ class ProxyBack:
     async def start(self, outside: Outside) -> None:
         """Get ready to connect. The server itself is contacted by the first client."""
         self._outside = outside
-        await self._target.start(self._ports)
+        await self._target.start(self._ports, outside.failed)
         self._upstreams.start()
 
     async def stop(self) -> None:

@@ -1,13 +1,14 @@
 """The base of the targets by which `Remote`, `Process` and `Hosted` describe the server behind them."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 from msgspec import Struct
 
 from holdfast.backs.proxy.passing import NOTHING, Passing
 from holdfast.engine.caller import Caller
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, LifespanEnded
 from holdfast.ports import Ports
 from holdfast.upstream.connectors import Connector
 from holdfast.upstream.settings import ClientLimits, ClientTimes
@@ -68,8 +69,8 @@ class Target(ABC):
             raise ConfigError("the target has not been started")
         return self._ports
 
-    async def start(self, ports: Ports) -> None:
-        """Get ready in the process that serves: once, before the first connector."""
+    async def start(self, ports: Ports, failed: Callable[[LifespanEnded], None]) -> None:  # noqa: ARG002 - most servers live elsewhere
+        """Get ready in the process that serves: once, before the first connector. `failed`: it cannot answer any more."""
         self._ports = ports
 
     @abstractmethod

@@ -7,7 +7,7 @@ the reason why new work is not accepted.
 from contextvars import Context
 
 from holdfast.engine.engine import Engine
-from holdfast.errors import StoreError
+from holdfast.errors import LifespanEnded, StoreError
 from holdfast.fronts.http.answer import Answer, retry_after
 
 LIVE, READY = "/healthz", "/readyz"
@@ -27,11 +27,13 @@ async def health(engine: Engine, path: str) -> Answer:
     """Answer a probe: live while the loop runs; ready if a claim would be accepted, and otherwise the reason."""
     if path == LIVE:
         return _line(200, "alive")
+    if engine.failure is not None:
+        return _line(503, str(engine.failure))
     if engine.leaving or engine.draining:
         return _line(503, "draining")
     try:
         await engine.ensure_started(Context())
-    except StoreError as error:
+    except (StoreError, LifespanEnded) as error:
         return _line(503, engine.readiness.found(str(error)))
     obstacle = await engine.readiness.obstacle()
     return _line(503, obstacle) if obstacle else _line(200, "ready")

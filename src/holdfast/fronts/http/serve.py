@@ -31,6 +31,7 @@ def run_http(
     Raises:
         ConfigError: the address cannot be bound, or other machines could call without a verifier.
         StoreUnavailable: the store cannot be used at the start.
+        LifespanEnded: the lifespan of a server ended, and the drain after it is over.
     """
     check_exposure(front, host)
     with bind(host, port) as listener:
@@ -49,6 +50,7 @@ def run_on(
     Raises:
         ConfigError: other machines could call without a verifier.
         StoreUnavailable: the store cannot be used at the start.
+        LifespanEnded: the lifespan of a server ended, and the drain after it is over.
     """
     check_listeners(front, listeners)
     with contextlib.suppress(KeyboardInterrupt):
@@ -70,6 +72,7 @@ async def serve(
 
     Raises:
         StoreUnavailable: the store cannot be used at the start.
+        LifespanEnded: the lifespan of a server ended, and the drain after it is over.
     """
     from holdfast.fronts.http.listener.service import Service  # noqa: PLC0415 - imports httptools
 
@@ -80,6 +83,8 @@ async def serve(
         if ready is not None:
             ready(url_of(listeners[0], front.path, tls=tls is not None))
         await service.serve(listeners)
+    if (failure := front.engine.failure) is not None:
+        raise failure
 
 
 def check_listeners(front: HttpFront | Router, listeners: Iterable[socket.socket]) -> None:

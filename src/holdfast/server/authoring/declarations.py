@@ -51,7 +51,7 @@ class Declarations:
         """The lifespan of the server."""
         from holdfast.server.authoring.lifespan import Lifespan  # noqa: PLC0415 - only a server that runs needs it
 
-        return Lifespan(self._given_lifespan, self._server)
+        return Lifespan(self._given_lifespan, self._server, self._server.name)
 
     @cached_property
     def listeners(self) -> SessionListeners:

@@ -1,75 +1,68 @@
-"""The lifespan of a server: an asynchronous context manager around the time in which a process serves.
+"""The lifespan of a server: an asynchronous context manager around the time in which a process serves."""
 
-A separate task enters and leaves it, so that cancel scopes and task groups inside it work even if different tasks
-start and stop the engine.
-"""
-
-import asyncio
 import inspect
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
+from holdfast.engine.held_context import HeldContext
+from holdfast.errors import LifespanEnded
+
+Failed = Callable[[LifespanEnded], None]
+"""Called if the lifespan ends while it is held."""
+
 
 class Lifespan:
     """Entered once for all its holders, and left when the last holder leaves. `value` is the value that it yielded.
 
-    A lifespan has several holders if several servers of one process include the same server.
+    A lifespan has several holders if several servers of one process include the same server. If it ends by itself
+    (`held_context.py`), each of them is called.
     """
 
-    __slots__ = ("_entered", "_factory", "_holders", "_leave", "_task", "value")
+    __slots__ = ("_factory", "_held", "_holders", "_name", "value")
 
-    def __init__(self, factory: Callable[..., Any] | None, server: object) -> None:
+    def __init__(self, factory: Callable[..., Any] | None, server: object, name: str) -> None:
         self._factory = _bound(factory, server) if factory is not None else None
-        self._task: asyncio.Task[None] | None = None
-        self._entered: asyncio.Future[Any] | None = None
-        self._leave = asyncio.Event()
-        self._holders = 0
+        self._name = name
+        self._held: HeldContext | None = None
+        self._holders: list[Failed] = []
         self.value: Any = None
 
-    async def enter(self) -> None:
+    async def enter(self, failed: Failed) -> None:
         """Enter the lifespan, or wait until another holder has entered it. Raises the exception of the entry."""
         if self._factory is None:
             return
-        self._holders += 1
-        if self._task is None or self._entered is None:
-            loop = asyncio.get_running_loop()
-            self._entered, self._leave = loop.create_future(), asyncio.Event()
-            self._task = loop.create_task(self._live(self._factory(), self._entered, self._leave))
+        self._holders.append(failed)
         try:
-            # Shielded: a holder that is cancelled must not cancel it for the others.
-            self.value = await asyncio.shield(self._entered)
+            if self._held is None or self._held.is_over:
+                self._held = HeldContext(self._factory(), self._has_ended)
+            self.value = await self._held.entered()
         except BaseException:
-            self._let_go()
+            self._let_go(failed)
             raise
 
-    async def leave(self) -> None:
+    async def leave(self, failed: Failed) -> None:
         """Leave the lifespan. The last holder waits for its end, and gets its exception."""
-        task = self._task
-        if task is not None and self._let_go():
-            await task
+        held = self._let_go(failed)
+        if held is not None:
+            await held.leave()
             self.value = None
 
-    def _let_go(self) -> bool:
-        """Release one hold; return True if it was the last."""
-        self._holders -= 1
-        if self._holders:
-            return False
-        self._leave.set()
-        self._task = self._entered = None
-        return True
+    def _let_go(self, failed: Failed) -> HeldContext | None:
+        """Release one hold; return the lifespan, which ends now, if it was the last."""
+        if failed in self._holders:
+            self._holders.remove(failed)
+        if self._holders or self._held is None:
+            return None
+        held, self._held = self._held, None
+        held.let_go()
+        return held
 
-    async def _live(
-        self, manager: AbstractAsyncContextManager[Any], entered: asyncio.Future[Any], leave: asyncio.Event
-    ) -> None:
-        try:
-            async with manager as value:
-                entered.set_result(value)
-                await leave.wait()
-        except BaseException as error:
-            if entered.done():
-                raise
-            entered.set_exception(error)
+    def _has_ended(self, error: BaseException | None) -> None:
+        failure = LifespanEnded(self._name)
+        failure.__cause__ = error
+        for failed in tuple(self._holders):
+            failed(failure)
 
 
 def _bound(factory: Callable[..., Any], server: object) -> Callable[[], AbstractAsyncContextManager[Any]]:

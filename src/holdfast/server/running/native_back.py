@@ -41,10 +41,11 @@ if TYPE_CHECKING:
 class NativeBack:
     """Answers exchanges with the functions of a server."""
 
-    __slots__ = ("_encode_sessionless", "_server", "access", "handlers")
+    __slots__ = ("_encode_sessionless", "_outside", "_server", "access", "handlers")
 
     def __init__(self, server: Registration) -> None:
         self._server = server
+        self._outside: Outside | None = None
         self._encode_sessionless = SessionlessResults(server.info).encode
         self.access: Access = server.scopes.access
         self.handlers: Mapping[str, Handler] = {}
@@ -60,7 +61,7 @@ class NativeBack:
         middleware = self._server.declared.middleware
         self.handlers = surround(handlers, middleware, self._server) if middleware else handlers
 
-    async def start(self, outside: Outside) -> None:  # noqa: ARG002 - a server has its engine
+    async def start(self, outside: Outside) -> None:
         """Enter the lifespans: the server's, then those that it includes.
 
         Raises:
@@ -74,20 +75,23 @@ class NativeBack:
         entered: list[Lifespan] = []
         try:
             for part in (server, *server.declared.all_included()):
-                await part.declared.lifespan.enter()
+                await part.declared.lifespan.enter(outside.failed)
                 entered.append(part.declared.lifespan)
         except BaseException:
             for lifespan in reversed(entered):
-                await lifespan.leave()
+                await lifespan.leave(outside.failed)
             raise
+        self._outside = outside
         server.declared.list_changes.start()
         server.declared.declare_rates()
 
     async def stop(self) -> None:
         """Leave the lifespans, the last one first."""
         self._server.declared.list_changes.stop()
+        outside, self._outside = self._outside, None
         for part in reversed((self._server, *self._server.declared.all_included())):
-            await part.declared.lifespan.leave()
+            if outside is not None:
+                await part.declared.lifespan.leave(outside.failed)
 
     def initialize(self, record: SessionRecord, caller: Caller) -> dict[str, Any]:  # noqa: ARG002
         """Return the server's description in the format of the session's revision."""

@@ -67,6 +67,7 @@ class Service:
         """Serve until a signal, or `stop`, ends it."""
         with self._signals():
             async with self.running(listeners):
+                self._engine.when_failed(self.stop)
                 await self._stopping.wait()
 
     @contextlib.asynccontextmanager
