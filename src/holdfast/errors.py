@@ -36,6 +36,7 @@ HoldfastError
 │   ├── AskRefused               the client answered with an error
 │   ├── AskTimeout               the client did not answer in time
 │   ├── BackPressureError        too many asks are open and queued
+│   ├── CallEnded                its call ended, so the client is not asked any more
 │   ├── CapabilityMissing        the client did not declare the capability
 │   └── NoBackChannel            this connection cannot carry a request to the client
 ├── StateError                   the state was not changed: a conflict, or a limit
