@@ -393,11 +393,10 @@ class AskTimeout(AskError):
 
 
 class CallEnded(AskError):
-    """The call that asked has ended before the client answered. `ask` is the id of the ask; empty if it was not sent."""
+    """The call that asked has ended before the client answered."""
 
-    def __init__(self, method: str, ask: str = "") -> None:
+    def __init__(self, method: str) -> None:
         super().__init__(f"the call that asked has ended before the client answered {method}")
-        self.ask = ask
 
 
 class BackPressureError(AskError):

@@ -5,8 +5,8 @@ block neither each other nor the receive path (law 10).
 
 An ask ends with its call, also if another task waits for it than the handler: one that the handler has started, or the task
 for a question of a server behind us. `Session.end_asks` ends it while it waits for a place in this process, for a place in
-the store, or for its answer. Its places are free again, and the client receives the cancellation of each ask that was sent,
-before the terminal message of the call.
+the store, or for its answer, as soon as the handler is over. Its places are free again, and the client has received the
+cancellation of each ask that was sent before the terminal message of the call.
 """
 
 import asyncio
@@ -72,7 +72,7 @@ async def ask(
         raise
     except TimeoutError:
         if asked.has_ended:
-            raise CallEnded(method, name if asked.is_sent else "") from None
+            raise CallEnded(method) from None
         # Only a request that was sent can be cancelled.
         if asked.is_sent:
             await _cancel(send, name, "timed out")

@@ -356,7 +356,7 @@ class Exchanges:
         self._leave(exchange, outcome)
         if exchange.session.pending:
             # Without a stream none of them was sent.
-            exchange.session.end_asks(exchange.key)
+            writer.end_asks()
         exchange.state, _ = step(exchange.state, _STORED)
         writer.terminal = outcome.message(exchange.request.id)
         writer.changed()
@@ -373,7 +373,8 @@ class Exchanges:
             return
         session = exchange.session
         if session.pending:
-            exchange.writer.before_end([cancellation(name) for name in session.end_asks(exchange.key)])
+            asks = session.end_asks(exchange.key, is_over=Action.STOP not in actions)
+            exchange.writer.before_end([cancellation(name) for name in asks])
         self.ending += 1
         try:
             if self._turns is not None:
@@ -475,6 +476,7 @@ class Exchanges:
     def _over(self, exchange: SessionExchange) -> None:
         """Record that the handler of an exchange that has ended is over too, and free its slot."""
         exchange.state, _ = step(exchange.state, ExchangeInput.OVER)
+        exchange.writer.end_asks()
         self._free_slot(exchange)
         self._runtime.release(exchange.session)
 

@@ -49,7 +49,7 @@ async def answer_to(method: str, answer: asyncio.Future[Any], timeout: float | N
 
 
 def end_asks(answers: Answers) -> None:
-    """End the asks of a call that has ended: a task that its handler has started, or a server behind us, may still wait."""
+    """End the asks of a call that is over: a task that its handler has started, or a server behind us, may still wait."""
     for answer in answers.values():
         if not answer.done():
             answer.set_result(_ENDED)
@@ -234,12 +234,15 @@ class RoundWriter(Struct, eq=False):
             if not answer.done():
                 answer.set_exception(error)
 
+    def end_asks(self) -> None:
+        """End the asks of a call that is over."""
+        end_asks(self._answers)
+
     def settle(self, outcome: Outcome) -> None:
         """Keep the outcome for the connections that wait and for later retries."""
         if self._quiet_timer is not None:
             self._quiet_timer.cancel()
         self.outcomes.setdefault(self._rounds.number if self._rounds is not None else 0, outcome)
-        end_asks(self._answers)
         # Break the reference cycle with the exchange, so that reference counting frees both.
         self._go_out = _ended
         on_settled, self.on_settled = self.on_settled, None

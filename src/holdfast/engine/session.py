@@ -55,8 +55,7 @@ class OpenAsk:
             self.arrived.set_result(None)
 
     def end(self) -> None:
-        """End it with its call: it waits for a place or for its answer."""
-        self.has_ended = True
+        """End it: it waits for a place or for its answer."""
         if not self._bound.expired():
             self._bound.reschedule(asyncio.get_running_loop().time())
 
@@ -158,11 +157,17 @@ class Session:
         if (pending := self.pending.get(ask)) is not None:
             pending.look()
 
-    def end_asks(self, stream: str) -> list[str]:
-        """End the asks of a call that has ended; return the names of those that were sent."""
+    def end_asks(self, stream: str, *, is_over: bool) -> list[str]:
+        """Record that the call of these asks has ended; return the names of those that were sent.
+
+        `is_over`: its handler is over too, and they end now. Before that, the asks of a handler that is being stopped end by
+        its cancellation.
+        """
         ended = [(name, ask) for name, ask in self.pending.items() if ask.stream == stream]
         for _, ask in ended:
-            ask.end()
+            ask.has_ended = True
+            if is_over:
+                ask.end()
         return [name for name, ask in ended if ask.is_sent]
 
     def look_for_turn(self, stream: str) -> None:

@@ -247,7 +247,7 @@ class SessionlessCalls:
     def _leave(self, exchange: Exchange, actions: Actions) -> None:
         """Free the place of a call whose handler is over; else cancel the handler, which keeps the place until it is over."""
         if _FREE_SLOT in actions:
-            self._running.discard(exchange)
+            self._forget(exchange)
         elif exchange.task is not None:
             exchange.task.add_done_callback(lambda _: self._over(exchange))
             exchange.task.cancel()
@@ -255,7 +255,11 @@ class SessionlessCalls:
     def _over(self, exchange: Exchange) -> None:
         """Free the place of a call that has ended: its handler is over now too."""
         exchange.state, _ = step(exchange.state, ExchangeInput.OVER)
+        self._forget(exchange)
+
+    def _forget(self, exchange: Exchange) -> None:
         self._running.discard(exchange)
+        exchange.writer.end_asks()
 
     # Parking and going on
 

@@ -152,9 +152,12 @@ class TaskWriter:
         waiting = {name: asked for name, asked in self._asked.items() if not self._answers[name].done()}
         return core.reconciled(state, waiting, self._asked)
 
+    def end_asks(self) -> None:
+        """End the asks of a task that is over."""
+        end_asks(self._answers)
+
     async def settle(self, outcome: Outcome) -> None:
         """Write the end of the task, unless it has ended already."""
-        end_asks(self._answers)
         await self._tasks.settle(self, outcome)
 
 

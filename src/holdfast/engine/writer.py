@@ -89,6 +89,10 @@ class ExchangeWriter(Protocol):
         """Send a message that is not the last."""
         ...
 
+    def end_asks(self) -> None:
+        """End the asks of an exchange whose handler is over: other tasks may still wait for them."""
+        ...
+
 
 class SessionWriter:
     """The common members of the writers of a session's exchanges. A method that a connection does not need does nothing."""
@@ -154,6 +158,11 @@ class SessionWriter:
         """Ask the client on the exchange's stream or connection, and wait for its result."""
         stream, send = self.claim.stream, self.send_now
         return await ask(self.store, self._random, self.session, stream, send, method, params, timeout)
+
+    def end_asks(self) -> None:
+        """End the asks of an exchange whose handler is over: other tasks may still wait for them."""
+        if self.session.pending:
+            self.session.end_asks(self.claim.stream, is_over=True)
 
     def before_end(self, messages: list[bytes]) -> None:
         """Send short messages with the end, right before it: the cancellations of the asks that end with the exchange."""

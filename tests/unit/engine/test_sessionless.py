@@ -22,7 +22,7 @@ from holdfast.stores.base import SessionRecord
 from holdfast.testing import NotingObserver, ScriptedBack, SeededRandom
 from holdfast.wire.jsonrpc import Request
 from tests.support import LoopClock
-from tests.unit.engine.harness import engine_test, settle_down
+from tests.unit.engine.harness import engine_harness, engine_test, settle_down
 
 CALL = "tools/call"
 META = RequestMeta("2026-07-28", {"sampling": {}}, {"name": "test"}, "")
@@ -345,6 +345,46 @@ def test_the_asks_of_other_tasks_end_with_their_call(how: str) -> None:
             await asyncio.wait(asking)
             assert {type(task.exception()) for task in asking} == {CallEnded}
             assert home.engine.sessionless.asks() == 0
+
+    run()
+
+
+@pytest.mark.parametrize("era", ["sessions", "sessionless"])
+def test_the_asks_of_a_handler_that_is_cancelled_end_by_its_cancellation(era: str) -> None:
+    """A handler whose tasks failed would end with an error, which is logged."""
+    raised: list[BaseException | None] = []
+
+    async def asks_in_groups(exchange: Exchange) -> object:
+        async def deep() -> None:
+            async with asyncio.TaskGroup() as inner:
+                tasks = [inner.create_task(exchange.ask("elicitation/create", {"n": n})) for n in range(2)]
+                for task in tasks:
+                    task.add_done_callback(lambda done: raised.append(_exception(done)))
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(deep())
+        return {}
+
+    def _exception(task: asyncio.Task[Any]) -> BaseException | None:
+        return None if task.cancelled() else task.exception()
+
+    @engine_test
+    async def run() -> None:
+        if era == "sessions":
+            async with engine_harness(ScriptedBack({CALL: asks_in_groups})) as d:
+                await d.post(1)
+                await settle_down()
+                await d.cancel(1)
+                await settle_down()
+                assert not d.session.pending
+        else:
+            async with house(asks_in_groups) as home:
+                visit = home.call()
+                await settle_down()
+                await visit.hang_up()
+                await settle_down()
+                assert home.engine.sessionless.asks() == 0
+        assert raised == [None, None]
 
     run()
 
