@@ -122,7 +122,7 @@ async def test_a_shared_server_may_not_ask_and_no_capability_of_a_client_is_decl
         [upstream] = front.back._upstreams.opened()
         assert upstream.client.capabilities == {}
         with pytest.raises(McpError, match="may not ask"):
-            await upstream._on_request("elicitation/create", {}, None)
+            await upstream._questions.answer("elicitation/create", {}, ())
 
 
 @async_test

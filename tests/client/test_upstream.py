@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -35,9 +35,10 @@ class Proxy:
         self.ends: list[LinkEnd] = []
 
     async def on_request(
-        self, method: str, params: dict[str, Any], origin: OutgoingRequest | None
+        self, method: str, params: dict[str, Any], origins: Sequence[OutgoingRequest]
     ) -> dict[str, Any]:
-        self.received.append((f"{method} {params['n']}", origin.owner if origin is not None else None))
+        [origin] = origins
+        self.received.append((f"{method} {params['n']}", origin.owner))
         return {}
 
     def on_notification(self, notification: Notification, origin: OutgoingRequest | None) -> None:

@@ -40,6 +40,10 @@ class Outside(Protocol):
         """
         ...
 
+    def is_read(self, key: str) -> bool:
+        """Return True if a connection to this process reads the standalone stream of a session, or carries all its messages."""
+        ...
+
     def listened(self, principal: str) -> set[Key]:
         """Return the changes that the present listeners of a principal asked for (2026-07-28)."""
         ...

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
+from typing_extensions import override
 
 from holdfast.auth import Principal
-from holdfast.core.exchange import FENCED_STATES, ExchangeInput, ExchangeState, step
+from holdfast.core.exchange import FENCED_STATES, ExchangeInput, ExchangeState, Reading, step
 from holdfast.core.rounds import NOTHING_GIVEN, Given
 from holdfast.engine.caller import Caller
 from holdfast.engine.session import Session
@@ -84,6 +85,11 @@ class Exchange:
     def has_ended(self) -> bool:
         """True if its end is decided. The end may not be stored yet."""
         return self.state >= ExchangeState.ENDING
+
+    @property
+    def is_connected(self) -> bool:
+        """False if the client's connection is gone, and the client has not come back for the answer."""
+        return True
 
     @property
     def session_key(self) -> str:
@@ -169,6 +175,11 @@ class SessionExchange(Exchange):
     def is_fenced(self) -> bool:
         """True if another replica has ended it, or runs it again: its end is in the log."""
         return self.state in FENCED_STATES
+
+    @property
+    @override
+    def is_connected(self) -> bool:
+        return self.writer.reading is not Reading.GONE
 
     @property
     def is_due(self) -> bool:

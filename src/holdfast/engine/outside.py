@@ -53,6 +53,13 @@ class EngineOutside:
         finally:
             self._runtime.release(session)
 
+    def is_read(self, key: str) -> bool:
+        """Return True if a connection to this process reads the standalone stream of a session, or carries all its messages."""
+        session = self._runtime.sessions.get(key)
+        if session is None or session.channel is not None:
+            return session is not None
+        return any(reader.end is None for reader in session.readers.get(session.record.standalone, ()))
+
     def listened(self, principal: str) -> set[Key]:
         """Return the changes that the present listeners of a principal asked for."""
         return self._listening.keys_of(principal)

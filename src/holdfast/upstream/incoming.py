@@ -10,7 +10,7 @@ charged: their number is limit enough.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol
 
 from holdfast.config import KIB
@@ -22,9 +22,9 @@ from holdfast.upstream.pending import OutgoingRequest
 from holdfast.upstream.settings import ClientLimits
 from holdfast.wire.jsonrpc import Request, RequestId, encode, error_message, refusal, result_message
 
-OnRequest = Callable[[str, dict[str, Any], OutgoingRequest | None], Awaitable[object]]
-"""Answers a request of the server: method, params, and the request of ours whose HTTP response carried it. That one is
-None on pipes and on the standalone stream, where it is unknown.
+OnRequest = Callable[[str, dict[str, Any], Sequence[OutgoingRequest]], Awaitable[object]]
+"""Answers a request of the server: method, params, and the requests of ours that it can belong to. That is the one whose HTTP
+response carried it; on pipes and on the standalone stream, each one that had no response when it arrived.
 
 Returns the result as anything the encoder takes, `msgspec.Raw` included; raises McpError to refuse the request."""
 Ticket = tuple[object, RequestId]
@@ -43,7 +43,7 @@ class Answering(Protocol):
         ...
 
 
-_Taken = tuple[Answering, Request, OutgoingRequest | None, Charge | None]
+_Taken = tuple[Answering, Request, Sequence[OutgoingRequest], Charge | None]
 
 
 class IncomingRequests:
@@ -64,7 +64,7 @@ class IncomingRequests:
         return f"<IncomingRequests {self._gate}>"
 
     def take(
-        self, link: Answering, request: Request, origin: OutgoingRequest | None = None, *, size: int = 0
+        self, link: Answering, request: Request, origins: Sequence[OutgoingRequest] = (), *, size: int = 0
     ) -> None:
         """Start, queue or refuse a request of `size` bytes. A second one with the id of a running one is ignored."""
         ticket = (link, request.id)
@@ -76,9 +76,9 @@ class IncomingRequests:
         charge = self._bytes.take(size if size >= FREE else 0)
         match self._gate.enter(ticket) if charge is not None else Admission.REFUSE:
             case Admission.START:
-                self._start(ticket, (link, request, origin, charge))
+                self._start(ticket, (link, request, origins, charge))
             case Admission.WAIT:
-                self._waiting[ticket] = (link, request, origin, charge)
+                self._waiting[ticket] = (link, request, origins, charge)
             case Admission.REFUSE:
                 self._reply(
                     link, refusal(request.id, Busy("Busy: this client answers its limit of requests"))
@@ -124,7 +124,7 @@ class IncomingRequests:
             turn.set_result(None)
         try:
             await turn
-            return await self._on_request(method, params, None)
+            return await self._on_request(method, params, ())
         finally:
             if not self._gate.abandon(ticket):
                 self._next()
@@ -166,11 +166,11 @@ class IncomingRequests:
         ticket: Ticket,
         link: Answering,
         request: Request,
-        origin: OutgoingRequest | None,
+        origins: Sequence[OutgoingRequest],
         charge: Charge | None,
     ) -> None:
         try:
-            result = await self._on_request(request.method, request.params, origin)
+            result = await self._on_request(request.method, request.params, origins)
             answer = result_message(request.id, encode(result))
         except McpError as error:
             answer = refusal(request.id, error)

@@ -202,7 +202,8 @@ class Receiver:
             case Response():
                 self.pending.settle(message)
             case Request():
-                self._incoming.take(link, message, origin, size=size)
+                origins = self.pending.unanswered() if origin is None else (origin,)
+                self._incoming.take(link, message, origins, size=size)
             case Notification("notifications/progress", params):
                 self.pending.progress(params)
             case Notification():

@@ -94,6 +94,10 @@ class PendingRequests:
         """Return the request with this id; None if it is not waiting."""
         return self._by_id.get(request_id) if isinstance(request_id, int | str) else None
 
+    def unanswered(self) -> tuple[OutgoingRequest, ...]:
+        """Return the requests that have no response yet, oldest first."""
+        return tuple(request for request in self._by_id.values() if not request.answer.done())
+
     def remove(self, request: OutgoingRequest) -> None:
         """Forget a request. A response that arrives later is ignored."""
         self._by_id.pop(request.id, None)

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -95,6 +95,8 @@ class User(Connector):
         self.servers = list(servers)
         self.ends: list[LinkEnd] = []
         self.notifications: list[tuple[str, object]] = []
+        self.origins: list[object] = []
+        """The owners of the requests that the last request of the server can belong to."""
 
     async def connect(self, receiver: Receiver) -> PipeLink:
         if not self.servers:
@@ -102,9 +104,10 @@ class User(Connector):
         return PipeLink(self.servers.pop(0), receiver, SilentObserver())
 
     async def on_request(
-        self, method: str, params: dict[str, Any], origin: OutgoingRequest | None
+        self, method: str, params: dict[str, Any], origins: Sequence[OutgoingRequest]
     ) -> msgspec.Raw:
-        assert (method, params, origin) == ("roots/list", {}, None)
+        assert (method, params) == ("roots/list", {})
+        self.origins = [request.owner for request in origins]
         return msgspec.Raw(b'{"roots": [ ]}')
 
     def on_notification(self, notification: Notification, origin: OutgoingRequest | None) -> None:

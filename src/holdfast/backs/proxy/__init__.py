@@ -10,6 +10,7 @@
     upstreams.py     one upstream for each session, or for each principal; how many, and when they end
     upstream.py      one conversation with the server: its calls, notifications, requests and restarts
     call.py          one exchange and its upstream request: progress, deadline, questions to the client
+    questions.py     which calls a question can belong to, where it is asked, and when it ends
     lists.py         the server's lists, kept in memory until they change
     mirrors.py       the parameters that headers repeat (2026-07-28)
     passing.py       the headers of a client that the server behind us receives

@@ -37,6 +37,7 @@ from holdfast.errors import (
     AskError,
     AskRefused,
     BadAnswer,
+    CallEnded,
     ClientError,
     HeaderMismatch,
     McpError,
@@ -81,7 +82,7 @@ class MakeHeaders(Protocol):
 class Call:
     """A client's request on its way to the server and back."""
 
-    __slots__ = ("_headers", "_observer", "_outbox", "_progress", "_silence", "_space", "_wait", "exchange")
+    __slots__ = ("_headers", "_observer", "_outbox", "_progress", "_silence", "_space", "_wait", "exchange", "is_over", "questions")  # fmt: skip
 
     def __init__(
         self,
@@ -102,6 +103,10 @@ class Call:
         self._observer = observer
         self._outbox: Outbox | None = None
         """Exists from the first message on: most calls have none."""
+        self.is_over: bool = False
+        """True if the server has answered, or its answer is no longer awaited."""
+        self.questions: int = 0
+        """How many questions wait for an answer on its stream."""
 
     def __repr__(self) -> str:
         return f"<Call of {self.exchange!r}>"
@@ -110,6 +115,11 @@ class Call:
     def may_ask(self) -> bool:
         """True if the server may ask the client during this call: lists never do."""
         return self.exchange.request.method not in REPEATABLE
+
+    @property
+    def is_connected(self) -> bool:
+        """False if no connection reads its answer at present."""
+        return self.exchange.is_connected
 
     async def run(self, connection: Connection, *, sessionless: bool) -> bytes:
         """Return the server's result as JSON text.
@@ -222,12 +232,18 @@ class Call:
 
         Raises:
             McpError: for the server: the client's own error, or why the client could not be asked.
+            CallEnded: the exchange has ended.
         """
+        self.questions += 1
         with self.paused():
             try:
                 return await self.exchange.ask(method, params, key=key)
+            except CallEnded:
+                raise
             except AskError as error:
                 raise unasked(error) from error
+            finally:
+                self.questions -= 1
 
     async def room(self) -> None:
         """Wait while many messages wait for a slow client. Called before the next message of this call is read."""

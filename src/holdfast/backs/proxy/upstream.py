@@ -4,15 +4,9 @@ An upstream belongs to one session, or to the 2026-07-28 clients of one principa
 if the operator has chosen it (`shared`), to all clients of a principal or of several named ones. A shared server
 declares no client capabilities and may not ask: it is not known for which of its clients a question is.
 
-To which exchange does a message of the server belong? HTTP and hosted servers name it: the message came on the
-response to a request, or names the request. On pipes and on the standalone stream it is not known. Then:
-
-    calls in flight      client has a session                      client of 2026-07-28
-    ─────────────────    ──────────────────────────────────────    ──────────────────────────────────────────
-    exactly one          that call                                 that call
-    several              the session's standalone stream           does not occur for questions: calls of clients
-                                                                   that can be asked run one at a time (turns.py)
-    no call              the session's standalone stream           a question is refused, a message is dropped
+To which exchange does a message of the server belong? If the server does not name it, and several calls are in flight or
+none, a notification goes to the session's standalone stream; for a client of 2026-07-28 it is dropped. For questions see
+questions.py.
 
 After the server has lost our session, or its process has ended, the connection opens another one: for the next call, and
 for a lost session of a URL also without a call (reconnection.py). Each call that was in
@@ -30,12 +24,13 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.backs.proxy.call import ASKS, Call, MakeHeaders, paused, silent, unasked, unreachable, unusable
+from holdfast.backs.proxy.call import Call, MakeHeaders, silent, unreachable, unusable
 from holdfast.backs.proxy.lists import Key as ListKey
 from holdfast.backs.proxy.lists import Lists, list_key
 from holdfast.backs.proxy.mirrors import Mirrors
 from holdfast.backs.proxy.options import ProxyOptions
 from holdfast.backs.proxy.outbox import Outbox, Space
+from holdfast.backs.proxy.questions import Questions
 from holdfast.backs.proxy.reconnection import Reconnection
 from holdfast.backs.proxy.silence import Silence
 from holdfast.backs.proxy.slots import Slots
@@ -52,13 +47,10 @@ from holdfast.backs.proxy.turns import Turns, needs_turns
 from holdfast.engine.back import Outside
 from holdfast.engine.exchange import Exchange
 from holdfast.errors import (
-    INVALID_REQUEST,
-    AskError,
     BadAnswer,
     ClientError,
     HoldfastError,
     McpError,
-    MethodNotFound,
     NotSent,
     VersionRefused,
 )
@@ -76,11 +68,12 @@ from holdfast.upstream.profile import ClientProfile
 from holdfast.wire.jsonrpc import Notification
 
 _ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
-_FREE: Final = contextlib.nullcontext()
 
 
 class Upstream:
     """A connection to the server behind us, with the calls that run on it. Call `open` first, `aclose` last."""
+
+    _is_over = False
 
     def __init__(
         self,
@@ -110,9 +103,10 @@ class Upstream:
         self._profile = ClientProfile(
             client_info(client.info), without_tasks(client.capabilities, extension=not client.session)
         )
+        self._turns = Turns(options.queued) if needs_turns(target, client) else None
+        self._questions = Questions(self._turns, outside, lambda: self.record, is_shared=client.is_shared)
         self._connection = self._connection_to(target, ports)
         self._reconnection = Reconnection(self._connection.link, ports)
-        self._turns = Turns(options.queued) if needs_turns(target, client) else None
         self._had_channel = False
         self._slots = Slots(options.concurrency, options.queued) if options.concurrency else None
         self._silence = Silence(options.call_seconds)
@@ -122,7 +116,6 @@ class Upstream:
             self._connection, self._control, self._clock, self._observer
         )
         self._agreed: Agreed | None = None
-        self._is_over = False
         self._headers: MakeHeaders | None = None
         self.lists: Lists = Lists(options.list_bytes, self._clock, lambda: self._connection.channel)
         self._mirrors = Mirrors(self._tools, self._observer)
@@ -133,7 +126,7 @@ class Upstream:
             target.connector(self.client),
             self._profile,
             Callbacks(
-                on_request=self._on_request,
+                on_request=self._questions.answer,
                 on_notification=self._on_notification,
                 on_end=self._on_end,
                 on_reconnected=self._on_reconnected,
@@ -241,6 +234,7 @@ class Upstream:
             if self._unused is not None and not self._waiting:
                 self._unused.set()
             self.calls.discard(call)
+            self._questions.ended(call)
             self.used_at = self._clock.now()
 
     async def _in_turn(self, call: Call, turns: Turns) -> bytes:
@@ -374,28 +368,6 @@ class Upstream:
             return owner if isinstance(owner, Call) and owner in self.calls else None
         candidates = [call for call in self.calls if call.may_ask]
         return candidates[0] if len(candidates) == 1 else None
-
-    async def _on_request(
-        self, method: str, params: dict[str, Any], origin: OutgoingRequest | None
-    ) -> object:
-        if method not in ASKS:
-            raise MethodNotFound(method[:100])
-        if self.client.is_shared:
-            raise McpError(INVALID_REQUEST, f"{method}: a server that several clients share may not ask them")
-        call = self._parent(origin)
-        if call is not None:
-            with self._turns.asking() if self._turns is not None else _FREE:
-                return await call.ask(method, params)
-        if self.record is None:
-            raise McpError(
-                INVALID_REQUEST, f"{method} belongs to no call, and this client has no other channel"
-            )
-        # One of the calls waits for the answer, and it is not known which.
-        with paused(self.calls if origin is None else ()):
-            try:
-                return await self._outside.ask(self.record, method, params)
-            except AskError as error:
-                raise unasked(error) from error
 
     def _on_notification(self, notification: Notification, origin: OutgoingRequest | None) -> None:
         method, params = notification.method, notification.params
