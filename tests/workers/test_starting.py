@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -74,6 +75,24 @@ def test_a_parent_whose_workers_cannot_start_closes_the_socket_and_says_why(mood
         assert "no worker can start, so the socket is closed" in running.output()
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", running.port))
+
+
+def test_a_server_whose_first_worker_hangs_ends_and_says_why(mood: Path) -> None:
+    mood.write_text("hangs")
+    words = [
+        str(mood.with_name("server.py")),
+        "--workers",
+        "2",
+        "--http",
+        "127.0.0.1:0",
+        "--start-limit",
+        "0.1",
+    ]
+    ended = subprocess.run(
+        [sys.executable, "-m", "holdfast", "serve", *words], check=False, capture_output=True, text=True
+    )
+    assert ended.returncode == 1
+    assert "has not started within 0.1 s (--start-limit) and is ended" in ended.stderr
 
 
 @async_test

@@ -235,7 +235,7 @@ class Supervisor:
         if not await self._is_ready(first) or first.facts is None:
             status = await first.process.wait()
             if not self._stopping.is_set():
-                self.give_up(abs(status) or 1)
+                self.give_up(max(status, 1))
             return
         self._install(first)
         await asyncio.gather(*(self._begin(number) for number in range(2, self._count + 1)))

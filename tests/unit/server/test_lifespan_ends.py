@@ -7,7 +7,8 @@ from typing import Final
 
 import pytest
 
-from holdfast import Server
+from holdfast import Server, Servers
+from holdfast.config import HttpSettings
 from holdfast.errors import LifespanEnded
 from holdfast.testing import NotingObserver
 from tests.asgi import Call, Peer
@@ -109,6 +110,21 @@ async def test_every_server_fails_that_includes_the_one_whose_lifespan_ended() -
     for parent in parents:
         assert str(parent.engine.failure) == ENDED
         await parent.engine.aclose()
+
+
+@virtual_test
+async def test_of_several_servers_the_others_stop_with_the_one_whose_lifespan_ended() -> None:
+    dying, other = Dying(), Server("other")
+    front = Servers({"/dying": dying.server, "/other": other}).front(HttpSettings())
+    group, stopped = front.engine, list[str]()
+    await group.ensure_started()
+    group.when_failed(lambda: stopped.append("stop"))
+    assert group.failure is None
+    dying.broken.set()
+    await until(lambda: stopped == ["stop"])
+    assert str(group.failure) == ENDED
+    assert not other.engine.draining, "the front of the process stops it"
+    await group.aclose()
 
 
 @virtual_test
