@@ -143,3 +143,22 @@ async def test_wake_ups_of_an_unknown_kind_are_ignored(
         assert await wakeups.get() is WakeUp.NEWS
     assert store._listening.is_set()
     await store.aclose()
+
+
+@async_test
+async def test_a_replica_that_is_too_far_behind_learns_that_it_missed_announcements(
+    server: RedisServer,
+) -> None:
+    store = RedisStore(server.url, namespace="news")
+    await store.announce("first", b"")
+    begin = (await store.announced("")).cursor
+    for kept in (3, 0):
+        for number in range(10):
+            await store.announce(f"{kept}-{number}", b"")
+        server.tell("XTRIM", f"{store.key('*')}:news", "MAXLEN", str(kept))
+        await store.announce(f"{kept}-last", b"")
+        news = await store.announced(begin)
+        assert (len(news.events), news.missed) == (kept + 1, True)
+        begin = news.cursor
+        assert await store.announced(begin) == (begin, [], False), "and once"
+    await store.aclose()

@@ -20,7 +20,7 @@ from holdfast.stores.base import (
     Orphan,
     WakeUp,
 )
-from holdfast.stores.sqlite import SqliteStore
+from holdfast.stores.sqlite import SqliteStore, outbox
 from holdfast.testing import VirtualClock
 from holdfast.testing.store.bench import GRACE, KEY, PRINCIPAL, data_of, record
 from tests.sqlite.support import store_path
@@ -123,10 +123,30 @@ async def test_announcements_reach_all_replicas_once_and_in_order() -> None:
         for name in ("1", "2", "2"):
             await both.here.announce(name, name.encode())
         assert await both.woken_there.get() == (WakeUp.NEWS, "", "")
-        cursor, events = await both.there.announced(begin)
-        assert events == [b"1", b"2"]
+        cursor, events, missed = await both.there.announced(begin)
+        assert (events, missed) == ([b"1", b"2"], False)
         assert (await both.there.announced(cursor)).events == []
         assert (await both.here.announced(begin)).events == [b"1", b"2"]
+
+
+def test_a_replica_that_is_too_far_behind_learns_that_it_missed_announcements(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    @async_test
+    async def run() -> None:
+        async with pair() as both:
+            begin = (await both.there.announced("")).cursor
+            for kept in (3, 0):
+                monkeypatch.setattr(outbox, "_NEWS", kept)
+                for number in range(10):
+                    await both.here.announce(f"{kept}-{number}", b"")
+                await both.here.sweep()
+                news = await both.there.announced(begin)
+                assert (len(news.events), news.missed) == (kept, True)
+                begin = news.cursor
+                assert await both.there.announced(begin) == (begin, [], False), "and once"
+
+    run()
 
 
 @async_test

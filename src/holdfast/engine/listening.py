@@ -212,6 +212,12 @@ class Listening:
             if not listener.add(change):
                 self._drop(listener)
 
+    def send_all(self) -> None:
+        """Report every change that listeners asked for: some were missed. The states of tasks are compared elsewhere."""
+        for kind, name in list(self._by_key):
+            if kind != "task":
+                self.send(Change(kind, name))
+
     def keys_of(self, principal: str) -> set[Key]:
         """Return the changes that the listeners of a principal asked for."""
         return {

@@ -17,7 +17,8 @@ again and get new places.
 
 News. Events for all replicas (a list has changed, a resource was updated) are a log in the store. A wake-up says that
 there is more; each replica reads from its own cursor to the end. After a wake-up during a read it reads again. A
-lost wake-up is repaired by the next one, and a failed read by the next tick.
+lost wake-up is repaired by the next one, and a failed read by the next tick. The log is bounded: a replica that is too far behind
+assumes that everything has changed.
 """
 
 import asyncio
@@ -197,6 +198,9 @@ class Replica:
                     return
                 self._news_cursor = news.cursor
                 self._has_news = self._has_news or bool(news.events)
+                if news.missed:
+                    self._runtime.observer.note("news.missed")
+                    self._listening.send_all()
                 for event in news.events:
                     self._send_news(event)
         finally:

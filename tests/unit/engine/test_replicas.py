@@ -1,6 +1,7 @@
 """Two engines over one store: a client has connections at both."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
@@ -8,13 +9,24 @@ from typing import Final
 from holdfast.config import Limits, Settings, Times
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Exchange
+from holdfast.engine.sessionless_client import SessionlessClient
 from holdfast.errors import OUTCOME_UNKNOWN, StoreUnavailable
 from holdfast.protocol.subscriptions import Change
 from holdfast.stores.base import Announced, Store
 from holdfast.testing import ScriptedBack
+from holdfast.wire.jsonrpc import Request
 from tests.simulation.cluster import Cluster
 from tests.support import LoopClock
-from tests.unit.engine.harness import CALL, EngineHarness, engine_harness, engine_test, settle_down
+from tests.unit.engine.harness import (
+    CALL,
+    CALLER,
+    PRINCIPAL,
+    EngineHarness,
+    engine_harness,
+    engine_test,
+    settle_down,
+)
+from tests.unit.engine.test_releases import META
 
 KEEP_ALIVE: Final = 15.0
 # No lease ends here: that is another test's subject.
@@ -214,3 +226,25 @@ async def test_a_request_whose_wake_up_found_the_store_unavailable_is_taken_late
         await asyncio.sleep(2)
         assert two.noted.named("forward.dropped")
         assert await two.engine.runtime.store.inbox() == []
+
+
+@engine_test
+async def test_listeners_of_a_replica_that_missed_news_receive_every_change_that_they_asked_for() -> None:
+    async with pair() as (one, two):
+        wanted = {"notifications": {"toolsListChanged": True, "resourceSubscriptions": ["a:1"]}}
+        client = SessionlessClient(META, PRINCIPAL, two.engine.settings.limits)
+        listener = await two.engine.listening.open(client, Request(1, "subscriptions/listen", wanted), CALLER)
+        assert len(listener.messages()) == 1
+        store = two.engine.runtime.store
+        announced = store.announced
+
+        async def trimmed(after: str) -> Announced:
+            store.announced = announced  # type: ignore[method-assign]
+            return Announced((await announced(after)).cursor, [], missed=True)
+
+        store.announced = trimmed  # type: ignore[method-assign]
+        await one.engine.replica.changed(Change("prompts"), None)
+        await settle_down()
+        methods = [json.loads(message)["method"] for message in listener.messages()]
+        assert methods == ["notifications/tools/list_changed", "notifications/resources/updated"]
+        assert len(two.noted.named("news.missed")) == 1

@@ -4,15 +4,17 @@ import asyncio
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from typing_extensions import override
 
 from holdfast.config import Limits
 from holdfast.core.lifecycle import SessionInput
-from holdfast.stores.base import Claim, Claimed, Refusal
+from holdfast.stores.base import Claim, Claimed, Refusal, one_process
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.memory.session import MemorySession
 from holdfast.testing import VirtualClock
 from holdfast.testing.store.bench import KEY, PRINCIPAL, record
+from tests.support import async_test
 
 
 async def _churn(store: MemoryStore, clock: VirtualClock) -> None:
@@ -110,3 +112,19 @@ def test_sessions_claims_and_ends_need_no_await_unless_a_subclass_replaces_them(
     assert Counting().at_once is None
     assert Opening().at_once is None
     assert patched.at_once is None
+
+
+def test_a_reader_of_announcements_that_is_too_far_behind_learns_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(one_process, "_ANNOUNCEMENTS", 3)
+
+    @async_test
+    async def run() -> None:
+        store = MemoryStore()
+        begin = (await store.announced("")).cursor
+        for number in range(10):
+            await store.announce(str(number), b"")
+        news = await store.announced(begin)
+        assert (len(news.events), news.missed) == (3, True)
+        assert await store.announced(news.cursor) == (news.cursor, [], False)
+
+    run()

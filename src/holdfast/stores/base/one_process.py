@@ -157,7 +157,7 @@ class OneProcess:
         if not after:
             return Announced(str(self._announced), [])
         events = [event for number, event in self._events.values() if number > int(after)]
-        return Announced(str(self._announced), events)
+        return Announced(str(self._announced), events, len(events) < self._announced - int(after))
 
     async def secret(self, name: str, candidate: bytes, *, seconds: float) -> bytes:
         """Return the first candidate, while it is used."""

@@ -58,6 +58,8 @@ class Announced(NamedTuple):
 
     cursor: str
     events: list[bytes]
+    missed: bool = False
+    """Events between the cursor of the caller and these may be gone."""
 
 
 class LeaseHandle(Protocol):
@@ -187,7 +189,7 @@ class ReplicaPart(Protocol):
         """Return the announcements after a cursor, oldest first, and the cursor to continue from.
 
         An empty cursor returns no event, only the cursor to begin with. Events are kept for a bounded time and
-        number: they say that something has changed, and a replica that missed one compares its own data.
+        number: they say that something has changed, and a replica that has `missed` some must assume that everything has.
         """
         ...
 

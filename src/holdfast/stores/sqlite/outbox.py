@@ -70,11 +70,18 @@ def announce(tx: Transaction, name: str, event: bytes) -> None:
 def announced(tx: Transaction, after: str) -> Announced:
     """Return the announcements after a cursor; without a cursor, the cursor to begin with."""
     if not after:
-        return Announced(str(tx.one("SELECT seq FROM sqlite_sequence WHERE name = 'news'") or 0), [])
+        return Announced(_newest(tx), [])
     found = tx.execute(
         "SELECT n, event FROM news WHERE n > ? ORDER BY n LIMIT ?", (int(after), _AT_ONCE)
     ).fetchall()
-    return Announced(str(found[-1][0]) if found else after, [event for _, event in found])
+    first = found[0][0] if found else int(_newest(tx)) + 1
+    cursor = found[-1][0] if found else first - 1
+    return Announced(str(cursor), [event for _, event in found], first > int(after) + 1)
+
+
+def _newest(tx: Transaction) -> str:
+    """Return the number of the newest announcement, which may be forgotten."""
+    return str(tx.one("SELECT seq FROM sqlite_sequence WHERE name = 'news'") or 0)
 
 
 def sweep(tx: Transaction) -> None:

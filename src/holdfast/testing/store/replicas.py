@@ -67,9 +67,9 @@ class ReplicaContract(Contract):
         for _ in range(2):
             await bench.store.announce("a1", b"one")
         await bench.store.announce("a2", b"two")
-        after, events = await bench.store.announced(start.cursor)
-        assert events == [b"one", b"two"]
-        assert await bench.store.announced(after) == (after, [])
+        after, events, missed = await bench.store.announced(start.cursor)
+        assert (events, missed) == ([b"one", b"two"], False)
+        assert await bench.store.announced(after) == (after, [], False)
 
     @scenario()
     async def test_a_secret_is_the_first_that_was_offered(self, bench: Bench) -> None:

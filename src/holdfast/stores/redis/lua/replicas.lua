@@ -144,7 +144,7 @@ local key, id, event = g .. ':news', ARGV[5], ARGV[6]
 for _, entry in ipairs(redis.call('XREVRANGE', key, '+', '-', 'COUNT', 100)) do
   if entry[2][2] == id then return {'ok'} end
 end
-redis.call('XADD', key, 'MAXLEN', '~', 1000, '*', 'i', id, 'd', event)
+redis.call('XADD', key, 'MAXLEN', '~', NEWS, '*', 'i', id, 'd', event)
 redis.call('PEXPIRE', key, SLACK)
 publish('bell', 'news', '', '')
 return {'ok'}
@@ -155,12 +155,20 @@ if after == '' then
   local last = redis.call('XREVRANGE', key, '+', '-', 'COUNT', 1)[1]
   return {'ok', {}, last and last[1] or '0-0', {}}
 end
+-- Without the event of the cursor, others after it may be gone too. A caller that began before the first event has none.
+local missed
+if after == '0-0' then
+  missed = redis.call('XLEN', key) >= NEWS
+else
+  missed = redis.call('EXISTS', key) == 1 and #redis.call('XRANGE', key, after, after) == 0
+end
 local events = {}
 for _, entry in ipairs(redis.call('XRANGE', key, '(' .. after, '+', 'COUNT', 100)) do
   after = entry[1]
   events[#events + 1] = entry[2][4]
 end
-return {'ok', {}, after, events}
+if missed and #events == 0 then after = redis.call('XREVRANGE', key, '+', '-', 'COUNT', 1)[1][1] end
+return {'ok', {}, after, events, missed and 1 or 0}
 
 --## secret: shared
 local key, life = g .. ':secret:' .. ARGV[5], tonumber(ARGV[7])

@@ -41,6 +41,7 @@ end
 local me, op, again = ARGV[2], ARGV[3], ARGV[4] == '1'
 local prefix = string.match(g, '^(.-){')
 local SLACK = 3600000
+local NEWS = 1000
 
 -- Let a shared key exist at least this long.
 local function live(key, milliseconds)
