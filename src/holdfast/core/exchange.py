@@ -1,8 +1,8 @@
-"""The states of an exchange as a table, and the states of its reader as another. Pure: no I/O, no await, no clock.
+"""The states of an exchange as a table. Pure: no I/O, no await, no clock. The fate of its answer is another one (`fate.py`).
 
 An exchange is one request of a client while it is answered. The engine reports each event as an input, and the
 table returns the next state and the actions. `Exchanges.settle` and `SessionlessCalls._settle` carry out the actions that end
-an exchange, and `Readers.keep_answer` carries out KEEP. START and WAIT have no action: the engine that reports START starts
+an exchange. START and WAIT have no action: the engine that reports START starts
 the handler, and the engine that reports WAIT has queued the exchange. No other module decides the next state of an exchange.
 
     (session) ──▶ CLAIMED ─── START ──▶ RUNNING ◀── RETRIED ──┐
@@ -13,17 +13,17 @@ the handler, and the engine that reports WAIT has queued the exchange. No other 
                      ▼                     ▼ OPENED
                   QUEUED_OPEN ─ START ─▶ STREAMING
 
-    RUNNING, STREAMING,                            STORED               UNREAD
-    TASK ───────────────── RETURNED ───▶ ENDING ───────────▶ SETTLED ───────────▶ KEPT
-    QUEUED,                               ▲ │ │               ▲                    ▲
-    QUEUED_OPEN ─ CANCELLED, LATE ────────┘ │ └───────────────┼─ STORED_KEPT ──────┘
+    RUNNING, STREAMING,                            STORED
+    TASK ───────────────── RETURNED ───▶ ENDING ───────────▶ SETTLED
+    QUEUED,                               ▲ │                 ▲
+    QUEUED_OPEN ─ CANCELLED, LATE ────────┘ │                 │
     CLAIMED ──── REFUSE ────────────────────┼─────────────────┤
     RUNNING, PARKED (no session) ─ ANSWERED ┼─────────────────┘
                                             │ LOST
     live states of a session ─── LOST ──▶ FENCED       AWAY: ENDING stays, and the end is stored again later
 
     CANCELLED and CLOSED while the handler runs lead to the second form of these states: ENDING_HELD, SETTLED_HELD,
-    KEPT_HELD, FENCED_HELD. The exchange has ended and its handler still runs. OVER leads from the second form to the
+    FENCED_HELD. The exchange has ended and its handler still runs. OVER leads from the second form to the
     first one and frees the slot. After CLOSED and ANSWERED the store needs no message: they lead to SETTLED at once.
 
 Where an exchange begins. In a session: CLAIMED, after the store has accepted its id. Without a session: RUNNING.
@@ -52,18 +52,6 @@ stream opens in live states only. If a handler returns after the end (RETURNED i
 The meaning of a cell. A pair is the next state and the actions, in their order. For an input without effect it is the
 same state and no action. `None`: this input in this state is a fault of the engine, and `step` raises. All cells are built
 when the module is imported; a step reads two tuples and allocates no memory. A plain call is START, RETURNED, STORED.
-
-The reader's table is smaller. It has the state, known to a writer, of the connection that reads the exchange's stream:
-
-                 ATTACH               SUPERSEDE                 RELEASE: the handler closes the stream. A connection
-      WAITING ──────────▶ ATTACHED ─────────────▶ SUPERSEDED    without a position ends when it has one.
-         │ RELEASE          ▲   │                     │
-         ▼         ATTACH   │   │ LEAVE               │         GONE is not final: a client that reconnects
-      RELEASING ────────────┘   ▼                     │         attaches a new reader.
-         └──────── LEAVE ────▶ GONE ◀─────────────────┘
-
-WAITING: the POST waits for the answer and reads no stream yet. A writer waits only for a reader that is WAITING,
-RELEASING or ATTACHED (law 7), and the end of an exchange whose reader is GONE is kept for a repeat of the request.
 """
 
 from enum import Enum, IntEnum
@@ -94,14 +82,11 @@ class ExchangeState(IntEnum):
     """Its end is decided and not stored yet: the command is not answered, or the store is not reachable."""
     SETTLED = 8
     """Its end is stored."""
-    KEPT = 9
-    """As SETTLED, and the answer is kept for a repeat of the request."""
-    FENCED = 10
+    FENCED = 9
     """Another replica has ended it. The end in the log is that replica's; this one may not write one."""
-    ENDING_HELD = 11
-    SETTLED_HELD = 12
-    KEPT_HELD = 13
-    FENCED_HELD = 14
+    ENDING_HELD = 10
+    SETTLED_HELD = 11
+    FENCED_HELD = 12
 
 
 FENCED_STATES: Final = (ExchangeState.FENCED, ExchangeState.FENCED_HELD)
@@ -136,15 +121,11 @@ class ExchangeInput(IntEnum):
     """The store reports that another replica has ended the exchange."""
     STORED = 12
     """The store has its end."""
-    STORED_KEPT = 13
-    """The store has its end, and keeps it for a repeat: no connection was open to read it."""
-    AWAY = 14
+    AWAY = 13
     """It is not known if the store has its end: the store is not reachable, or the attempt was cancelled."""
-    OVER = 15
+    OVER = 14
     """Its handler's task has ended after the exchange had ended."""
-    UNREAD = 16
-    """The connection broke before the client received the answer."""
-    ANSWERED = 17
+    ANSWERED = 15
     """Its handler has an outcome, and the store needs no message: there is no session."""
 
 
@@ -165,8 +146,6 @@ class Action(Enum):
     """Another replica has stored an end, so do not store the end decided here. A connection that waits reads the log."""
     TRY_AGAIN = "try again"
     """Store the same end again a little later."""
-    KEEP = "keep"
-    """Keep the answer for a repeat of the request."""
     STOP = "stop"
     """Cancel the handler, and report OVER when its task has ended. The handler keeps its slot until then."""
     FREE_SLOT = "free slot"
@@ -221,7 +200,6 @@ _ENDED: Final[_Written] = dict.fromkeys(
         ExchangeInput.CANCELLED,
         ExchangeInput.CLOSED,
         ExchangeInput.LOST,
-        ExchangeInput.UNREAD,
     ),
     _SAME,
 )
@@ -262,13 +240,10 @@ _ENDED_ROWS: Final[dict[ExchangeState, _Written]] = {
     ExchangeState.ENDING: {
         **_ENDED,
         ExchangeInput.STORED: (ExchangeState.SETTLED, ()),
-        ExchangeInput.STORED_KEPT: (ExchangeState.KEPT, ()),
         ExchangeInput.LOST: (ExchangeState.FENCED, (Action.DISOWN,)),
         ExchangeInput.AWAY: (ExchangeState.ENDING, (Action.TRY_AGAIN,)),
-        ExchangeInput.UNREAD: (ExchangeState.ENDING, (Action.KEEP,)),
     },
-    ExchangeState.SETTLED: {**_ENDED, ExchangeInput.UNREAD: (ExchangeState.KEPT, (Action.KEEP,))},
-    ExchangeState.KEPT: _ENDED,
+    ExchangeState.SETTLED: _ENDED,
     ExchangeState.FENCED: _ENDED,
 }
 _HELD: Final = ExchangeState.ENDING_HELD - ExchangeState.ENDING
@@ -310,71 +285,3 @@ def step(state: ExchangeState, happened: ExchangeInput) -> tuple[ExchangeState, 
     if cell is None:
         raise Impossible(f"{happened.name} in {state.name}")
     return cell
-
-
-# The reader of an exchange
-
-
-class Reading(IntEnum):
-    """The state, known to a writer, of the connection that reads its stream."""
-
-    WAITING = 0
-    RELEASING = 1
-    ATTACHED = 2
-    SUPERSEDED = 3
-    """A reader at another replica has replaced it, and its connection has not ended yet."""
-    GONE = 4
-
-
-class ReaderInput(IntEnum):
-    """An event in the life of that connection."""
-
-    ATTACH = 0
-    SUPERSEDE = 1
-    RELEASE = 2
-    LEAVE = 3
-
-
-class ReaderAction(Enum):
-    """An action that the writer carries out."""
-
-    LOOK = "look"
-    """Wake the writes that wait for the reader, so that they check its state again."""
-    LET_GO = "let go"
-    """End the connection on purpose: its client reconnects for the rest."""
-
-
-ReaderActions = tuple[ReaderAction, ...]
-_LOOK: Final = (ReaderAction.LOOK,)
-_READER_ROWS: Final[dict[Reading, dict[ReaderInput, tuple[Reading, ReaderActions]]]] = {
-    Reading.WAITING: {
-        ReaderInput.ATTACH: (Reading.ATTACHED, _LOOK),
-        ReaderInput.RELEASE: (Reading.RELEASING, ()),
-        ReaderInput.LEAVE: (Reading.GONE, _LOOK),
-    },
-    Reading.RELEASING: {
-        ReaderInput.ATTACH: (Reading.ATTACHED, (ReaderAction.LOOK, ReaderAction.LET_GO)),
-        ReaderInput.LEAVE: (Reading.GONE, _LOOK),
-    },
-    Reading.ATTACHED: {
-        ReaderInput.ATTACH: (Reading.ATTACHED, _LOOK),
-        ReaderInput.SUPERSEDE: (Reading.SUPERSEDED, _LOOK),
-        ReaderInput.RELEASE: (Reading.ATTACHED, (ReaderAction.LET_GO,)),
-        ReaderInput.LEAVE: (Reading.GONE, _LOOK),
-    },
-    Reading.SUPERSEDED: {
-        ReaderInput.ATTACH: (Reading.ATTACHED, _LOOK),
-        ReaderInput.LEAVE: (Reading.GONE, _LOOK),
-    },
-    Reading.GONE: {ReaderInput.ATTACH: (Reading.ATTACHED, _LOOK)},
-}
-READER_TABLE: Final = tuple(
-    tuple(_READER_ROWS[reading].get(happened, (reading, ())) for happened in ReaderInput)
-    for reading in Reading
-)
-"""By state, then by input. An input that a row does not name has no effect."""
-
-
-def step_reader(reading: Reading, happened: ReaderInput) -> tuple[Reading, ReaderActions]:
-    """Return the reader's state after `happened`, and the actions of the writer."""
-    return READER_TABLE[reading][happened]

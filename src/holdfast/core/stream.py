@@ -39,6 +39,11 @@ def before_terminal(tag: int) -> Position:
     return Position(1, tag ^ _TAG_BITS)
 
 
+def after_terminal(tag: int) -> Position:
+    """Return the end of such a stream."""
+    return Position(2, tag)
+
+
 class Event(NamedTuple):
     """One message of a stream, and the position after it."""
 

@@ -25,6 +25,10 @@ Why no message is written twice
     the loop and the source stays where it was: the cursor of a log is then still before the batch, and the next
     reader begins there.
 
+Who has the answer
+    A sink returns from the write of a terminal message when its client has taken it, and raises if it has not. So `take`,
+    `written` and the exception are the reports about an answer (`core/fate.py`), in every form of a response.
+
 Why the terminal message is the last one
     A batch that is `finished` ends with the terminal message, and the loop ends with it. A source in memory reads its
     outcome first and its messages afterwards, so every message that was sent before the end is in the same batch,

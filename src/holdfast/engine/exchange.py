@@ -10,7 +10,8 @@ from msgspec.structs import replace
 from typing_extensions import override
 
 from holdfast.auth import Principal
-from holdfast.core.exchange import FENCED_STATES, ExchangeInput, ExchangeState, Reading, step
+from holdfast.core.exchange import FENCED_STATES, ExchangeInput, ExchangeState, step
+from holdfast.core.fate import Fate
 from holdfast.core.rounds import NOTHING_GIVEN, Given
 from holdfast.engine.caller import Caller
 from holdfast.engine.session import Session
@@ -179,7 +180,7 @@ class SessionExchange(Exchange):
     @property
     @override
     def is_connected(self) -> bool:
-        return self.writer.reading is not Reading.GONE
+        return self.writer.fate is not Fate.GONE
 
     @property
     def is_due(self) -> bool:

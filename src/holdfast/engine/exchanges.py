@@ -42,14 +42,15 @@ from typing import Final, Protocol
 from msgspec import Struct
 
 from holdfast.core.admission import Admission
-from holdfast.core.exchange import Action, Actions, ExchangeInput, ExchangeState, Reading, step
+from holdfast.core.exchange import Action, Actions, ExchangeInput, ExchangeState, step
+from holdfast.core.fate import Fate
 from holdfast.engine.asks import cancellation
 from holdfast.engine.caller import Caller
 from holdfast.engine.exchange import SessionExchange, Waiting
 from holdfast.engine.handling import run
 from holdfast.engine.outages import RETRY_SECONDS, retried
 from holdfast.engine.outcome import Outcome
-from holdfast.engine.repeats import Repeats
+from holdfast.engine.repeats import Earlier, Repeats
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import Session
 from holdfast.engine.turns import Turns, too_late
@@ -80,6 +81,7 @@ _RETURNED: Final = ExchangeInput.RETURNED
 _STORED: Final = ExchangeInput.STORED
 _ENTERED: Final = Admission.START
 _REFUSED: Final = Outcome(happened=ExchangeInput.REFUSE)
+_KEPT: Final = (Fate.GONE, Fate.KEPT)
 
 
 class Repeat(Struct, frozen=True):
@@ -168,7 +170,10 @@ class Exchanges:
                 return await self.submit_here(
                     key, caller, request, digest, streams=streams, stream=stream, home=home
                 )
-            return await self.refused(key, caller, request.id, claimed, stream)
+            repeat = await self.refused(key, caller, request.id, claimed, stream)
+            return repeat or await self.submit_here(
+                key, caller, request, digest, streams=streams, stream=stream, home=home
+            )
         if home and claimed.record.home != home:
             await self.free(key, stream, claimed.fence)
             raise NotHome(claimed.record)
@@ -190,8 +195,7 @@ class Exchanges:
 
         None if the store has to be awaited, if scopes are to be checked, or if the call has to wait: for its slot, or
         for the answer of a call with the same id, which is not written yet. A refused claim is answered with
-        `refused`. It must not be made again: the call that has the id may end meanwhile, and then the same request
-        would run a second time.
+        `submit_refused`.
         """
         runtime = self._runtime
         session = runtime.sessions.get(key)
@@ -213,6 +217,14 @@ class Exchanges:
         exchange = self._claimed(session, claim, claimed.fence, caller, request, streams=streams)
         self._enter(exchange)
         return exchange
+
+    async def submit_refused(
+        self, key: str, caller: Caller, request: Request, digest: bytes, refused: Duplicate | Refusal, *,
+        streams: bool,
+    ) -> SessionExchange | Repeat:  # fmt: skip
+        """Do the same as `submit` after a claim that `submit_now` has made was refused."""
+        repeat = await self.refused(key, caller, request.id, refused)
+        return repeat or await self.submit(key, caller, request, digest, streams=streams)
 
     def _claimed(
         self, session: Session, claim: Claim, fence: int, caller: Caller, request: Request, *, streams: bool
@@ -248,8 +260,8 @@ class Exchanges:
 
     async def refused(
         self, key: str, caller: Caller, request_id: RequestId, refused: Duplicate | Refusal, stream: str = ""
-    ) -> Repeat:
-        """Raise the error of a refused claim, or return the exchange that a repeat reads.
+    ) -> Repeat | None:
+        """Raise the error of a refused claim, or return the exchange that a repeat reads. None: make the claim again.
 
         A duplicate that names the claimed `stream` itself has started at another replica, and is read in the same way.
         """
@@ -259,14 +271,15 @@ class Exchanges:
             raise Busy("Busy: the session has too many calls in flight; try again shortly")
         found = await self._runtime.store.find(key, caller.key) if refused.same else None
         session = self._runtime.local_session(found.record) if found is not None else None
-        is_own = refused.stream == stream
-        if session is not None and (
-            is_own or refused.finished or await self.repeats.is_lost(session, refused)
-        ):
-            self._runtime.observer.note("exchange.repeated", session=session.name)
-            return Repeat(session, refused.stream, request_id)
         if session is not None:
+            is_own = refused.stream == stream
+            earlier = Earlier.LOST if is_own else await self.repeats.look(session, refused)
+            if earlier is Earlier.LOST:
+                self._runtime.observer.note("exchange.repeated", session=session.name)
+                return Repeat(session, refused.stream, request_id)
             self._runtime.release(session)
+            if earlier is Earlier.OVER:
+                return None
         local = self._runtime.sessions.get(key)
         self._runtime.quirks.duplicate(local.record.client if local is not None else None, key[:8])
         raise DuplicateId
@@ -383,7 +396,7 @@ class Exchanges:
             if _END not in actions:
                 await self._end_otherwise(exchange, actions[-1], outcome)
             else:
-                exchange.writer.terminal = outcome.message(exchange.request.id)
+                exchange.writer.end_with(outcome.message(exchange.request.id))
                 if not await self._is_stored(exchange):
                     self._runtime.spawn(self._store_later(exchange))
         finally:
@@ -430,7 +443,7 @@ class Exchanges:
             record = exchange.session.record
             joined(outcome.error, self._runtime.audit.refused("busy", "", record.principal, record.key))
             exchange.refusal = outcome.error
-        writer.terminal = outcome.message(exchange.request.id)
+        writer.end_with(outcome.message(exchange.request.id))
         if action is Action.SHOW_END:
             await writer.show()
         elif action is Action.DISOWN:
@@ -442,7 +455,8 @@ class Exchanges:
     async def _is_stored(self, exchange: SessionExchange) -> bool:
         """Store the end of an exchange. False: the store is unavailable, and the end must be stored later."""
         try:
-            happened = ExchangeInput.STORED_KEPT if await exchange.writer.settle() else _STORED
+            await exchange.writer.settle()
+            happened = _STORED
         except asyncio.CancelledError:
             exchange.state, _ = step(exchange.state, ExchangeInput.AWAY)
             self._runtime.spawn(self._store_later(exchange))
@@ -504,7 +518,7 @@ async def _wait_for_answer(session: Session, claim: Claim) -> None:
         and not session.record.isolate
     ):
         # The first connection is gone, so the answer will be kept: this is a repeat, and it may wait.
-        left = None if earlier.writer.reading is Reading.GONE else deadline - now()
+        left = None if earlier.writer.fate in _KEPT else deadline - now()
         if left is not None and left <= 0:
             raise DuplicateId
         await earlier.writer.wake.next(left)

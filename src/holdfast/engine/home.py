@@ -14,8 +14,9 @@ replica answers any request, and nothing of this module runs.
     Began: attach to S, as a repeat does  ◀──   stream S, terminal    ◀──  the handler's messages
 
 So the home claims the exchange, and its death is found by the sweep as for every exchange (`replica.py`). A only
-reads: the end of A, or of its client, costs a reader (law 6). With the reply, H gives the reader's place back to the
-store; H then keeps the answer for a repeat, as for a client whose connection broke.
+reads: the end of A, or of its client, costs a reader (law 6). With the reply, the reader's place belongs to A. The store keeps the answer
+until A reports that its client has taken it (`core/fate.py`), and an equal request that arrives meanwhile waits for this report. If A
+dies first, H gives the place back, and the answer stays kept.
 
 **Why a request starts at most once.** Everything that starts S claims it first, and the store gives a claim of S once: S
 stays known while it runs, and after its end as a stream with its terminal message. Five orders of events need more than that:
@@ -47,14 +48,15 @@ The home that A knows is a cache. A wrong entry costs a message: the replica tha
 
 import asyncio
 import contextlib
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.core.exchange import ExchangeState, ReaderInput
+from holdfast.core.exchange import ExchangeState
+from holdfast.core.fate import FateInput
 from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.caller import Caller
 from holdfast.engine.exchange import SessionExchange
@@ -75,7 +77,7 @@ from holdfast.engine.replica_messages import (
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import Session
 from holdfast.engine.sessions import Sessions
-from holdfast.engine.writer import ForwardedWriter, LogWriter
+from holdfast.engine.writer import AnsweredWriter, ForwardedWriter
 from holdfast.errors import Busy, Fenced, SessionGone, StoreError, StoreUnavailable, StreamClosed, TooMuchWork
 from holdfast.protocol.methods import CONTROL
 from holdfast.stores.base import Claim, Claimed, Duplicate, Refusal, SessionRecord
@@ -121,6 +123,8 @@ class Homes:
         self._known: OrderedDict[str, SessionRecord] = OrderedDict()
         self._arriving: dict[str, asyncio.Task[SessionRecord]] = {}
         """By session: the tasks that take its home for this replica."""
+        self._handed: deque[tuple[float, Session, str]] = deque()
+        """The places of readers that other replicas give back, and the time after which this one does."""
         exchanges.submit = self.submit
         sessions.notify_home = self.notify
         inbox.handlers[Submit] = self._take_request
@@ -207,8 +211,8 @@ class Homes:
                     record = self._know(replace(record, home=verdict.home))
                 elif verdict is None or isinstance(verdict, Moved):
                     record = await self.take_from(record.home, submit.session)
-                else:
-                    return await self._accepted(record, submit, caller, verdict)
+                elif (answer := await self._accepted(record, submit, caller, verdict)) is not None:
+                    return answer
         finally:
             self._exchanges.claiming -= 1
         raise Busy(_MOVING)
@@ -257,8 +261,8 @@ class Homes:
 
     async def _accepted(
         self, record: SessionRecord, submit: Submit, caller: Caller, verdict: Verdict
-    ) -> SessionExchange | Repeat:
-        """Return the answer of the front for a request that the home has taken or refused."""
+    ) -> SessionExchange | Repeat | None:
+        """Return the answer of the front for a request that the home has taken or refused. None: send it again."""
         key, stream, request = submit.session, submit.stream, submit.request
         match verdict:
             case Late(message, retry_after):
@@ -268,8 +272,8 @@ class Homes:
                 if refused is Refusal.NO_SESSION:
                     self._known.pop(key, None)
                 return await self._exchanges.refused(key, caller, request.id, refused, stream)
-            case Ended(terminal):
-                return self._ended(record, submit, caller, bytes(terminal))
+            case Ended(terminal, tag):
+                return self._ended(record, submit, caller, bytes(terminal), tag)
             case _:
                 return Repeat(self._session(record), stream, request.id)
 
@@ -278,20 +282,17 @@ class Homes:
         return self._runtime.sessions.get(record.key) or Session(record, self._runtime.settings)
 
     def _ended(
-        self, record: SessionRecord, submit: Submit, caller: Caller, terminal: bytes
+        self, record: SessionRecord, submit: Submit, caller: Caller, terminal: bytes, tag: int
     ) -> SessionExchange:
         """Return an exchange that has ended at its home, with its answer."""
         runtime, session = self._runtime, self._session(record)
-        writer = LogWriter(
-            runtime.store, runtime.random, session, _claim_of(submit), 0, streams=submit.streams
-        )
-        writer.terminal = terminal
+        writer = AnsweredWriter(runtime.store, runtime.random, session, _claim_of(submit), terminal, tag)
         return SessionExchange(writer, submit.request, caller, ExchangeState.SETTLED)
 
     async def _unread(self, answer: SessionExchange | Repeat) -> None:
         """Keep an answer for a repeat of the request: its client disconnected while this replica waited."""
         if isinstance(answer, SessionExchange):
-            await self._readers.left(answer)
+            await self._readers.close(answer)
 
     # Becoming the home
 
@@ -404,7 +405,7 @@ class Homes:
                 return Late(exchange.refusal.message, exchange.refusal.retry_after)
             if exchange.state in _STORED and writer.terminal is not None:
                 is_whole = not writer.has_begun and len(writer.terminal) <= _INLINE_BYTES
-                return Ended(msgspec.Raw(writer.terminal)) if is_whole else Began()
+                return Ended(msgspec.Raw(writer.terminal), writer.tag) if is_whole else Began()
             # A call that waits for its slot may still be refused with its own status.
             left = deadline - now() if exchange.task is not None else max(deadline - now(), patience)
             if writer.has_begun or exchange.is_fenced or left <= 0:
@@ -415,25 +416,31 @@ class Homes:
             await writer.wake.next(left)
 
     async def _give_back(self, exchange: SessionExchange, verdict: Verdict, *, is_read: bool) -> None:
-        """Give back the place of the reader: another replica reads the stream, or has the answer.
+        """Give the place of the reader to the other replica: it attaches, or reports that its client has taken the answer.
 
-        If that replica is gone, the answer is kept for a repeat of the request.
+        If that replica is gone, or dies before, the answer is kept for a repeat of the request.
         """
-        if is_read and isinstance(verdict, Began):
-            # The other replica attaches and so takes the place. Until then the store must not forget the stream, and it
-            # may forget a finished stream that has no reader.
-            exchange.writer.read(ReaderInput.LEAVE)
-            lease, loop = self._runtime.settings.times.lease, asyncio.get_running_loop()
-            loop.call_later(lease, self._free_place, exchange.session, exchange.claim.stream)
+        exchange.writer.report(FateInput.LEFT)
+        exchange.writer.owed = ()
+        session, stream = exchange.session, exchange.claim.stream
+        if not is_read or not isinstance(verdict, Began | Ended):
+            await self._readers.give_back(session, stream, broke=not is_read)
             return
-        if not is_read and isinstance(verdict, Ended):
-            await self._readers.keep_answer(exchange, None)
-        await self._readers.leave_first(exchange, broke=not is_read)
+        # Until then the store must not forget the stream, and it may forget a finished stream that has no reader.
+        lease, loop = self._runtime.settings.times.lease, asyncio.get_running_loop()
+        self._handed.append((loop.time() + lease, session, stream))
+        if len(self._handed) == 1:
+            loop.call_later(lease, self._free_places)
 
-    def _free_place(self, session: Session, stream: str) -> None:
+    def _free_places(self) -> None:
+        """Give back the places that the other replicas have not given back in time. One timer is enough for all of them."""
+        loop = asyncio.get_running_loop()
         # A replica that stops gives back every place.
-        if not self._is_stopping():
+        while self._handed and self._handed[0][0] <= loop.time() and not self._is_stopping():
+            _, session, stream = self._handed.popleft()
             self._runtime.spawn(self._readers.give_back(session, stream))
+        if self._handed and not self._is_stopping():
+            loop.call_at(self._handed[0][0], self._free_places)
 
     # Notifications
 
@@ -465,9 +472,7 @@ class Homes:
         return record is not None and record.home == self._me
 
 
-_STORED: Final = frozenset(
-    {ExchangeState.SETTLED, ExchangeState.KEPT, ExchangeState.SETTLED_HELD, ExchangeState.KEPT_HELD}
-)
+_STORED: Final = frozenset({ExchangeState.SETTLED, ExchangeState.SETTLED_HELD})
 
 
 def _claim_of(submit: Submit) -> Claim:

@@ -18,6 +18,7 @@ Three things can prevent the step to a reader:
   one. The front reads it from the log, as it does for a repeat of the request.
 """
 
+from holdfast.core.fate import FateInput
 from holdfast.engine.delivery import Batch
 from holdfast.engine.exchange import SessionExchange
 from holdfast.engine.reader import End, Reader
@@ -27,7 +28,7 @@ from holdfast.errors import Fenced, StoreUnavailable, StreamClosed
 
 
 class PostedExchange:
-    """The messages of an exchange, for the POST that claimed it. Give the reader back with `Readers.detach`."""
+    """The messages of an exchange, for the POST that claimed it. Call `close` in any case."""
 
     __slots__ = ("_exchange", "_is_answered", "_is_left", "_readers", "_writer", "reader", "wake")
 
@@ -46,11 +47,6 @@ class PostedExchange:
         """True if other replicas have ended the exchange before it had a reader here."""
         return self.reader is None and not self._is_answered and self._exchange.is_fenced
 
-    @property
-    def is_unread(self) -> bool:
-        """True if the client disconnected before the exchange had ended or had a stream."""
-        return self.reader is None and not self._is_answered and not self._exchange.is_fenced
-
     def is_over(self) -> bool:
         """True if the terminal message was written, the client has disconnected, or other replicas have ended the exchange."""
         if self.reader is not None:
@@ -60,7 +56,7 @@ class PostedExchange:
     def leave(self) -> None:
         """Record that the client has disconnected. The end of the exchange is kept for a repeat, even if it is stored already."""
         self._is_left = True
-        self._readers.lost(self._exchange, self.reader)
+        self._writer.report(FateInput.LEFT, self.reader)
         self._writer.wake.set()
         self.stop(End.BROKE)
 
@@ -68,6 +64,14 @@ class PostedExchange:
         """End the reader, if there is one."""
         if self.reader is not None:
             self.reader.stop(end)
+
+    async def close(self) -> None:
+        """Give back the place of the POST, or of its reader, with the fate of the answer."""
+        if self.reader is not None:
+            await self._readers.detach(self.reader)
+        elif not self.is_fenced:
+            self._writer.report(FateInput.LEFT)
+            await self._readers.follow_up(self._exchange)
 
     async def take(self) -> Batch | None:
         """Return the terminal message of an exchange without a stream, or the next batch of its stream.
@@ -77,6 +81,7 @@ class PostedExchange:
         """
         writer = self._writer
         if self.reader is None and writer.terminal is not None and writer.position is None:
+            writer.report(FateInput.WROTE)
             return Batch((writer.terminal,), finished=True)
         if self.reader is not None:
             return await self.reader.take()
@@ -87,6 +92,7 @@ class PostedExchange:
         """Move on."""
         if self.reader is None:
             self._is_answered = True
+            self._writer.report(FateInput.TAKEN)
         else:
             self.reader.written(batch)
 

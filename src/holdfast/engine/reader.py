@@ -68,7 +68,8 @@ class Reader:
     """A cursor in a stream, and the wake-up that says that there are more messages."""
 
     __slots__ = ("_clock", "_expires", "_is_nudged", "_store", "active", "caller", "cursor", "delivered_at", "end",
-                 "ended", "generation", "is_taken", "keep_alive", "on_idle", "on_progress", "read_bytes", "request_id", "session", "stream", "wake")  # fmt: skip
+                 "ended", "generation", "is_taken", "keep_alive", "on_idle", "on_last", "on_progress", "read_bytes",
+                 "request_id", "session", "stream", "wake")  # fmt: skip
 
     def __init__(
         self,
@@ -105,6 +106,8 @@ class Reader:
         self.read_bytes: int = 0
         self.on_progress: Callable[[], None] | None = None
         """Called when the cursor has moved: a writer may wait for it."""
+        self.on_last: Callable[[], None] | None = None
+        """Called when the terminal message is about to be written."""
         self._is_nudged = False
         self.is_taken: Callable[[], bool | None] | None = None
         """Returns whether the client has received all written bytes; None: this cannot be known."""
@@ -161,6 +164,8 @@ class Reader:
             self.end = End.FINISHED
         if not page.events and page.missed is None:
             return None
+        if page.finished and self.on_last is not None:
+            self.on_last()
         return Batch(
             [event.data for event in page.events],
             page.finished,

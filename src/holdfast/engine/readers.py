@@ -31,15 +31,13 @@ newest of them in this process takes over, from the furthest cursor of the two. 
 replica, the idle ones notice it at their keep-alives: an attach with `since` succeeds only if no newer reader is there
 (`_succeed`).
 
-When an answer is kept for a repeat. The client may not have received an answer whose write failed. It sends the same
-request again, and must get the same answer from one execution. `keep_answer` reports UNREAD to the table of the
-exchange, which keeps an answer once. If the reader was gone before the exchange ended, the writer stores the end with
-`keep=True`.
+When an answer is kept for a repeat, the table of its fate decides (`core/fate.py`). Each connection reports to it, by its writer;
+`follow_up` sends the commands that follow to the store.
 
 Why no repeat runs between the end of a call and its answer. An end that is stored frees its id, and the POST writes the
 answer in a later turn of the loop. A repeat that is claimed in between would run the call again, and the connection of the
 first one may break before the write. So a call whose POST waits is in `Session.answering` until its answer is written or kept
-(`hold`, `let_go`), and a request with the same id and the same bytes that this process receives meanwhile waits for that. A
+(`hold`, `close`), and a request with the same id and the same bytes that this process receives meanwhile waits for that. A
 plain call is written right after its handler has returned: no request comes in between. At another replica a repeat may still
 be claimed first, if the break falls into the round trip in which the end is stored.
 """
@@ -48,7 +46,7 @@ import asyncio
 import contextlib
 from typing import Final
 
-from holdfast.core.exchange import Action, ExchangeInput, ExchangeState, ReaderInput, Reading, step
+from holdfast.core.fate import FateAction, FateInput
 from holdfast.core.stream import Position
 from holdfast.engine.exchange import SessionExchange
 from holdfast.engine.outages import RETRY_SECONDS
@@ -76,7 +74,6 @@ _BREAKS = frozenset({End.BROKE, End.STALLED})
 """Unwanted ends: they make a session detached if it has no other reader."""
 
 
-_SETTLED: Final = (ExchangeState.SETTLED, ExchangeState.SETTLED_HELD)
 _REFUSALS: Final = {
     Refusal.NO_SESSION: SessionGone,
     Refusal.UNBEGUN: Unbegun,
@@ -120,7 +117,7 @@ class Readers:
         session = self._runtime.registered(exchange.session)
         reader = self._reader(session, exchange.claim.stream, 0, writer.start)
         # The exchange may have been settled meanwhile; the code that ends it waits for this reader nevertheless.
-        self._install(reader, writer)
+        self._install(reader, writer, FateInput.ATTACHED)
         return reader
 
     async def attach(
@@ -154,7 +151,7 @@ class Readers:
             reader.on_idle = lambda: self._runtime.spawn(self._succeed(reader))
         if attached.finished:
             reader.end = End.FINISHED
-        self._install(reader, _writer_of(session, name), standalone=standalone)
+        self._install(reader, _writer_of(session, name), FateInput.REPEATED, standalone=standalone)
         return reader
 
     async def repeat(self, session: Session, stream: str, request_id: RequestId | None = None) -> Reader:
@@ -203,14 +200,16 @@ class Readers:
             age=age,
         )
 
-    def _install(self, reader: Reader, writer: SessionWriter | None, *, standalone: bool = False) -> None:
+    def _install(
+        self, reader: Reader, writer: SessionWriter | None, happened: FateInput, *, standalone: bool = False
+    ) -> None:
         """Give a reader the deliveries of its stream; `writer`: of the exchange, if it runs here."""
         before = reader.session.add_reader(reader)
         if any(old.end is None and old.generation > reader.generation for old in before):
             # Another reader took its place while the store's answer was on its way here.
             before = [reader]
         elif writer is not None:
-            writer.read(ReaderInput.ATTACH, reader)
+            writer.report(happened, reader)
         for old in before:
             old.active = False
             if not standalone:
@@ -224,7 +223,7 @@ class Readers:
         """Record that the stream has its reader at another replica now."""
         standalone = stream == session.record.standalone
         if (writer := _writer_of(session, stream)) is not None:
-            writer.read(ReaderInput.SUPERSEDE)
+            writer.report(FateInput.SUPERSEDED)
         for reader in session.readers.get(stream, ()):
             reader.active = False
             if not standalone:
@@ -263,14 +262,14 @@ class Readers:
             reader.stop(End.BROKE)
         reader.ended.set()
         # This breaks the reference cycle of reader and writer.
-        reader.on_progress = None
+        reader.on_progress = reader.on_last = None
         if reader not in session.readers.get(reader.stream, ()):
             return
         if reader.end is End.STALLED:
             self._runtime.observer.note("stream.stalled", session=session.name, client=session.client_name)
         successor = session.remove_reader(reader)
         if (writer := _writer_of(session, reader.stream)) is not None:
-            writer.read(ReaderInput.LEAVE, reader)
+            writer.report(FateInput.TAKEN if reader.end is End.FINISHED else FateInput.LEFT, reader)
         if successor is not None:
             # The cursor never moves back: a reader that came late and broke at once was behind the one it superseded.
             successor.cursor = max(successor.cursor, reader.cursor)
@@ -293,33 +292,23 @@ class Readers:
 
         await self._runtime.write_eventually(leave)
 
-    async def broke_before_stream(self, exchange: SessionExchange) -> None:
-        """Record that the connection waiting for a plain answer is gone."""
-        await self.leave_first(exchange, broke=True)
-
-    async def leave_first(self, exchange: SessionExchange, *, broke: bool) -> None:
-        """Give back the place of the POST that claimed an exchange, before it has begun to read."""
-        exchange.writer.read(ReaderInput.LEAVE)
-        await self.give_back(exchange.session, exchange.claim.stream, broke=broke)
-
     async def give_back(self, session: Session, stream: str, *, broke: bool = False) -> None:
-        """Give this place back to the store. If another reader has attached meanwhile, nothing changes."""
+        """Give back the place of a POST that has not begun to read. If another reader has attached meanwhile, nothing changes."""
         await self._leave(session, stream, 0, None, broke=broke)
-
-    async def left(self, exchange: SessionExchange) -> None:
-        """Record that the request that waited for an answer was cancelled: its host has ended it."""
-        writer = exchange.writer
-        if writer.terminal is not None and writer.position is None:
-            await self.keep_answer(exchange, writer.terminal)
-        elif writer.reading is Reading.WAITING or writer.reading is Reading.RELEASING:
-            await self.broke_before_stream(exchange)
 
     def hold(self, exchange: SessionExchange) -> None:
         """Let a request with the same id wait while the POST of this exchange waits for its answer."""
         exchange.session.answering[exchange.claim.id] = exchange
 
-    def let_go(self, exchange: SessionExchange) -> None:
-        """Record that the answer is written, or kept for a repeat, or that it will be kept when the exchange ends."""
+    async def close(self, exchange: SessionExchange) -> None:
+        """End the wait of the POST of an exchange: its answer is taken, or kept for a repeat, or will be kept when the exchange ends."""
+        exchange.writer.report(FateInput.LEFT)
+        try:
+            await self.follow_up(exchange)
+        finally:
+            self._let_go(exchange)
+
+    def _let_go(self, exchange: SessionExchange) -> None:
         session, request_id = exchange.session, exchange.claim.id
         if session.answering.get(request_id) is exchange:
             del session.answering[request_id]
@@ -329,33 +318,27 @@ class Readers:
             exchange.writer.changed()
             self._runtime.release(session)
 
-    def lost(self, exchange: SessionExchange, reader: Reader | None = None) -> None:
-        """Record that the connection of a POST has broken before it had the whole answer; `reader`: its reader, if it has one.
-
-        An end that is stored from now on is kept. For one that was stored already `keep_answer` follows.
-        """
-        exchange.writer.read(ReaderInput.LEAVE, reader)
-
-    async def keep_answer(self, exchange: SessionExchange, terminal: bytes | None) -> None:
-        """After a failed write: keep the answer for a repeat of the request; None: the answer is in its stream."""
-        if exchange.session.record.isolate:
-            return
-        is_forgotten = exchange.state in _SETTLED
-        exchange.state, actions = step(exchange.state, ExchangeInput.UNREAD)
-        if Action.KEEP in actions:
-            # An end that is still on its way to the store is stored with `keep`.
-            exchange.writer.read(ReaderInput.LEAVE)
-            key, claim, tag = exchange.session.record.key, exchange.claim, self._runtime.random.tag()
-            keep = self._runtime.store.keep
+    async def follow_up(self, exchange: SessionExchange) -> None:
+        """Send the commands that follow from the reports about an answer to the store. Safe to call again."""
+        writer, session, claim = exchange.writer, exchange.session, exchange.claim
+        owed, writer.owed = writer.owed, ()
+        terminal = writer.terminal
+        is_in_memory = terminal is not None and writer.position is writer.stored is None
+        if FateAction.KEEP in owed and terminal is not None and is_in_memory and not session.record.isolate:
+            key, keep, tag = session.record.key, self._runtime.store.keep, self._runtime.random.tag()
             await self._runtime.write_eventually(lambda: keep(key, claim.stream, claim, terminal, tag=tag))
-        if terminal is not None and not is_forgotten:
-            # The store has kept the exchange, or has not stored its end yet: the POST is still its reader there.
-            await self.broke_before_stream(exchange)
+        if FateAction.LEAVE in owed:
+            await self.give_back(session, claim.stream, broke=True)
+        elif FateAction.RELEASE in owed and writer.stored is not None:
+            await self._leave(session, claim.stream, 0, writer.stored, broke=False)
 
 
 def _writer_of(session: Session, stream: str) -> SessionWriter | None:
-    """Return the writer of a stream whose exchange runs here and has not ended."""
+    """Return the writer of a stream whose exchange runs here, or whose POST waits here for its answer."""
     exchange = session.exchanges.get(stream)
+    if exchange is None:
+        ended = (one for one in session.answering.values() if one.claim.stream == stream)
+        exchange = next(ended, None)
     return None if exchange is None else exchange.writer
 
 

@@ -15,6 +15,9 @@ one keep-alive. Only the replica that has the reader can know.
 
 The POST waits meanwhile, and no byte of an answer is sent.
 
+An exchange that has ended and whose answer a connection is taking is asked for in the same way. If its client takes the answer
+meanwhile, its id is free: the new POST is another request, and claims again (`Earlier.OVER`).
+
 Why the wait ends. The other replica answers; or the exchange ends; or that replica's lease ends, and the store removes
 its readers. A replica that renews its lease and never answers gets the time after which it must have lost
 its lease. After that the reader counts as lost.
@@ -32,19 +35,31 @@ once. "Alive" for a reader that is gone: the repeat is refused, the call continu
 """
 
 import asyncio
+from enum import Enum
 from typing import Final
 
-from holdfast.core.exchange import Reading
+from holdfast.core.fate import Fate
 from holdfast.engine.reader import End, Reader
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import Session
 from holdfast.errors import StoreError
-from holdfast.stores.base import Duplicate
+from holdfast.stores.base import Duplicate, Probed
 
 _NEWS_SECONDS: Final = 0.1
 """How long this process may take to learn of a broken connection after its client has noticed the break."""
 _LOOK_SECONDS: Final = (0.02, 0.5)
 """The first and the longest pause between two checks for the answer of another replica."""
+
+
+class Earlier(Enum):
+    """The state of the exchange that has the id and the bytes of a new request."""
+
+    LOST = "lost"
+    """Its reader is lost: the new request is a repeat, and reads its log."""
+    ALIVE = "alive"
+    """Its reader is there: the new request is a duplicate."""
+    OVER = "over"
+    """Its client has taken the answer: the id is free."""
 
 
 class Repeats:
@@ -54,14 +69,18 @@ class Repeats:
         self._runtime = runtime
         self._answering: set[tuple[str, str]] = set()
 
-    async def is_lost(self, session: Session, duplicate: Duplicate) -> bool:
-        """True if the first POST's reader is lost. The exchange is in flight, or was when the POST claimed its id."""
+    async def look(self, session: Session, duplicate: Duplicate) -> Earlier:
+        """Return the state of an exchange that has a reader, or had one when the POST claimed its id."""
         if not duplicate.has_reader:
-            return True
-        if _is_here(session, duplicate.stream):
-            return await self._is_lost_here(session, duplicate.stream)
-        # Another replica has the reader, or the exchange has ended since the claim.
-        return await self._store_says_lost(session, duplicate.stream)
+            return Earlier.LOST
+        if not _is_here(session, duplicate.stream):
+            # Another replica has the reader, or the exchange has ended since the claim.
+            return await self._look_elsewhere(session, duplicate)
+        readers = session.readers.get(duplicate.stream, ())[-1:]
+        if await self._is_lost_here(session, duplicate.stream):
+            return Earlier.LOST
+        is_taken = duplicate.finished and any(reader.end is End.FINISHED for reader in readers)
+        return Earlier.OVER if is_taken else Earlier.ALIVE
 
     async def _is_lost_here(self, session: Session, stream: str) -> bool:
         readers = session.readers.get(stream)
@@ -82,7 +101,7 @@ class Repeats:
                 return False
         return True
 
-    async def _store_says_lost(self, session: Session, stream: str) -> bool:
+    async def _look_elsewhere(self, session: Session, duplicate: Duplicate) -> Earlier:
         """Probe a stream whose reader is not in this process until the store says that the reader is there, or lost.
 
         An exchange that has ended since the claim counts as lost if its answer is kept: the repeat reads that.
@@ -91,21 +110,25 @@ class Repeats:
         times = self._runtime.settings.times
         deadline = now() + times.loop_patience + 2 * times.lease + times.sweep
         pause, longest = _LOOK_SECONDS
-        probed = first = await store.probe(key, stream)
-        while probed is not None and first is not None and probed.running:
-            # The store has a reader for this replica that is unknown here: it was never detached.
-            if probed.reader in {"", store.replica} or now() > deadline:
-                return True
+        probed = first = await store.probe(key, duplicate.stream)
+        while probed is not None and first is not None and (probed.running or _is_being_taken(probed)):
+            # The store has a reader for this replica that is unknown here: it was never detached. Or it is that of a forwarded
+            # request, which has ended: the replica with the connection reports its end.
+            is_unknown = probed.running and probed.reader in {"", store.replica}
+            if is_unknown or now() > deadline:
+                return Earlier.LOST
             if probed.word != first.word:
-                return probed.word % 2 == 0
+                return Earlier.ALIVE if probed.word % 2 else Earlier.LOST
             await asyncio.sleep(pause)
             pause = min(2 * pause, longest)
-            probed = await store.probe(key, stream)
+            probed = await store.probe(key, duplicate.stream)
+        if duplicate.finished:
+            return Earlier.OVER if probed is None or not probed.kept else Earlier.LOST
         if probed is None or not probed.kept:
             # It has ended. If its answer could not be written, the answer is kept a moment later.
             await asyncio.sleep(_NEWS_SECONDS)
-            probed = await store.probe(key, stream)
-        return probed is not None and probed.kept
+            probed = await store.probe(key, duplicate.stream)
+        return Earlier.LOST if probed is not None and probed.kept else Earlier.ALIVE
 
     async def answer(self, session: Session, stream: str) -> None:
         """Tell another replica whether a reader of this process is alive."""
@@ -123,8 +146,13 @@ class Repeats:
             self._answering.discard((key, stream))
 
 
+def _is_being_taken(probed: Probed) -> bool:
+    """True if an exchange has ended, and a connection is taking its answer."""
+    return probed.kept and bool(probed.reader)
+
+
 def _is_here(session: Session, stream: str) -> bool:
     """True if a stream has its reader in this process, or a POST that waits to become it."""
     exchange = session.exchanges.get(stream)
-    is_waiting = exchange is not None and exchange.writer.reading is not Reading.GONE
+    is_waiting = exchange is not None and exchange.writer.fate is not Fate.GONE
     return is_waiting or bool(session.readers.get(stream))

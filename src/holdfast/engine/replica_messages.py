@@ -102,6 +102,8 @@ class Ended(Struct, frozen=True, tag="ended"):
     """The exchange has ended quickly, and no message came before its terminal message."""
 
     terminal: msgspec.Raw
+    tag: int = 0
+    """The tag of the terminal message in the store, which keeps it until the sender's client has taken it."""
 
 
 class Refused(Struct, frozen=True, tag="refused"):

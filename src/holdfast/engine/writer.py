@@ -18,7 +18,7 @@ first (law 4), and connections read it from there. If the store is shared, messa
 while the handler continues (`stream_buffer.py`). A store of this process gets each message at once.
 
 Three things are decided elsewhere. The state of the exchange is in its table (`core/exchange.py`): the writer has only
-values. The state of its reader is in the second table there; `reading` holds it here. And `exchanges.py` decides about a
+values. Whether a connection waits for the answer, and has taken it, is in another table (`core/fate.py`); `fate` holds it here. And `exchanges.py` decides about a
 failed write, and reports it to the table.
 
 Why the terminal message is the last one. All calls to the store that concern the stream (open, append, settle) take
@@ -53,8 +53,8 @@ from typing import Any, Final, Protocol, TypeVar
 
 from typing_extensions import override
 
-from holdfast.core.exchange import ReaderAction, ReaderInput, Reading, step_reader
-from holdfast.core.stream import NewEvents, Position
+from holdfast.core.fate import Fate, FateAction, FateActions, FateInput, step
+from holdfast.core.stream import NewEvents, Position, after_terminal
 from holdfast.engine.asks import ask
 from holdfast.engine.outages import insisted
 from holdfast.engine.reader import End, Reader
@@ -70,12 +70,18 @@ _BREATH: Final = 64
 T = TypeVar("T")
 Send = Callable[[bytes], Awaitable[None]]
 _PLAIN_JSON: Final = "this endpoint answers with plain JSON only"
-_WAITING: Final = Reading.WAITING
-_GONE: Final = Reading.GONE
+_WAITING: Final = Fate.WAITING
 _END_ONLY: Final = Position(0, 0)
 """The position of a writer whose stream begins with the terminal message, when the store writes that."""
-_UNREAD: Final = (Reading.WAITING, Reading.RELEASING)
+_UNREAD: Final = (Fate.WAITING, Fate.RELEASING)
 """The POST is there and has not begun to read."""
+_UNAWAITED: Final = (Fate.GONE, Fate.KEPT)
+"""No connection waits for the answer."""
+_OVER: Final = (*_UNAWAITED, Fate.TAKEN)
+_OF_CONNECTION: Final = frozenset({FateInput.WROTE, FateInput.TAKEN, FateInput.FAILED, FateInput.LEFT})
+"""Reports of a connection: they count if it has the place."""
+_OF_STORE: Final = frozenset({FateAction.LEAVE, FateAction.KEEP, FateAction.RELEASE})
+"""Actions that `Readers.follow_up` carries out."""
 
 
 class ExchangeWriter(Protocol):
@@ -97,11 +103,13 @@ class ExchangeWriter(Protocol):
 class SessionWriter:
     """The common members of the writers of a session's exchanges. A method that a connection does not need does nothing."""
 
-    __slots__ = ("_buffer", "_random", "_tag", "_wake", "claim", "fence", "position", "reader", "reading",
+    __slots__ = ("_buffer", "_random", "_tag", "_wake", "claim", "fate", "fence", "owed", "position", "reader",
                  "session", "start", "store", "streams", "terminal", "written_bytes")  # fmt: skip
 
     start: Position
     """Where the stream began; set with the first position."""
+    stored: Position | None = None
+    """Where the home of the session has stored the terminal message, which this process has received from it."""
 
     def __init__(
         self,
@@ -126,7 +134,9 @@ class SessionWriter:
         """The newest position; None while no stream exists."""
         self.written_bytes: int = 0
         """How many bytes of messages the stream has from here."""
-        self.reading: Reading = _WAITING
+        self.fate: Fate = _WAITING
+        self.owed: FateActions = ()
+        """Commands to the store that follow from reports, and are not sent yet."""
         self.reader: Reader | None = None
         self._tag = 0
         """The terminal message's; an end that is stored again has the same one."""
@@ -175,8 +185,13 @@ class SessionWriter:
         """True if the end needs neither a log nor a connection: the POST that waits takes it from `terminal`."""
         return False
 
-    async def settle(self) -> bool:
-        """Store the end and free the exchange's id. True: the store keeps the answer for a repeat. Safe to call again."""
+    def end_with(self, message: bytes) -> None:
+        """Take the terminal message."""
+        self.terminal = message
+        self.report(FateInput.ENDED)
+
+    async def settle(self) -> None:
+        """Store the end and free the exchange's id. Safe to call again."""
         raise NotImplementedError
 
     async def show(self) -> None:
@@ -199,8 +214,8 @@ class SessionWriter:
     async def release(self) -> None:
         """End the reader's connection on purpose, where the client may come back for the rest."""
 
-    def read(self, happened: ReaderInput, reader: Reader | None = None) -> None:
-        """Record an event of the connection that reads the stream."""
+    def report(self, happened: FateInput, reader: Reader | None = None) -> None:
+        """Record an event of the answer, or of the connection that waits for it; `reader`: its reader, if it reads the stream."""
 
     async def is_abandoned_within(self, seconds: float) -> bool:  # noqa: ARG002
         """Wait a moment for the reader to go; False if it stays, or has taken the answer."""
@@ -221,7 +236,8 @@ class LogWriter(SessionWriter):
     # Declared once more for type checkers: the methods below assign to them.
     start: Position
     position: Position | None
-    reading: Reading
+    fate: Fate
+    owed: FateActions
     written_bytes: int
     terminal: bytes | None
 
@@ -338,11 +354,11 @@ class LogWriter(SessionWriter):
     @property
     @override
     def is_plain(self) -> bool:
-        return self._buffer is None and self.position is None and self.reading is not _GONE
+        return self._buffer is None and self.position is None and self.fate not in _UNAWAITED
 
     @override
-    async def settle(self) -> bool:
-        """Append the terminal message to the stream if there is one; keep it if its reader is gone."""
+    async def settle(self) -> None:
+        """Append the terminal message to the stream if there is one, or begin one if no connection waits; keep it until it is taken."""
         buffer = self._buffer
         if buffer is not None:
             await buffer.lock.acquire()
@@ -350,24 +366,19 @@ class LogWriter(SessionWriter):
             if buffer is not None and buffer.events:
                 await buffer.store(self._append_surely, self.wake)
             record = self.session.record
-            keep = self._is_unsure and not record.isolate
-            logged = self.terminal if keep or self.position is not None else None
+            keep = not record.isolate
+            is_logged = self.position is not None or (keep and self.fate in _UNAWAITED)
+            logged = self.terminal if is_logged else None
             if logged is not None and not self._tag:
                 self._tag = self._random.tag()
             await self.store.settle(
-                record.key, self.claim.stream, self.fence, logged, tag=self._tag, keep=keep
+                record.key, self.claim.stream, self.fence, logged, tag=self._tag, keep=keep and is_logged
             )
         finally:
             if buffer is not None:
                 buffer.lock.release()
             if self._wake is not None:
                 self._wake.set()
-        return keep
-
-    @property
-    def _is_unsure(self) -> bool:
-        """True if the client may repeat its request: no connection reads the answer, or one that is not the first."""
-        return self.reading is _GONE or (self.reader is not None and self.reader.generation > 0)
 
     @override
     async def disown(self) -> None:
@@ -381,30 +392,36 @@ class LogWriter(SessionWriter):
     async def release(self) -> None:
         if self.streams and self.session.revision.early_close:
             await self.open()
-            self.read(ReaderInput.RELEASE)
+            self.report(FateInput.RELEASED)
 
     @override
-    def read(self, happened: ReaderInput, reader: Reader | None = None) -> None:
-        """Record an event of the reader, or with ATTACH: the reader that writes wait for from now on.
+    def report(self, happened: FateInput, reader: Reader | None = None) -> None:
+        """Record an event, or with ATTACHED and REPEATED: the reader that writes wait for from now on.
 
-        The event of a reader that has ended, and whose place another one has, changes nothing (law 13).
+        The event of a connection whose place another one has changes nothing (law 13).
         """
-        if happened is ReaderInput.ATTACH and reader is not None:
+        if happened in _OF_CONNECTION:
+            if reader is not self.reader:
+                return
+            if self.terminal is not None and self.fate < Fate.DUE:
+                # A plain call that ends in one step reports nothing: mostly its answer is taken in the same turn.
+                self.fate, _ = step(self.fate, FateInput.ENDED)
+        elif reader is not None:
             self._follow(reader)
-        elif reader is not self.reader and reader is not None:
-            return
-        self.reading, actions = step_reader(self.reading, happened)
-        if ReaderAction.LET_GO in actions and self.reader is not None:
+        self.fate, actions = step(self.fate, happened)
+        if FateAction.LET_GO in actions and self.reader is not None:
             self.reader.stop(End.AGED)
-        if ReaderAction.LOOK in actions:
+        if FateAction.LOOK in actions:
             self.changed()
-        if happened is ReaderInput.LEAVE:
+        if happened is FateInput.LEFT or happened is FateInput.FAILED:
             self.reader = None
+        self.owed += tuple(action for action in actions if action in _OF_STORE)
 
     def _follow(self, reader: Reader) -> None:
         """Measure from now on how far this reader is behind."""
         self.reader = reader
         reader.on_progress = self.changed
+        reader.on_last = lambda: self.report(FateInput.WROTE, reader)
         # Bytes are counted from where this reader begins; it is not known how many it is behind, so assume the most.
         is_behind = self.position is not None and reader.cursor.seq < self.position.seq
         reader.read_bytes = max(0, self.written_bytes - is_behind * self.session.limits.stream_bytes)
@@ -413,16 +430,16 @@ class LogWriter(SessionWriter):
     async def is_abandoned_within(self, seconds: float) -> bool:
         now = asyncio.get_running_loop().time
         deadline = now() + seconds
-        while self.reading is not _GONE and (left := deadline - now()) > 0:
+        while self.fate not in _UNAWAITED and (left := deadline - now()) > 0:
             if await self.wake.next(left) and self.terminal is not None:
                 break
-        return self.reading is _GONE
+        return self.fate in _UNAWAITED
 
     @override
     async def flushed(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while self.position is not None and self.reading in _UNREAD:
+                while self.position is not None and self.reader is None and self.fate not in _OVER:
                     await self.wake.next()
                 if self.reader is not None:
                     await self.reader.ended.wait()
@@ -432,10 +449,10 @@ class LogWriter(SessionWriter):
         reader = self.reader
         if self.position is None or self.terminal is not None:
             return False
-        if self.reading in _UNREAD:
+        if self.fate in _UNREAD:
             # A handler that never waits must let the POST begin to read.
             return self._is_far(self.start, 0)
-        if reader is None or reader.end is not None or self.reading is not Reading.ATTACHED:
+        if reader is None or reader.end is not None or self.fate is not Fate.ATTACHED:
             return False
         if reader.cursor.seq >= self.position.seq:
             reader.read_bytes = self.written_bytes
@@ -474,11 +491,31 @@ class ForwardedWriter(LogWriter):
     def is_plain(self) -> bool:
         return False
 
+    @property
+    def tag(self) -> int:
+        """The tag of the terminal message."""
+        return self._tag
+
     @override
-    async def settle(self) -> bool:
+    async def settle(self) -> None:
         if self.position is None:
             self.start = self.position = _END_ONLY
-        return await super().settle()
+        await super().settle()
+
+
+class AnsweredWriter(LogWriter):
+    """Has the answer of a request that this process has forwarded. The home has stored it, and keeps it until it is taken here."""
+
+    __slots__ = ("stored",)
+
+    stored: Position | None
+
+    def __init__(
+        self, store: Store, random: Random, session: Session, claim: Claim, answer: bytes, tag: int
+    ) -> None:
+        super().__init__(store, random, session, claim, 0)
+        self.stored = after_terminal(tag)
+        self.end_with(answer)
 
 
 async def _nowhere(message: bytes) -> None:
@@ -513,13 +550,12 @@ class ConnectionWriter(SessionWriter):
         await self._send(message)
 
     @override
-    async def settle(self) -> bool:
+    async def settle(self) -> None:
         """Free the id, then write: the client may use the id again as soon as it has the answer."""
         try:
             await self.store.settle(self.session.record.key, self.claim.stream, self.fence, None)
         finally:
             await self.show()
-        return False
 
     @override
     async def show(self) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.config import Limits, Settings, Times
+from holdfast.core.fate import FateInput
 from holdfast.core.stream import Position
 from holdfast.engine.caller import Caller
 from holdfast.engine.delivery import Batch, deliver
@@ -51,6 +52,9 @@ class Post:
             await writer.wake.wait()
         if writer.position is None:
             self.messages.append(msgspec.json.decode(writer.terminal or b""))
+            writer.report(FateInput.WROTE)
+            writer.report(FateInput.TAKEN)
+            await self._harness.engine.readers.follow_up(self.exchange)
             return
         self.reader = await self._harness.engine.readers.first(self.exchange)
         await self._harness.pump(self.reader, self.messages, self.may_read)
@@ -69,7 +73,7 @@ class Post:
             return
         self.task.cancel()
         await asyncio.wait([self.task])
-        await self._harness.engine.readers.broke_before_stream(self.exchange)
+        await self._harness.engine.readers.close(self.exchange)
 
 
 class EngineHarness:

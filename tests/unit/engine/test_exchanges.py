@@ -74,7 +74,7 @@ async def test_an_idle_session_keeps_no_memory_for_the_calls_that_it_had() -> No
         post = await d.post(8)
         d.engine.readers.hold(post.exchange)
         await post.whole()
-        d.engine.readers.let_go(post.exchange)
+        await d.engine.readers.close(post.exchange)
         stored = d.engine.runtime.store._sessions[d.key]  # type: ignore[attr-defined]
         for table in (d.session.exchanges, d.session.answering, stored.ids):
             assert sys.getsizeof(table) == sys.getsizeof({})

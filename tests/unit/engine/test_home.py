@@ -14,6 +14,7 @@ from typing_extensions import override
 from holdfast.auth import Principal
 from holdfast.auth.scopes import Needs
 from holdfast.config import Limits, Settings, Times
+from holdfast.core.fate import FateInput
 from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.back import Outside
 from holdfast.engine.caller import Caller
@@ -347,6 +348,34 @@ async def test_an_answer_whose_receiving_replica_is_gone_is_kept_for_a_repeat() 
         assert world.start_count() == 1
         posted.cancel()
         await asyncio.wait([posted])
+
+
+@pytest.mark.parametrize("fate", ["taken", "left", "dead"])
+def test_an_equal_request_waits_until_the_replica_with_the_connection_reports_the_fate_of_the_answer(
+    fate: str,
+) -> None:
+    @engine_test
+    async def run() -> None:
+        async with pair() as (world, home, other):
+            exchange = await other.submit(1, digest=b"same")
+            assert isinstance(exchange, SessionExchange)
+            equal = asyncio.create_task(home.submit(1, digest=b"same"))
+            await asyncio.sleep(0.5)
+            assert not equal.done(), "its client may have the answer, and use the id again"
+            if fate == "taken":
+                exchange.writer.report(FateInput.WROTE)
+                exchange.writer.report(FateInput.TAKEN)
+            if fate != "dead":
+                await other.engine.readers.close(exchange)
+            await asyncio.sleep(LEASE + 1 if fate == "dead" else 1)
+            answer = await equal
+            assert isinstance(answer, SessionExchange if fate == "taken" else Repeat)
+            await settle_down()
+            assert world.start_count() == (2 if fate == "taken" else 1)
+            if isinstance(answer, Repeat):
+                assert (await read(home, answer))[-1]["result"] == {"id": 1}
+
+    run()
 
 
 @engine_test

@@ -6,8 +6,9 @@ import pytest
 
 from holdfast.config import Limits
 from holdfast.core.exchange import ExchangeState
+from holdfast.core.fate import Fate
 from holdfast.core.lifecycle import SessionInput
-from holdfast.engine.exchange import Exchange
+from holdfast.engine.exchange import Exchange, SessionExchange
 from holdfast.engine.exchanges import Repeat
 from holdfast.errors import Busy
 from holdfast.testing import ScriptedBack
@@ -130,11 +131,12 @@ async def test_a_handler_that_ends_before_its_end_is_stored_frees_its_slot_once(
 @engine_test
 async def test_an_answer_that_could_not_be_written_is_kept_once() -> None:
     async with engine_harness() as d:
-        post = await d.post(1, digest=b"same")
-        await post.whole()
+        exchange = await d.submit(1, digest=b"same")
+        assert isinstance(exchange, SessionExchange)
+        await settle_down()
         for _ in range(2):
-            await d.engine.readers.keep_answer(post.exchange, post.exchange.writer.terminal)
-            assert seen(post) == [ExchangeState.KEPT]
+            await d.engine.readers.close(exchange)
+            assert (exchange.state, exchange.writer.fate) == (ExchangeState.SETTLED, Fate.KEPT)
         assert isinstance(await d.submit(1, digest=b"same"), Repeat)
 
 
@@ -143,13 +145,17 @@ async def test_an_answer_that_could_not_be_written_while_the_store_was_unavailab
     store = ScriptedStore()
     async with engine_harness(store=store) as d:
         store.fail("settle", "keep")
-        post = await d.post(1, digest=b"same")
-        await post.whole()
-        assert seen(post) == [ExchangeState.ENDING], "the client has its answer before the store has it"
-        await d.engine.readers.keep_answer(post.exchange, post.exchange.writer.terminal)
+        exchange = await d.submit(1, digest=b"same")
+        assert isinstance(exchange, SessionExchange)
+        await settle_down()
+        assert exchange.state is ExchangeState.ENDING
+        assert exchange.writer.terminal is not None, "the client has its answer before the store has it"
+        closing = asyncio.create_task(d.engine.readers.close(exchange))
+        await settle_down()
         store.recover()
+        await closing
         await asyncio.sleep(2)
-        assert seen(post) == [ExchangeState.KEPT]
+        assert (exchange.state, exchange.writer.fate) == (ExchangeState.SETTLED, Fate.KEPT)
         assert isinstance(await d.submit(1, digest=b"same"), Repeat)
 
 
@@ -161,7 +167,8 @@ async def test_the_end_of_a_call_whose_reader_is_gone_is_stored_and_kept_in_one_
         await post.cut()
         may_end.set()
         await settle_down()
-        assert seen(post) == [ExchangeState.KEPT]
+        assert (seen(post), post.exchange.writer.fate) == ([ExchangeState.SETTLED], Fate.KEPT)
+        assert isinstance(await d.submit(1, digest=b"same"), Repeat)
 
 
 @engine_test

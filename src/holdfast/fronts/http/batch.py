@@ -10,6 +10,7 @@ import contextlib
 from hashlib import sha256
 
 from holdfast.config import ResponseMode
+from holdfast.core.fate import FateInput
 from holdfast.engine.caller import Caller
 from holdfast.engine.delivery import Batch
 from holdfast.engine.engine import Engine
@@ -51,8 +52,6 @@ class BatchedRequests:
         """Requests that repeat a POST that was cut: they are answered from the log of the first execution."""
         self._readers: dict[str, Reader] = {}
         """By stream: the readers that write to this connection."""
-        self._taken: set[str] = set()
-        """Streams of requests whose answers the client has taken."""
         self._last_batches: list[tuple[Reader, Batch]] = []
         """The ends of repeated requests that are about to be written."""
 
@@ -75,12 +74,11 @@ class BatchedRequests:
             for reader in self._readers.values():
                 await self._engine.readers.detach(reader)
             try:
-                for exchange in self._exchanges if not delivered else ():
-                    if exchange.claim.stream not in self._taken:
-                        await self._lost(exchange)
+                for exchange in self._exchanges if delivered else ():
+                    exchange.writer.report(FateInput.TAKEN)
             finally:
                 for exchange in self._exchanges:
-                    self._engine.readers.let_go(exchange)
+                    await self._engine.readers.close(exchange)
 
     async def _submit(self, key: str, caller: Caller, request: Request) -> None:
         if request.method == "initialize":
@@ -109,18 +107,8 @@ class BatchedRequests:
     def _left(self) -> None:
         """The connection broke: keep the answers for a repeat, which may arrive before the next turn of the loop."""
         for exchange in self._exchanges:
-            self._engine.readers.lost(exchange, self._readers.get(exchange.claim.stream))
+            exchange.writer.report(FateInput.LEFT, self._readers.get(exchange.claim.stream))
             exchange.writer.wake.set()
-
-    async def _lost(self, exchange: SessionExchange) -> None:
-        """The connection broke: keep the answer for a repeat, or record that no reader waits for it."""
-        reader, terminal = self._readers.get(exchange.claim.stream), exchange.writer.terminal
-        if reader is not None:
-            await self._streamer.keep_unread(exchange, reader)
-        elif terminal is None:
-            await self._engine.readers.broke_before_stream(exchange)
-        else:
-            await self._engine.readers.keep_answer(exchange, terminal)
 
     # One JSON array
 
@@ -131,6 +119,8 @@ class BatchedRequests:
         own = [await self._terminal(exchange) for exchange in self._exchanges]
         repeated = [await self._last(repeat) for repeat in self._repeats]
         body = b"[" + b",".join([*own, *repeated, *self._refused]) + b"]"
+        for exchange in self._exchanges:
+            exchange.writer.report(FateInput.WROTE)
         is_taken = await self._connection.answer(json_answer(body))
         if is_taken:
             for reader, batch in self._last_batches:
@@ -170,8 +160,8 @@ class BatchedRequests:
 
         try:
             await self._connection.start_stream(sse.comment("open") + events, stall)
-            await self._connection.flush(stall)
-            self._taken.update(exchange.claim.stream for exchange in answered)
+            for exchange in answered:
+                exchange.writer.report(FateInput.WROTE)
             pumps = [self._own(exchange, caller) for exchange in self._exchanges if exchange not in answered]
             pumps += [self._follow(repeat, caller) for repeat in self._repeats]
             parts += map(asyncio.ensure_future, pumps)
@@ -195,8 +185,7 @@ class BatchedRequests:
             writer.wake.clear()
             if writer.terminal is not None and writer.position is None:
                 await self._connection.write(sse.event(writer.terminal), self._times.write_stall)
-                await self._connection.flush(self._times.write_stall)
-                self._taken.add(exchange.claim.stream)
+                writer.report(FateInput.WROTE)
                 return
             with contextlib.suppress(Fenced, StoreUnavailable, StreamClosed):
                 await self._pump(await self._engine.readers.first(exchange), caller)

@@ -18,16 +18,14 @@ reports each step to the exchange:
                                                      ├──▶ fenced: another replica has ended it; answer from the log
                                                      └──▶ the client has disconnected
 
-Only a failed write shows that the client has not received something. So an answer that could not be written is kept
-in the store for a repeat of the request (`keep_answer`), and a call whose client has disconnected before it ended is
-marked as unread (`broke_before_stream`): its end is then kept too. A repeat is the same id with the same bytes while
+An answer that its client has not taken is kept for a repeat of the request: this module reports what happens to a connection,
+and `core/fate.py` decides. A repeat is the same id with the same bytes while
 the first POST's reader is lost. It does not run the call again: it reads the log of the first execution (`_repeat`).
 
 After a handler has started, no refusal is sent that invites the client to send the request again: while the store is unavailable
 the POST waits, and a call whose session was closed ends with an error in a 200, not with a 404.
 """
 
-import asyncio
 from collections.abc import Awaitable, Coroutine
 from contextlib import suppress
 from functools import partial
@@ -36,6 +34,7 @@ from typing import Any, Final
 from typing_extensions import override
 
 from holdfast.config import ResponseMode
+from holdfast.core.fate import FateInput
 from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.caller import Caller
 from holdfast.engine.delivery import Batch, deliver
@@ -186,7 +185,7 @@ class Posts:
         if started is None:
             submitting = exchanges.submit(key, caller, request, digest, streams=streams)
         else:
-            submitting = exchanges.refused(key, caller, request.id, started)
+            submitting = exchanges.submit_refused(key, caller, request, digest, started, streams=streams)
         return self._submitted(submitting, caller, request, connection)
 
     async def _submitted(
@@ -228,19 +227,11 @@ class Posts:
         except Gone:
             posted.stop(End.BROKE if connection.may_be_gone else End.STALLED)
         finally:
-            if posted.reader is not None:
-                await self.engine.readers.detach(posted.reader)
-                await self._streamer.keep_unread(exchange, posted.reader)
+            await posted.close()
         if posted.is_fenced:
             # Only the end that other replicas have written counts: read it as a repeat of the request does.
             ended = Repeat(exchange.session, stream, exchange.request.id)
             return await self._repeat(ended, connection, exchange.caller)
-        if posted.is_unread:
-            terminal = exchange.writer.terminal
-            if terminal is None:
-                await self.engine.readers.broke_before_stream(exchange)
-            else:
-                await self.engine.readers.keep_answer(exchange, terminal)
         return None
 
     def _whole(self, exchange: SessionExchange, batch: Batch) -> Answer:
@@ -341,7 +332,7 @@ class PostedCall(StartedCall):
     @override
     def left(self) -> None:
         """Let the end be kept for a repeat, which may arrive before the next turn of the loop."""
-        self._posts.engine.readers.lost(self._exchange)
+        self._exchange.writer.report(FateInput.LEFT)
 
     @override
     def wait(self) -> Coroutine[Any, Any, Answer | None]:
@@ -354,17 +345,15 @@ class PostedCall(StartedCall):
         writer = exchange.writer
         try:
             await turn()
-            if not connection.begun:
-                if writer.terminal is None or writer.position is not None:
-                    return await posts.wait(exchange, connection)
-                if await connection.answer(ready_answer(writer.terminal, posts.mode)):
-                    return None
-            # The client may not have received the answer that was written.
-            await posts.engine.readers.keep_answer(exchange, writer.terminal)
-        except asyncio.CancelledError:
-            # Some servers cancel the request of a client that has disconnected; others set a time limit.
-            await posts.engine.readers.left(exchange)
-            raise
+            if connection.begun:
+                # The client may not have received the answer that was written.
+                return None
+            if writer.terminal is None or writer.position is not None:
+                return await posts.wait(exchange, connection)
+            writer.report(FateInput.WROTE)
+            if await connection.answer(ready_answer(writer.terminal, posts.mode)):
+                writer.report(FateInput.TAKEN)
         finally:
-            posts.engine.readers.let_go(exchange)
+            # Also if this task is cancelled: some servers cancel the request of a client that has disconnected.
+            await posts.engine.readers.close(exchange)
         return None

@@ -7,7 +7,6 @@ from holdfast.auth import Principal
 from holdfast.config import ResponseMode
 from holdfast.engine.delivery import Batch, deliver
 from holdfast.engine.engine import Engine
-from holdfast.engine.exchange import SessionExchange
 from holdfast.engine.exchanges import Repeat
 from holdfast.engine.reader import End, Reader
 from holdfast.engine.session import event_id
@@ -63,11 +62,6 @@ class Streamer:
         reader.is_taken = connection.is_taken
         if principal is not None and principal.expires is not None:
             reader.expire_within(principal.expires - self._engine.clock.wall())
-
-    async def keep_unread(self, exchange: SessionExchange, reader: Reader) -> None:
-        """Keep the answer of an exchange for a repeat of its request, if the client has not taken it."""
-        if exchange.writer.terminal is not None and reader.end is not End.FINISHED:
-            await self._engine.readers.keep_answer(exchange, None)
 
     def opening(self, reader: Reader, *, posted: bool = False) -> bytes:
         """Return the first bytes of a response; `posted`: it answers a POST, and its client has no event id yet.

@@ -218,3 +218,50 @@ def test_a_repeat_is_refused_as_soon_as_the_first_reader_has_taken_the_written_b
             assert result(call) == {"tool": "ticks", "id": 1}
 
     run()
+
+
+@pytest.mark.parametrize("is_taken", [True, False])
+@front_test
+async def test_a_request_equal_to_one_whose_answer_is_being_written_elsewhere_waits_for_the_outcome(
+    *, is_taken: bool
+) -> None:
+    async with replicas() as (one, two):
+        p, call = await begun(one, "ticks")
+        call.stop_reading()
+        one.release.set()
+        await asyncio.sleep(0.1)
+        # The end is stored, and the connection takes nothing of it.
+        equal = at(two, p).call(1, "ticks")
+        await asyncio.sleep(0.05)
+        assert not equal.complete
+        if is_taken:
+            call.read_on()
+            await call.done()
+            two.release.set()
+        else:
+            call.leave()
+            call.fails = True
+            call.read_on()
+        await equal.done()
+        assert result(equal) == {"tool": "ticks", "id": 1}
+        assert (one.runs, two.runs) == (["ticks"], ["ticks"] if is_taken else [])
+
+
+@front_test
+async def test_the_answer_of_a_replica_that_dies_before_its_client_has_taken_it_is_not_lost() -> None:
+    async with replicas(times=TIMES) as (one, two):
+        p, call = await begun(one, "ticks")
+        call.stop_reading()
+        one.release.set()
+        await asyncio.sleep(0.1)
+        # As after kill -9: it renews no lease, receives no wake-up and answers nothing.
+        assert one.engine.replica._keeper is not None
+        one.engine.replica._keeper.stop()
+        one.store.bind(lambda *_: None)
+        repeat = at(two, p).call(1, "ticks")
+        await asyncio.sleep(1)
+        assert not repeat.status
+        await one.store.release()
+        await repeat.done()
+        assert result(repeat) == {"tool": "ticks", "id": 1}
+        assert (one.runs, two.runs) == (["ticks"], [])
