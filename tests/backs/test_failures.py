@@ -335,6 +335,45 @@ async def test_a_server_that_does_not_answer_unsubscribe_does_not_delay_the_end_
             assert front.back.upstreams.opened()[0].client.caller.key == "ann"
 
 
+@pytest.mark.parametrize("server_era", ERAS)
+@pytest.mark.parametrize("client_era", ERAS)
+def test_a_client_that_stands_still_gets_every_change_although_few_messages_may_wait_for_it(
+    client_era: str, server_era: str
+) -> None:
+    @async_test
+    async def run() -> None:
+        server = Server("many")
+
+        @server.resource("memo://{number}")
+        async def memo(number: str) -> str:
+            """A memo."""
+            return number
+
+        uris = [f"memo://{number}" for number in range(30)]
+        updated = "notifications/resources/updated"
+        async with in_front(Behind(server, server_era), ProxyOptions(notifications=4)) as front:
+            client = DuplexClient(front.engine, Caller(""))
+            if client_era == "sessions":
+                await client.open()
+                for number, uri in enumerate(uris, 1):
+                    await client.say("resources/subscribe", number, uri=uri)
+                    await client.answer(number)
+            else:
+                await client.sessionless(
+                    "subscriptions/listen", "l", notifications={"resourceSubscriptions": uris}
+                )
+                await client.wait_for("notifications/subscriptions/acknowledged")
+            client.reading.clear()
+            for uri in uris:
+                await server.resource_updated(uri)
+            await stays(lambda: len(client.notified(updated)) <= 1, 0.05)
+            client.reading.set()
+            await until(lambda: {params["uri"] for params in client.notified(updated)} == set(uris))
+            await client.duplex.hang_up(SessionInput.DELETED)
+
+    run()
+
+
 @virtual_test
 async def test_a_closed_upstream_leaves_no_timer() -> None:
     async with in_front(Behind(Slow().server), ProxyOptions(call_seconds=300)) as front:

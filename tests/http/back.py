@@ -35,7 +35,7 @@ from holdfast.fronts.http.serve import serve
 from holdfast.ops.log import LogObserver
 from holdfast.ports import Clock
 from holdfast.protocol.sessionless import RequestMeta
-from holdfast.protocol.subscriptions import Filter
+from holdfast.protocol.subscriptions import Filter, Kind
 from holdfast.stores.base import SessionRecord
 from holdfast.transports.loops import run
 from holdfast.wire.jsonrpc import Request
@@ -107,6 +107,9 @@ class ToolBack:
 
     def mirrored(self, request: Request, meta: RequestMeta, caller: Caller) -> tuple[()]:
         return ()
+
+    def lists(self, key: str) -> list[Kind]:
+        return ["tools"]
 
     async def honoured(self, client: SessionlessClient, wanted: Filter, caller: Caller) -> Filter:
         return wanted

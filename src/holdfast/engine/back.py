@@ -4,7 +4,7 @@ Every call is asynchronous and names the client it is made for: a back in front 
 for each client, and may have to open it first. A back acts outside of any exchange only through `Outside`.
 """
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import Any, Protocol
 
 from holdfast.core.lifecycle import SessionInput
@@ -16,7 +16,7 @@ from holdfast.engine.sessionless_client import SessionlessClient
 from holdfast.errors import LifespanEnded
 from holdfast.protocol.mirrored_headers import MirroredParameter
 from holdfast.protocol.sessionless import RequestMeta
-from holdfast.protocol.subscriptions import Change, Filter, Key
+from holdfast.protocol.subscriptions import Change, Filter, Key, Kind
 from holdfast.stores.base import SessionRecord
 from holdfast.wire.jsonrpc import Request
 
@@ -28,8 +28,12 @@ class Outside(Protocol):
         """Send a notification on the standalone stream of a session. Nothing happens if the session is closed."""
         ...
 
-    async def changed(self, change: Change, principal: str | None = None) -> None:
-        """Report a change to sessions and listeners; with a principal, only to its own."""
+    def changed(self, change: Change, principal: str | None = None) -> None:
+        """Report a change to sessions and listeners; with a principal, only to its own. Does not wait; none is lost."""
+        ...
+
+    def changed_for(self, key: str, change: Change) -> None:
+        """Report a change to one session. Does not wait; none is lost."""
         ...
 
     async def ask(self, record: SessionRecord, method: str, params: object) -> Any:
@@ -118,6 +122,10 @@ class Back(Protocol):
 
     def mirrored(self, request: Request, meta: RequestMeta, caller: Caller) -> tuple[MirroredParameter, ...]:
         """Return the parameters of a request that its headers must mirror (2026-07-28)."""
+        ...
+
+    def lists(self, key: str) -> Sequence[Kind]:
+        """Return the lists that a session may have to read again when events of its stream were dropped."""
         ...
 
     async def honoured(self, client: SessionlessClient, wanted: Filter, caller: Caller) -> Filter:

@@ -159,11 +159,11 @@ class Engine:
         self.load, self.audit, self.rates = runtime.load, runtime.audit, RateLimiter(runtime)
         self.spawn, self.quirks = runtime.spawn, runtime.quirks
         self.exchanges = self.exchanges_type(runtime)
-        self.sessions = self.sessions_type(runtime, self.exchanges)
+        self.listening = Listening(runtime)
+        self.sessions = self.sessions_type(runtime, self.exchanges, self.listening)
         self.readers = self.readers_type(runtime, self.sessions)
         self.sessionless = self.sessionless_type(runtime)
         self.rates.starts_again = self.sessionless.starts_again
-        self.listening = Listening(runtime)
         self.tasks = Tasks(runtime, self.sessionless.end, self.listening)
         inbox = Inbox(runtime, Credentials(forward_key, self.random))
         self.forwarding = Forwarding(runtime, self.readers, self.sessionless, inbox)
@@ -220,9 +220,7 @@ class Engine:
         Raises:
             LifespanEnded: it cannot answer any more.
         """
-        outside = EngineOutside(
-            self.runtime, self.sessions, self.listening, self.changed, self._homes, self._fail
-        )
+        outside = EngineOutside(self.runtime, self.sessions, self.listening, self._homes, self._fail)
         await self.runtime.back.start(outside)
         if self.failure is not None:
             await self.runtime.back.stop()
@@ -303,9 +301,12 @@ class Engine:
         return note_failure(self.runtime, exchange, error)
 
     async def changed(self, change: Change, principal: str | None = None) -> None:
-        """Send a change to the sessions and listeners that asked for it, or only to those of one principal."""
-        await self.replica.changed(change, principal)
-        await self.sessions.changed(change, principal)
+        """Send a change to the sessions and listeners that asked for it, or only to those of one principal.
+
+        Waits until it is on its way, at most `Limits.store_seconds` for an unavailable store: it is sent later then.
+        """
+        spread = self.sessions.changes.report(change, principal)
+        await asyncio.wait({spread}, timeout=self.settings.limits.store_seconds)
 
     async def aclose(self) -> None:
         """Let handlers finish for the drain time, end the others, close every session of this process."""

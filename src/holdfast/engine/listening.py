@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Final
 
 from holdfast.core.budget import Charge
+from holdfast.core.changes import ChangeSet
 from holdfast.core.tasks import task_key
 from holdfast.engine.caller import Caller
 from holdfast.engine.delivery import Batch
@@ -54,7 +55,7 @@ class Ended(Enum):
 class Listener:
     """One subscription: a source of messages that are in memory (`delivery.py`)."""
 
-    __slots__ = ("_acknowledged", "_completed", "_limit", "_waiting", "charge", "end", "filter", "on_slow", "owner",
+    __slots__ = ("_acknowledged", "_completed", "_waiting", "charge", "end", "filter", "on_slow", "owner",
                  "subscription", "wake")  # fmt: skip
 
     def __init__(
@@ -74,8 +75,7 @@ class Listener:
         self.on_slow: Callable[[], None] | None = None
         """Called when it is too far behind, to end a write that waits for its client."""
         self._acknowledged = self._completed = False
-        self._waiting: dict[Key, Change] = {}
-        self._limit = limit
+        self._waiting = ChangeSet(limit)
         self.charge: Charge | None = charge
         """The memory that its filter takes."""
 
@@ -86,9 +86,8 @@ class Listener:
     def add(self, change: Change) -> bool:
         """Add a change; False if too many wait already."""
         if self.end is None:
-            if change.key not in self._waiting and len(self._waiting) >= self._limit:
+            if not self._waiting.add(change):
                 return False
-            self._waiting[change.key] = change
             self.wake.set()
         return True
 
@@ -118,8 +117,7 @@ class Listener:
         """Return the messages of the next batch."""
         if self.is_over():
             return []
-        messages = [change_message(self.subscription, change) for change in self._waiting.values()]
-        self._waiting.clear()
+        messages = [change_message(self.subscription, change) for change in self._waiting.take()]
         if not self._acknowledged:
             self._acknowledged = True
             messages.insert(0, acknowledged_message(self.subscription, self.filter))

@@ -1,6 +1,6 @@
 """The actions of a back outside of any exchange; the contract is `engine.back.Outside`."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 from holdfast.core.lifecycle import SessionInput
@@ -12,20 +12,17 @@ from holdfast.errors import LifespanEnded
 from holdfast.protocol.subscriptions import Change, Key
 from holdfast.stores.base import SessionRecord
 
-Changed = Callable[[Change, str | None], Awaitable[None]]
-
 
 class EngineOutside:
     """Reaches the clients of an engine for its back."""
 
-    __slots__ = ("_changed", "_homes", "_listening", "_runtime", "_sessions", "failed")
+    __slots__ = ("_homes", "_listening", "_runtime", "_sessions", "failed")
 
     def __init__(
         self,
         runtime: Runtime,
         sessions: Sessions,
         listening: Listening,
-        changed: Changed,
         homes: Homes | None,
         failed: Callable[[LifespanEnded], None],
     ) -> None:
@@ -33,7 +30,6 @@ class EngineOutside:
         self._homes = homes
         self._sessions = sessions
         self._listening = listening
-        self._changed = changed
         self.failed: Callable[[LifespanEnded], None] = failed
         """Reports that the back cannot answer any more."""
 
@@ -41,9 +37,13 @@ class EngineOutside:
         """Send a notification on the standalone stream of a session."""
         await self._sessions.push(key, method, params)
 
-    async def changed(self, change: Change, principal: str | None = None) -> None:
+    def changed(self, change: Change, principal: str | None = None) -> None:
         """Report a change to sessions and listeners; with a principal, only to its own."""
-        await self._changed(change, principal)
+        _ = self._sessions.changes.report(change, principal)
+
+    def changed_for(self, key: str, change: Change) -> None:
+        """Report a change to one session."""
+        self._sessions.changes.for_session(key, change)
 
     async def ask(self, record: SessionRecord, method: str, params: object) -> Any:
         """Ask the client of a session on its standalone stream."""

@@ -68,7 +68,7 @@ class Reader:
     """A cursor in a stream, and the wake-up that says that there are more messages."""
 
     __slots__ = ("_clock", "_expires", "_is_nudged", "_store", "active", "caller", "cursor", "delivered_at", "end",
-                 "ended", "generation", "is_taken", "keep_alive", "on_idle", "on_last", "on_progress", "read_bytes",
+                 "ended", "generation", "is_taken", "keep_alive", "on_gap", "on_idle", "on_last", "on_progress", "read_bytes",
                  "request_id", "session", "stream", "wake")  # fmt: skip
 
     def __init__(
@@ -108,6 +108,8 @@ class Reader:
         """Called when the cursor has moved: a writer may wait for it."""
         self.on_last: Callable[[], None] | None = None
         """Called when the terminal message is about to be written."""
+        self.on_gap: Callable[[], None] | None = None
+        """Called when events were dropped that this reader has not read."""
         self._is_nudged = False
         self.is_taken: Callable[[], bool | None] | None = None
         """Returns whether the client has received all written bytes; None: this cannot be known."""
@@ -158,6 +160,8 @@ class Reader:
             return None
         if page is None:
             return await self._without_log()
+        if page.continuity is not Continuity.OK and self.on_gap is not None:
+            self.on_gap()
         if page.continuity is Continuity.FORK:
             self.end = End.FORKED
         elif page.finished and not page.events:

@@ -149,6 +149,8 @@ class Readers:
         reader = self._reader(session, name, attached.generation, start, standalone=standalone)
         if standalone and self._runtime.store.is_shared:
             reader.on_idle = lambda: self._runtime.spawn(self._succeed(reader))
+        if standalone:
+            reader.on_gap = lambda: self._sessions.changes.missed(key)
         if attached.finished:
             reader.end = End.FINISHED
         self._install(reader, _writer_of(session, name), FateInput.REPEATED, standalone=standalone)
@@ -228,6 +230,8 @@ class Readers:
             reader.active = False
             if not standalone:
                 reader.stop(End.TAKEN_OVER)
+        if session.pace is not None:
+            session.pace.moved.set()
 
     async def _succeed(self, reader: Reader) -> None:
         """Become the active reader again if the one that superseded this one, at another replica, is gone."""

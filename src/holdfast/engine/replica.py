@@ -35,7 +35,7 @@ from holdfast.engine.listening import Listening
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.sessions import Sessions
 from holdfast.errors import HoldfastError, OutcomeUnknown, StoreError, joined
-from holdfast.protocol.subscriptions import Change, decode_change, encode_change
+from holdfast.protocol.subscriptions import decode_change
 from holdfast.stores.base import Orphan, WakeUp
 from holdfast.supervision import supervise
 from holdfast.wire.jsonrpc import refusal
@@ -163,14 +163,6 @@ class Replica:
             )
 
     # News
-
-    async def changed(self, change: Change, principal: str | None) -> None:
-        """Tell the listeners of every replica."""
-        runtime = self._runtime
-        if runtime.store.is_shared:
-            await runtime.store.announce(runtime.random.token(12), encode_change(change, principal))
-        else:
-            self._listening.send(change, principal)
 
     def wake_up(self, kind: WakeUp) -> None:
         """Look into the inbox or at the news."""

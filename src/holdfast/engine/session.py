@@ -13,6 +13,7 @@ from holdfast.config import Limits, Settings
 from holdfast.core.admission import Gate
 from holdfast.core.stream import Position
 from holdfast.engine.author_errors import ends_the_task
+from holdfast.engine.pace import Pace
 from holdfast.engine.wake import Wake
 from holdfast.protocol.quirks import quirks_of, shown_name
 from holdfast.protocol.versions import REVISIONS, Revision
@@ -74,6 +75,7 @@ class Session:
         "lasting",
         "limits",
         "notified",
+        "pace",
         "pending",
         "readers",
         "record",
@@ -102,6 +104,8 @@ class Session:
         self.waiting: dict[str, Wake] = {}
         """By stream: the calls of this process that wait for their turn, each with its wake-up."""
         self.readers: dict[str, list[Reader]] = {}
+        self.pace: Pace | None = None
+        """How far the reader of the standalone stream is behind. Exists from the first message on: most sessions have none."""
         self._listeners: deque[tuple[Listener, Context]] | None = None
         """Lifecycle listeners to call, in order, each with the context variables of the request that caused the event. None
         while there are none: an empty deque has 760 bytes."""
@@ -180,6 +184,8 @@ class Session:
         readers = self.readers.setdefault(reader.stream, [])
         before = list(readers)
         readers.append(reader)
+        if self.pace is not None:
+            self.pace.moved.set()
         return before
 
     def remove_reader(self, reader: "Reader") -> "Reader | None":
@@ -191,6 +197,8 @@ class Session:
         readers.remove(reader)
         if not readers:
             del self.readers[reader.stream]
+        if self.pace is not None:
+            self.pace.moved.set()
         alive = [other for other in readers if other.end is None]
         return alive[-1] if reader.active and alive else None
 

@@ -35,12 +35,15 @@ from holdfast.engine.asks import ask
 from holdfast.engine.author_errors import ends_the_task
 from holdfast.engine.back import Described
 from holdfast.engine.caller import Caller
+from holdfast.engine.changes import Changes
 from holdfast.engine.exchanges import Exchanges
+from holdfast.engine.listening import Listening
 from holdfast.engine.outages import retried
 from holdfast.engine.outcome import ending
 from holdfast.engine.reader import End
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import Channel, Session
+from holdfast.engine.standalone import Standalone
 from holdfast.errors import (
     Cancelled,
     InvalidParams,
@@ -52,9 +55,9 @@ from holdfast.errors import (
     UpstreamUnavailable,
     joined,
 )
-from holdfast.protocol.subscriptions import TOPICS, Change
+from holdfast.protocol.subscriptions import REPORTED, TOPICS, Change
 from holdfast.protocol.versions import REVISIONS, negotiate
-from holdfast.stores.base import STANDALONE_FENCE, Answered, Closed, Refusal, SessionRecord
+from holdfast.stores.base import Answered, Closed, Refusal, SessionRecord
 from holdfast.wire.jsonrpc import Response, encode, notification_message
 
 ANONYMOUS = ""
@@ -86,9 +89,11 @@ def session_key(session_id: str) -> str:
 class Sessions:
     """Opens, finds and closes sessions, and sends to them."""
 
-    def __init__(self, runtime: Runtime, exchanges: Exchanges) -> None:
+    def __init__(self, runtime: Runtime, exchanges: Exchanges, listening: Listening) -> None:
         self._runtime = runtime
         self._exchanges = exchanges
+        self.standalone: Standalone = Standalone(runtime)
+        self.changes: Changes = Changes(runtime, self.standalone, listening)
         runtime.on_gone = self.closed_elsewhere
         self.notify_home: NotifyHome | None = None
         """Set by `home.py` where sessions have homes."""
@@ -313,57 +318,28 @@ class Sessions:
     # To the client, outside of exchanges
 
     async def push(self, key: str, method: str, params: object = None) -> None:
-        """Send a notification that belongs to no request. Nothing happens if the session is gone."""
-        await self._push(key, notification_message(method, params))
+        """Send a notification that belongs to no request. Nothing happens if the session is gone.
 
-    async def broadcast(self, method: str, *, principal: str | None = None) -> None:
-        """Send a notification to every session, or to those of one principal.
+        It waits for a reader of this process that is far behind; a change of a list or a resource does not wait.
 
-        The store names them: where it is shared, a session may live in no process between two requests.
+        Raises:
+            StoreUnavailable: the store was unavailable for `Limits.store_seconds`.
         """
-        message = notification_message(method)
-        for key in await self._runtime.store.sessions(principal):
-            await self._push(key, message)
-
-    async def resource_updated(self, uri: str) -> None:
-        """Notify the sessions that subscribed to a resource."""
-        message = notification_message("notifications/resources/updated", {"uri": uri})
-        for key in await self._runtime.store.subscribers(uri):
-            await self._push(key, message)
-
-    async def changed(self, change: Change, principal: str | None = None) -> None:
-        """Notify the sessions that a change concerns; only those of one principal, if it is given.
-
-        They receive changes of lists, and of resources that they subscribed to; other kinds are for listeners.
-        Sessions do not share a resource of one principal: a back that has such resources notifies the sessions
-        itself.
-        """
-        if change.kind == "resource":
-            if principal is None:
-                await self.resource_updated(change.name)
-        elif not TOPICS[change.kind].name:
-            await self.broadcast(TOPICS[change.kind].method, principal=principal)
-
-    async def _push(self, key: str, message: bytes) -> None:
-        session = self._runtime.sessions.get(key)
-        if session is not None and session.channel is not None:
-            await session.channel.send(message)
-            return
-        try:
-            event = (self._runtime.random.tag(), message)
-            await self._runtime.store.append(key, "", STANDALONE_FENCE, [event])
-        except (StoreError, SessionGone):
-            self._runtime.observer.note("push.dropped", session=key[:8])
+        change = _change(method, params)
+        if change is None:
+            await self.standalone.send(key, notification_message(method, params))
+        else:
+            await self.changes.send(key, change)
 
     async def ask(
         self, session: Session, method: str, params: object, *, timeout: float | None = None
     ) -> Any:
         """Ask the client outside of any exchange, on the standalone stream."""
+        runtime, stream = self._runtime, session.record.standalone
 
         async def send(message: bytes) -> None:
-            await self._push(session.record.key, message)
+            await self.standalone.append(session.record.key, [message], session.limits.store_seconds)
 
-        runtime, stream = self._runtime, session.record.standalone
         return await ask(runtime.store, runtime.random, session, stream, send, method, params, timeout)
 
     # Ending
@@ -522,6 +498,16 @@ class Sessions:
 
 def _why(reason: SessionInput) -> str:
     return f"the session was closed ({reason.value})"
+
+
+def _change(method: str, params: object) -> Change | None:
+    """Return the change that a notification reports; None if it reports none."""
+    kind = REPORTED.get(method)
+    if kind is None:
+        return None
+    detail = dict(params) if isinstance(params, dict) else {}
+    name = TOPICS[kind].name
+    return Change(kind, str(detail.pop(name, "")) if name else "", detail)
 
 
 def _checked(params: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -27,6 +27,8 @@ LEVELS: Final = {
     "exchange.fenced": logging.WARNING,
     "listen.dropped": logging.WARNING,
     "push.dropped": logging.WARNING,
+    "changes.merged": logging.WARNING,
+    "changes.failed": logging.WARNING,
     "notification.dropped": logging.WARNING,
     "exchange.reaped": logging.WARNING,
     "replica.lease_lost": logging.WARNING,
@@ -86,6 +88,8 @@ TRACED: Final = frozenset(
 _SPECIAL: Final = frozenset(' ="\\')
 REPEATING: Final = frozenset(
     {
+        "changes.failed",
+        "changes.merged",
         "lease.not_renewed",
         "loop.failed",
         "orphan.left",

@@ -55,6 +55,14 @@ LISTS: Final[dict[str, ComponentKind]] = {
 """By request: the change that makes its result old."""
 
 
+LIST_KINDS: Final[tuple[ComponentKind, ...]] = ("tools", "prompts", "resources")
+
+
+def list_kinds(capabilities: Mapping[str, Any]) -> list[Kind]:
+    """Return the lists that a server with these capabilities has."""
+    return [kind for kind in LIST_KINDS if kind in capabilities]
+
+
 class Change(Struct, frozen=True):
     """A list has changed, or one thing with a name. `detail` are further members of the message."""
 
@@ -71,7 +79,12 @@ class Change(Struct, frozen=True):
     def params(self) -> dict[str, Any]:
         """The parameters of the message."""
         named = TOPICS[self.kind].name
-        return {**self.detail, named: self.name} if named else {}
+        return {**self.detail, named: self.name} if named else dict(self.detail)
+
+
+def all_changes(kinds: Iterable[Kind], uris: Iterable[str]) -> list[Change]:
+    """Return the changes to report if some may have been missed: of these lists and resources."""
+    return [*map(Change, kinds), *(Change("resource", uri) for uri in uris)]
 
 
 def encode_change(change: Change, principal: str | None) -> bytes:

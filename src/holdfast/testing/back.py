@@ -13,7 +13,7 @@ from holdfast.engine.sessionless_client import SessionlessClient
 from holdfast.errors import MethodNotFound
 from holdfast.protocol.mirrored_headers import MirroredParameter
 from holdfast.protocol.sessionless import RequestMeta
-from holdfast.protocol.subscriptions import Filter
+from holdfast.protocol.subscriptions import Filter, Kind
 from holdfast.stores.base import SessionRecord
 from holdfast.wire.jsonrpc import Request, encode
 
@@ -75,6 +75,10 @@ class ScriptedBack:
     def mirrored(self, request: Request, meta: RequestMeta, caller: Caller) -> tuple[MirroredParameter, ...]:
         """Mirror nothing."""
         return ()
+
+    def lists(self, key: str) -> list[Kind]:
+        """Have a list of tools."""
+        return ["tools"]
 
     async def honoured(self, client: SessionlessClient, wanted: Filter, caller: Caller) -> Filter:
         """Promise everything."""

@@ -11,7 +11,6 @@ from tests.support import virtual_test
 
 LOG = "notifications/message"
 PROGRESS = "notifications/progress"
-UPDATED = "notifications/resources/updated"
 
 
 class SlowClient:
@@ -107,18 +106,6 @@ async def test_the_bytes_of_all_queues_of_a_process_are_bounded_and_become_free(
     assert client.dropped == 1
     await asyncio.sleep(0)
     assert client.space.all.used == 0
-
-
-@virtual_test
-async def test_changes_keep_their_place_in_a_flood_of_log_messages_and_equal_ones_are_sent_once() -> None:
-    client = SlowClient()
-    log(client.outbox, *range(20))
-    for uri in ("a", "b", "a", "b", "a"):
-        client.outbox.put(UPDATED, {"uri": uri})
-    client.outbox.put("notifications/tools/list_changed", {})
-    received = await client.has_read()
-    assert [params["uri"] for method, params in received if method == UPDATED] == ["a", "b"]
-    assert "notifications/tools/list_changed" in dict(received)
 
 
 @virtual_test

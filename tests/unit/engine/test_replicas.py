@@ -192,7 +192,7 @@ async def test_news_whose_wake_up_found_the_store_unavailable_are_read_later() -
     async with pair() as (one, two):
         told = tell_of(two)
         flaky(two.engine.runtime.store, "announced")
-        await one.engine.replica.changed(Change("tools"), None)
+        await one.engine.changed(Change("tools"), None)
         await asyncio.sleep(2)
         assert told == [Change("tools")]
 
@@ -210,9 +210,9 @@ async def test_news_whose_wake_up_came_during_a_read_are_read() -> None:
             return found
 
         store.announced = slowly  # type: ignore[method-assign]
-        await one.engine.replica.changed(Change("tools"), None)
+        await one.engine.changed(Change("tools"), None)
         await settle_down()
-        await one.engine.replica.changed(Change("prompts"), None)
+        await one.engine.changed(Change("prompts"), None)
         may_go.set()
         await settle_down()
         assert told == [Change("tools"), Change("prompts")]

@@ -11,6 +11,7 @@ from holdfast.engine.exchange import Exchange
 from holdfast.engine.reader import End
 from holdfast.engine.session import event_id, parse_event_id
 from holdfast.errors import SessionGone, Unresumable
+from holdfast.protocol.subscriptions import Change
 from holdfast.testing import ScriptedBack
 from tests.unit.engine.harness import CALL, PRINCIPAL, Json, engine_harness, engine_test, gate, settle_down
 
@@ -374,8 +375,8 @@ async def test_a_broadcast_and_an_update_reach_those_they_are_for() -> None:
         other = await d.open()
         mine = await d.get()
         await d.engine.runtime.store.subscribe(d.key, "file:///x")
-        await d.engine.sessions.resource_updated("file:///x")
-        await d.engine.sessions.broadcast("notifications/tools/list_changed")
+        await d.engine.changed(Change("resource", "file:///x"))
+        await d.engine.changed(Change("tools"))
         d.session = other
         theirs = await d.get()
         await settle_down()

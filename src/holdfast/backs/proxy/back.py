@@ -57,7 +57,7 @@ from holdfast.protocol.methods import METHODS, NOT_IN_SESSIONS, NOT_SESSIONLESS
 from holdfast.protocol.mirrored_headers import MirroredParameter
 from holdfast.protocol.params import LOGGING_LEVELS
 from holdfast.protocol.sessionless import SERVER_KEY, SUPPORTED, RequestMeta
-from holdfast.protocol.subscriptions import Filter, Key
+from holdfast.protocol.subscriptions import LIST_KINDS, Filter, Key, Kind, list_kinds
 from holdfast.protocol.versions import SESSIONLESS
 from holdfast.stores.base import SessionRecord
 from holdfast.upstream.negotiation import Agreed
@@ -352,6 +352,11 @@ class ProxyBack:
     def mirrored(self, request: Request, meta: RequestMeta, caller: Caller) -> tuple[MirroredParameter, ...]:  # noqa: ARG002
         """Return no parameters: the call checks them when its upstream and so the server's tools are known."""
         return ()
+
+    def lists(self, key: str) -> list[Kind]:
+        """Return the lists of the session's server; all, if this process has no connection to it."""
+        upstream = self._upstreams.find(session_key_of(key))
+        return list(LIST_KINDS) if upstream is None else list_kinds(upstream.agreed.capabilities)
 
     async def honoured(self, client: SessionlessClient, wanted: Filter, caller: Caller) -> Filter:
         """Return the part of a listener's filter that the server reports, and subscribe to it at the server."""

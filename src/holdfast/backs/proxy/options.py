@@ -34,8 +34,9 @@ class ProxyOptions(Struct, frozen=True, kw_only=True):
     idle_seconds: float = 600.0
     """How long an upstream that belongs to no session may be unused."""
     notifications: int = 256
-    """How many messages of one call, or outside of calls, may wait for a slow client. Then a URL or a hosted object waits;
-    from a program, progress keeps only the newest value, and the client reads how many other messages were dropped."""
+    """How many messages of one call, or outside of calls, may wait for a slow client; changes of lists and resources do not
+    count, because none is dropped. Then a URL or a hosted object waits; from a program, progress keeps only the newest
+    value, and the client reads how many other messages were dropped."""
     notification_bytes: int = MIB
     """The bytes of these messages. One message that is longer waits alone."""
     all_notification_bytes: int = 64 * MIB

@@ -5,10 +5,10 @@ messages ends here. The queue is bounded by their number and by their bytes (law
 is their cost in memory. When it is full:
 
     progress              replaces the progress that came just before it: only the newest value is needed
-    a change of a list    has room for as much again, so that log messages do not displace it. At any time it is
-    or a resource         dropped if the same one waits already: the client reads the list after it anyway
     any other message     is dropped and noted, and so are the next ones, until all waiting messages are sent. Then the
                           client receives one log message that says how many of the server's log messages are missing
+
+Changes of lists and resources do not come here: the engine has a set of them, which drops none (`engine/changes.py`).
 
 A hosted object writes each message within one call, and so does the response to a POST. The code that reads them waits
 for `room`: such a server is slowed down to the speed of its client. On the pipe of a program the messages of all
@@ -25,14 +25,12 @@ import msgspec
 from holdfast.core.budget import Budget, Charge
 from holdfast.errors import HoldfastError
 from holdfast.ports import Observer
-from holdfast.protocol.subscriptions import TOPICS
 from holdfast.wire.jsonrpc import encode
 
 Send = Callable[[str, msgspec.Raw], Awaitable[None]]
 """Sends a notification: method and encoded params."""
 _PROGRESS: Final = "notifications/progress"
 _LOG: Final = "notifications/message"
-_CHANGES: Final = frozenset(topic.method for topic in TOPICS.values())
 
 
 class Space:
@@ -79,7 +77,7 @@ class Outbox:
         """Take a message; never waits."""
         waiting = self._waiting
         text = msgspec.Raw(encode(params))
-        if self._is_closed or (method in _CHANGES and self._has(method, text)):
+        if self._is_closed:
             return
         if self._is_full and waiting and method == waiting[-1][0] == _PROGRESS:
             self._bytes -= len(waiting.pop()[1])
@@ -95,16 +93,12 @@ class Outbox:
         if self._sending is None:
             self._sending = asyncio.get_running_loop().create_task(self._run())
 
-    def _has(self, method: str, text: msgspec.Raw) -> bool:
-        return any(named == method and other == text for named, other, _ in self._waiting)
-
     def _taken(self, method: str, size: int) -> Charge | None:
         space = self._space
-        times = 2 if method in _CHANGES else 1
         if self._waiting and (
-            (self._is_full and method not in _CHANGES and method != _PROGRESS)
-            or len(self._waiting) >= space.messages * times
-            or self._bytes + size > space.bytes * times
+            (self._is_full and method != _PROGRESS)
+            or len(self._waiting) >= space.messages
+            or self._bytes + size > space.bytes
         ):
             return None
         return space.all.take(size)

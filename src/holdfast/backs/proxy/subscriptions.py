@@ -14,17 +14,16 @@ A 2026-07-28 server also reports changes of its lists only on a listen stream, s
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from holdfast.errors import HoldfastError
 from holdfast.ports import Clock, Observer
-from holdfast.protocol.subscriptions import Filter, Kind
+from holdfast.protocol.subscriptions import LIST_KINDS, Filter, Kind
 from holdfast.upstream.connection import Connection
 from holdfast.upstream.negotiation import Agreed
 
 Request = Callable[[str, dict[str, Any]], Awaitable[object]]
-_LISTS: tuple[Kind, ...] = ("tools", "prompts", "resources")
 READY_SECONDS = 2.0
 """How long a client waits for the confirmation of a listen stream. Some servers never confirm."""
 _AGAIN_SECONDS = 5.0
@@ -66,6 +65,10 @@ class Subscriptions:
     def listened(self) -> dict[str, float]:
         """The URIs that listeners of 2026-07-28 have asked for, and when they last did."""
         return {uri: held[LISTENERS] for uri, held in self._holders.items() if LISTENERS in held}
+
+    def has(self, uri: str) -> bool:
+        """True if a session or listener has asked for a resource."""
+        return uri in self._holders
 
     def sessions(self, uri: str) -> list[str]:
         """Return the sessions that have subscribed to a resource."""
@@ -178,7 +181,7 @@ class Subscriptions:
             self._listening = None
 
     def _filter(self, agreed: Agreed) -> dict[str, Any]:
-        names: dict[Kind, tuple[str, ...]] = dict.fromkeys(_LISTS, ("",))
+        names: dict[Kind, tuple[str, ...]] = dict.fromkeys(LIST_KINDS, ("",))
         names["resource"] = self.uris
         return Filter(names).within(agreed.capabilities).to_wire()
 
@@ -198,14 +201,3 @@ class Subscriptions:
             self._broke = True
             self._ready.set()
             await asyncio.sleep(_AGAIN_SECONDS)
-
-
-def list_kinds(capabilities: dict[str, Any]) -> list[Kind]:
-    """Return the lists that a server with these capabilities has."""
-    return [kind for kind in _LISTS if kind in capabilities]
-
-
-def changes(capabilities: dict[str, Any], uris: Iterable[str]) -> list[tuple[Kind, dict[str, str]]]:
-    """Return the changes to report if some may have been missed: of every list, and of these resources."""
-    lists: list[tuple[Kind, dict[str, str]]] = [(kind, {}) for kind in list_kinds(capabilities)]
-    return lists + [("resource", {"uri": uri}) for uri in uris]

@@ -34,7 +34,7 @@ from holdfast.backs.proxy.questions import Questions
 from holdfast.backs.proxy.reconnection import Reconnection
 from holdfast.backs.proxy.silence import Silence
 from holdfast.backs.proxy.slots import Slots
-from holdfast.backs.proxy.subscriptions import Subscriptions, changes
+from holdfast.backs.proxy.subscriptions import Subscriptions
 from holdfast.backs.proxy.target import Target, UpstreamClient
 from holdfast.backs.proxy.translation import (
     SessionlessForm,
@@ -57,7 +57,7 @@ from holdfast.errors import (
 from holdfast.ports import Ports
 from holdfast.protocol.mirrored_headers import PARAM_PREFIX
 from holdfast.protocol.params import LOGGING_LEVELS, LoggingLevel
-from holdfast.protocol.subscriptions import LISTS, REPORTED, TOPICS, Change, Kind
+from holdfast.protocol.subscriptions import LISTS, REPORTED, TOPICS, Change, all_changes, list_kinds
 from holdfast.protocol.versions import SESSIONLESS
 from holdfast.stores.base import SessionRecord
 from holdfast.upstream.connection import Callbacks, Connection, ConnectionOptions
@@ -377,32 +377,32 @@ class Upstream:
         elif method == "notifications/cancelled":
             return  # the connection has cancelled the question
         elif (kind := REPORTED.get(method)) is not None:
-            self._changed(kind)
             # A 2026-07-28 server names the subscription, which is ours.
-            params = {name: value for name, value in params.items() if name != "_meta"}
-            self._outbox.put(method, params)
+            detail = {name: value for name, value in params.items() if name != "_meta"}
+            uri = detail.pop("uri", "") if TOPICS[kind].name else ""
+            self._changed(Change(kind, str(uri), detail))
         elif (call := self._parent(origin)) is not None:
             call.send(method, params)
         elif self.record is not None:
             self._outbox.put(method, params)
 
-    def _changed(self, kind: Kind) -> None:
-        self.lists.changed(kind)
-        if kind == "tools":
+    def _changed(self, change: Change) -> None:
+        """Report a change to the session, or to the sessions and listeners that share this upstream."""
+        self.lists.changed(change.kind)
+        if change.kind == "tools":
             self._mirrors.forget()
+        if self.record is not None:
+            self._outside.changed_for(self.record.key, change)
+        elif not self.client.session and (not change.name or self.subscriptions.has(change.name)):
+            for session in self.subscriptions.sessions(change.name):
+                self._outside.changed_for(session, change)
+            for principal in self.principals:
+                self._outside.changed(change, principal)
 
     async def _send_outside(self, method: str, params: msgspec.Raw) -> None:
-        """Send a message that belongs to no call: to the session, or to the listeners of the principal."""
+        """Send a message that belongs to no call to the session."""
         if self.record is not None:
             await self._outside.notify(self.record.key, method, params)
-            return
-        kind = REPORTED.get(method)
-        if kind is not None and not self.client.session:
-            name = msgspec.json.decode(params).get("uri", "") if TOPICS[kind].name else ""
-            for session in self.subscriptions.sessions(str(name)):
-                await self._outside.notify(session, method, params)
-            for principal in tuple(self.principals):
-                await self._outside.changed(Change(kind, str(name)), principal)
 
     # The end of a link, and the next one
 
@@ -460,8 +460,8 @@ class Upstream:
         self.sessions.add(session)
         if uris is not None:
             await self._in_time(self._subscribe(session, uris))
-            for kind, params in changes(self.agreed.capabilities, uris):
-                await self._outside.notify(session, TOPICS[kind].method, params)
+            for change in all_changes(list_kinds(self.agreed.capabilities), uris):
+                self._outside.changed_for(session, change)
 
     async def _subscribe(self, session: str, uris: list[str]) -> None:
         for uri in uris:
@@ -488,10 +488,9 @@ class Upstream:
         return bool(self.client.session or self._outside.listened(self.client.caller.key))
 
     def _all_changed(self, agreed: Agreed) -> None:
-        """Report a change of every list and of every subscribed resource: a change may have been missed."""
-        for kind, params in changes(agreed.capabilities, self.subscriptions.uris):
-            self._changed(kind)
-            self._outbox.put(TOPICS[kind].method, params)
+        """Report a change of every list, and of every resource that is subscribed to: one may have been missed."""
+        for change in all_changes(list_kinds(agreed.capabilities), self.subscriptions.uris):
+            self._changed(change)
 
     async def _restored(self, link: UpstreamLink, method: str, params: dict[str, Any]) -> None:
         await self._noting(method, link.request(self._connection.outgoing(link, method, params)))

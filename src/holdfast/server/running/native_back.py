@@ -18,7 +18,7 @@ from holdfast.protocol.methods import NOT_IN_SESSIONS, NOT_SESSIONLESS
 from holdfast.protocol.mirrored_headers import MirroredParameter
 from holdfast.protocol.older import fit
 from holdfast.protocol.sessionless import RequestMeta
-from holdfast.protocol.subscriptions import Filter
+from holdfast.protocol.subscriptions import Filter, Kind, list_kinds
 from holdfast.protocol.types import Implementation
 from holdfast.protocol.versions import LATEST, SESSIONLESS
 from holdfast.server.authoring.included_servers import check_unguarded
@@ -116,6 +116,10 @@ class NativeBack:
             return ()
         # A header that does not fit must not show that the tool exists.
         return entry.mirrored if tools.get(name, View(caller)) is not None else ()
+
+    def lists(self, key: str) -> list[Kind]:  # noqa: ARG002 - all sessions of a server have the same lists
+        """Return the lists that the server declares."""
+        return list_kinds(describe(self._server)["capabilities"])
 
     async def honoured(self, client: SessionlessClient, wanted: Filter, caller: Caller) -> Filter:
         """Return the part of a listener's filter that it gets notifications for: declared, and visible to it."""
