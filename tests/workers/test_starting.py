@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.cli.worker import Job
 from holdfast.cli.workers import Supervisor, Worker
-from tests.support import async_test, wait_until
+from tests.support import BOUND, async_test, wait_until
 from tests.workers.fleet import fleet, lives
 
 SERVER = """
@@ -70,7 +70,7 @@ def test_a_parent_whose_workers_cannot_start_closes_the_socket_and_says_why(mood
         mood.write_text("fails")
         for worker in running.workers():
             os.kill(worker, signal.SIGKILL)
-        assert running.popen.wait() == 1
+        assert running.popen.wait(BOUND) == 1
         assert "the database is down" in running.output()
         assert "no worker can start, so the socket is closed" in running.output()
         with pytest.raises(ConnectionRefusedError):
@@ -89,7 +89,11 @@ def test_a_server_whose_first_worker_hangs_ends_and_says_why(mood: Path) -> None
         "0.1",
     ]
     ended = subprocess.run(
-        [sys.executable, "-m", "holdfast", "serve", *words], check=False, capture_output=True, text=True
+        [sys.executable, "-m", "holdfast", "serve", *words],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=BOUND,
     )
     assert ended.returncode == 1
     assert "has not started within 0.1 s (--start-limit) and is ended" in ended.stderr

@@ -12,7 +12,7 @@ from holdfast.config import HttpSettings
 from holdfast.errors import LifespanEnded
 from holdfast.testing import NotingObserver
 from tests.asgi import Call, Peer
-from tests.support import async_test, until, virtual_test, wait_until
+from tests.support import BOUND, async_test, until, virtual_test, wait_until
 from tests.unit.fronts.stdio_process import python
 from tests.workers.fleet import fleet
 
@@ -184,7 +184,7 @@ def program(tmp_path: Path) -> Path:
 def test_a_process_whose_lifespan_ended_drains_and_ends_with_status_1(program: Path) -> None:
     with fleet(target=str(program)) as running:
         program.with_name("broken").touch()
-        assert running.popen.wait() == 1
+        assert running.popen.wait(BOUND) == 1
         assert "the connection to the queue broke" in running.output()
         assert running.output().endswith(f"holdfast: {ENDED}\n")
 
