@@ -469,6 +469,9 @@ class Homes:
             record = await self._runtime.store.take_home(key, self._me)
         except StoreError:
             return True
+        if record is not None and record.home != self._me:
+            # A failover of the store may have lost that this replica is the home: then `listener_homes.py` takes it again.
+            self._know(record)
         return record is not None and record.home == self._me
 
 

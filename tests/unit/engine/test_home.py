@@ -677,6 +677,21 @@ async def test_only_the_replica_of_the_active_reader_becomes_the_home() -> None:
         await third.engine.aclose()
 
 
+@engine_test
+async def test_a_home_that_a_failover_of_the_store_has_lost_is_taken_again_for_a_listener() -> None:
+    async with orphaned(SWEEPING) as (world, other, ghost):
+        await other.get()
+        await ghost.release()
+        await asyncio.sleep(2)
+        assert world.home(other.key) == "other"
+        session = world.cluster._sessions[other.key]
+        session.record = replace(session.record, home="ghost")
+        assert not await homes_of(other).is_home(other.key), "its back asks this once a minute"
+        await asyncio.sleep(2)
+        assert world.home(other.key) == "other"
+        assert other.back.events.count("serve") == 2
+
+
 class Unready(ScriptedBack):
     """Cannot serve a session at the first attempt."""
 
