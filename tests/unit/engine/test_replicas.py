@@ -243,7 +243,7 @@ async def test_listeners_of_a_replica_that_missed_news_receive_every_change_that
             return Announced((await announced(after)).cursor, [], missed=True)
 
         store.announced = trimmed  # type: ignore[method-assign]
-        await one.engine.replica.changed(Change("prompts"), None)
+        await one.engine.changed(Change("prompts"), None)
         await settle_down()
         methods = [json.loads(message)["method"] for message in listener.messages()]
         assert methods == ["notifications/tools/list_changed", "notifications/resources/updated"]
