@@ -69,9 +69,22 @@ async def test_the_client_reads_once_how_many_log_messages_are_missing_after_tho
     assert [params["data"] for _, params in kept] == [0, 1, 2]
     assert method == LOG
     assert (gap["level"], gap["logger"]) == ("error", "holdfast")
-    assert gap["data"].startswith("48 log messages")
+    assert gap["data"].startswith("48 messages")
     log(client.outbox, "later")
     assert (await client.has_read())[-1][1]["data"] == "later"
+
+
+@virtual_test
+async def test_the_client_reads_that_other_messages_than_log_messages_are_missing_too() -> None:
+    client = SlowClient()
+    log(client.outbox, *range(3))
+    for number in range(5):
+        client.outbox.put("notifications/elicitation/complete", {"elicitationId": str(number)})
+    client.outbox.put(PROGRESS, {"n": 1})
+    assert client.dropped == 6
+    _, gap = (await client.has_read())[-1]
+    assert gap["level"] == "warning"
+    assert gap["data"].startswith("5 messages")
 
 
 @virtual_test

@@ -6,7 +6,7 @@ is their cost in memory. When it is full:
 
     progress              replaces the progress that came just before it: only the newest value is needed
     any other message     is dropped and noted, and so are the next ones, until all waiting messages are sent. Then the
-                          client receives one log message that says how many of the server's log messages are missing
+                          client receives one log message that says how many messages of the server are missing
 
 Changes of lists and resources do not come here: the engine has a set of them, which drops none (`engine/changes.py`).
 
@@ -68,7 +68,7 @@ class Outbox:
         self._sending: asyncio.Task[None] | None = None
         self._is_full = self._is_closed = False
         self._lost: tuple[int, object] = (0, None)
-        """How many log messages were dropped since the queue was full, and the level of the first one."""
+        """How many messages were dropped since the queue was full, and the level of the first log message among them."""
 
     def __repr__(self) -> str:
         return f"<Outbox of {len(self._waiting)} messages, {self._bytes} bytes>"
@@ -105,7 +105,7 @@ class Outbox:
 
     def _drop(self, method: str, params: dict[str, Any]) -> None:
         self._observer.note("upstream.dropped", method=method)
-        if method == _LOG:
+        if method != _PROGRESS:
             count, level = self._lost
             self._lost = count + 1, level or params.get("level")
 
@@ -143,7 +143,7 @@ class Outbox:
     async def _report_loss(self) -> None:
         (count, level), self._lost = self._lost, (0, None)
         if count:
-            data = f"{count} log messages of the server were dropped: they came faster than this client reads"
+            data = f"{count} messages of the server were dropped: they came faster than this client reads"
             text = encode({"level": level or "warning", "logger": "holdfast", "data": data})
             await self._deliver(_LOG, msgspec.Raw(text))
 
