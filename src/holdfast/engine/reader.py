@@ -158,10 +158,10 @@ class Reader:
         except StoreUnavailable:
             # The connection stays open; the next wake-up or keep-alive reads again.
             return None
+        if (page is None or page.continuity is not Continuity.OK) and self.on_gap is not None:
+            self.on_gap()
         if page is None:
             return await self._without_log()
-        if page.continuity is not Continuity.OK and self.on_gap is not None:
-            self.on_gap()
         if page.continuity is Continuity.FORK:
             self.end = End.FORKED
         elif page.finished and not page.events:

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any, Final, cast
 
-from holdfast.backs.proxy.subscriptions import Subscriptions
+from holdfast.backs.proxy.subscriptions import LISTENERS, READY_SECONDS, Subscriptions
 from holdfast.errors import McpError
 from holdfast.testing import NotingObserver
 from holdfast.upstream.connection import Connection
@@ -11,6 +11,7 @@ from holdfast.upstream.negotiation import Agreed
 from tests.support import LoopClock, until, virtual_test
 
 AGREED: Final = Agreed(version="2025-11-25", server={}, capabilities={})
+LISTENED: Final[dict[str, Any]] = {"resources": {"subscribe": True, "listChanged": True}}
 
 
 def subscriptions(request: Any) -> Subscriptions:
@@ -81,3 +82,51 @@ async def test_a_session_leaves_all_its_resources_although_the_server_refuses_to
     assert held.uris == ()
     await until(lambda: len(sent) == 4)
     assert sent[2:] == [("resources/unsubscribe", "memo://one"), ("resources/unsubscribe", "memo://two")]
+
+
+class Listened:
+    """A 2026-07-28 server: the listen streams that are open, and when each one was confirmed."""
+
+    def __init__(self) -> None:
+        self.open: list[dict[str, Any]] = []
+        self.most = 0
+
+    async def request(self, _method: str, params: dict[str, Any]) -> None:
+        wanted = params["notifications"]
+        self.open.append(wanted)
+        self.most = max(self.most, len(self.open))
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.open.remove(wanted)
+
+
+@virtual_test
+async def test_a_listen_stream_stays_open_until_the_next_one_is_confirmed() -> None:
+    server, agreed = Listened(), Agreed(version="2026-07-28", server={}, capabilities=LISTENED)
+    held = Subscriptions(cast("Connection", server), server.request, LoopClock(), NotingObserver())
+    held.start(agreed)
+    await asyncio.sleep(0)
+    assert not held.acknowledged()
+    for number in range(3):
+        adding = asyncio.create_task(held.add(f"memo://{number}", agreed))
+        await asyncio.sleep(0.5)
+        # The former stream reports changes as long as the next one may not.
+        assert len(server.open) == 2
+        assert not adding.done()
+        held.acknowledged()
+        await adding
+        await asyncio.sleep(0)
+        assert [one.get("resourceSubscriptions") for one in server.open] == [
+            [f"memo://{one}" for one in range(number + 1)]
+        ]
+    # A server that never confirms.
+    await held.add("memo://last", agreed)
+    assert len(server.open) == 1
+    held.leave(LISTENERS, agreed)
+    await asyncio.sleep(0)
+    assert len(server.open) == 2
+    held.close()
+    await asyncio.sleep(0)
+    assert server.open == []
+    await asyncio.sleep(READY_SECONDS * 2)

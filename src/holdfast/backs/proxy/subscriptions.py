@@ -9,7 +9,9 @@ Only a client that unsubscribes itself waits for the server. The end of a sessio
 task of this upstream unsubscribes from them (`_unheld`): a server that does not answer must not delay the sweep of other
 upstreams. A URI that is asked for again before that needs no request.
 
-A 2026-07-28 server also reports changes of its lists only on a listen stream, so one is open as long as the upstream.
+A 2026-07-28 server also reports changes of its lists only on a listen stream, so one is open as long as the upstream. Another
+filter needs another stream. The former one stays open until the server confirms the next one, or READY_SECONDS have
+passed: otherwise a change between the two would be lost. A change that comes on both is reported twice, which does no harm.
 """
 
 import asyncio
@@ -50,6 +52,10 @@ class Subscriptions:
         """The URIs without a holder that the server still reports."""
         self._unsubscribing: asyncio.Task[None] | None = None
         self._listening: asyncio.Task[None] | None = None
+        self._former: list[asyncio.Task[None]] = []
+        """Listen streams that the present one replaces, until it is confirmed."""
+        self._patience: asyncio.TimerHandle | None = None
+        """Ends them if it is not confirmed."""
         self._ready = asyncio.Event()
         self._broke = False
 
@@ -84,6 +90,7 @@ class Subscriptions:
     def acknowledged(self) -> bool:
         """The server has confirmed the listen stream. True if the one before broke: a change may have been missed."""
         self._ready.set()
+        self._end_former()
         broke, self._broke = self._broke, False
         return broke
 
@@ -171,14 +178,18 @@ class Subscriptions:
 
     def close(self) -> None:
         """Stop listening, and stop to unsubscribe."""
-        if self._unsubscribing is not None:
-            self._unsubscribing.cancel()
-        self._stop_listening()
+        for task in (self._unsubscribing, self._listening):
+            if task is not None:
+                task.cancel()
+        self._end_former()
 
-    def _stop_listening(self) -> None:
-        if self._listening is not None:
-            self._listening.cancel()
-            self._listening = None
+    def _end_former(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+        for former in self._former:
+            former.cancel()
+        self._former.clear()
 
     def _filter(self, agreed: Agreed) -> dict[str, Any]:
         names: dict[Kind, tuple[str, ...]] = dict.fromkeys(LIST_KINDS, ("",))
@@ -187,10 +198,18 @@ class Subscriptions:
 
     def _listen(self, agreed: Agreed) -> None:
         """Open a listen stream for everything; it replaces the one before."""
-        self._stop_listening()
-        if wanted := self._filter(agreed):
-            self._ready.clear()
-            self._listening = asyncio.get_running_loop().create_task(self._keep_listening(wanted))
+        if self._listening is not None:
+            self._former.append(self._listening)
+            self._listening = None
+        wanted = self._filter(agreed)
+        if not wanted:
+            self._end_former()
+            return
+        loop = asyncio.get_running_loop()
+        self._ready.clear()
+        self._listening = loop.create_task(self._keep_listening(wanted))
+        if self._former and self._patience is None:
+            self._patience = loop.call_later(READY_SECONDS, self._end_former)
 
     async def _keep_listening(self, wanted: dict[str, Any]) -> None:
         while True:
