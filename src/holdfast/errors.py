@@ -24,7 +24,8 @@ HoldfastError
 │   │   ├── RateLimited          a rate of calls is reached
 │   │   ├── StoreBusy            the store does not work now
 │   │   ├── TooMuchWork          the calls in flight use too much memory
-│   │   └── UpstreamUnavailable  the server behind cannot be reached, or has its limit of connections
+│   │   ├── UpstreamUnavailable  the server behind cannot be reached, or has its limit of connections
+│   │   └── Withdrawn            no connection waits for the request, which has not started
 │   ├── InsufficientScope        −31004, the caller's token lacks a scope; over HTTP 403
 │   ├── UpstreamFailed           −32603, the response of the server behind is not usable
 │   ├── OutcomeUnknown           −31002, the process that ran the call has died
@@ -248,6 +249,15 @@ class Busy(McpError):
     def __init__(self, message: str, retry_after: int = 1) -> None:
         super().__init__(BUSY, message)
         self.retry_after = retry_after
+
+
+class Withdrawn(Busy):
+    """No connection waits for the answer of a request that has not started: its claim was given back, and nothing ran."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Busy: the connection of this request ended before the request could start; nothing was executed"
+        )
 
 
 class TooMuchWork(Busy):

@@ -13,8 +13,8 @@ from holdfast.backs.proxy.back import ProxyBack
 from holdfast.backs.proxy.options import ProxyOptions
 from holdfast.config import Limits, Times
 from holdfast.core.lifecycle import SessionInput
+from holdfast.engine.claims import Repeat
 from holdfast.engine.engine import Engine
-from holdfast.engine.exchanges import Repeat
 from holdfast.errors import SessionGone
 from holdfast.ports import Ports, SystemRandom
 from holdfast.testing import NotingObserver

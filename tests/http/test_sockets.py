@@ -171,7 +171,10 @@ async def test_a_client_of_a_unix_socket_that_closes_its_side_gets_its_answer_an
         return "released"
 
     path = str(tmp_path / "s")
-    service = Service(server.front(HttpSettings()))
+    front = server.front(HttpSettings())
+    # A loaded machine looks like a pause of the process, and after a pause a client that has closed its side is not served.
+    front._is_waking = lambda: False
+    service = Service(front)
     with bind_unix(path) as listener:
         async with service.running([listener]):
             reader, writer = await asyncio.open_unix_connection(path)

@@ -18,6 +18,7 @@ the handler, and the engine that reports WAIT has queued the exchange. No other 
     QUEUED,                               ▲ │                 ▲
     QUEUED_OPEN ─ CANCELLED, LATE ────────┘ │                 │
     CLAIMED ──── REFUSE ────────────────────┼─────────────────┤
+    CLAIMED, QUEUED ── WITHDRAWN ───────────┼─────────────────┤
     RUNNING, PARKED (no session) ─ ANSWERED ┼─────────────────┘
                                             │ LOST
     live states of a session ─── LOST ──▶ FENCED       AWAY: ENDING stays, and the end is stored again later
@@ -28,6 +29,12 @@ the handler, and the engine that reports WAIT has queued the exchange. No other 
 
 Where an exchange begins. In a session: CLAIMED, after the store has accepted its id. Without a session: RUNNING.
 
+When an exchange starts (law 12). `Exchanges.begin` and `Exchanges._start` are the only ways to START, and both check first that
+a connection waits for the answer: that of the request, or that of a repeat which has attached. Each wait on the way to the start
+ends at one of them: the claim's answer, the slot, the home, the turn. If no connection waits, WITHDRAWN is reported. Nothing
+of the exchange ran, so its claim is given back, and the slot goes to the next one. A client that has an event id of the stream can come back: in
+QUEUED_OPEN the input has no effect, and the exchange starts.
+
 Why exactly one terminal message leaves an exchange (law 3). The states from ENDING on are the ended ones. No row leads from
 an ended state back to a live one, and each row from a live state to an ended one has exactly one action of `ENDS`:
 the handler, a cancellation, the end of the session and the queue's deadline race for the same row, and the losers
@@ -35,10 +42,12 @@ find an ended state, where their input has no effect. `END` only asks the store:
 exchange, and only under the newest fence. If the store refuses (LOST), another replica has written the end. Then the end
 that was decided here is not valid (DISOWN): a client that waits here reads the other end from the log. A
 client on stdio reads no log, and no other replica can answer it: it receives the end that was decided here. A request that
-is refused (REFUSE) has no terminal message in the store: its front answers it with the error "busy". END is
+is refused (REFUSE) has no terminal message in the store: its front answers it with the error "busy". One that is
+withdrawn has none either, and no client that waits for one. END is
 repeated only from ENDING (TRY_AGAIN), with the same message under the same tag, which a store counts once.
 
-Why a slot is never freed twice, and never lost. START comes with the slot. FREE_SLOT stands in two kinds of rows only: the
+Why a slot is never freed twice, and never lost. START comes with the slot. An exchange that has its slot and has not started
+gives it back with LEAVE_QUEUE. FREE_SLOT stands in two kinds of rows only: the
 handler itself reports its end (RETURNED, ANSWERED or LOST in a live state), which leads to a state that is not held; or OVER,
 which leads from a held state to the same state not held. No row leads from "not held" to "held", so each path
 passes one FREE_SLOT. If the exchange ends before its handler returns (the client cancels it, or its session is closed, which
@@ -96,7 +105,7 @@ class ExchangeInput(IntEnum):
     """An event in the life of an exchange."""
 
     START = 0
-    """The exchange has its slot, or its turn."""
+    """The exchange has its slot, or its turn, and a connection waits for its answer."""
     WAIT = 1
     """All slots are in use: the exchange waits."""
     REFUSE = 2
@@ -127,15 +136,19 @@ class ExchangeInput(IntEnum):
     """Its handler's task has ended after the exchange had ended."""
     ANSWERED = 15
     """Its handler has an outcome, and the store needs no message: there is no session."""
+    WITHDRAWN = 16
+    """It could start, and no connection waits for its answer."""
 
 
 class Action(Enum):
     """An action that the engine carries out."""
 
     LEAVE_QUEUE = "leave queue"
-    """Remove the exchange from the queue, and cancel its deadline."""
+    """Remove the exchange from the queue, or give its slot to the next one; and cancel its deadline."""
     REFUSE = "refuse"
     """Remove the claim, and refuse the request as busy: the front sends the error."""
+    GIVE_BACK = "give back"
+    """Give the claim back, and write it to the log: no client waits for an answer."""
     END = "end"
     """Store the outcome as its terminal message, and free its id."""
     END_BUSY = "end busy"
@@ -152,8 +165,10 @@ class Action(Enum):
     """Give the slot to the next exchange."""
 
 
-ENDS: Final = frozenset({Action.REFUSE, Action.END, Action.END_BUSY, Action.SHOW_END, Action.DISOWN})
-"""Actions that choose the answer for the client: one of the terminal messages, or a refusal (REFUSE).
+ENDS: Final = frozenset(
+    {Action.REFUSE, Action.GIVE_BACK, Action.END, Action.END_BUSY, Action.SHOW_END, Action.DISOWN}
+)
+"""Actions that choose the answer for the client: one of the terminal messages, a refusal (REFUSE), or none (GIVE_BACK).
 
 A row from a live state to an ended one has one of them.
 """
@@ -200,6 +215,7 @@ _ENDED: Final[_Written] = dict.fromkeys(
         ExchangeInput.CANCELLED,
         ExchangeInput.CLOSED,
         ExchangeInput.LOST,
+        ExchangeInput.WITHDRAWN,
     ),
     _SAME,
 )
@@ -209,15 +225,18 @@ _LIVE_ROWS: Final[dict[ExchangeState, _Written]] = {
         ExchangeInput.START: (ExchangeState.RUNNING, ()),
         ExchangeInput.WAIT: (ExchangeState.QUEUED, ()),
         ExchangeInput.REFUSE: (ExchangeState.SETTLED, (Action.REFUSE,)),
+        ExchangeInput.WITHDRAWN: (ExchangeState.SETTLED, (Action.GIVE_BACK,)),
     },
     ExchangeState.QUEUED: {
         **_QUEUED,
         ExchangeInput.START: (ExchangeState.RUNNING, ()),
+        ExchangeInput.WITHDRAWN: (ExchangeState.SETTLED, (Action.LEAVE_QUEUE, Action.GIVE_BACK)),
         ExchangeInput.OPENED: (ExchangeState.QUEUED_OPEN, ()),
     },
     ExchangeState.QUEUED_OPEN: {
         **_QUEUED,
         ExchangeInput.START: (ExchangeState.STREAMING, ()),
+        ExchangeInput.WITHDRAWN: _SAME,
         ExchangeInput.OPENED: _SAME,
     },
     ExchangeState.RUNNING: {

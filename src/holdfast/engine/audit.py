@@ -29,6 +29,7 @@ from holdfast.errors import (
     Unresumable,
     UpstreamUnavailable,
     WireError,
+    Withdrawn,
 )
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ _OF_ERRORS: Final[tuple[tuple[type[HoldfastError], Reason], ...]] = (
 
 def reason_of(error: HoldfastError) -> Reason | None:
     """Return the reason of a refusal by its exception; None: it is an answer or a failure, not a refusal."""
-    if isinstance(error, StoreBusy | UpstreamUnavailable):
+    if isinstance(error, StoreBusy | UpstreamUnavailable | Withdrawn):
         return None
     if isinstance(error, RateLimited):
         return _OF_LIMITS[error.limit]

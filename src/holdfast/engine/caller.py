@@ -1,11 +1,29 @@
-"""The sender of a request."""
+"""The sender of a request, and the connection that waits for the answer."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from msgspec import Struct
 
 from holdfast.auth import Principal
 from holdfast.core.budget import Charge
+
+
+class Waiter(Protocol):
+    """The connection of a request. A request that no connection waits for does not start (law 12)."""
+
+    @property
+    def gone(self) -> bool:
+        """True if the client is known to have disconnected."""
+        ...
+
+    def watch(self, on_gone: Callable[[], object]) -> None:
+        """Call `on_gone` when the client disconnects, and no function that was given before."""
+        ...
+
+    async def has_left(self) -> bool:
+        """Let the loop read everything that has arrived; return `gone`. A client that has closed its side counts as gone."""
+        ...
 
 
 class Caller(Struct, frozen=True):
@@ -16,3 +34,5 @@ class Caller(Struct, frozen=True):
     headers: Mapping[str, str] = {}
     charge: Charge | None = None
     """The memory that a large message takes; freed when this object and its copies are deleted (`load.py`)."""
+    waiter: Waiter | None = None
+    """The connection that waits for the answer. None: on stdio, and at a home, which learns it from the store."""

@@ -42,7 +42,7 @@ from holdfast.engine.sessionless import SessionlessCalls
 from holdfast.engine.sessions import Sessions
 from holdfast.engine.tasks import Tasks
 from holdfast.errors import Cancelled, ConfigError, LifespanEnded
-from holdfast.ports import Clock, Observer, Random, SilentObserver, SystemClock, SystemRandom, uptime
+from holdfast.ports import Clock, Observer, Random, SilentObserver, SystemClock, SystemRandom
 from holdfast.protocol.mirrored_headers import MirroredParameter
 from holdfast.protocol.quirks import ClientQuirks
 from holdfast.protocol.sessionless import RequestMeta
@@ -171,7 +171,7 @@ class Engine:
         self.replica = Replica(runtime, self.sessions, self.listening, inbox)
         self.readiness = Readiness(runtime)
         self.state = PatientState(self.store, settings.limits.store_seconds)
-        self.pulse = Pulse(uptime if isinstance(self.clock, SystemClock) else self.clock.now)
+        self.pulse = runtime.pulse
         self.started = self.leaving = self.draining = self.drained = self._closing = False
         self._starting: asyncio.Future[None] | None = None
         self._sweeping: list[asyncio.Task[None]] = []
@@ -384,7 +384,7 @@ class Engine:
 
     def _is_waited_for(self) -> bool:
         """True if a claim or an end is on its way to the store, or a call waits for its turn."""
-        on_the_way = self.exchanges.claiming or self.exchanges.ending
+        on_the_way = self.exchanges.claims.running or self.exchanges.ending
         return bool(on_the_way or any(session.waiting for session in self.runtime.sessions.values()))
 
     def _working(self) -> dict[asyncio.Task[None], Exchange]:
@@ -443,7 +443,7 @@ class Engine:
             case WakeUp.TAKEN:
                 self.readers.taken(session, name)
             case WakeUp.PROBE:
-                self.spawn(self.exchanges.repeats.answer(session, name))
+                self.spawn(self.exchanges.claims.repeats.answer(session, name))
             case WakeUp.CLOSED:
                 if self.store.is_shared:
                     self.sessions.closed_elsewhere(session)

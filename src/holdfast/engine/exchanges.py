@@ -3,18 +3,21 @@
 The life of an exchange is a table (`core/exchange.py`). This module reports inputs to it and carries out the actions:
 
     submit ──▶ store.claim ──▶ begin ──START──▶ handler's task ──RETURNED──┐
-                  │               ├──WAIT───▶ gate's queue, or a turn       │
-                  │               └──REFUSE──────────────────────────────┐  │
-                  ▼                                                      ▼  ▼
+                  │  ▲            ├──WAIT───▶ gate's queue, or a turn ──▶ _start ──START, or WITHDRAWN
+                  │  │            └──REFUSE, or WITHDRAWN────────────────┐  │
+                  ▼  │ ask again                                         ▼  ▼
              Duplicate: refused, or a Repeat                end ──────▶ settle ──▶ writer.settle ──▶ store
                                                      (cancel, close)      │
                                                                           └──▶ the next call in the queue starts
 
-Claim before work (law 2). One step in the store checks the session, the principal, the id and the quota, and gives the
-exchange its fence. Nothing runs before it, and a request that is refused there had no effect. If the claim's
-answer is lost (the request is cancelled, or the store does not answer in time), it is not known whether the claim was
-made. Then it is made again under the same stream name, which a store counts once, and given back (`_undo`). A request
-with the same id that comes meanwhile waits for that.
+Claim before work (law 2): `claims.py`.
+
+A request starts only while a connection waits for its answer (law 12; the table has the rule). Otherwise one request could run twice: a
+copy of it waits here for its claim or its slot, its client disconnects, another copy is answered elsewhere, the id is free, and
+then this copy starts. `Caller.waiter` is its connection, and `SessionWriter.is_left` says whether a connection waits for an exchange. After
+a pause of this process, the end of a connection may be in a socket that was not read yet: then `has_left` reads it first. A forwarded
+request has its connection at another replica, which tells the store when that ends (`home.py`): a claim finds it there, and
+after a wait for a slot or a turn the claim is made once more.
 
 The handler runs in a task of the engine, not in the task of its connection: a connection that breaks costs a reader
 and nothing else (law 6).
@@ -37,41 +40,38 @@ given to an exchange that has ended. (For an exchange that has ended while its h
 import asyncio
 import contextlib
 from contextvars import copy_context
+from math import inf
 from typing import Final, Protocol
-
-from msgspec import Struct
 
 from holdfast.core.admission import Admission
 from holdfast.core.exchange import Action, Actions, ExchangeInput, ExchangeState, step
-from holdfast.core.fate import Fate
+from holdfast.core.fate import Fate, FateInput
 from holdfast.engine.asks import cancellation
 from holdfast.engine.caller import Caller
+from holdfast.engine.claims import Claims, Repeat
 from holdfast.engine.exchange import SessionExchange, Waiting
 from holdfast.engine.handling import run
-from holdfast.engine.outages import RETRY_SECONDS, retried
+from holdfast.engine.outages import RETRY_SECONDS
 from holdfast.engine.outcome import Outcome
-from holdfast.engine.repeats import Earlier, Repeats
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import Session
 from holdfast.engine.turns import Turns, too_late
 from holdfast.engine.writer import ConnectionWriter, LogWriter, SessionWriter
 from holdfast.errors import (
     Busy,
-    DuplicateId,
     Fenced,
     HoldfastError,
     McpError,
     SessionGone,
     StoreError,
     StreamClosed,
+    Withdrawn,
     joined,
 )
 from holdfast.protocol.methods import CONTROL
 from holdfast.stores.base import Claim, Claimed, Duplicate, Refusal, SessionRecord
-from holdfast.wire.jsonrpc import Request, RequestId
+from holdfast.wire.jsonrpc import Request
 
-_ANSWER_SECONDS: Final = 0.1
-"""How long a repeat waits for the answer of the first request to be written. Mostly it takes one turn of the loop."""
 # Short names for a plain call: Python 3.11 looks up a member of an enumeration slowly.
 _END: Final = Action.END
 _FREE_SLOT: Final = Action.FREE_SLOT
@@ -81,15 +81,7 @@ _RETURNED: Final = ExchangeInput.RETURNED
 _STORED: Final = ExchangeInput.STORED
 _ENTERED: Final = Admission.START
 _REFUSED: Final = Outcome(happened=ExchangeInput.REFUSE)
-_KEPT: Final = (Fate.GONE, Fate.KEPT)
-
-
-class Repeat(Struct, frozen=True):
-    """An exact repeat of a POST whose connection broke: it attaches to the exchange that it repeats."""
-
-    session: Session
-    stream: str
-    id: RequestId
+_WITHDRAWN: Final = Outcome(happened=ExchangeInput.WITHDRAWN)
 
 
 class NotHome(HoldfastError):
@@ -117,19 +109,15 @@ class Exchanges:
         self._runtime = runtime
         self.submit: SubmitRequest = self.submit_here
         """The function that fronts call. Where sessions have homes, `home.py` replaces it."""
-        self.repeats: Repeats = Repeats(runtime)
+        self.claims: Claims = Claims(runtime)
         self._turns = (
-            Turns(runtime, self._start, self.settle)
+            Turns(runtime, self._start_if_wanted, self.settle)
             if runtime.settings.in_order and not runtime.settings.stateless
             else None
         )
         self._at_once = runtime.at_once if self._turns is None else None
         self.ending: int = 0
         """How many ends are on their way to the store: a stop waits for them, although no handler runs any more."""
-        self.claiming: int = 0
-        """How many claims are on their way to the store: a stop waits for them, although no handler runs yet."""
-        self._undoing: dict[str, asyncio.Task[None]] = {}
-        """By stream: the tasks that give claims back."""
 
     async def submit_here(
         self, key: str, caller: Caller, request: Request, digest: bytes = b"", *,
@@ -144,6 +132,7 @@ class Exchanges:
             SessionGone: no such session for this principal.
             DuplicateId: the id is in flight.
             Busy: the session is at its limits.
+            Withdrawn: no connection waits for it any more.
             InsufficientScope: the caller lacks a scope.
             NotHome: another replica is the home of the session.
         """
@@ -154,28 +143,11 @@ class Exchanges:
             if runtime.access.rules is not None:
                 stream, digest = runtime.access.named(stream, digest, request, caller, key)
         claim = Claim(request.id, stream, digest, control)
-        if (local := runtime.sessions.get(key)) is not None and request.id in local.answering:
-            await _wait_for_answer(local, claim)
-        self.claiming += 1
-        try:
-            claimed = await runtime.store.claim(key, caller.key, claim)
-        except BaseException:
-            self._undo(key, caller.key, claim)
-            raise
-        finally:
-            self.claiming -= 1
-        if not isinstance(claimed, Claimed):
-            if isinstance(claimed, Duplicate) and claimed.stream in self._undoing:
-                await asyncio.wait([self._undoing[claimed.stream]])
-                return await self.submit_here(
-                    key, caller, request, digest, streams=streams, stream=stream, home=home
-                )
-            repeat = await self.refused(key, caller, request.id, claimed, stream)
-            return repeat or await self.submit_here(
-                key, caller, request, digest, streams=streams, stream=stream, home=home
-            )
+        claimed = await self.claims.make(key, caller, claim)
+        if isinstance(claimed, Repeat):
+            return claimed
         if home and claimed.record.home != home:
-            await self.free(key, stream, claimed.fence)
+            await self.claims.free(key, stream, claimed.fence)
             raise NotHome(claimed.record)
         session = runtime.local_session(claimed.record)
         if claimed.returned:
@@ -219,11 +191,20 @@ class Exchanges:
         return exchange
 
     async def submit_refused(
-        self, key: str, caller: Caller, request: Request, digest: bytes, refused: Duplicate | Refusal, *,
+        self,
+        key: str,
+        caller: Caller,
+        request: Request,
+        digest: bytes,
+        refused: Duplicate | Refusal,
+        *,
         streams: bool,
-    ) -> SessionExchange | Repeat:  # fmt: skip
-        """Do the same as `submit` after a claim that `submit_now` has made was refused."""
-        repeat = await self.refused(key, caller, request.id, refused)
+    ) -> SessionExchange | Repeat:
+        """Do the same as `submit` after a claim that `submit_now` has made was refused.
+
+        The call that had the id ran in this process, and was not answered. So it is a duplicate also if it has ended meanwhile.
+        """
+        repeat = await self.claims.refused(key, caller, request.id, refused, since=-inf)
         return repeat or await self.submit(key, caller, request, digest, streams=streams)
 
     def _claimed(
@@ -238,75 +219,52 @@ class Exchanges:
             writer = ConnectionWriter(runtime.store, runtime.random, session, session.channel, claim, fence)
         return SessionExchange(writer, request, caller)
 
-    async def free(self, key: str, stream: str, fence: int) -> None:
-        """Give back a claim under which nothing has started."""
-        store = self._runtime.store
-        # Another replica may have ended it.
-        with contextlib.suppress(StoreError, SessionGone):
-            await retried(lambda: store.settle(key, stream, fence, None))
-
-    def _undo(self, key: str, principal: str, claim: Claim) -> None:
-        """Give back a claim that may have been made: its request was cancelled, or the store did not answer in time."""
-        undoing = self._runtime.begin(self._undone(key, principal, claim))
-        self._undoing[claim.stream] = undoing
-        undoing.add_done_callback(lambda _: self._undoing.pop(claim.stream))
-
-    async def _undone(self, key: str, principal: str, claim: Claim) -> None:
-        """Claim the same exchange again, to learn its fence, and free it. Nothing has run for it."""
-        store = self._runtime.store
-        claimed = await retried(lambda: store.claim(key, principal, claim))
-        if isinstance(claimed, Claimed):
-            await self.free(key, claim.stream, claimed.fence)
-
-    async def refused(
-        self, key: str, caller: Caller, request_id: RequestId, refused: Duplicate | Refusal, stream: str = ""
-    ) -> Repeat | None:
-        """Raise the error of a refused claim, or return the exchange that a repeat reads. None: make the claim again.
-
-        A duplicate that names the claimed `stream` itself has started at another replica, and is read in the same way.
-        """
-        if refused is Refusal.NO_SESSION:
-            raise SessionGone
-        if not isinstance(refused, Duplicate):
-            raise Busy("Busy: the session has too many calls in flight; try again shortly")
-        found = await self._runtime.store.find(key, caller.key) if refused.same else None
-        session = self._runtime.local_session(found.record) if found is not None else None
-        if session is not None:
-            is_own = refused.stream == stream
-            earlier = Earlier.LOST if is_own else await self.repeats.look(session, refused)
-            if earlier is Earlier.LOST:
-                self._runtime.observer.note("exchange.repeated", session=session.name)
-                return Repeat(session, refused.stream, request_id)
-            self._runtime.release(session)
-            if earlier is Earlier.OVER:
-                return None
-        local = self._runtime.sessions.get(key)
-        self._runtime.quirks.duplicate(local.record.client if local is not None else None, key[:8])
-        raise DuplicateId
-
     # Running
 
     async def begin(self, exchange: SessionExchange) -> None:
-        """Start a claimed exchange, let it wait, or refuse it."""
+        """Start a claimed exchange, let it wait, or refuse it.
+
+        Raises:
+            Busy: there is no room for it.
+            Withdrawn: no connection waits for it.
+        """
+        waiter = exchange.caller.waiter
+        if waiter is not None and waiter.gone:
+            exchange.writer.report(FateInput.LEFT)
+        if exchange.writer.is_left:
+            exchange.session.exchanges[exchange.claim.stream] = exchange
+            await self.settle(exchange, _WITHDRAWN)
         admission = self._enter(exchange)
         if admission is Admission.WAIT:
             self._wait(exchange)
         elif admission is not _ENTERED:
             await self.settle(exchange, _REFUSED)
 
-    def _enter(self, exchange: SessionExchange) -> Admission:
-        """Start a claimed exchange if it has a slot or its turn; return whether it has started, waits or is refused."""
-        session = exchange.session
-        session.exchanges[exchange.claim.stream] = exchange
-        if exchange.claim.control:
+    def _enter(self, exchange: SessionExchange, *, has_slot: bool = False) -> Admission:
+        """Start an exchange if it has a slot or its turn; return whether it has started, waits or is refused.
+
+        This is the only place where a handler starts. One that has waited (`has_slot`) starts in the context of its request.
+        """
+        session, context = exchange.session, None
+        if has_slot:
             admission = _ENTERED
-        elif self._turns is not None:
-            admission = self._turns.admit(session)
+            waiting, exchange.waiting = exchange.waiting, None
+            if waiting is not None:
+                context = waiting.context
+                if waiting.deadline is not None:
+                    waiting.deadline.cancel()
         else:
-            admission = session.gate.enter(exchange)
+            session.exchanges[exchange.claim.stream] = exchange
+            if exchange.claim.control:
+                admission = _ENTERED
+            elif self._turns is not None:
+                admission = self._turns.admit(session)
+            else:
+                admission = session.gate.enter(exchange)
         if admission is _ENTERED:
             exchange.state, _ = step(exchange.state, _START)
-            exchange.task = self._runtime.new_task(run(self._runtime, exchange, self), name=exchange.key)
+            work = run(self._runtime, exchange, self)
+            exchange.task = self._runtime.new_task(work, name=exchange.key, context=context)
         return admission
 
     def _wait(self, exchange: SessionExchange) -> None:
@@ -327,15 +285,32 @@ class Exchanges:
         self._runtime.spawn(self.settle(exchange, too_late(seconds)))
 
     def _start(self, exchange: SessionExchange) -> None:
-        """Start a call that has waited, in the context of its request."""
-        exchange.state, _ = step(exchange.state, ExchangeInput.START)
-        waiting, exchange.waiting = exchange.waiting, None
-        context = None if waiting is None else waiting.context
-        if waiting is not None and waiting.deadline is not None:
-            waiting.deadline.cancel()
-        exchange.task = self._runtime.new_task(
-            run(self._runtime, exchange, self), name=exchange.key, context=context
-        )
+        """Start a call that has waited and now has its slot, if a connection waits for it."""
+        is_doubtful = exchange.caller.waiter is not None and self._runtime.pulse.is_waking()
+        if exchange.writer.is_left is False and not is_doubtful:
+            self._enter(exchange, has_slot=True)
+        else:
+            self._runtime.spawn(self._start_if_wanted(exchange))
+
+    async def _start_if_wanted(self, exchange: SessionExchange) -> None:
+        """Start a call that has its slot or its turn, or give its claim back if no connection waits for it any more."""
+        writer, waiter = exchange.writer, exchange.caller.waiter
+        self.claims.running += 1
+        try:
+            if waiter is not None and self._runtime.pulse.is_waking():
+                await waiter.has_left()
+                if waiter.gone and writer.fate is Fate.WAITING:
+                    writer.report(FateInput.LEFT)
+            is_left = writer.is_left
+            if is_left is None:
+                is_left = await self.claims.is_withdrawn(exchange)
+            if is_left:
+                with contextlib.suppress(Withdrawn):
+                    await self.settle(exchange, _WITHDRAWN)
+            if not exchange.has_ended:
+                self._enter(exchange, has_slot=True)
+        finally:
+            self.claims.running -= 1
 
     # Ending
 
@@ -422,7 +397,9 @@ class Exchanges:
     def _leave_or_stop(self, exchange: SessionExchange, actions: Actions) -> None:
         """Take an exchange out of the queue, or stop its handler."""
         if Action.LEAVE_QUEUE in actions:
-            exchange.session.gate.abandon(exchange)
+            if not exchange.session.gate.abandon(exchange):
+                # It has its slot, and was about to start.
+                self._free_slot(exchange)
             if exchange.waiting is not None and exchange.waiting.deadline is not None:
                 exchange.waiting.deadline.cancel()
         task = exchange.task
@@ -435,10 +412,14 @@ class Exchanges:
     async def _end_otherwise(self, exchange: SessionExchange, action: Action, outcome: Outcome) -> None:
         """End an exchange in one of the other ways: the outcome of its handler is not stored."""
         writer = exchange.writer
-        if action is Action.REFUSE:
+        if action is Action.REFUSE or action is Action.GIVE_BACK:
             key, stream, fence = exchange.session.record.key, exchange.claim.stream, exchange.fence
-            await self._runtime.write_eventually(lambda: self._runtime.store.settle(key, stream, fence, None))
-            raise Busy("Busy: too many calls are waiting in this session; try again shortly")
+            await self._runtime.write_eventually(lambda: self._runtime.store.give_back(key, stream, fence))
+            if action is Action.REFUSE:
+                raise Busy("Busy: too many calls are waiting in this session; try again shortly")
+            exchange.refusal = self.claims.withdrawn(key)
+            writer.changed()
+            raise exchange.refusal
         if action is Action.END_BUSY and isinstance(outcome.error, Busy):
             record = exchange.session.record
             joined(outcome.error, self._runtime.audit.refused("busy", "", record.principal, record.key))
@@ -501,24 +482,3 @@ class Exchanges:
         following = exchange.session.gate.leave()
         if following is not None:
             self._start(following)
-
-
-async def _wait_for_answer(session: Session, claim: Claim) -> None:
-    """Wait until the same request, which has ended, is answered: its answer is about to be written, or kept for this repeat.
-
-    Raises:
-        DuplicateId: its client does not read the answer, and its connection is still open.
-    """
-    now = asyncio.get_running_loop().time
-    deadline = now() + _ANSWER_SECONDS
-    while (
-        (earlier := session.answering.get(claim.id)) is not None
-        and earlier.has_ended
-        and earlier.claim.digest == claim.digest
-        and not session.record.isolate
-    ):
-        # The first connection is gone, so the answer will be kept: this is a repeat, and it may wait.
-        left = None if earlier.writer.fate in _KEPT else deadline - now()
-        if left is not None and left <= 0:
-            raise DuplicateId
-        await earlier.writer.wake.next(left)

@@ -18,6 +18,11 @@ reads: the end of A, or of its client, costs a reader (law 6). With the reply, t
 until A reports that its client has taken it (`core/fate.py`), and an equal request that arrives meanwhile waits for this report. If A
 dies first, H gives the place back, and the answer stays kept.
 
+**A request starts only while its client waits** (law 12; the rule is in `core/exchange.py`). A knows the connection, H does not. When the connection ends
+before the reply, A tells the store (`give_back`). The session remembers the name of S, and H finds it with its claim of S:
+the claim is refused, and nothing starts. If H has claimed S before and S waits there for a slot or its turn, H claims S once more when it
+has it. A itself does not send, or start, a request whose connection is gone.
+
 **Why a request starts at most once.** Everything that starts S claims it first, and the store gives a claim of S once: S
 stays known while it runs, and after its end as a stream with its terminal message. Five orders of events need more than that:
 
@@ -50,6 +55,7 @@ import asyncio
 import contextlib
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from math import inf
 from typing import Any, Final
 
 import msgspec
@@ -59,8 +65,9 @@ from holdfast.core.exchange import ExchangeState
 from holdfast.core.fate import FateInput
 from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.caller import Caller
+from holdfast.engine.claims import Repeat
 from holdfast.engine.exchange import SessionExchange
-from holdfast.engine.exchanges import Exchanges, NotHome, Repeat
+from holdfast.engine.exchanges import Exchanges, NotHome
 from holdfast.engine.inbox import Inbox
 from holdfast.engine.outages import retried
 from holdfast.engine.readers import Readers
@@ -97,6 +104,10 @@ _INLINE_BYTES: Final = 65_536
 """A terminal message up to this size is part of the reply; a longer one is read from the stream."""
 _MOVING: Final = "Busy: the home of this session is changing; try again shortly"
 _FULL: Final = "Busy: the replica that has this session has too much to do; try again shortly"
+
+
+def _nothing() -> None:
+    """Do nothing when the client disconnects: the front notices it."""
 
 
 _Claimed = tuple[SessionExchange, ForwardedWriter]
@@ -163,7 +174,24 @@ class Homes:
             digest=digest,
             **self._inbox.caller_fields(caller),
         )
-        return await self._runtime.take_or_give_back(self._submitted(record, submit, caller), self._unread)
+        waiter = caller.waiter
+        if waiter is not None:
+            waiter.watch(lambda: self._left_before(submit))
+        try:
+            submitting = self._submitted(record, submit, caller)
+            return await self._runtime.take_or_give_back(submitting, self._unread)
+        except asyncio.CancelledError:
+            # A host has ended the request: its client has disconnected.
+            self._left_before(submit)
+            raise
+        finally:
+            if waiter is not None:
+                waiter.watch(_nothing)
+
+    def _left_before(self, submit: Submit) -> None:
+        """Withdraw a request whose client has disconnected before the home has replied."""
+        store = self._runtime.store
+        self._runtime.spawn(retried(lambda: store.give_back(submit.session, submit.stream)))
 
     async def _found(self, key: str, caller: Caller) -> SessionRecord:
         session = await self._sessions.find(key, caller.key)
@@ -197,9 +225,11 @@ class Homes:
         self, record: SessionRecord, submit: Submit, caller: Caller
     ) -> SessionExchange | Repeat:
         """Send a request to the home, to the next home if it has changed, or become the home."""
-        self._exchanges.claiming += 1
+        self._exchanges.claims.running += 1
         try:
             for hop in range(_HOPS):
+                if caller.waiter is not None and caller.waiter.gone:
+                    raise self._exchanges.claims.withdrawn(submit.session)
                 if record.home == self._me:
                     try:
                         return await self._start_here(submit, caller)
@@ -214,7 +244,7 @@ class Homes:
                 elif (answer := await self._accepted(record, submit, caller, verdict)) is not None:
                     return answer
         finally:
-            self._exchanges.claiming -= 1
+            self._exchanges.claims.running -= 1
         raise Busy(_MOVING)
 
     async def _asked(self, home: str, name: str, submit: Submit, caller: Caller) -> Verdict | None:
@@ -271,7 +301,9 @@ class Homes:
                 refused: Duplicate | Refusal = duplicate or reason or Refusal.NO_SESSION
                 if refused is Refusal.NO_SESSION:
                     self._known.pop(key, None)
-                return await self._exchanges.refused(key, caller, request.id, refused, stream)
+                return await self._exchanges.claims.refused(
+                    key, caller, request.id, refused, stream, since=-inf
+                )
             case Ended(terminal, tag):
                 return self._ended(record, submit, caller, bytes(terminal), tag)
             case _:
@@ -366,7 +398,7 @@ class Homes:
         if self._is_stopping():
             return Moved(self._me)
         key, claim, store = submit.session, _claim_of(submit), self._runtime.store
-        self._exchanges.claiming += 1
+        self._exchanges.claims.running += 1
         try:
             # Both before the handler starts. The message is in memory: the store is asked again while it is unavailable.
             claimed, _ = await asyncio.gather(
@@ -374,9 +406,9 @@ class Homes:
                 self._inbox.remove(name),
             )
             if isinstance(claimed, Claimed) and claimed.record.home != self._me:
-                await self._exchanges.free(key, claim.stream, claimed.fence)
+                await self._exchanges.claims.free(key, claim.stream, claimed.fence)
         finally:
-            self._exchanges.claiming -= 1
+            self._exchanges.claims.running -= 1
         if isinstance(claimed, Duplicate):
             return Refused(duplicate=claimed)
         if isinstance(claimed, Refusal):

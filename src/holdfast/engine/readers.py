@@ -64,6 +64,7 @@ from holdfast.errors import (
     StreamClosed,
     Unbegun,
     Unresumable,
+    Withdrawn,
 )
 from holdfast.stores.base import Refusal
 from holdfast.wire.jsonrpc import RequestId
@@ -78,6 +79,7 @@ _REFUSALS: Final = {
     Refusal.NO_SESSION: SessionGone,
     Refusal.UNBEGUN: Unbegun,
     Refusal.UNRESUMABLE: Unresumable,
+    Refusal.WITHDRAWN: Withdrawn,
 }
 
 
@@ -136,7 +138,9 @@ class Readers:
     async def _attach(self, key: str, principal: str, stream: str | None, cursor: Position | None) -> Reader:
         attached = await self._runtime.store.attach(key, principal, stream, cursor)
         if isinstance(attached, Refusal):
-            raise _REFUSALS[attached]
+            # Only a repeat of its request asks for a stream that has never begun; an event id of it is forged.
+            is_forged = attached is Refusal.WITHDRAWN and cursor is not None
+            raise _REFUSALS[Refusal.UNRESUMABLE if is_forged else attached]
         session = self._runtime.local_session(attached.record)
         start = attached.cursor
         if attached.returned:
@@ -157,7 +161,11 @@ class Readers:
         return reader
 
     async def repeat(self, session: Session, stream: str, request_id: RequestId | None = None) -> Reader:
-        """Attach a repeated POST to the exchange it repeats, from the start of its log. Waits for an unavailable store."""
+        """Attach a repeated POST to the exchange it repeats, from the start of its log. Waits for an unavailable store.
+
+        Raises:
+            Withdrawn: the claim of that exchange was given back, and nothing of it ran: submit the request again.
+        """
         try:
             reader = await self._repeat(session, stream)
             reader.request_id = request_id

@@ -16,7 +16,9 @@ one keep-alive. Only the replica that has the reader can know.
 The POST waits meanwhile, and no byte of an answer is sent.
 
 An exchange that has ended and whose answer a connection is taking is asked for in the same way. If its client takes the answer
-meanwhile, its id is free: the new POST is another request, and claims again (`Earlier.OVER`).
+meanwhile, its id is free: the new POST is another request, and claims again (`Earlier.OVER`). A plain answer leaves before its end is stored:
+a client that has it and uses the id again can be a moment faster than the end. Later than that moment, the POST was sent while the
+call ran: a duplicate. If the claim of the first POST was given back, nothing of it ran: this POST claims the id and starts (`Earlier.WITHDRAWN`).
 
 Why the wait ends. The other replica answers; or the exchange ends; or that replica's lease ends, and the store removes
 its readers. A replica that renews its lease and never answers gets the time after which it must have lost
@@ -60,6 +62,8 @@ class Earlier(Enum):
     """Its reader is there: the new request is a duplicate."""
     OVER = "over"
     """Its client has taken the answer: the id is free."""
+    WITHDRAWN = "withdrawn"
+    """Its claim was given back, and nothing of it ran: the id is free."""
 
 
 class Repeats:
@@ -69,13 +73,16 @@ class Repeats:
         self._runtime = runtime
         self._answering: set[tuple[str, str]] = set()
 
-    async def look(self, session: Session, duplicate: Duplicate) -> Earlier:
-        """Return the state of an exchange that has a reader, or had one when the POST claimed its id."""
+    async def look(self, session: Session, duplicate: Duplicate, until: float) -> Earlier:
+        """Return the state of an exchange that has a reader, or had one when the POST claimed its id.
+
+        Until the time `until` an exchange that has ended may have been answered before the POST was sent.
+        """
         if not duplicate.has_reader:
             return Earlier.LOST
         if not _is_here(session, duplicate.stream):
             # Another replica has the reader, or the exchange has ended since the claim.
-            return await self._look_elsewhere(session, duplicate)
+            return await self._look_elsewhere(session, duplicate, until)
         readers = session.readers.get(duplicate.stream, ())[-1:]
         if await self._is_lost_here(session, duplicate.stream):
             return Earlier.LOST
@@ -101,7 +108,7 @@ class Repeats:
                 return False
         return True
 
-    async def _look_elsewhere(self, session: Session, duplicate: Duplicate) -> Earlier:
+    async def _look_elsewhere(self, session: Session, duplicate: Duplicate, until: float) -> Earlier:
         """Probe a stream whose reader is not in this process until the store says that the reader is there, or lost.
 
         An exchange that has ended since the claim counts as lost if its answer is kept: the repeat reads that.
@@ -124,11 +131,14 @@ class Repeats:
             probed = await store.probe(key, duplicate.stream)
         if duplicate.finished:
             return Earlier.OVER if probed is None or not probed.kept else Earlier.LOST
-        if probed is None or not probed.kept:
+        is_recent = now() <= until
+        if probed is None or not (probed.kept or probed.withdrawn):
             # It has ended. If its answer could not be written, the answer is kept a moment later.
             await asyncio.sleep(_NEWS_SECONDS)
             probed = await store.probe(key, duplicate.stream)
-        return Earlier.LOST if probed is not None and probed.kept else Earlier.ALIVE
+        if probed is not None and (probed.kept or probed.withdrawn):
+            return Earlier.LOST if probed.kept else Earlier.WITHDRAWN
+        return Earlier.OVER if is_recent else Earlier.ALIVE
 
     async def answer(self, session: Session, stream: str) -> None:
         """Tell another replica whether a reader of this process is alive."""

@@ -12,9 +12,10 @@ from holdfast.engine.audit import Audit
 from holdfast.engine.back import Back
 from holdfast.engine.load import Load
 from holdfast.engine.outages import retried
+from holdfast.engine.pulse import Pulse
 from holdfast.engine.session import Channel, Session
 from holdfast.errors import StoreUnavailable
-from holdfast.ports import Clock, Observer, Random
+from holdfast.ports import Clock, Observer, Random, SystemClock, uptime
 from holdfast.protocol.quirks import ClientQuirks
 from holdfast.stores.base import AtOnce, SessionRecord, Store
 
@@ -45,6 +46,7 @@ class Runtime:
         "new_task",
         "observer",
         "on_gone",
+        "pulse",
         "quirks",
         "random",
         "sessions",
@@ -81,6 +83,8 @@ class Runtime:
         self.tasks: set[asyncio.Task[Any]] = set()
         self.is_over: bool = False
         """True after the drain: the tasks that are left are cancelled."""
+        self.pulse: Pulse = Pulse(uptime if isinstance(clock, SystemClock) else clock.now)
+        """Knows whether this process could not run until a moment ago: the ends of connections may not be read yet."""
         self.on_gone: Callable[[Session], None] = lambda _: None
         """Called with a session that was found to be closed by another replica."""
         self.audit: Audit = Audit(self)

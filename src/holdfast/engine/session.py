@@ -30,6 +30,11 @@ Listener = Callable[[], Awaitable[None]]
 class Channel(Protocol):
     """A connection that carries a whole session both ways: stdio, or a pair in memory."""
 
+    @property
+    def is_gone(self) -> bool:
+        """True if the other side no longer reads. The end of its own messages does not count."""
+        ...
+
     async def send(self, message: bytes) -> None:
         """Write a message; wait while the other side is behind."""
         ...

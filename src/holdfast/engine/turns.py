@@ -35,7 +35,8 @@ _LOOK_SECONDS: Final = 0.25
 """How often a call that waits asks for its turn without a wake-up."""
 
 
-Start = Callable[[SessionExchange], None]
+Start = Callable[[SessionExchange], Coroutine[Any, Any, None]]
+"""Starts a call, unless no connection waits for it any more."""
 Settle = Callable[[SessionExchange, Outcome], Coroutine[Any, Any, None]]
 
 
@@ -80,7 +81,7 @@ class Turns:
                 if exchange.has_ended:
                     return
                 if may_start:
-                    self._begin(exchange)
+                    await self._begin(exchange)
                     return
                 if now() >= deadline:
                     await self._settle(exchange, too_late(seconds))
@@ -98,7 +99,7 @@ class Turns:
         except StoreError:
             return False
 
-    def _begin(self, exchange: SessionExchange) -> None:
+    async def _begin(self, exchange: SessionExchange) -> None:
         loop = asyncio.get_running_loop()
 
         def over() -> None:
@@ -109,9 +110,12 @@ class Turns:
         turn = exchange.turn = Turn(over)
         if exchange.waiting is not None:
             exchange.waiting.context.run(TURN.set, turn)
-        self._start(exchange)
+        await self._start(exchange)
         if exchange.task is not None:
             exchange.task.add_done_callback(lambda _: turn.leave())
+        else:
+            # It has ended without a start: the turn passes on.
+            turn.leave()
 
     async def hold(self, exchange: SessionExchange) -> None:
         """Hold the turn of a call that is about to be settled until its task and its threads have ended."""

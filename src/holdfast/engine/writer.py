@@ -201,6 +201,14 @@ class SessionWriter:
     async def disown(self) -> None:
         """Take back the end that was not stored: another replica has ended the exchange, or runs it again."""
 
+    @property
+    def is_left(self) -> bool | None:
+        """True if no connection waits for the answer of a call that has not started, and none is about to read its stream.
+
+        None: another replica has the connection; the store knows.
+        """
+        raise NotImplementedError
+
     # Streams and readers: a connection has none
 
     async def open(self) -> Position:
@@ -245,6 +253,7 @@ class LogWriter(SessionWriter):
     async def open(self) -> Position:
         position = self.position
         if position is None:
+            # Before the first await: it also shows that a repeat is about to read the stream (`is_left`).
             self._buffer = self._buffer or StreamBuffer()
             async with self._buffer.lock:
                 position = self.position or await self._opened()
@@ -355,6 +364,11 @@ class LogWriter(SessionWriter):
     @override
     def is_plain(self) -> bool:
         return self._buffer is None and self.position is None and self.fate not in _UNAWAITED
+
+    @property
+    @override
+    def is_left(self) -> bool | None:
+        return self.fate is Fate.GONE and self._buffer is None
 
     @override
     async def settle(self) -> None:
@@ -496,6 +510,12 @@ class ForwardedWriter(LogWriter):
         """The tag of the terminal message."""
         return self._tag
 
+    @property
+    @override
+    def is_left(self) -> bool | None:
+        """None: the connection is at the other replica."""
+        return None
+
     @override
     async def settle(self) -> None:
         if self.position is None:
@@ -525,12 +545,13 @@ async def _nowhere(message: bytes) -> None:
 class ConnectionWriter(SessionWriter):
     """Writes to the connection that carries the whole session."""
 
-    __slots__ = ("_before_end", "_last", "_send")
+    __slots__ = ("_before_end", "_channel", "_last", "_send")
 
     def __init__(
         self, store: Store, random: Random, session: Session, channel: Channel, claim: Claim, fence: int
     ) -> None:
         super().__init__(store, random, session, claim, fence)
+        self._channel = channel
         self._send: Send = channel.send
         self._last: Send = channel.send
         """Sends the terminal message; does nothing once it was sent."""
@@ -539,6 +560,11 @@ class ConnectionWriter(SessionWriter):
     @override
     def before_end(self, messages: list[bytes]) -> None:
         self._before_end = messages
+
+    @property
+    @override
+    def is_left(self) -> bool | None:
+        return self._channel.is_gone
 
     @override
     def redirect_end(self, send: Send) -> None:

@@ -18,9 +18,9 @@ from holdfast.core.eras import has_sessions
 from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.audit import Reason, reason_of
 from holdfast.engine.caller import Caller
+from holdfast.engine.claims import Repeat
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import SessionExchange
-from holdfast.engine.exchanges import Repeat
 from holdfast.engine.load import FREE
 from holdfast.engine.session import Session
 from holdfast.engine.sessions import ANONYMOUS
@@ -70,13 +70,18 @@ class Duplex:
         self._owed = asyncio.Semaphore(OWED)
         self._replies: set[asyncio.Task[None]] = set()
         self._deaf = False
-        self._sessionless = SessionlessRequests(engine, self.send, self._refusal)
-        self.session: Session | None = None
         self.gone: asyncio.Event = asyncio.Event()
         """The peer no longer reads."""
+        self._sessionless = SessionlessRequests(engine, self.send, self._refusal, self.gone)
+        self.session: Session | None = None
 
     def __repr__(self) -> str:
         return f"<Duplex {self.session!r}, {self._sessionless!r}, {len(self._replies)} replies owed>"
+
+    @property
+    def is_gone(self) -> bool:
+        """True if the peer no longer reads: no request starts any more."""
+        return self.gone.is_set()
 
     # Out
 
@@ -286,7 +291,7 @@ class Duplex:
         """Take no more messages, end the listeners, let calls finish for the drain time, then close the session."""
         self._deaf = True
         self._fail_asks()
-        await asyncio.gather(self._sessionless.hang_up(self.gone), self._close(reason))
+        await asyncio.gather(self._sessionless.hang_up(), self._close(reason))
         if self._replies and not self.gone.is_set():
             await asyncio.wait(self._replies, timeout=self._engine.settings.times.write_stall)
 

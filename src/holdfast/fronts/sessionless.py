@@ -28,8 +28,10 @@ Refuse = Callable[[RequestId, McpError], bytes]
 class SessionlessRequests:
     """The sessionless requests of one connection, each from its arrival until its answer is written."""
 
-    def __init__(self, engine: Engine, send: Send, refusal: Refuse) -> None:
+    def __init__(self, engine: Engine, send: Send, refusal: Refuse, gone: asyncio.Event) -> None:
         self._engine = engine
+        self._gone = gone
+        """Set when the peer no longer reads: no request starts any more."""
         self._refusal = refusal
         self.send = send
         limits = engine.settings.limits
@@ -102,6 +104,9 @@ class SessionlessRequests:
         await self.send(message)
 
     async def _call(self, request: Request, meta: RequestMeta, caller: Caller) -> None:
+        if self._gone.is_set():
+            self._engine.observer.note("request.dropped")
+            return
         calls = self._engine.sessionless
         begin = calls.go_on if "requestState" in request.params else calls.start
         try:
@@ -140,25 +145,25 @@ class SessionlessRequests:
 
     # Ending
 
-    async def hang_up(self, gone: asyncio.Event) -> None:
+    async def hang_up(self) -> None:
         """End the listeners, let calls finish for the drain time, then end them; at once if the peer is gone."""
         self._closing = True
         for listener in self._listeners:
             listener.stop(Ended.STOPPED)
         times = self._engine.settings.times
-        await self._finished(times.drain, gone)
+        await self._finished(times.drain)
         for awaited in list(self._awaited):
             await self._engine.sessionless.end(awaited.exchange, Cancelled("the connection was closed"))
-        await self._finished(times.write_stall, gone)
+        await self._finished(times.write_stall)
         for task in self._tasks:
             task.cancel()
 
-    async def _finished(self, seconds: float, gone: asyncio.Event) -> None:
+    async def _finished(self, seconds: float) -> None:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
-        leaving = loop.create_task(gone.wait())
+        leaving = loop.create_task(self._gone.wait())
         try:
-            while self._tasks and not gone.is_set() and loop.time() < deadline:
+            while self._tasks and not self._gone.is_set() and loop.time() < deadline:
                 await asyncio.wait(
                     {*self._tasks, leaving},
                     timeout=deadline - loop.time(),

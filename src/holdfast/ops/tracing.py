@@ -40,9 +40,10 @@ from holdfast.core.rounds import Asked, Given
 from holdfast.core.stream import Position
 from holdfast.engine.back import Back
 from holdfast.engine.caller import Caller
+from holdfast.engine.claims import Repeat
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Exchange, SessionExchange
-from holdfast.engine.exchanges import Exchanges, Repeat, SubmitRequest
+from holdfast.engine.exchanges import Exchanges, SubmitRequest
 from holdfast.engine.outcome import Outcome
 from holdfast.engine.reader import Reader
 from holdfast.engine.readers import Readers
@@ -311,7 +312,10 @@ class _TracedExchanges(Exchanges):
         return name if arriving is None else f"{name}-{_carried(arriving.span.get_span_context())}"
 
     @override
-    def _enter(self, exchange: SessionExchange) -> Admission:
+    def _enter(self, exchange: SessionExchange, *, has_slot: bool = False) -> Admission:
+        if has_slot:
+            # It entered before, and has its span.
+            return super()._enter(exchange, has_slot=True)
         arriving = _arrived()
         if arriving is None:
             # Another replica has forwarded the request.

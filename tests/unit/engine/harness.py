@@ -12,10 +12,10 @@ from holdfast.config import Limits, Settings, Times
 from holdfast.core.fate import FateInput
 from holdfast.core.stream import Position
 from holdfast.engine.caller import Caller
+from holdfast.engine.claims import Repeat
 from holdfast.engine.delivery import Batch, deliver
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Exchange, SessionExchange
-from holdfast.engine.exchanges import Repeat
 from holdfast.engine.reader import End, Reader
 from holdfast.engine.session import Channel, Session
 from holdfast.stores.base import Store

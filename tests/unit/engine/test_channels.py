@@ -116,8 +116,8 @@ async def test_a_peer_that_does_not_read_keeps_no_handler_from_being_cancelled()
 async def test_a_connection_that_is_gone_breaks_nothing_and_is_not_treated_as_another_replica() -> None:
     async with engine_harness(ScriptedBack({CALL: echo})) as d:
         wire = await connect(d)
-        wire.is_gone = True
         exchange = await d.submit(1)
+        wire.is_gone = True
         await settle_down()
         assert d.noted.named("exchange.fenced") == []
         assert isinstance(exchange, SessionExchange)

@@ -10,8 +10,8 @@ from holdfast.config import Limits, Settings, Times
 from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.back import Outside
 from holdfast.engine.caller import Caller
+from holdfast.engine.claims import Repeat
 from holdfast.engine.exchange import Exchange, SessionExchange
-from holdfast.engine.exchanges import Repeat
 from holdfast.errors import BUSY, INTERNAL_ERROR, REQUEST_CANCELLED, Busy, DuplicateId, McpError, SessionGone
 from holdfast.testing import ScriptedBack
 from holdfast.wire.jsonrpc import Request

@@ -18,9 +18,9 @@ from holdfast.core.fate import FateInput
 from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.back import Outside
 from holdfast.engine.caller import Caller
+from holdfast.engine.claims import Repeat
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Exchange, SessionExchange
-from holdfast.engine.exchanges import Repeat
 from holdfast.engine.home import Homes
 from holdfast.engine.listener_homes import EACH_SWEEP
 from holdfast.engine.replica_messages import Notify, Submit, decode_message

@@ -7,8 +7,8 @@ from typing import Final
 from unittest.mock import patch
 
 from holdfast.config import Settings, Times
+from holdfast.engine.claims import Repeat
 from holdfast.engine.exchange import Exchange
-from holdfast.engine.exchanges import Repeat
 from holdfast.stores.base import Answered
 from holdfast.testing import ScriptedBack, SeededRandom
 from tests.simulation.cluster import Cluster

@@ -8,8 +8,8 @@ from holdfast.config import Limits
 from holdfast.core.exchange import ExchangeState
 from holdfast.core.fate import Fate
 from holdfast.core.lifecycle import SessionInput
+from holdfast.engine.claims import Repeat
 from holdfast.engine.exchange import Exchange, SessionExchange
-from holdfast.engine.exchanges import Repeat
 from holdfast.errors import Busy
 from holdfast.testing import ScriptedBack
 from tests.stores import ScriptedStore

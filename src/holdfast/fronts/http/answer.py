@@ -25,6 +25,7 @@ from holdfast.errors import (
     UnsupportedVersion,
     UpstreamUnavailable,
     WireError,
+    Withdrawn,
 )
 from holdfast.wire import sse
 from holdfast.wire.jsonrpc import RequestId, encode, error_message
@@ -145,7 +146,7 @@ def refusal_for(error: HoldfastError, request_id: RequestId | None = None) -> An
         case Busy():
             later = (retry_after(error.retry_after),)
             # A limit of calls applies to the client that reached it; the store and the server behind apply to all clients.
-            status = 503 if isinstance(error, StoreBusy | UpstreamUnavailable) else 429
+            status = 503 if isinstance(error, StoreBusy | UpstreamUnavailable | Withdrawn) else 429
             return refuse(
                 status,
                 error.message,

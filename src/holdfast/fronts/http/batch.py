@@ -7,15 +7,18 @@ would run twice. The batch waits for an unavailable store instead, as a single r
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from hashlib import sha256
+
+from msgspec.structs import replace
 
 from holdfast.config import ResponseMode
 from holdfast.core.fate import FateInput
 from holdfast.engine.caller import Caller
+from holdfast.engine.claims import Repeat
 from holdfast.engine.delivery import Batch
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import SessionExchange
-from holdfast.engine.exchanges import Repeat
 from holdfast.engine.reader import Reader
 from holdfast.errors import (
     INVALID_REQUEST,
@@ -46,6 +49,7 @@ class BatchedRequests:
         self._times = engine.settings.times
         self._streams = mode != "json"
         self._connection = connection
+        self._on_gone: Callable[[], object] = lambda: None
         self._refused: list[bytes] = []
         self._exchanges: list[SessionExchange] = []
         self._repeats: list[Repeat] = []
@@ -84,7 +88,8 @@ class BatchedRequests:
         if request.method == "initialize":
             raise McpError(INVALID_REQUEST, "Invalid request: initialize may not be part of a batch")
         digest = sha256(encode([request.id, request.method, request.params])).digest()
-        submitted = await self._engine.exchanges.submit(key, caller, request, digest, streams=self._streams)
+        member = replace(caller, waiter=self)
+        submitted = await self._engine.exchanges.submit(key, member, request, digest, streams=self._streams)
         if isinstance(submitted, SessionExchange):
             self._exchanges.append(submitted)
             self._engine.readers.hold(submitted)
@@ -104,8 +109,26 @@ class BatchedRequests:
                 if not await exchange.writer.wake.wait(patience):
                     return
 
+    # The connection, for the member that is being submitted
+
+    @property
+    def gone(self) -> bool:
+        """True if the client is known to have disconnected."""
+        return self._connection.gone
+
+    def watch(self, on_gone: Callable[[], object]) -> None:
+        """Call `on_gone` when the client disconnects, and no function that was given before."""
+        self._on_gone = on_gone
+        if self.gone:
+            on_gone()
+
+    async def has_left(self) -> bool:
+        """Let the loop read everything that has arrived; return `gone`."""
+        return await self._connection.has_left()
+
     def _left(self) -> None:
         """The connection broke: keep the answers for a repeat, which may arrive before the next turn of the loop."""
+        self._on_gone()
         for exchange in self._exchanges:
             exchange.writer.report(FateInput.LEFT, self._readers.get(exchange.claim.stream))
             exchange.writer.wake.set()
@@ -187,9 +210,11 @@ class BatchedRequests:
                 await self._connection.write(sse.event(writer.terminal), self._times.write_stall)
                 writer.report(FateInput.WROTE)
                 return
-            with contextlib.suppress(Fenced, StoreUnavailable, StreamClosed):
-                await self._pump(await self._engine.readers.first(exchange), caller)
-                return
+            # A call that waits for its slot gets no stream: without one it does not start after its client has left.
+            if exchange.task is not None or exchange.is_due:
+                with contextlib.suppress(Fenced, StoreUnavailable, StreamClosed):
+                    await self._pump(await self._engine.readers.first(exchange), caller)
+                    return
             # The call runs: wait for the store, or for its end.
             await writer.wake.wait(self._times.stream_after)
         await self._follow(_repeat_of(exchange), caller)

@@ -69,6 +69,10 @@ class Connection(Struct, eq=False):
     principal: Principal | None = None
     """The principal of the request's token, after it was checked."""
     gone: bool = False
+    is_half_closed: bool = False
+    """It counts as gone because its client has closed its side, and may still read an answer."""
+    is_doubtful: bool = False
+    """The request was sent while this process could not run: its client may have left before it is served."""
     on_gone: Callable[[], object] | None = None
 
     # Serving
@@ -270,10 +274,17 @@ class Connection(Struct, eq=False):
             self._channel.watch(self._left)
 
     async def has_left(self) -> bool:
-        """Let the loop read all bytes that have arrived. True if the client has closed the connection. Call it after `body`."""
-        self.watch(_nothing)
+        """Let the loop read all bytes that have arrived. True if the client has closed the connection, or its side of it.
+
+        Call it after `body`.
+        """
+        if not self._is_watched:
+            self.watch(_nothing)
         await asyncio.sleep(_READ_SECONDS)
-        return self.gone or self._channel.is_closing()
+        channel = self._channel
+        self.is_half_closed = not (self.gone or channel.is_closing()) and channel.may_be_gone()
+        self.gone = self.gone or channel.may_be_gone()
+        return self.gone
 
     def _left(self) -> None:
         self.gone = True

@@ -30,6 +30,7 @@ from holdfast.errors import (
     SessionGone,
     TooMuchWork,
     Unresumable,
+    Withdrawn,
 )
 from holdfast.fronts.http.addresses import LOCAL, Addresses, counted
 from holdfast.fronts.http.answer import (
@@ -219,6 +220,7 @@ class HttpFront:
     async def _identified(
         self, identity: Identity, request: RawRequest, connection: Connection
     ) -> Answer | None:
+        connection.is_doubtful = self._is_waking()
         found = await identity.of(request)
         if isinstance(found, Answer):
             return found
@@ -234,8 +236,9 @@ class HttpFront:
         if body is None or len(body) >= FREE:
             return self._charged(body, request, principal, connection)
         message = decode(body, max_depth=limits.depth, max_values=limits.values)
-        caller = Caller(ANONYMOUS if principal is None else principal.key, principal, head)
-        if self._is_waking():
+        key = ANONYMOUS if principal is None else principal.key
+        caller = Caller(key, principal, head, None, connection)
+        if connection.is_doubtful or self._is_waking():
             return self._if_present(message, body, caller, connection)
         return self._post(message, body, caller, connection)
 
@@ -255,7 +258,8 @@ class HttpFront:
         message = decode(body, max_depth=limits.depth, max_values=limits.values)
         if not intake.may_pass(message):
             return refused_unstarted(TooMuchWork(), message.id if isinstance(message, Request) else None)
-        return await self._if_present(message, body, Caller(owner, principal, head, charge), connection)
+        caller = Caller(owner, principal, head, charge, connection)
+        return await self._if_present(message, body, caller, connection)
 
     def _intake(self, owner: str, request: RawRequest) -> Intake:
         who = owner or request.client or "local"
@@ -296,10 +300,12 @@ class HttpFront:
         self, message: Message | list[Message], body: bytes, caller: Caller, connection: Connection
     ) -> Answer | None:
         """Answer a message, unless its client has left."""
-        if self._is_waking() and isinstance(message, Request | list) and await connection.has_left():
+        is_doubtful = connection.is_doubtful or self._is_waking()
+        if is_doubtful and isinstance(message, Request | list) and await connection.has_left():
             # It was sent while this process could not run, and another replica may have answered its client.
             self._engine.observer.note("request.dropped")
-            return None
+            request_id = message.id if isinstance(message, Request) else None
+            return refused_unstarted(Withdrawn(), request_id) if connection.is_half_closed else None
         return await _awaited(self._post(message, body, caller, connection))
 
     def _post(

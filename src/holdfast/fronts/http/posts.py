@@ -26,7 +26,7 @@ After a handler has started, no refusal is sent that invites the client to send 
 the POST waits, and a call whose session was closed ends with an error in a 200, not with a 404.
 """
 
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
@@ -37,10 +37,10 @@ from holdfast.config import ResponseMode
 from holdfast.core.fate import FateInput
 from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.caller import Caller
+from holdfast.engine.claims import Repeat
 from holdfast.engine.delivery import Batch, deliver
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import SessionExchange
-from holdfast.engine.exchanges import Repeat
 from holdfast.engine.posted import PostedExchange
 from holdfast.engine.reader import End
 from holdfast.engine.sessions import Opened, session_key
@@ -51,6 +51,7 @@ from holdfast.errors import (
     HoldfastError,
     OutcomeUnknown,
     SessionGone,
+    Withdrawn,
 )
 from holdfast.fronts.http.answer import (
     ACCEPTED,
@@ -73,7 +74,13 @@ from holdfast.protocol.versions import ASSUMED
 from holdfast.stores.base import Answered
 from holdfast.wire.jsonrpc import Message, Notification, Request, RequestId, Response, refusal, result_message
 
+Submit = Callable[[], Awaitable[SessionExchange | Repeat]]
+"""Submits a request."""
 _CONFLICT: Final = refuse(400, "Bad request: this request was already answered, differently")
+
+
+def _nothing() -> None:
+    """Do nothing when the client disconnects: its connection remembers it."""
 
 
 class Posts:
@@ -182,27 +189,37 @@ class Posts:
         started = exchanges.submit_now(key, caller, request, digest, streams=streams)
         if isinstance(started, SessionExchange):
             return PostedCall(self, started, connection)
+        # From here on the end of the connection is noticed, before the store is awaited.
+        connection.watch(_nothing)
+        submit = partial(exchanges.submit, key, caller, request, digest, streams=streams)
         if started is None:
-            submitting = exchanges.submit(key, caller, request, digest, streams=streams)
+            submitting = submit()
         else:
             submitting = exchanges.submit_refused(key, caller, request, digest, started, streams=streams)
-        return self._submitted(submitting, caller, request, connection)
+        return self._submitted(submitting, submit, caller, connection, request.id)
 
     async def _submitted(
         self,
         submitting: Awaitable[SessionExchange | Repeat],
+        submit: Submit,
         caller: Caller,
-        request: Request,
         connection: Connection,
+        request_id: RequestId,
     ) -> Answer | None:
         """Answer a request that has not started at once: its claim is awaited, or was refused."""
-        try:
-            exchange = await submitting
-        except HoldfastError as error:
-            return refused_unstarted(error, request.id)
-        if isinstance(exchange, Repeat):
-            return await self._repeat(exchange, connection, caller)
-        return await PostedCall(self, exchange, connection)
+        while True:
+            try:
+                exchange = await submitting
+            except HoldfastError as error:
+                return refused_unstarted(error, request_id)
+            if not isinstance(exchange, Repeat):
+                return await PostedCall(self, exchange, connection)
+            try:
+                return await self._repeat(exchange, connection, caller)
+            except Withdrawn:
+                # Nothing of the first request ran: this one claims the id and starts.
+                connection.watch(_nothing)
+                submitting = submit()
 
     async def wait(self, exchange: SessionExchange, connection: Connection) -> Answer | None:
         """Answer a call that takes time: with its result, or with a stream that begins in the meantime."""
@@ -242,13 +259,19 @@ class Posts:
         return ready_answer(terminal, self.mode)
 
     async def _repeat(self, repeat: Repeat, connection: Connection, caller: Caller) -> Answer | None:
-        """Answer an exact repeat of a POST whose connection broke, from the log of the first execution."""
+        """Answer an exact repeat of a POST whose connection broke, from the log of the first execution.
+
+        Raises:
+            Withdrawn: there was no first execution.
+        """
         try:
             reader = await self._streamer.follow(repeat, connection)
             if self.mode != "json":
                 await self._streamer.pump(reader, connection, caller.principal, posted=True)
             else:
                 await self._streamer.answer_last(reader, connection)
+        except Withdrawn:
+            raise
         except SessionGone:
             return self._closed(repeat.id)
         except OutcomeUnknown as error:
@@ -296,11 +319,15 @@ class Posts:
             "capabilities": {},
         }
         request_id = message.id if isinstance(message, Request) else None
+        connection.watch(_nothing)
         try:
             opened = await self.engine.sessions.open(caller, params)
         except HoldfastError as error:
             return refused_unstarted(error, request_id)
         try:
+            if connection.gone:
+                left = self.engine.exchanges.claims.withdrawn(opened.session.record.key)
+                return refused_unstarted(left, request_id)
             if isinstance(message, list):
                 return await self.batch(opened.session.record.key, caller, message, connection)
             return await self.request(opened.session.record.key, caller, message, b"", connection)

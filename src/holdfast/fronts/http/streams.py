@@ -5,9 +5,9 @@ from typing import Final
 
 from holdfast.auth import Principal
 from holdfast.config import ResponseMode
+from holdfast.engine.claims import Repeat
 from holdfast.engine.delivery import Batch, deliver
 from holdfast.engine.engine import Engine
-from holdfast.engine.exchanges import Repeat
 from holdfast.engine.reader import End, Reader
 from holdfast.engine.session import event_id
 from holdfast.errors import DuplicateId, SessionGone

@@ -65,7 +65,10 @@ class House:
 
 @contextlib.asynccontextmanager
 async def serving(house: House, **http: Any) -> AsyncIterator[tuple[Service, int]]:
-    service = Service(house.server.front(HttpSettings(**http)))
+    front = house.server.front(HttpSettings(**http))
+    # A loaded machine looks like a pause of the process, and after a pause a client that has closed its side is not served.
+    front._is_waking = lambda: False
+    service = Service(front)
     with bind("127.0.0.1", 0) as listener:
         async with service.running([listener]):
             yield service, listener.getsockname()[1]
@@ -107,7 +110,7 @@ def test_a_client_that_closes_its_side_gets_its_answer(tool: str) -> None:
 
 
 @async_test
-async def test_a_client_that_closes_its_side_is_served_also_by_a_process_that_was_asleep(
+async def test_a_client_that_has_closed_its_side_is_not_served_by_a_process_that_was_asleep(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     house = House()
@@ -120,7 +123,10 @@ async def test_a_client_that_closes_its_side_is_served_also_by_a_process_that_wa
         ):
             writer.write(house.call("quick"))
             writer.write_eof()
-            assert b"at once" in await reader.read()
+            answer = await reader.read()
+            assert b"503 Service Unavailable" in answer
+            assert b"holdfast-refused: not-executed" in answer.lower()
+    assert house.runs == 0
 
 
 @async_test

@@ -1,0 +1,185 @@
+"""Claims: the store accepts a request before anything of it runs (law 2), and gets the claim back if nothing does.
+
+One step in the store checks the session, the principal, the id and the quota, and gives the
+exchange its fence. Nothing runs before it, and a request that is refused there had no effect. If the claim's
+answer is lost (the request is cancelled, or the store does not answer in time), it is not known whether the claim was
+made. Then it is made again under the same stream name, which a store counts once, and given back (`_undo`). A request
+with the same id that comes meanwhile waits for that.
+
+A refused claim is made again in two cases (`refused`). The exchange that had the id was given back: nothing of it ran. Or it may
+have been answered just now: an answer leaves before its end is stored, so a client that uses the id again at another
+replica can be faster than the end. That is tried for REUSE_SECONDS; an id that is then still in use is a duplicate.
+"""
+
+import asyncio
+import contextlib
+from math import inf
+from typing import Final
+
+from msgspec import Struct
+
+from holdfast.core.fate import Fate
+from holdfast.engine.caller import Caller
+from holdfast.engine.exchange import SessionExchange
+from holdfast.engine.outages import retried
+from holdfast.engine.repeats import Earlier, Repeats
+from holdfast.engine.runtime import Runtime
+from holdfast.engine.session import Session
+from holdfast.errors import Busy, DuplicateId, SessionGone, StoreError, Withdrawn
+from holdfast.stores.base import Claim, Claimed, Duplicate, Refusal
+from holdfast.wire.jsonrpc import RequestId
+
+_ANSWER_SECONDS: Final = 0.1
+"""How long a repeat waits for the answer of the first request to be written. Mostly it takes one turn of the loop."""
+REUSE_SECONDS: Final = 0.2
+"""How long a claim is made again while the call that has its id may just have been answered."""
+_KEPT: Final = (Fate.GONE, Fate.KEPT)
+_REUSE_PAUSE: Final = 0.02
+"""The pause before a claim is made again."""
+
+
+class Repeat(Struct, frozen=True):
+    """An exact repeat of a POST whose connection broke: it attaches to the exchange that it repeats."""
+
+    session: Session
+    stream: str
+    id: RequestId
+
+
+class Claims:
+    """Makes the claims of this replica, gives them back, and decides about those that are refused."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self.repeats: Repeats = Repeats(runtime)
+        self.running: int = 0
+        """How many claims are on their way to the store: a stop waits for them, although no handler runs yet."""
+        self._undoing: dict[str, asyncio.Task[None]] = {}
+        """By stream: the tasks that give claims back."""
+
+    async def make(self, key: str, caller: Caller, claim: Claim) -> Claimed | Repeat:
+        """Claim an exchange; return the exchange that a repeat reads instead. Raises as `Exchanges.submit_here`."""
+        if (local := self._runtime.sessions.get(key)) is not None and claim.id in local.answering:
+            await _wait_for_answer(local, claim)
+        since = 0.0
+        while not isinstance(claimed := await self._make(key, caller, claim), Claimed):
+            since = since or self._runtime.clock.now()
+            repeat = await self.refused(key, caller, claim.id, claimed, claim.stream, since=since)
+            if repeat is not None:
+                return repeat
+        return claimed
+
+    async def _make(self, key: str, caller: Caller, claim: Claim) -> Claimed | Duplicate | Refusal:
+        """Claim an exchange, unless its client has disconnected."""
+        waiter = caller.waiter
+        if waiter is not None and waiter.gone:
+            raise self.withdrawn(key)
+        self.running += 1
+        try:
+            claimed = await self._runtime.store.claim(key, caller.key, claim)
+            if waiter is not None and self._runtime.pulse.is_waking():
+                await waiter.has_left()
+        except BaseException:
+            self._undo(key, caller.key, claim)
+            raise
+        finally:
+            self.running -= 1
+        return claimed
+
+    async def free(self, key: str, stream: str, fence: int) -> None:
+        """Free a claim under which nothing has started: another replica makes it."""
+        store = self._runtime.store
+        # Another replica may have ended it.
+        with contextlib.suppress(StoreError, SessionGone):
+            await retried(lambda: store.settle(key, stream, fence, None))
+
+    def _undo(self, key: str, principal: str, claim: Claim) -> None:
+        """Give back a claim that may have been made: its request was cancelled, or the store did not answer in time."""
+        undoing = self._runtime.begin(self._undone(key, principal, claim))
+        self._undoing[claim.stream] = undoing
+        undoing.add_done_callback(lambda _: self._undoing.pop(claim.stream))
+
+    async def _undone(self, key: str, principal: str, claim: Claim) -> None:
+        """Claim the same exchange again, to learn its fence, and give it back. Nothing has run for it."""
+        store = self._runtime.store
+        claimed = await retried(lambda: store.claim(key, principal, claim))
+        if isinstance(claimed, Claimed):
+            fence = claimed.fence
+            await retried(lambda: store.give_back(key, claim.stream, fence))
+
+    async def refused(
+        self, key: str, caller: Caller, request_id: RequestId, refused: Duplicate | Refusal, stream: str = "", *,
+        since: float,
+    ) -> Repeat | None:  # fmt: skip
+        """Raise the error of a refused claim, or return the exchange that a repeat reads. None: make the claim again.
+
+        A duplicate that names the claimed `stream` itself has started at another replica, and is read in the same way.
+        `since` is when the claim was refused first; minus infinity: it is certain that the call which has the id was not
+        answered then.
+        """
+        if refused is Refusal.NO_SESSION:
+            raise SessionGone
+        if refused is Refusal.WITHDRAWN:
+            raise self.withdrawn(key)
+        if not isinstance(refused, Duplicate):
+            raise Busy("Busy: the session has too many calls in flight; try again shortly")
+        if (undoing := self._undoing.get(refused.stream)) is not None:
+            await asyncio.wait([undoing])
+            return None
+        local = self._runtime.sessions.get(key)
+        runs_here = local is not None and refused.stream in local.exchanges
+        until = -inf if runs_here else since + REUSE_SECONDS
+        found = await self._runtime.store.find(key, caller.key) if refused.same else None
+        if found is None:
+            if self._runtime.clock.now() >= until:
+                raise self._duplicate(key)
+            await asyncio.sleep(_REUSE_PAUSE)
+            return None
+        session = self._runtime.local_session(found.record)
+        is_own = refused.stream == stream
+        earlier = Earlier.LOST if is_own else await self.repeats.look(session, refused, until)
+        if earlier is Earlier.LOST:
+            self._runtime.observer.note("exchange.repeated", session=session.name)
+            return Repeat(session, refused.stream, request_id)
+        self._runtime.release(session)
+        if earlier is Earlier.ALIVE:
+            raise self._duplicate(key)
+        return None
+
+    def _duplicate(self, key: str) -> DuplicateId:
+        """Report a duplicate; return its error."""
+        local = self._runtime.sessions.get(key)
+        self._runtime.quirks.duplicate(local.record.client if local is not None else None, key[:8])
+        return DuplicateId()
+
+    def withdrawn(self, key: str) -> Withdrawn:
+        """Report a request that does not start, because no connection waits for it; return its error."""
+        self._runtime.observer.note("request.dropped", session=key[:8])
+        return Withdrawn()
+
+    async def is_withdrawn(self, exchange: SessionExchange) -> bool:
+        """Claim an exchange once more: True if the replica that has its connection has given it back."""
+        store, record = self._runtime.store, exchange.session.record
+        claimed = await retried(lambda: store.claim(record.key, record.principal, exchange.claim))
+        return claimed is Refusal.WITHDRAWN
+
+
+async def _wait_for_answer(session: Session, claim: Claim) -> None:
+    """Wait until the same request, which has ended, is answered: its answer is about to be written, or kept for this repeat.
+
+    Raises:
+        DuplicateId: its client does not read the answer, and its connection is still open.
+    """
+    now = asyncio.get_running_loop().time
+    deadline = now() + _ANSWER_SECONDS
+    while (
+        (earlier := session.answering.get(claim.id)) is not None
+        and earlier.has_ended
+        and earlier.claim.digest == claim.digest
+        and not session.record.isolate
+    ):
+        # The first connection is gone, so the answer will be kept: this is a repeat, and it may wait.
+        left = None if earlier.writer.fate in _KEPT else deadline - now()
+        if left is not None and left <= 0:
+            raise DuplicateId
+        await earlier.writer.wake.next(left)
