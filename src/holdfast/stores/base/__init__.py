@@ -32,35 +32,44 @@ Keys are hashes and tokens made by the server, never a client's text. Values are
 
 from typing import Protocol
 
-from holdfast.stores.base.asks import REMEMBERED_ANSWERS, REMEMBERED_SECONDS, Answered, AskPart
-from holdfast.stores.base.exchanges import WITHDRAWN_STREAMS, AtOnce, Claim, Claimed, Duplicate, ExchangePart
+from holdfast.core.records import (
+    REMEMBERED_ANSWERS,
+    REMEMBERED_SECONDS,
+    STANDALONE_FENCE,
+    WITHDRAWN_STREAMS,
+    Answered,
+    Attached,
+    Claim,
+    Claimed,
+    Closed,
+    Duplicate,
+    Ending,
+    Found,
+    Orphan,
+    Probed,
+    Refusal,
+    SessionRecord,
+    Status,
+    WakeUp,
+)
+from holdfast.stores.base.asks import AskPart
+from holdfast.stores.base.exchanges import AtOnce, ExchangePart
 from holdfast.stores.base.one_process import OneProcess, OneProcessStore
-from holdfast.stores.base.overview import Listing, OverviewPart, Status, Totals
-from holdfast.stores.base.refusal import Refusal
+from holdfast.stores.base.overview import Listing, OverviewPart, Totals
 from holdfast.stores.base.replicas import (
     INBOX,
     UNREPORTED_SECONDS,
     Announced,
     Forwarded,
     LeaseHandle,
-    Orphan,
-    Probed,
     ReplicaPart,
 )
 from holdfast.stores.base.required import RequiredPart
-from holdfast.stores.base.sessions import (
-    LINGER_SECONDS,
-    LINGER_SHARE,
-    Closed,
-    Ending,
-    Found,
-    SessionPart,
-    SessionRecord,
-)
+from holdfast.stores.base.sessions import LINGER_SECONDS, LINGER_SHARE, SessionPart
 from holdfast.stores.base.state import REMEMBERED_OPS, Cell, NoState, StatePart, refuse_state
-from holdfast.stores.base.streams import STANDALONE_FENCE, Attached, StreamPart
+from holdfast.stores.base.streams import StreamPart
 from holdfast.stores.base.tasks import TASK_END_BYTES, NoTasks, OrphanTask, TaskPart, refuse_tasks
-from holdfast.stores.base.wakeups import OnWake, WakeUp
+from holdfast.stores.base.wakeups import OnWake
 
 
 class Store(RequiredPart, StatePart, TaskPart, ReplicaPart, Protocol):

@@ -1,27 +1,8 @@
 """Asks: requests from the server to the client. Each takes one of the session's places; its first answer counts."""
 
-from enum import Enum
-from typing import Final, Protocol
+from typing import Protocol
 
-from holdfast.stores.base.refusal import Refusal
-
-REMEMBERED_ANSWERS: Final = 256
-"""Answers that a stream keeps until their asks are withdrawn, and digests of forgotten answers that a session keeps."""
-REMEMBERED_SECONDS: Final = 300.0
-"""How long the digest of an answer is kept after its ask was forgotten."""
-
-
-class Answered(Enum):
-    """The result of a client's answer."""
-
-    FIRST = "first"
-    """It is the answer."""
-    AGAIN = "again"
-    """It is equal to the answer: the client sent it again."""
-    CONFLICT = "conflict"
-    """It differs from the answer, and is dropped."""
-    UNKNOWN = "unknown"
-    """There is no such ask, or no longer."""
+from holdfast.core.records import Answered, Refusal
 
 
 class AskPart(Protocol):

@@ -16,50 +16,10 @@ WITHDRAWN_STREAMS names. So a claim that is still on its way, or that the home o
 that wants to read the exchange learns that nothing of it ran.
 """
 
-from typing import Final, Protocol
+from typing import Protocol
 
-from msgspec import Struct
-
-from holdfast.stores.base.refusal import Refusal
-from holdfast.stores.base.sessions import Closed, SessionRecord
+from holdfast.core.records import Claim, Claimed, Closed, Duplicate, Refusal, SessionRecord
 from holdfast.wire.jsonrpc import RequestId
-
-WITHDRAWN_STREAMS: Final = 64
-"""How many given back streams a session remembers; the oldest is forgotten first."""
-
-
-class Claim(Struct, frozen=True):
-    """A request that is about to be answered."""
-
-    id: RequestId
-    """`1` and `"1"` are two ids."""
-    stream: str
-    """The key of the exchange and the name of its stream, made by the server."""
-    digest: bytes
-    """Of the bytes of the request: it distinguishes a repeated POST from a reused id."""
-    control: bool = False
-    """Control traffic does not count against the limit of calls, and has no turn."""
-
-
-class Claimed(Struct, frozen=True):
-    """The exchange is registered, and may start once."""
-
-    record: SessionRecord
-    fence: int
-    returned: bool
-    """The session was detached, and this claim attached it again."""
-
-
-class Duplicate(Struct, frozen=True):
-    """The id is in use by another exchange."""
-
-    stream: str
-    """The other exchange."""
-    same: bool
-    """The bytes are equal: this may be a repeat of a POST whose connection was cut."""
-    finished: bool
-    """The other exchange has ended and its answer is kept. Then `same` is True."""
-    has_reader: bool
 
 
 class AtOnce(Protocol):

@@ -12,14 +12,14 @@ from math import inf
 from typing import Final, Protocol, Self
 
 from holdfast.core.lifecycle import SessionState
+from holdfast.core.records import Closed, Orphan, Probed, SessionRecord, Status, WakeUp
 from holdfast.errors import Fenced, SessionGone, StreamClosed
 from holdfast.ports import Clock, SystemClock
-from holdfast.stores.base.overview import Listing, Status, Totals
-from holdfast.stores.base.replicas import INBOX, Announced, Forwarded, Orphan, Probed
-from holdfast.stores.base.sessions import Closed, SessionRecord
+from holdfast.stores.base.overview import Listing, Totals
+from holdfast.stores.base.replicas import INBOX, Announced, Forwarded
 from holdfast.stores.base.state import NoState
 from holdfast.stores.base.tasks import NoTasks
-from holdfast.stores.base.wakeups import OnWake, WakeUp
+from holdfast.stores.base.wakeups import OnWake
 
 _ANNOUNCEMENTS: Final = 1_000
 """Announcements kept; the oldest are deleted first."""

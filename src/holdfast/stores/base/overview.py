@@ -12,24 +12,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from holdfast.core.lifecycle import SessionState
-from holdfast.stores.base.sessions import SessionRecord
-
-
-class Status(Struct, frozen=True):
-    """An open session, as it is now."""
-
-    record: SessionRecord
-    state: SessionState
-    closes_in: float | None
-    """Seconds until it closes if nothing happens before; None: an exchange in flight keeps it open."""
-    readers: int
-    running: int
-    """Exchanges in flight."""
-    log_bytes: int
-    """Of its streams."""
-    kept_bytes: int
-    """Of its state, its subscriptions and its kept requests (`holdfast.stores.kept`)."""
+from holdfast.core.records import Status
 
 
 class Listing(Struct, frozen=True):

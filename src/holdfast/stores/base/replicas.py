@@ -11,39 +11,12 @@ A store for one process inherits `OneProcess` and implements none of this.
 
 from typing import Final, NamedTuple, Protocol
 
-from msgspec import Struct
-
-from holdfast.stores.base.sessions import Closed, SessionRecord
-from holdfast.wire.jsonrpc import RequestId
+from holdfast.core.records import Closed, Orphan, Probed, SessionRecord
 
 INBOX: Final = 10_000
 """Forwarded requests that may wait for one replica."""
 UNREPORTED_SECONDS: Final = 30.0
 """A closing that was returned and not reported for this long is returned again."""
-
-
-class Probed(Struct, frozen=True):
-    """The known state of an exchange and of its reader."""
-
-    running: bool
-    kept: bool
-    """It has ended, and its answer is kept for a repeat."""
-    reader: str
-    """The replica that has the stream's reader; empty if the stream has no reader."""
-    word: int
-    """Changes with every `vouch`; odd if the last `vouch` said that the reader is alive."""
-    withdrawn: bool = False
-    """Its claim was given back: it does not exist, and nothing of it ran."""
-
-
-class Orphan(Struct, frozen=True):
-    """An exchange in flight whose owner was declared dead."""
-
-    session: str
-    stream: str
-    id: RequestId
-    owner: str
-    """The dead incarnation."""
 
 
 class Forwarded(NamedTuple):

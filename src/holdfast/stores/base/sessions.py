@@ -12,74 +12,15 @@ A session is open until it is closed. The store closes it when it is due (`sweep
 `holdfast.stores.rules.SessionClock.due` computes this.
 """
 
-from typing import Any, Final, Protocol
-
-from msgspec import Struct
+from typing import Final, Protocol
 
 from holdfast.core.lifecycle import SessionInput
-from holdfast.stores.base.refusal import Refusal
-from holdfast.wire.jsonrpc import RequestId, encode
+from holdfast.core.records import Closed, Ending, Found, Refusal, SessionRecord
 
 LINGER_SECONDS: Final = 10.0
 """How long a stream of a closed session stays readable for the reader that it had."""
 LINGER_SHARE: Final = 8
 """Such streams have at most this part of `Limits.store_bytes`, in addition to it. Beyond that, the oldest go."""
-
-
-class SessionRecord(Struct, kw_only=True):
-    """The data of a session. Every field can be written as JSON."""
-
-    key: str
-    """Hash of the session id. The id itself is never stored."""
-    principal: str
-    version: str
-    standalone: str
-    """The name of the standalone stream, which carries messages that belong to no request."""
-    client: dict[str, Any]
-    capabilities: dict[str, Any]
-    grace: float
-    idle: float
-    lifetime: float
-    level: str = ""
-    """The log level that the client asked for; empty if it asked for none."""
-    initialized: bool = False
-    isolate: bool = False
-    """A request whose id is in flight runs beside the first one instead of being refused."""
-    home: str = ""
-    """The replica whose back keeps something for the session (a child process, a session of another server); empty if
-    any replica can answer its requests. `take_home` changes it."""
-    opened: float = 0.0
-    """When it was opened, in seconds since 1970; 0 if an older release has opened it, which did not write this."""
-
-
-class Found(Struct, frozen=True):
-    """A session whose client has just sent a sign of life."""
-
-    record: SessionRecord
-    returned: bool
-    """The session was detached, and this call attached it again."""
-
-
-class Closed(Struct, frozen=True):
-    """The one closing of a session."""
-
-    record: SessionRecord
-    reason: SessionInput
-    event: str = ""
-    """Names this closing to listeners, which may be called for it more than once. Only shared stores need it."""
-
-
-class Ending(Struct, frozen=True):
-    """The terminal message for every exchange that a closing finds in flight: its bytes before and after the id."""
-
-    before: bytes
-    after: bytes
-    tag: int
-    """The tag of the terminal message in each stream."""
-
-    def message(self, request_id: RequestId) -> bytes:
-        """Return the terminal message of the exchange with this id."""
-        return self.before + encode(request_id) + self.after
 
 
 class SessionPart(Protocol):

@@ -21,30 +21,10 @@ The newest event of a stream is never forgotten, so a terminal message can alway
 most `Limits.finished_streams` complete streams; beyond that they are forgotten in the order of step 2.
 """
 
-from typing import Final, Protocol
+from typing import Protocol
 
-from msgspec import Struct
-
+from holdfast.core.records import Attached, Refusal
 from holdfast.core.stream import NewEvents, Page, Position
-from holdfast.stores.base.refusal import Refusal
-from holdfast.stores.base.sessions import SessionRecord
-
-STANDALONE_FENCE: Final = -1
-"""The fence of the standalone stream: every replica may write it, and no exchange has this fence."""
-
-
-class Attached(Struct, frozen=True):
-    """The caller is the stream's reader."""
-
-    record: SessionRecord
-    generation: int
-    """Larger than that of every earlier reader of this stream."""
-    cursor: Position
-    """Where the reader begins."""
-    returned: bool
-    """The session was detached, and this call attached it again."""
-    finished: bool
-    """The stream is complete and its last event is at `cursor`: a read returns no event, now or later."""
 
 
 class StreamPart(Protocol):

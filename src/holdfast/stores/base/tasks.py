@@ -6,8 +6,8 @@ A store without tasks inherits `NoTasks`. Then a server with a tool that may bec
 from collections.abc import Collection
 from typing import Final, NamedTuple, NoReturn, Protocol
 
+from holdfast.core.records import Refusal
 from holdfast.errors import ConfigError
-from holdfast.stores.base.refusal import Refusal
 from holdfast.stores.base.state import Cell
 
 TASK_END_BYTES: Final = 1_024
