@@ -16,6 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core.lifecycle import SessionInput
+from holdfast.core.rules.document import Document, Exchange
 from holdfast.core.stream import Log, NewEvents, Page, Position
 from holdfast.engine.delivery import Batch
 from holdfast.engine.exchange import SessionExchange
@@ -39,7 +40,6 @@ from holdfast.stores.base import (
     WakeUp,
 )
 from holdfast.stores.memory import MemoryStore
-from holdfast.stores.memory.session import MemoryExchange, MemorySession
 from holdfast.stores.memory.state import Bounds, Cells
 from tests.bugbank import homes
 from tests.simulation.cluster import Cluster
@@ -111,12 +111,8 @@ def not_scoped_to_session() -> Patches:
         return await attach(self, key, principal, stream, *rest, **more)
 
     async def read(self: MemoryStore, key: str, stream: str, *rest: Any) -> Page | None:
-        logs = [
-            session.exchanges[stream].log
-            for session in self._sessions.values()
-            if stream in session.exchanges
-        ]
-        return logs[0].read(*rest) if logs and logs[0] is not None else None
+        logs = [doc.logs[stream] for doc in self._sessions.values() if stream in doc.logs]
+        return logs[0].read(*rest) if logs else None
 
     return _with((MemoryStore, "attach", anywhere), (MemoryStore, "read", read))
 
@@ -177,16 +173,13 @@ def data_in_the_wake_up() -> Patches:
 def no_fence() -> Patches:
     """A replica that once claimed an exchange may always write to it."""
 
-    def writable(
-        self: MemoryStore, key: str, stream: str, fence: int
-    ) -> tuple[MemorySession, MemoryExchange]:
-        session = self._owner(key)
-        exchange = session.exchanges.get(stream)
+    def writable(self: Document, stream: str, fence: int) -> Exchange:
+        exchange = self.exchanges.get(stream)
         if exchange is None:
             raise Fenced
-        return session, exchange
+        return exchange
 
-    return _with((MemoryStore, "_writable", writable))
+    return _with((Document, "writable", writable))
 
 
 def no_tag() -> Patches:
@@ -201,19 +194,14 @@ def no_tag() -> Patches:
 def append_sent_again() -> Patches:
     """Events whose reply was lost are there twice."""
 
-    def append(
-        self: Cluster,
-        session: MemorySession,
-        exchange: MemoryExchange,
-        events: NewEvents,
-        **more: Any,
-    ) -> Position:
+    async def append(self: Cluster, key: str, stream: str, fence: int, events: NewEvents) -> Position:
         *others, (tag, data) = events
-        if exchange.log is not None and exchange.log.events and exchange.log.top.tag == tag:
+        log = self._sessions[key].logs.get(stream) if key in self._sessions else None
+        if log is not None and log.events and log.top.tag == tag:
             tag += 1
-        return MemoryStore._append(self, session, exchange, [*others, (tag, data)], **more)
+        return await MemoryStore.append(self, key, stream, fence, [*others, (tag, data)])
 
-    return _with((Cluster, "_append", append))
+    return _with((Cluster, "append", append))
 
 
 def end_before_messages() -> Patches:
@@ -289,8 +277,8 @@ def check_then_claim() -> Patches:
         return result
 
     async def would_claim(self: Cluster, key: str, principal: str, wanted: Claim) -> Any:
-        session = self._live(key, principal)
-        if session is None:
+        session = self._sessions.get(key)
+        if session is None or session.record.principal != principal:
             return Refusal.NO_SESSION
         taken = session.ids.get(wanted.id)
         if taken is not None:
@@ -316,10 +304,10 @@ def last_answer_wins() -> Patches:
     async def again(
         self: MemoryStore, key: str, principal: str, ask: str, digest: bytes, payload: bytes
     ) -> Any:
-        session = self._live(key, principal)
+        session = self._sessions.get(key)
         known = session.asks.get(ask) if session is not None else None
-        if known is not None and known.answer is not None and known.digest != digest:
-            known.answer, known.digest = payload, digest
+        if session is not None and known is not None and known.answer is not None and known.digest != digest:
+            session.asks[ask] = replace(known, answer=payload, digest=digest)
             self.wake(WakeUp.ANSWER, key, ask)
             return Answered.AGAIN
         return await answer(self, key, principal, ask, digest, payload)
@@ -375,13 +363,12 @@ def stale_detach() -> Patches:
 
 def grace_by_timer() -> Patches:
     """The end of a grace is not checked again: a session whose client came back in time is closed nevertheless."""
-    schedule = MemoryStore._schedule
 
-    def due(self: MemorySession) -> tuple[float, SessionInput]:
+    def due(self: Document) -> tuple[float, SessionInput]:
         ends = self.broke + self.record.grace if self.broke else inf
         return ends, SessionInput.GRACE_OVER
 
-    return _with((MemorySession, "due", due), (MemoryStore, "_schedule", schedule))
+    return _with((Document, "due", due))
 
 
 def forgotten_owner() -> Patches:

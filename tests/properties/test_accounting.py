@@ -13,7 +13,7 @@ from holdfast.core.stream import Position
 from holdfast.errors import HoldfastError
 from holdfast.stores.base import Attached, Claim, Claimed
 from holdfast.stores.memory import MemoryStore
-from holdfast.stores.memory.session import MemorySession
+from holdfast.stores.memory.backend import MemoryDocument
 from holdfast.testing import VirtualClock
 from holdfast.testing.store.bench import KEY, PRINCIPAL, record
 
@@ -115,9 +115,9 @@ class Accounting(RuleBasedStateMachine):
     @rule(attachment=attachments, broke=st.booleans(), whole=st.booleans())
     def detach(self, attachment: tuple[str, str, int, Position | None], broke: bool, whole: bool) -> None:
         key, stream, generation, cursor = attachment
-        exchange = self.session(key).exchanges.get(stream)
-        if whole and exchange is not None and exchange.log is not None:
-            cursor = exchange.log.top
+        log = self.session(key).logs.get(stream)
+        if whole and log is not None:
+            cursor = log.top
         done(self.store.detach(key, stream, generation, cursor, broke=broke))
 
     @rule(key=KEYS, stream=STREAMS, ask=ASKS)
@@ -139,7 +139,7 @@ class Accounting(RuleBasedStateMachine):
         except HoldfastError:
             return
 
-    def session(self, key: str) -> MemorySession:
+    def session(self, key: str) -> MemoryDocument:
         return self.store._sessions[key]
 
     @invariant()
@@ -149,30 +149,30 @@ class Accounting(RuleBasedStateMachine):
         for key in SESSIONS:
             session = self.session(key)
             exchanges = session.exchanges.values()
-            claims = [
-                exchange.claim for exchange in exchanges if exchange.running and exchange.claim is not None
-            ]
+            claims = [exchange for exchange in exchanges if exchange.running]
             assert session.running == len(claims)
             assert session.calls == sum(not claim.control for claim in claims) <= 5
             assert session.readers == sum(exchange.has_reader for exchange in exchanges)
-            assert session.size == sum(exchange.log.bytes for exchange in exchanges if exchange.log)
+            assert session.size == sum(log.bytes for log in session.logs.values())
+            assert session.logs.keys() <= session.exchanges.keys()
             assert session.outstanding == sum(ask.answer is None for ask in session.asks.values())
             assert 0 <= session.outstanding <= LIMITS.asks
-            assert session.cell_bytes == sum(
-                len(name) + len(cell.value) for name, cell in session.cells.items()
-            )
-            assert session.cell_bytes <= LIMITS.state_bytes
+            if (state := session.state_fields) is not None:
+                sizes = [len(name) + len(cell.value) for name, cell in state.cells.items()]
+                assert state.cell_bytes == sum(sizes) <= LIMITS.state_bytes
             self.finished_streams_are_those_that_ended(session)
         assert self.store._bytes == sum(self.session(key).size for key in SESSIONS)
 
-    def finished_streams_are_those_that_ended(self, session: MemorySession) -> None:
+    def finished_streams_are_those_that_ended(self, session: MemoryDocument) -> None:
         ended = {
-            name for name, exchange in session.exchanges.items() if exchange.claim and not exchange.running
+            name
+            for name, exchange in session.exchanges.items()
+            if exchange.id is not None and not exchange.running
         }
         assert set(session.finished) == ended
         unread = [name for name in ended if not session.exchanges[name].has_reader]
         assert len(ended) <= LIMITS.finished_streams or len(unread) < len(ended)
-        assert all(session.exchanges[stream].claim for stream in session.ids.values())
+        assert all(session.exchanges[stream].id is not None for stream in session.ids.values())
 
     def teardown(self) -> None:
         """After any history, ending everything brings every counter back to zero."""

@@ -5,7 +5,7 @@ that go where something waits. Every call is one step of the loop, so it is atom
 """
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from math import inf
 from typing import Any, Final, cast
 
@@ -14,30 +14,32 @@ from typing_extensions import override
 
 from holdfast.config import Limits
 from holdfast.core.lifecycle import SessionInput
-from holdfast.core.stream import NewEvents, Position
+from holdfast.core.rules.calls import reap
+from holdfast.core.rules.document import Index
+from holdfast.core.rules.readers import lose_readers
+from holdfast.core.rules.turns import lose_turns
+from holdfast.core.stream import Log, NewEvents, Position
 from holdfast.ports import Clock
 from holdfast.stores.base import (
     INBOX,
+    STANDALONE_FENCE,
     UNREPORTED_SECONDS,
     Attached,
     Claim,
     Claimed,
     Closed,
     Duplicate,
-    Ending,
     Forwarded,
     OnWake,
     Orphan,
     OrphanTask,
-    Probed,
     Refusal,
-    SessionRecord,
     Store,
     WakeUp,
 )
 from holdfast.stores.memory import MemoryStore
-from holdfast.stores.memory.session import MemoryExchange, MemorySession
-from holdfast.stores.rules import claimed_already, lease_ended
+from holdfast.stores.memory.backend import MemoryDocument
+from holdfast.stores.rules import lease_ended
 
 Operation = tuple[str, int]
 """Names one call, so that it can be sent again."""
@@ -108,11 +110,6 @@ class Cluster(MemoryStore):
         """Owner → the end of its lease; 0: it was declared dead."""
         self._seen: dict[str, tuple[float, float, float]] = {}
         """Owner → since when it has renewed without a gap, when last, and for how long."""
-        self._owners: defaultdict[str, dict[str, str]] = defaultdict(dict)
-        """MemorySession → stream → the owner of the exchange."""
-        self._readers: defaultdict[str, dict[str, str]] = defaultdict(dict)
-        """MemorySession → stream → the owner of its reader."""
-        self._askers: defaultdict[str, dict[str, str]] = defaultdict(dict)
         self._inboxes: defaultdict[str, OrderedDict[str, tuple[float, bytes]]] = defaultdict(OrderedDict)
         self._closings: dict[str, tuple[float, Closed]] = {}
         self._closed = 0
@@ -134,7 +131,7 @@ class Cluster(MemoryStore):
         op: Operation | None,
     ) -> Any:
         """Do a call for a replica, in one step."""
-        self._me = connection
+        self._me, self.me = connection, connection.owner
         if op is not None and op in self._done:
             return self._done.pop(op)
         result = await getattr(self, name)(*args, **kwargs)
@@ -145,15 +142,18 @@ class Cluster(MemoryStore):
     # Wake-ups
 
     def _route(self, what: WakeUp, key: str, name: str) -> None:
-        match what:
-            case WakeUp.STREAM:
-                self._wake({self._me.owner: None, self._readers[key].get(name, ""): None}, what, key, name)
-            case WakeUp.ANSWER:
-                self._wake({self._askers[key].get(name, ""): None}, what, key, name)
-            case WakeUp.CANCEL | WakeUp.TURN:
-                self._wake({self._owners[key].get(name, ""): None}, what, key, name)
-            case _:
-                self._wake(dict.fromkeys(f"{replica}." for replica in self._connections), what, key, name)
+        self._wake(dict.fromkeys(f"{replica}." for replica in self._connections), what, key, name)
+
+    @override
+    def applied(self, doc: MemoryDocument) -> None:
+        told, doc.told = doc.told, tuple(one for one in doc.told if isinstance(one[0], Index))
+        super().applied(doc)
+        for what, name, to in told:
+            if what is WakeUp.CLOSED:
+                self._route(what, doc.record.key, name)
+            elif isinstance(what, WakeUp):
+                mine = {self.me: None} if what is WakeUp.STREAM else {}
+                self._wake({**mine, to: None}, what, doc.record.key, name)
 
     def _wake(self, owners: dict[str, None], what: WakeUp, key: str, name: str) -> None:
         for replica in dict.fromkeys(owner.rpartition(".")[0] for owner in owners):
@@ -174,96 +174,31 @@ class Cluster(MemoryStore):
 
     @override
     async def claim(self, key: str, principal: str, claim: Claim) -> Claimed | Duplicate | Refusal:
-        known = key in self._sessions and claim.stream in self._sessions[key].exchanges
-        if not known:
+        if key not in self._sessions or claim.stream not in self._sessions[key].exchanges:
             self._must_live()
-        elif self._owners[key].get(claim.stream) != self._me.owner:
-            return self._claimed_elsewhere(self._sessions[key], claim.stream)
-        claimed = await super().claim(key, principal, claim)
-        if isinstance(claimed, Claimed) and not known:
-            self._owners[key][claim.stream] = self._readers[key][claim.stream] = self._me.owner
-        return claimed
-
-    @staticmethod
-    def _claimed_elsewhere(session: MemorySession, stream: str) -> Duplicate:
-        exchange = session.exchanges[stream]
-        return claimed_already(stream, running=exchange.running, has_reader=exchange.has_reader)
+        return await super().claim(key, principal, claim)
 
     @override
-    async def take_home(self, key: str, expected: str) -> SessionRecord | None:
-        session = self._sessions.get(key)
-        if session is not None and session.record.home == expected:
-            # A copy: a replica that has the record from before must not see the change.
-            session.record = replace(session.record, home=self._me.replica)
-        return session.record if session is not None else None
-
-    @override
-    async def attach(
-        self,
-        key: str,
-        principal: str,
-        stream: str | None,
-        cursor: Position | None,
-        *,
-        since: int | None = None,
-    ) -> Attached | Refusal:
+    async def attach(self, *args: Any, **more: Any) -> Attached | Refusal:
         self._must_live()
-        attached = await super().attach(key, principal, stream, cursor, since=since)
-        if isinstance(attached, Attached):
-            name = stream or attached.record.standalone
-            before = self._readers[key].get(name, "")
-            if before and before.rpartition(".")[0] != self._me.replica:
-                self._wake({before: None}, WakeUp.TAKEN, key, name)
-            self._readers[key][name] = self._me.owner
-        return attached
+        return await super().attach(*args, **more)
 
     @override
-    async def detach(
-        self, key: str, stream: str, generation: int, cursor: Position | None, *, broke: bool
-    ) -> bool:
-        detached = await super().detach(key, stream, generation, cursor, broke=broke)
-        session = self._sessions.get(key)
-        exchange = session.exchanges.get(stream) if session else None
-        if exchange is None or not exchange.has_reader:
-            self._readers[key].pop(stream, None)
-        return detached
-
-    @override
-    async def probe(self, key: str, stream: str) -> Probed | None:
-        probed = await super().probe(key, stream)
-        if probed is None or not probed.reader:
-            return probed
-        owner = self._readers[key].get(stream, "")
-        probed = replace(probed, reader=owner.rpartition(".")[0])
-        if probed.reader != self._me.replica:
-            self._wake({owner: None}, WakeUp.PROBE, key, stream)
-        return probed
-
-    @override
-    async def ask(self, key: str, ask: str, stream: str) -> bool:
-        asked = await super().ask(key, ask, stream)
-        if asked:
-            self._askers[key].setdefault(ask, self._me.owner)
-        return asked
-
-    @override
-    def _append(
-        self, session: MemorySession, exchange: MemoryExchange, events: NewEvents, *, final: bool = False
-    ) -> Position:
+    async def append(self, key: str, stream: str, fence: int, events: NewEvents) -> Position:
         # Sent again, an event may no longer be the newest: a handler's other messages overtake a lost reply.
-        for event in exchange.log.events if exchange.log is not None else ():
+        doc = self._sessions.get(key)
+        name = doc.record.standalone if doc is not None and fence == STANDALONE_FENCE else stream
+        log = doc.logs.get(name) if doc is not None else None
+        for event in log.events if log is not None else ():
             if event.position.tag == events[-1][0]:
                 return event.position
-        return super()._append(session, exchange, events, final=final)
+        return await super().append(key, stream, fence, events)
 
     @override
-    def _end(self, session: MemorySession, reason: SessionInput, ending: Ending | None = None) -> Closed:
-        closed = super()._end(session, reason, ending)
-        key = session.record.key
-        for table in (self._owners, self._readers, self._askers):
-            table.pop(key, None)
+    def erase_now(self, doc: MemoryDocument, reason: SessionInput, left: Mapping[str, Log]) -> Closed:
+        closed = super().erase_now(doc, reason, left)
         self._closed += 1
-        closed = replace(closed, event=f"{key}.{self._closed}")
+        closed = replace(closed, event=f"{closed.record.key}.{self._closed}")
         self._closings[closed.event] = self.now(), closed
         return closed
 
@@ -305,9 +240,7 @@ class Cluster(MemoryStore):
             self._leases.update(dict.fromkeys(ended, 0.0))
         found: list[Orphan] = []
         for owner in [owner for owner, until in self._leases.items() if not until]:
-            self._drop_readers(owner)
-            self._drop_turns(owner)
-            left = self._left_by(owner)
+            left = [orphan for doc in self._sessions.values() for orphan in self._left_by(owner, doc)]
             found += left
             if not left:
                 del self._leases[owner]
@@ -324,51 +257,22 @@ class Cluster(MemoryStore):
         _, renewed, seconds = self._seen.get(owner, (0.0, 0.0, 0.0))
         return renewed - self.now() > seconds / 2
 
-    def _left_by(self, owner: str) -> list[Orphan]:
-        left: list[Orphan] = []
-        for key, streams in self._owners.items():
-            exchanges = self._sessions[key].exchanges
-            for stream in [stream for stream, who in streams.items() if who == owner]:
-                exchange = exchanges.get(stream)
-                if exchange is None or not exchange.running:
-                    del streams[stream]
-                elif exchange.claim is not None:
-                    left.append(Orphan(key, stream, exchange.claim.id, owner))
-        return left
-
-    def _drop_turns(self, owner: str) -> None:
-        for key, streams in self._owners.items():
-            held = self._sessions[key].held
-            for stream in [stream for stream in held if streams.get(stream) == owner]:
-                del held[stream]
-
-    def _drop_readers(self, owner: str) -> None:
-        for key, streams in self._readers.items():
-            for stream in [stream for stream, who in streams.items() if who == owner]:
-                del streams[stream]
-                session = self._sessions[key]
-                exchange = session.exchanges.get(stream)
-                if exchange is not None and exchange.has_reader:
-                    exchange.has_reader = False
-                    session.reader_lost(self.now(), broke=True)
-                    self._schedule(session)
+    def _left_by(self, owner: str, doc: MemoryDocument) -> list[Orphan]:
+        """Forget the readers and turns of a dead replica, and return the exchanges that it ran."""
+        lose_readers(doc, owner, self.now())
+        lose_turns(doc, owner)
+        self.applied(doc)
+        return [
+            Orphan(doc.record.key, stream, exchange.id, owner)
+            for stream, exchange in doc.exchanges.items()
+            if exchange.running and exchange.owner == owner and exchange.id is not None
+        ]
 
     @override
     async def reap(self, orphan: Orphan, terminal: bytes, *, tag: int) -> bool:
-        session = self._sessions.get(orphan.session)
-        exchange = session.exchanges.get(orphan.stream) if session else None
-        if session is None or exchange is None:
-            return False
-        if not exchange.running:
-            return exchange.log is not None and exchange.log.top.tag == tag
-        if self._owners[orphan.session].get(orphan.stream) != orphan.owner:
-            return False
-        session.fence += 1
-        exchange.fence = session.fence
-        for ask in exchange.asks or ():
-            self._route(WakeUp.ANSWER, orphan.session, ask)
-        await self.settle(orphan.session, orphan.stream, exchange.fence, terminal, tag=tag, keep=True)
-        return True
+        return await self.apply(
+            orphan.session, False, reap, orphan.stream, orphan.owner, terminal, self.at(), tag=tag
+        )
 
     @override
     def _task_owner(self) -> str:

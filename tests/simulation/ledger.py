@@ -1,7 +1,7 @@
 """The record of a run, from outside of the system: every claim, event, answer and end, in order."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -9,11 +9,12 @@ from typing_extensions import override
 
 from holdfast.config import Limits
 from holdfast.core.lifecycle import SessionInput
-from holdfast.core.stream import Event, NewEvents, Position
+from holdfast.core.rules.calls import claim as claim_rule
+from holdfast.core.stream import Event, Log
 from holdfast.ports import Clock
-from holdfast.stores.base import Answered, Claim, Claimed, Closed, Duplicate, Ending, Refusal
+from holdfast.stores.base import Answered, Claim, Claimed, Closed, Duplicate, Refusal, WakeUp
 from holdfast.stores.memory import MemoryStore
-from holdfast.stores.memory.session import MemoryExchange, MemorySession
+from holdfast.stores.memory.backend import MemoryDocument
 from tests.simulation.cluster import Cluster, Operation, ReplicaConnection
 from tests.simulation.network import Call
 
@@ -118,35 +119,47 @@ class WatchedStore(MemoryStore):
     @override
     def claim_now(self, key: str, principal: str, claim: Claim) -> Claimed | Duplicate | Refusal:
         claimed = super().claim_now(key, principal, claim)
+        self._watch(key, claim, claimed)
+        return claimed
+
+    @override
+    async def apply(self, key: str, absent: Any, rule: Any, *args: Any, **more: Any) -> Any:
+        result = await super().apply(key, absent, rule, *args, **more)
+        if rule is claim_rule:
+            self._watch(key, args[1], result)
+        return result
+
+    def _watch(self, key: str, claim: Claim, claimed: Claimed | Duplicate | Refusal) -> None:
         if isinstance(claimed, Claimed) and claim.stream not in self.ledger.claims:
             session = self._sessions[key]
             twins = [
                 exchange
                 for exchange in session.exchanges.values()
-                if exchange.running
-                and exchange.claim is not None
-                and _typed(exchange.claim.id) == _typed(claim.id)
+                if exchange.running and exchange.id is not None and _typed(exchange.id) == _typed(claim.id)
             ]
             if len(twins) > 1 and not session.record.isolate:
                 self.ledger.violate("I4", f"{len(twins)} exchanges in flight under id {claim.id!r}")
             self.ledger.claims[claim.stream] = key, claim, self.writer
         kind = type(claimed).__name__ if not isinstance(claimed, Refusal) else claimed.name
         self.ledger.note(f"{self.writer} claims {claim.id!r} as {claim.stream[:6]}: {kind}")
-        return claimed
 
     @override
-    def _append(
-        self, session: MemorySession, exchange: MemoryExchange, events: NewEvents, *, final: bool = False
-    ) -> Position:
-        position = super()._append(session, exchange, events, final=final)
-        name = exchange.name(session)
-        log = self.ledger.logs[session.record.key, name]
-        if not log or log[-1][0].position.seq < position.seq:
-            first = position.seq - len(events) + 1
-            log += [(Event(Position(first + n, tag), data), final) for n, (tag, data) in enumerate(events)]
-            end = " (last)" if final else ""
-            self.ledger.note(f"{self.writer} writes {name[:6]}.{first}-{position.seq}{end}")
-        return position
+    def applied(self, doc: MemoryDocument) -> None:
+        for what, name, _ in doc.told:
+            if what is WakeUp.STREAM and (log := doc.logs.get(name)) is not None:
+                self._written(doc.record.key, name, log)
+        super().applied(doc)
+
+    def _written(self, key: str, name: str, log: Log) -> None:
+        """Record the events that are new in a log."""
+        known = self.ledger.logs[key, name]
+        last = known[-1][0].position.seq if known else 0
+        new = [event for event in log.events if event.position.seq > last]
+        if new:
+            known += [(event, log.closed and event.position == log.top) for event in new]
+            end = " (last)" if log.closed else ""
+            first = new[0].position.seq
+            self.ledger.note(f"{self.writer} writes {name[:6]}.{first}-{log.top.seq}{end}")
 
     @override
     async def ask(self, key: str, ask: str, stream: str) -> bool:
@@ -170,17 +183,16 @@ class WatchedStore(MemoryStore):
         return answered
 
     @override
-    def _end(self, session: MemorySession, reason: SessionInput, ending: Ending | None = None) -> Closed:
-        key = session.record.key
-        counter = session.cells.get("n")
-        self.ledger.values[key] = msgspec.json.decode(counter.value) if counter else 0
+    def erase_now(self, doc: MemoryDocument, reason: SessionInput, left: Mapping[str, Log]) -> Closed:
+        key = doc.record.key
+        self.ledger.values[key] = _counter(doc)
         self.ledger.closings[key].append((self.now(), reason))
         if reason is SessionInput.GRACE_OVER:
-            self._check_grace(session)
+            self._check_grace(doc)
         self.ledger.note(f"{self.writer} closes {key[:6]}: {reason.value}")
-        return super()._end(session, reason, ending)
+        return super().erase_now(doc, reason, left)
 
-    def _check_grace(self, session: MemorySession) -> None:
+    def _check_grace(self, session: MemoryDocument) -> None:
         if self.now() < max(session.broke, session.settled) + session.record.grace:
             self.ledger.violate("I8", "a session was closed before its grace was over")
         for wire, key in self.ledger.opened.items():
@@ -193,9 +205,13 @@ class WatchedStore(MemoryStore):
     def counters(self) -> dict[str, int]:
         """Return every session's counter, as it is or was at the end."""
         for key, session in self._sessions.items():
-            counter = session.cells.get("n")
-            self.ledger.values[key] = msgspec.json.decode(counter.value) if counter else 0
+            self.ledger.values[key] = _counter(session)
         return self.ledger.values
+
+
+def _counter(doc: MemoryDocument) -> int:
+    cell = doc.state_fields.cells.get("n") if doc.state_fields is not None else None
+    return msgspec.json.decode(cell.value, type=int) if cell is not None else 0
 
 
 class WatchedCluster(WatchedStore, Cluster):
@@ -240,7 +256,7 @@ def _typed(request_id: int | str) -> tuple[type, int | str]:
     return type(request_id), request_id
 
 
-def _fingerprint(session: MemorySession) -> object:
+def _fingerprint(session: MemoryDocument) -> object:
     exchanges = [
         (name, exchange.fence, exchange.generation, exchange.has_reader, exchange.running, exchange.kept)
         for name, exchange in session.exchanges.items()

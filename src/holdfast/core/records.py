@@ -134,7 +134,7 @@ class Status(Struct, frozen=True):
     log_bytes: int
     """Of its streams."""
     kept_bytes: int
-    """Of its state, its subscriptions and its kept requests (`holdfast.stores.kept`)."""
+    """Of its state and its subscriptions (`holdfast.stores.kept`)."""
 
 
 class Claim(Struct, frozen=True):

@@ -51,6 +51,10 @@ class Kept:
         """Forget all of them."""
         self._bytes.clear()
 
+    def spare(self, principal: str) -> int:
+        """Return the bytes that a principal may still add."""
+        return self._most - self._bytes.get(principal, 0)
+
     def add(self, principal: str, change: int) -> bool:
         """Count a change. False, and nothing is counted, if it would exceed the limit."""
         total = self._bytes[principal] + change

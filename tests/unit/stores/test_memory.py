@@ -11,7 +11,7 @@ from holdfast.config import Limits
 from holdfast.core.lifecycle import SessionInput
 from holdfast.stores.base import Claim, Claimed, Refusal, one_process
 from holdfast.stores.memory import MemoryStore
-from holdfast.stores.memory.session import MemorySession
+from holdfast.stores.memory.backend import MemoryDocument
 from holdfast.testing import VirtualClock
 from holdfast.testing.store.bench import KEY, PRINCIPAL, record
 from tests.support import async_test
@@ -71,7 +71,7 @@ def test_a_closed_store_is_empty() -> None:
     assert asyncio.run(conversation()) == "<MemoryStore 0 sessions, 0 log bytes>"
 
 
-class _Unread(dict[str, MemorySession]):
+class _Unread(dict[str, MemoryDocument]):
     """Sessions that may be counted, and not looked at one by one."""
 
     @override

@@ -138,7 +138,7 @@ LOG_BYTES: Final = _gauge(
 )
 STATE_BYTES: Final = _gauge(
     "holdfast_store_state_bytes",
-    "Bytes of state, subscriptions and kept requests in the store.",
+    "Bytes of state and subscriptions in the store.",
     "server",
     merge="max",
 )

@@ -27,7 +27,8 @@ Rules for every call of every part:
 
 Keys are hashes and tokens made by the server, never a client's text. Values are bytes.
 
-`holdfast.stores.rules` has decisions that stores of different kinds share; `holdfast.stores.memory` is the reference.
+`holdfast.core.rules` has the rules of a session as code; `holdfast.stores.memory` is a backend for them (`stores/backend.py`), and the
+reference for every other store.
 """
 
 from typing import Protocol

@@ -30,7 +30,7 @@ class Totals(Struct, frozen=True):
     detached: int
     log_bytes: int
     kept_bytes: int = 0
-    """Of state, subscriptions and kept requests. A shared store may count the bytes that it has reserved for them."""
+    """Of state and subscriptions. A shared store may count the bytes that it has reserved for them."""
 
 
 class OverviewPart(Protocol):

@@ -9,7 +9,7 @@ A session is open until it is closed. The store closes it when it is due (`sweep
 - Every session ends `lifetime` seconds after `open` (EXPIRED), also with a reader. If two are due, the earlier counts.
 - An exchange in flight defers all of them: work counts as life (law 8). The session ends soon after the work.
 
-`holdfast.stores.rules.SessionClock.due` computes this.
+`holdfast.core.rules.clock.SessionClock.due` computes this.
 """
 
 from typing import Final, Protocol

@@ -3,28 +3,26 @@
 It is the reference for every other store: where the contract and the tests do not decide, other stores behave like this
 one (`tests/properties` compares them under random commands).
 
-    MemoryStore ── store.py           sessions, exchanges, streams: the steps, and the other indexes
-     ├─ MemorySession ── session.py   one session: its clocks (`rules.SessionClock`), ids, turns, asks
-     │   └─ MemoryExchange            one exchange or the standalone stream: claim, fence, reader, `core.stream.Log`
-     ├─ SessionTable ── sessions.py   the open sessions, and when each may be due
-     ├─ asks.py, readers.py, turns.py, subscriptions.py, tasks.py, state.py   the calls of one subject each
-     ├─ Lingering ── lingering.py     streams of closed sessions that are still being read
-     └─ OneProcess ── stores/base     leases, inbox, announcements, secrets of a single process
+    MemoryStore ── store.py                     the store object, and the shortcut for plain calls
+     ├─ SessionCommands ── stores/sessions.py   the commands of a session: load, rule, commit
+     │   └─ core/rules                          the rules
+     ├─ MemoryBackend ── backend.py             the documents, and their indexes
+     │   ├─ MemoryDocument                      one session, with its logs (`core.stream.Log`)
+     │   └─ Lingering ── lingering.py           streams of closed sessions that are still being read
+     ├─ state.py, tasks.py                      state and tasks
+     └─ OneProcess ── stores/base               leases, inbox, announcements, secrets of a single process
 
-Why each call is atomic. No method awaits, so the event loop runs each method to its end before another one begins.
-Other stores need transactions or scripts for this; here the order of the statements is enough. For the same reason a
-method must decide before it changes anything: an exception in the middle would leave half a change.
+Why each call is atomic. No call waits for anything, so the event loop runs each of them to its end before another one begins. A rule
+changes the document itself. Other stores need transactions or scripts for this.
 
 Because no call waits, `open`, `claim` and `settle` also exist as plain functions (`at_once`): a session and a plain call
-need no task.
+need no task, and a plain call costs the two rules and nothing else.
 
-How the store finds the sessions that are due. Every session has a hint, the earliest time at which it can be due, and the heap
-`_due` holds one pair (hint, key) for it. A hint may be too early, never too late: activity only moves a deadline away,
-and a call that moves it nearer (a break, a settle) pushes a new hint. `sweep` pops the hints that have passed, computes
-the real deadline, and closes the session or pushes the next hint. So a call that only postpones the deadline, which is
-nearly every call, changes no index. The pairs of closed sessions are removed when they outnumber those of open sessions.
+How the store finds the sessions that are due. The heap `_due` holds one pair (hint, key) for each session; `core/rules/life.py` explains
+the hints. A call that only postpones a deadline, which is nearly every call, changes no index. The pairs of closed sessions are
+removed when they outnumber those of open sessions.
 
-How bytes are counted. The store keeps the sum of log bytes for each session and for all sessions, because every append
+How bytes are counted. A document has the sum of its log bytes, the store the sum of all documents, because every append
 checks both. `_finished` lists the complete streams of all sessions in the order of their ends: the store forgets the oldest
 first when it is full.
 """

@@ -2,8 +2,8 @@
 
 from typing import Final
 
+from holdfast.core.rules.asks import answered
 from holdfast.stores.base import REMEMBERED_ANSWERS, REMEMBERED_SECONDS, Answered, Refusal, WakeUp
-from holdfast.stores.rules import answered
 from holdfast.stores.sqlite import rows
 from holdfast.stores.sqlite.rows import (
     ExchangeRow,

@@ -1,10 +1,11 @@
 """Operations on exchanges: claim, give_back, settle, keep, cancel."""
 
 from holdfast.core.lifecycle import SessionState
+from holdfast.core.rules.calls import claimed_already, duplicate
 from holdfast.core.stream import before_terminal
 from holdfast.errors import StreamClosed
 from holdfast.stores.base import Claim, Claimed, Duplicate, Refusal, WakeUp
-from holdfast.stores.rules import claimed_already, duplicate, id_text
+from holdfast.stores.rules import id_text
 from holdfast.stores.sqlite import asks, logs, rows
 from holdfast.stores.sqlite.rows import (
     ExchangeRow,

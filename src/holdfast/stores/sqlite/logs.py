@@ -5,10 +5,10 @@ The contract says which data is forgotten first (`stores/base/streams.py`, decis
 
 from typing import Final
 
+from holdfast.core.rules.streams import cut_to, over_budget
 from holdfast.core.stream import Continuity, Event, NewEvents, Page, Position
 from holdfast.errors import StreamClosed
 from holdfast.stores.base import WakeUp
-from holdfast.stores.rules import cut_to, over_budget
 from holdfast.stores.sqlite.rows import (
     BY_SID,
     BY_STREAM,

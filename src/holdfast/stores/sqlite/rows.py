@@ -7,10 +7,12 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.core.lifecycle import SessionState
+from holdfast.core.rules.calls import remember_withdrawn
+from holdfast.core.rules.clock import SessionClock
 from holdfast.core.stream import Position
 from holdfast.errors import Fenced, SessionGone, StreamClosed
 from holdfast.stores.base import Claim, SessionRecord
-from holdfast.stores.rules import SessionClock, id_text, remember_withdrawn
+from holdfast.stores.rules import id_text
 from holdfast.stores.sqlite.erasing import set_aside
 from holdfast.stores.sqlite.transaction import Transaction
 

@@ -5,9 +5,9 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.core.lifecycle import SessionInput
+from holdfast.core.rules.life import is_crowded
 from holdfast.stores.base import Closed, Ending, Found, Listing, Refusal, SessionRecord, Status, Totals
 from holdfast.stores.kept import growth
-from holdfast.stores.rules import is_crowded
 from holdfast.stores.sqlite import kept, lingering, outbox, replicas, rows, state, tasks
 from holdfast.stores.sqlite.erasing import erase
 from holdfast.stores.sqlite.rows import SessionRow, find_session, save_session, schedule

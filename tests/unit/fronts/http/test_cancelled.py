@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from holdfast.config import Settings, Times
+from holdfast.core.rules.streams import drop_finished
 from holdfast.stores.memory import MemoryStore
 from tests.asgi import Call, Peer
 from tests.messages import LATEST, initialize, request
@@ -173,7 +174,7 @@ async def test_a_repeat_of_a_call_that_was_dropped_is_answered_outcome_unknown()
         again = peer.call(1, "held")
         await asyncio.sleep(SOON * 2.5)
         session = store._sessions[exchange.session.record.key]
-        assert store._drop_finished(session)
+        assert drop_finished(session)
         await again.done()
         assert again.json["error"]["code"] == -31002
         assert b.runs == ["held"]

@@ -1,0 +1,261 @@
+"""Exchanges: claimed before anything runs, ended once, kept for a repeat, given back, and ended for a replica that is dead.
+
+`claim` checks session, principal, id and room, and registers the exchange (law 2). It gives the exchange a fence; every later write
+names it, and a writer with another fence is refused. An exchange ends once (law 3): `settle`, `end_plain` and `reap` find an
+exchange in flight, and leave one that is not.
+
+An id is in use from the claim until the end. After that it is free, unless the answer is kept for a repeat of exactly the same
+request; another request under that id frees it.
+"""
+
+from msgspec.structs import replace
+
+from holdfast.core.lifecycle import SessionState
+from holdfast.core.records import (
+    WITHDRAWN_STREAMS,
+    Claim,
+    Claimed,
+    Duplicate,
+    Refusal,
+    WakeUp,
+)
+from holdfast.core.rules.asks import forget_asks
+from holdfast.core.rules.document import At, Document, Exchange
+from holdfast.core.rules.streams import finish, forget, free_id, start, write
+from holdfast.core.stream import before_terminal
+from holdfast.errors import Fenced, StreamClosed
+from holdfast.wire.jsonrpc import RequestId
+
+# Short names for a plain call: Python 3.11 looks up a member of an enumeration slowly.
+_DETACHED = SessionState.DETACHED
+
+
+def claim(
+    doc: Document, principal: str, wanted: Claim, me: str, most: int, now: float
+) -> Claimed | Duplicate | Refusal:
+    """Register the exchange if its id is free and fewer than `most` calls are in flight."""
+    record, stream = doc.record, wanted.stream
+    if record.principal != principal:
+        return Refusal.NO_SESSION
+    mine = doc.exchanges.get(stream)
+    if mine is not None:
+        return _claimed_before(doc, stream, mine, me, now)
+    if doc.withdrawn is not None and stream in doc.withdrawn:
+        _withdraw(doc, stream, surely=True)
+        return Refusal.WITHDRAWN
+    taken = None if record.isolate else doc.ids.get(wanted.id)
+    if taken is not None:
+        other = doc.exchanges[taken]
+        verdict = duplicate(wanted, taken, other.digest, running=other.running, has_reader=other.has_reader)
+        if verdict is not None:
+            return verdict
+        release(doc, taken, other)
+    control = wanted.control
+    if not control:
+        if doc.calls >= most:
+            return Refusal.BUSY
+        doc.calls += 1
+    returned = doc.client_seen(now)
+    doc.fence = fence = doc.fence + 1
+    doc.exchanges[stream] = Exchange(wanted.id, wanted.digest, control, fence, me, me)
+    doc.ids[wanted.id] = stream
+    doc.running += 1
+    doc.readers += 1
+    return Claimed(record, fence, returned)
+
+
+def _claimed_before(
+    doc: Document, stream: str, exchange: Exchange, me: str, now: float
+) -> Claimed | Duplicate | Refusal:
+    """Answer a claim of a stream that is claimed already."""
+    if not exchange.running or exchange.owner != me:
+        return claimed_already(stream, running=exchange.running, has_reader=exchange.has_reader)
+    if doc.withdrawn is not None and stream in doc.withdrawn:
+        _unclaim(doc, stream, exchange, now)
+        return Refusal.WITHDRAWN
+    return Claimed(doc.record, exchange.fence, returned=False)
+
+
+def duplicate(
+    claim: Claim, stream: str, digest: bytes | None, *, running: bool, has_reader: bool
+) -> Duplicate | None:
+    """Compare a claim with the exchange `stream` that holds its id. None: the id is free for this request.
+
+    Then the holder has ended, and its answer is kept for a request with another digest.
+    """
+    same = digest == claim.digest
+    return Duplicate(stream, same, not running, has_reader) if running or same else None
+
+
+def claimed_already(stream: str, *, running: bool, has_reader: bool) -> Duplicate:
+    """Answer the claim of a stream that another replica has claimed, or that has ended."""
+    return Duplicate(stream, same=True, finished=not running, has_reader=has_reader)
+
+
+def release(doc: Document, stream: str, exchange: Exchange) -> None:
+    """Free the id of an exchange, and the answer that was kept for a repeat."""
+    if exchange.kept:
+        doc.exchanges[stream] = replace(exchange, kept=False)
+    free_id(doc, stream, exchange)
+
+
+# Requests that do not start
+
+
+def give_back(doc: Document, stream: str, fence: int, now: float) -> None:
+    """End an exchange of which nothing ran, and remember its name."""
+    exchange = doc.exchanges.get(stream)
+    if exchange is None or (exchange.running and not fence):
+        _withdraw(doc, stream, surely=fence > 0)
+    elif exchange.running and exchange.fence == fence:
+        _unclaim(doc, stream, exchange, now)
+
+
+def _unclaim(doc: Document, stream: str, exchange: Exchange, now: float) -> None:
+    end_plain(doc, stream, exchange.fence, now)
+    _withdraw(doc, stream, surely=True)
+
+
+def _withdraw(doc: Document, stream: str, *, surely: bool) -> None:
+    doc.withdrawn = doc.withdrawn or {}
+    remember_withdrawn(doc.withdrawn, stream, surely=surely)
+
+
+def remember_withdrawn(known: dict[str, bool], stream: str, *, surely: bool) -> None:
+    """Remember that an exchange does not start, and forget the oldest ones; `surely`: nothing of it ran."""
+    known[stream] = surely or known.get(stream, False)
+    while len(known) > WITHDRAWN_STREAMS:
+        del known[next(iter(known))]
+
+
+# Ends
+
+
+def end_plain(doc: Document, stream: str, fence: int, now: float) -> None:
+    """End an exchange without a message: a plain answer was sent, or none. Nothing of it stays.
+
+    Raises:
+        Fenced, StreamClosed: as `Document.writable`; but an end that is sent again finds no exchange, and changes nothing.
+    """
+    exchange = doc.exchanges.get(stream)
+    if exchange is None or exchange.fence != fence:
+        if exchange is None and fence <= doc.fence:
+            return
+        raise Fenced
+    if not exchange.running:
+        raise StreamClosed
+    _stop(doc, stream, exchange, now)
+    forget(doc, stream)
+    _look_again(doc)
+
+
+def settle(doc: Document, stream: str, fence: int, terminal: bytes, at: At, *, tag: int, keep: bool) -> None:
+    """End an exchange with its terminal message.
+
+    Raises:
+        Fenced, StreamClosed: as `Document.writable`; but the same end that is sent again changes nothing.
+    """
+    exchange, log = doc.exchanges.get(stream), doc.logs.get(stream)
+    if (
+        exchange is not None
+        and exchange.fence == fence
+        and log is not None
+        and log.closed
+        and log.top.tag == tag
+    ):
+        return
+    exchange = doc.writable(stream, fence)
+    _end(doc, stream, exchange, terminal, at, tag=tag, keep=keep)
+
+
+def reap(doc: Document, stream: str, owner: str, terminal: bytes, at: At, *, tag: int) -> bool:
+    """End an exchange of an owner that was declared dead, under a new fence: the owner can write nothing more."""
+    exchange, log = doc.exchanges.get(stream), doc.logs.get(stream)
+    if exchange is None:
+        return False
+    if not exchange.running:
+        return log is not None and log.top.tag == tag
+    if exchange.owner != owner:
+        return False
+    for name, one in doc.asks.items():
+        if one.stream == stream:
+            doc.told += ((WakeUp.ANSWER, name, one.owner),)
+    doc.fence += 1
+    exchange = replace(exchange, fence=doc.fence)
+    _end(doc, stream, exchange, terminal, at, tag=tag, keep=True)
+    return True
+
+
+def _end(
+    doc: Document, stream: str, exchange: Exchange, terminal: bytes, at: At, *, tag: int, keep: bool
+) -> None:
+    _stop(doc, stream, exchange, at.now)
+    exchange = doc.exchanges[stream] = replace(exchange, running=False, kept=keep)
+    if not keep:
+        free_id(doc, stream, exchange)
+    if stream not in doc.logs:
+        start(doc, stream, before_terminal(tag))
+    write(doc, stream, exchange, [(tag, terminal)], at, final=True)
+    finish(doc, stream, at.limits.finished_streams)
+    _look_again(doc)
+
+
+def _stop(doc: Document, stream: str, exchange: Exchange, now: float) -> None:
+    """Count an exchange as no longer in flight, and forget its asks."""
+    doc.running -= 1
+    if not exchange.control:
+        doc.calls -= 1
+    doc.settled = doc.touched = now
+    if doc.asks:
+        forget_asks(doc, stream, now)
+
+
+def _look_again(doc: Document) -> None:
+    """Give the session a new hint after an end, where it needs one.
+
+    A hint that is too early is correct: a sweep replaces it. But if a sweep saw the session while this exchange ran, the hint may be as
+    late as the end of the session's lifetime.
+    """
+    if doc.hint > doc.settled + doc.record.idle or doc.state is _DETACHED:
+        doc.schedule()
+
+
+# After the end
+
+
+def keep(doc: Document, stream: str, wanted: Claim, terminal: bytes | None, at: At, *, tag: int) -> None:
+    """Keep a settled exchange's answer for a repeat, unless its id is in use again or a reader has received it."""
+    if wanted.id in doc.ids:
+        return
+    exchange, log = doc.exchanges.get(stream), doc.logs.get(stream)
+    if exchange is None:
+        if terminal is None:
+            return
+        exchange = Exchange(
+            wanted.id, wanted.digest, wanted.control, doc.fence, at.me, "", running=False, kept=True
+        )
+        doc.exchanges[stream] = exchange
+        start(doc, stream, before_terminal(tag))
+        write(doc, stream, exchange, [(tag, terminal)], at, final=True)
+        finish(doc, stream, at.limits.finished_streams)
+        if stream not in doc.exchanges:
+            return
+    elif log is None or log.delivered == log.top:
+        return
+    else:
+        doc.exchanges[stream] = replace(exchange, kept=True)
+    doc.ids[wanted.id] = stream
+
+
+def cancel(doc: Document, principal: str, request_id: RequestId) -> None:
+    """Wake the owner of the exchange in flight under this id, if there is exactly one."""
+    if doc.record.principal != principal:
+        return
+    matches = [
+        (name, exchange.owner)
+        for name, exchange in doc.exchanges.items()
+        if exchange.running and exchange.id == request_id and type(exchange.id) is type(request_id)
+    ]
+    if len(matches) == 1:
+        [(name, owner)] = matches
+        doc.told += ((WakeUp.CANCEL, name, owner),)

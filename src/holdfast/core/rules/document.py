@@ -1,0 +1,174 @@
+"""A session as a document: header numbers, and tables of named fields.
+
+The values of the tables are frozen: a rule changes a field by putting another value into its table. Two values are not. The record is
+shared with the sessions of the engine where store and engine are one process, which then see a new log level at once. A log
+notes its own changes (`core.stream.Log`); its head (positions, bytes) is a field of its own, so that a writer and a reader
+of one stream change different fields.
+
+The numbers of the header are of three kinds. Counters (`running`, `calls`, `readers`, `outstanding`, `size`, `kept`) only ever change
+by an addition. Times (`touched`, `settled`, `broke`) only grow. `fence` is the last fence that was given, `hint` the time at which a sweep examines
+the session next: it may be too early, never too late.
+"""
+
+from collections import OrderedDict
+from enum import Enum
+from math import inf
+from typing import Final
+
+from msgspec import Struct
+
+from holdfast.config import Limits
+from holdfast.core.lifecycle import SessionState
+from holdfast.core.records import STANDALONE_FENCE, SessionRecord, WakeUp
+from holdfast.core.rules.clock import SessionClock
+from holdfast.core.stream import Log, Position
+from holdfast.errors import Fenced, StreamClosed
+from holdfast.wire.jsonrpc import RequestId
+
+_NONE: Final[frozenset[str]] = frozenset()
+
+
+class Exchange(Struct, frozen=True):
+    """An exchange, or the standalone stream, which has no id and no owner."""
+
+    id: RequestId | None
+    digest: bytes
+    control: bool
+    fence: int
+    owner: str
+    """The incarnation of a replica that runs it."""
+    reader: str
+    """The incarnation of the replica that has its reader; empty if it has none. The POST that claims it is its first reader."""
+    running: bool = True
+    kept: bool = False
+    """Its answer is kept for a repeat of the request."""
+    generation: int = 0
+    """Of its reader."""
+    word: int = 0
+    """Answers to probes: changes with each one, odd if the reader was alive."""
+
+    @property
+    def has_reader(self) -> bool:
+        """Return True if a connection reads its stream, or waits for its answer."""
+        return self.reader != ""
+
+
+class Ask(Struct, frozen=True):
+    """A request to the client, and its answer after it has arrived."""
+
+    stream: str
+    owner: str
+    """The incarnation that waits for the answer."""
+    answer: bytes | None = None
+    digest: bytes = b""
+
+
+class Held(Struct, frozen=True):
+    """The turn of a call that has ended, and whose handler still runs."""
+
+    fence: int
+    owner: str
+
+
+class Index(Enum):
+    """A change of an index that lies outside the document."""
+
+    FINISHED = "finished"
+    """The stream is complete, and may be forgotten when there is no room."""
+    FORGOTTEN = "forgotten"
+    """The stream is forgotten."""
+    SUBSCRIBED = "subscribed"
+    UNSUBSCRIBED = "unsubscribed"
+
+
+Told = tuple[WakeUp | Index, str, str]
+"""A wake-up or a change of an index: its kind, a name, and the incarnation that it is for (empty: all)."""
+
+
+class At(Struct, frozen=True):
+    """The circumstances of a command."""
+
+    now: float
+    me: str
+    """The incarnation of the replica that sends it."""
+    limits: Limits
+    spare: int
+    """Bytes that the logs of the whole store may still grow by, as far as it is known."""
+
+
+class Document(SessionClock):
+    """All data of one session. There may be 100,000 of them: tables that most sessions do not need are made late."""
+
+    __slots__ = (
+        "answered", "asks", "broke", "calls", "exchanges", "fence", "finished", "held", "hint", "ids", "kept", "logs", "opened",
+        "outstanding", "readers", "record", "running", "settled", "size", "state", "subscriptions", "told", "touched", "withdrawn",
+    )  # fmt: skip
+
+    def __init__(self, record: SessionRecord, now: float) -> None:
+        self.record: SessionRecord = record
+        self.state: SessionState = SessionState.ATTACHED
+        self.opened: float = now
+        self.touched: float = now
+        self.hint: float = inf
+        self.settled: float = 0.0
+        self.broke: float = 0.0
+        self.fence: int = 0
+        self.running: int = 0
+        self.calls: int = 0
+        self.readers: int = 0
+        self.outstanding: int = 0
+        """Asks without an answer."""
+        self.size: int = 0
+        """The bytes of its logs."""
+        self.kept: int = 0
+        """The bytes of its state and its subscriptions, as `holdfast.stores.kept` counts them."""
+        self.exchanges: dict[str, Exchange] = {}
+        self.ids: dict[RequestId, str] = {}
+        """The stream that uses an id."""
+        self.logs: dict[str, Log] = {}
+        self.finished: dict[str, None] = {}
+        """Complete streams, in the order of their ends."""
+        self.held: dict[str, Held] = {}
+        """Calls that keep their turn after their end."""
+        self.asks: dict[str, Ask] = {}
+        self.answered: OrderedDict[str, tuple[bytes, float]] | None = None
+        """The digest of each answer whose ask is forgotten, and the time until which it is kept. Oldest first."""
+        self.subscriptions: frozenset[str] = _NONE
+        self.withdrawn: dict[str, bool] | None = None
+        """The streams that do not start, oldest first; True: it is certain that nothing of the exchange ran."""
+        self.told: tuple[Told, ...] = ()
+        """What the store has to do besides, in this order. A rule adds to it, and the commit empties it."""
+
+    def schedule(self, at: float = -inf) -> None:
+        """Let a sweep examine the session when it is due, but not before `at`, unless it does so earlier anyway."""
+        due = max(at, self.due()[0])
+        self.hint = min(self.hint, due)
+
+    def standalone(self) -> Exchange:
+        """Return the standalone stream, which begins with the first call that needs it."""
+        name = self.record.standalone
+        exchange = self.exchanges.get(name)
+        if exchange is None:
+            exchange = Exchange(None, b"", True, STANDALONE_FENCE, "", "", running=False)  # noqa: FBT003
+            self.exchanges[name] = exchange
+            self.logs[name] = Log(Position(0, 0))
+        return exchange
+
+    def writable(self, stream: str, fence: int) -> Exchange:
+        """Return an exchange in flight, if this fence may write it.
+
+        Raises:
+            Fenced: another fence owns it, or it was never claimed.
+            StreamClosed: it has ended.
+        """
+        exchange = self.exchanges.get(stream)
+        if exchange is None or exchange.fence != fence:
+            raise Fenced
+        if not exchange.running:
+            raise StreamClosed
+        return exchange
+
+
+def replica_of(owner: str) -> str:
+    """Return the name of the replica of an incarnation."""
+    return owner.rpartition(".")[0]

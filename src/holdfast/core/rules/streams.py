@@ -1,0 +1,161 @@
+"""Streams: begun, written, and forgotten when there is no room.
+
+The order in which data is forgotten (law 9), while the session is over its budget or the store over its own:
+
+1. the oldest events of the stream that is written, down to its own bounds (`Log.trim`, a primitive of the store);
+2. complete streams of the session without a reader: those that were delivered, else the oldest ones (`drop_finished`);
+3. while only the store is over its budget: complete streams of other sessions (`forget_finished`, by the store's index);
+4. the oldest events of the session's largest log, at least an eighth of it each time (`cut_largest`).
+
+The newest event of a stream is never forgotten, so a terminal message can always be delivered.
+"""
+
+from holdfast.config import Limits
+from holdfast.core.records import STANDALONE_FENCE, WakeUp
+from holdfast.core.rules.document import At, Document, Exchange, Index
+from holdfast.core.stream import Log, NewEvents, Position
+from holdfast.errors import StreamClosed
+
+
+def start(doc: Document, stream: str, position: Position) -> Log:
+    """Return the log of a stream. If it does not exist yet, begin it at `position`."""
+    log = doc.logs.get(stream)
+    if log is None:
+        log = doc.logs[stream] = Log(position)
+    return log
+
+
+def open_stream(doc: Document, stream: str, fence: int, tag: int) -> Position:
+    """Begin the stream of an exchange. If it exists already, keep it."""
+    doc.writable(stream, fence)
+    return start(doc, stream, Position(1, tag)).low
+
+
+def append(doc: Document, stream: str, fence: int, events: NewEvents, at: At) -> Position:
+    """Add events to the stream of an exchange in flight, or to the standalone stream."""
+    if fence == STANDALONE_FENCE:
+        stream, exchange = doc.record.standalone, doc.standalone()
+    else:
+        exchange = doc.writable(stream, fence)
+    return write(doc, stream, exchange, events, at)
+
+
+def write(
+    doc: Document, stream: str, exchange: Exchange, events: NewEvents, at: At, *, final: bool = False
+) -> Position:
+    """Add events to a log, and make room for them in the session.
+
+    Raises:
+        StreamClosed: the stream does not exist.
+    """
+    log = doc.logs.get(stream)
+    if log is None:
+        raise StreamClosed
+    if log.top.tag == events[-1][0] and log.top.seq > log.low.seq:
+        return log.top
+    limits = at.limits
+    size = doc.size - log.bytes
+    for tag, data in events:
+        log.append(tag, data, final=final)
+    log.trim(limits.stream_events, limits.stream_bytes)
+    spare = at.spare + doc.size
+    doc.size = size + log.bytes
+    if doc.size > limits.session_bytes or doc.size > spare:
+        _make_room(doc, limits, spare)
+    doc.told += ((WakeUp.STREAM, stream, exchange.reader),)
+    return log.top
+
+
+def _make_room(doc: Document, limits: Limits, spare: int) -> None:
+    while (doc.size > limits.session_bytes or doc.size > spare) and drop_finished(doc):
+        pass
+    while (over := doc.size - limits.session_bytes) > 0 and cut_largest(doc, over, limits):
+        pass
+
+
+def cut_largest(doc: Document, over: int, limits: Limits) -> bool:
+    """Cut the largest log of the session. Return False if it has no event that may be deleted."""
+    log = max(doc.logs.values(), key=lambda one: one.bytes, default=None)
+    freed = 0 if log is None else log.trim(limits.stream_events, cut_to(log.bytes, over))
+    doc.size -= freed
+    return freed > 0
+
+
+def cut_to(size: int, over: int) -> int:
+    """Return the bytes that a session's largest log is cut to: the bytes over the budget are removed, at least an eighth.
+
+    Its reader has received these events, or does not read. The readers of other logs lose nothing.
+    """
+    return size - max(over, size // 8)
+
+
+def over_budget(limits: Limits, session: int, store: int) -> int:
+    """Return by how many bytes a session or the whole store is over its budget; not above 0 if neither is."""
+    return max(session - limits.session_bytes, store - limits.store_bytes)
+
+
+# Complete streams
+
+
+def finish(doc: Document, stream: str, most: int) -> None:
+    """Note that a stream is complete, and forget the streams that are needed least while there are too many."""
+    if not doc.exchanges[stream].reader:
+        doc.logs[stream].pack()
+    doc.finished[stream] = None
+    doc.told += ((Index.FINISHED, stream, ""),)
+    while len(doc.finished) > most and drop_finished(doc):
+        pass
+
+
+def drop_finished(doc: Document) -> bool:
+    """Forget the complete stream that is needed least. Return False if all of them have a reader."""
+    name = _least_needed(doc)
+    if name is None:
+        return False
+    forget(doc, name)
+    return True
+
+
+def forget_finished(doc: Document, stream: str) -> bool:
+    """Forget a complete stream, unless it has a reader: the reader may not have received the answer yet."""
+    exchange = doc.exchanges.get(stream)
+    if exchange is None or exchange.reader or stream not in doc.finished:
+        return False
+    forget(doc, stream)
+    return True
+
+
+def _least_needed(doc: Document) -> str | None:
+    """Return a complete stream without a reader: one that was delivered, else the oldest."""
+    fallback = None
+    for name in doc.finished:
+        if doc.exchanges[name].reader:
+            continue
+        log = doc.logs[name]
+        if log.delivered == log.top:
+            return name
+        fallback = fallback or name
+    return fallback
+
+
+def forget(doc: Document, stream: str) -> None:
+    """Forget an exchange with everything of it."""
+    exchange = doc.exchanges.pop(stream)
+    free_id(doc, stream, exchange)
+    if exchange.reader:
+        doc.readers -= 1
+    log = doc.logs.pop(stream, None)
+    if log is not None:
+        doc.size -= log.bytes
+        doc.finished.pop(stream, None)
+        doc.told += ((Index.FORGOTTEN, stream, ""),)
+
+
+def free_id(doc: Document, stream: str, exchange: Exchange) -> None:
+    """Free the request id of an exchange, unless a later exchange uses it."""
+    ids = doc.ids
+    if exchange.id is not None and ids.get(exchange.id) == stream:
+        del ids[exchange.id]
+        if not ids:
+            # An emptied dict keeps its memory otherwise, and most sessions are idle.
+            ids.clear()

@@ -1,0 +1,107 @@
+"""What a store of sessions is beneath its commands: it keeps documents and logs, compares, indexes and wakes.
+
+`stores/sessions.py` has the commands of a session; it calls nothing but this. The rules are in `core/rules`, so a backend decides nothing
+about sessions:
+
+    documents   load, apply, must_apply, open, erase
+    logs        read
+    indexes     due, listed, subscribers, oldest_finished
+    totals      at, spare_kept, and the number `over`
+
+The other parts of a store are primitives already, and stay beside this: leases, inbox, announcements, secrets, notices (`OneProcess` for one
+process), state and tasks.
+
+`apply` is the one step that changes a session: load its document, apply the rule, commit. A backend that no other process shares
+applies the rule to the document itself, and has nothing to compare (the memory store). A backend that is shared gives the rule a draft,
+whose tables note what was read and written. Its commit compares the fields that were read with the stored ones; if one of them has
+changed meanwhile, nothing is applied, and the rule decides again. It may combine the rules that wait for one session into one commit.
+Decision 21 has the reasons.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
+
+from holdfast.config import Limits
+from holdfast.core.lifecycle import SessionInput
+from holdfast.core.records import Closed, Refusal, SessionRecord
+from holdfast.core.rules.document import At, Document
+from holdfast.core.stream import Log, Page, Position
+
+D = TypeVar("D", bound=Document)
+"""The documents of a backend: the documents themselves, or drafts."""
+P = ParamSpec("P")
+R = TypeVar("R")
+Rule = Callable[Concatenate[Document, P], R]
+"""A function of `core/rules`. It may be called several times for one command, and must depend on its arguments alone."""
+
+
+class Backend(Protocol[D]):
+    """The primitives of a store of sessions."""
+
+    now: Callable[[], float]
+    me: str
+    """The incarnation of the replica that sends the commands."""
+    over: int
+    """By how many bytes the logs of all sessions are over their budget; below 0: the room that is left, as far as it is known."""
+    _limits: Limits
+
+    # Documents
+
+    async def load(self, key: str) -> D | None:
+        """Return the document of an open session, to be read, or closed and erased; None if it is unknown or closed."""
+        ...
+
+    async def apply(self, key: str, absent: R, rule: Rule[P, R], *args: P.args, **more: P.kwargs) -> R:
+        """Apply a rule to a session in one atomic step, and carry out what it tells; `absent` if it is unknown or closed."""
+        ...
+
+    async def must_apply(self, key: str, rule: Rule[P, R], *args: P.args, **more: P.kwargs) -> R:
+        """As `apply`. Raises SessionGone if the session is unknown or closed."""
+        ...
+
+    async def open(self, record: SessionRecord, *, evict: bool) -> list[Closed] | Refusal:
+        """Keep a new session, as the contract says. The room is counted over all sessions, so this is no rule of one session."""
+        ...
+
+    async def erase(self, doc: D, reason: SessionInput, left: Mapping[str, Log]) -> Closed | None:
+        """Apply the closing of a session: forget everything of it, except that the streams `left` can be read for a while.
+
+        None: the session has changed since it was loaded, in any field or number; load it again.
+        """
+        ...
+
+    # Logs
+
+    async def read(
+        self, key: str, stream: str, cursor: Position, max_events: int, max_bytes: int
+    ) -> Page | None:
+        """Return the events after the cursor; None if there is no such stream. Also of streams that an erased session left."""
+        ...
+
+    # Indexes. They may lie elsewhere than the documents, and be a little behind.
+
+    async def due(self) -> list[str]:
+        """Return the sessions whose hint has passed, and forget their hints: each is examined, and gets its next one."""
+        ...
+
+    async def listed(self, principal: str | None = None) -> list[str]:
+        """Return the keys of all open sessions, or of one principal's."""
+        ...
+
+    async def subscribers(self, uri: str) -> list[str]:
+        """Return the sessions that have subscribed to a resource."""
+        ...
+
+    async def oldest_finished(self) -> tuple[str, str] | None:
+        """Return the oldest complete stream without a reader: the key of its session, and its name."""
+        ...
+
+    # Totals over sessions
+
+    def at(self) -> At:
+        """Return the circumstances of a command that is sent now."""
+        ...
+
+    def spare_kept(self, principal: str) -> int:
+        """Return the kept bytes (`stores/kept.py`) that a principal may still add."""
+        ...

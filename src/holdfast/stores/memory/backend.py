@@ -1,0 +1,261 @@
+"""The documents of the memory store, and their indexes: by key, principal, deadline, end of a stream, and subscription.
+
+A rule changes the document itself, so the commit of a command only carries the changes over to the indexes (`applied`).
+"""
+
+import heapq
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from math import inf
+from typing import Final
+
+from holdfast.config import Limits
+from holdfast.core.lifecycle import SessionInput
+from holdfast.core.records import Closed, Refusal, SessionRecord
+from holdfast.core.rules.document import At, Document, Index
+from holdfast.core.rules.life import close, is_crowded
+from holdfast.core.stream import Log, Page, Position
+from holdfast.errors import SessionGone
+from holdfast.stores.backend import P, R, Rule
+from holdfast.stores.base import LINGER_SHARE, OnWake
+from holdfast.stores.kept import Kept
+from holdfast.stores.memory.lingering import Lingering
+from holdfast.stores.memory.state import Cells
+from holdfast.stores.sessions import SessionCommands
+
+_SPARE_HINTS: Final = 64
+"""The number of hints of closed sessions that may always stay in the heap."""
+
+
+class MemoryDocument(Document):
+    """A document, its state, and the numbers of it that the indexes of the store have counted."""
+
+    __slots__ = ("counted", "counted_kept", "listed", "state_fields")
+
+    def __init__(self, record: SessionRecord, now: float) -> None:
+        super().__init__(record, now)
+        self.listed: float = inf
+        """Its hint in the heap."""
+        self.counted: int = 0
+        self.counted_kept: int = 0
+        self.state_fields: SessionCells | None = None
+
+
+class SessionCells(Cells):
+    """The state of a session. Its bytes are a part of the session's kept bytes."""
+
+    __slots__ = ("_doc",)
+
+    def __init__(self, doc: MemoryDocument) -> None:
+        super().__init__(doc.record.principal)
+        self._doc = doc
+
+    def keep(self, change: int, totals: Kept) -> bool:
+        """Change the number of kept bytes, unless the principal would exceed its limit."""
+        if not super().keep(change, totals):
+            return False
+        self._doc.kept += change
+        self._doc.counted_kept += change
+        return True
+
+
+class MemoryBackend(SessionCommands[MemoryDocument]):
+    """Documents in the dicts of one process."""
+
+    now: Callable[[], float]
+    wake: OnWake
+    _kept: Kept
+
+    def __init__(self, limits: Limits, me: str) -> None:
+        self._limits = limits
+        self.me = me
+        self._sessions: dict[str, MemoryDocument] = {}
+        self._principals: defaultdict[str, dict[str, MemoryDocument]] = defaultdict(dict)
+        self._due: list[tuple[float, str]] = []
+        self._bytes = 0
+        self.over = -limits.store_bytes
+        self._finished: dict[tuple[str, str], None] = {}
+        """Complete streams of all sessions, oldest first."""
+        self._subscribers: defaultdict[str, set[str]] = defaultdict(set)
+        self._lingering = Lingering(self.now, limits.store_bytes // LINGER_SHARE)
+
+    def forget_sessions(self) -> None:
+        """Delete all documents and indexes."""
+        self._sessions.clear()
+        self._principals.clear()
+        self._due.clear()
+        self._finished.clear()
+        self._subscribers.clear()
+        self._lingering.clear()
+        self._bytes = 0
+        self.over = -self._limits.store_bytes
+
+    # Documents
+
+    async def load(self, key: str) -> MemoryDocument | None:
+        """Return the document itself."""
+        return self._sessions.get(key)
+
+    async def apply(self, key: str, absent: R, rule: Rule[P, R], *args: P.args, **more: P.kwargs) -> R:
+        """Apply a rule to the document itself: no other process can change it, and nothing waits meanwhile."""
+        doc = self._sessions.get(key)
+        if doc is None:
+            return absent
+        result = rule(doc, *args, **more)
+        self.applied(doc)
+        return result
+
+    async def must_apply(self, key: str, rule: Rule[P, R], *args: P.args, **more: P.kwargs) -> R:
+        """Apply a rule as `apply` does. Raises SessionGone if there is no such session."""
+        doc = self._sessions.get(key)
+        if doc is None:
+            raise SessionGone
+        result = rule(doc, *args, **more)
+        self.applied(doc)
+        return result
+
+    def applied(self, doc: MemoryDocument) -> None:
+        """Carry the changes of a document over to the indexes, and send its wake-ups."""
+        if doc.size != doc.counted:
+            self._bytes += doc.size - doc.counted
+            self.over = self._bytes - self._limits.store_bytes
+            doc.counted = doc.size
+        if doc.hint < doc.listed:
+            self._list(doc)
+        if doc.told:
+            told, doc.told = doc.told, ()
+            for what, name, _ in told:
+                if isinstance(what, Index):
+                    self._index(doc, what, name)
+                else:
+                    self.wake(what, doc.record.key, name)
+
+    def _list(self, doc: MemoryDocument) -> None:
+        """Push the hint of a session."""
+        doc.listed = doc.hint
+        heapq.heappush(self._due, (doc.hint, doc.record.key))
+        if len(self._due) > 2 * len(self._sessions) + _SPARE_HINTS:
+            self._due = [(one.listed, key) for key, one in self._sessions.items()]
+            heapq.heapify(self._due)
+
+    def _index(self, doc: MemoryDocument, what: Index, name: str) -> None:
+        key = doc.record.key
+        match what:
+            case Index.FINISHED:
+                self._finished[key, name] = None
+            case Index.FORGOTTEN:
+                self._finished.pop((key, name), None)
+            case Index.SUBSCRIBED:
+                self._subscribers[name].add(key)
+                self._count_kept(doc)
+            case Index.UNSUBSCRIBED:
+                self._forget_subscriber(name, key)
+                self._count_kept(doc)
+
+    def _count_kept(self, doc: MemoryDocument) -> None:
+        self._kept.add(doc.record.principal, doc.kept - doc.counted_kept)
+        doc.counted_kept = doc.kept
+
+    def _forget_subscriber(self, uri: str, key: str) -> None:
+        keys = self._subscribers[uri]
+        keys.discard(key)
+        if not keys:
+            del self._subscribers[uri]
+
+    async def open(self, record: SessionRecord, *, evict: bool) -> list[Closed] | Refusal:
+        """Keep a new session. If there is no room, evict the session of the principal that has been idle for the longest time."""
+        return self.open_now(record, evict=evict)
+
+    def open_now(self, record: SessionRecord, *, evict: bool) -> list[Closed] | Refusal:
+        """Has the effect of `open`."""
+        if record.key in self._sessions:
+            return []
+        evicted: list[Closed] = []
+        own = self._principals.get(record.principal, {}) if evict else {}
+        if is_crowded(self._limits, len(self._sessions), len(own)):
+            idle = [doc for doc in own.values() if not doc.running and not doc.readers]
+            if not idle:
+                return Refusal.FULL
+            oldest, reason = min(idle, key=lambda doc: doc.touched), SessionInput.EVICTED
+            evicted.append(self.erase_now(oldest, reason, close(oldest, reason, None, self.at())))
+        doc = MemoryDocument(record, self.now())
+        # Eviction may have removed the principal's entry: look it up again.
+        self._sessions[record.key] = self._principals[record.principal][record.key] = doc
+        doc.schedule()
+        self.applied(doc)
+        return evicted
+
+    async def erase(
+        self, doc: MemoryDocument, reason: SessionInput, left: Mapping[str, Log]
+    ) -> Closed | None:
+        """Forget a session."""
+        return self.erase_now(doc, reason, left)
+
+    def erase_now(self, doc: MemoryDocument, reason: SessionInput, left: Mapping[str, Log]) -> Closed:
+        """Has the effect of `erase`."""
+        record = doc.record
+        self._lingering.sweep()
+        for name, log in left.items():
+            self._lingering.keep(record.key, name, log)
+        del self._sessions[record.key]
+        own = self._principals[record.principal]
+        del own[record.key]
+        if not own:
+            del self._principals[record.principal]
+        for uri in doc.subscriptions:
+            self._forget_subscriber(uri, record.key)
+        for name in doc.finished:
+            self._finished.pop((record.key, name), None)
+        doc.size = doc.kept = 0
+        self._count_kept(doc)
+        self.applied(doc)
+        return Closed(record, reason)
+
+    # Logs and indexes
+
+    async def read(
+        self, key: str, stream: str, cursor: Position, max_events: int, max_bytes: int
+    ) -> Page | None:
+        """Return the events after the cursor."""
+        doc = self._sessions.get(key)
+        log = doc.logs.get(stream) if doc is not None and stream in doc.exchanges else None
+        if log is None and (doc is None or stream not in doc.exchanges):
+            log = self._lingering.get(key, stream)
+        return None if log is None else log.read(cursor, max_events, max_bytes)
+
+    async def due(self) -> list[str]:
+        """Take the sessions whose hint has passed out of the heap."""
+        now = self.now()
+        keys: list[str] = []
+        while self._due and self._due[0][0] <= now:
+            hint, key = heapq.heappop(self._due)
+            doc = self._sessions.get(key)
+            if doc is not None and doc.listed == hint:
+                doc.listed = inf
+                keys.append(key)
+        return keys
+
+    async def listed(self, principal: str | None = None) -> list[str]:
+        """Return the keys of all open sessions, or of one principal's."""
+        return list(self._sessions if principal is None else self._principals.get(principal, ()))
+
+    async def subscribers(self, uri: str) -> list[str]:
+        """Return the keys of the sessions that have subscribed."""
+        return list(self._subscribers.get(uri, ()))
+
+    async def oldest_finished(self) -> tuple[str, str] | None:
+        """Return the oldest complete stream without a reader."""
+        for key, name in self._finished:
+            if not self._sessions[key].exchanges[name].reader:
+                return key, name
+        return None
+
+    # Totals
+
+    def at(self) -> At:
+        """Return the time, this process, and the room in the store."""
+        return At(self.now(), self.me, self._limits, -self.over)
+
+    def spare_kept(self, principal: str) -> int:
+        """Return the kept bytes that a principal may still add."""
+        return self._kept.spare(principal)

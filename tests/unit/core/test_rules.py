@@ -1,0 +1,252 @@
+"""The rules of a session, without a store: they raise before they change anything, and name what the store has to do."""
+
+import copy
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+import pytest
+
+from holdfast.config import Limits
+from holdfast.core.lifecycle import SessionInput, SessionState
+from holdfast.core.records import (
+    STANDALONE_FENCE,
+    Answered,
+    Attached,
+    Claim,
+    Claimed,
+    Duplicate,
+    Ending,
+    Refusal,
+    WakeUp,
+)
+from holdfast.core.rules import asks, calls, life, readers, streams, turns
+from holdfast.core.rules.document import At, Document, Index, Told
+from holdfast.core.stream import Position
+from holdfast.errors import Fenced, HoldfastError, StreamClosed
+from holdfast.testing.store.bench import PRINCIPAL, STRANGER, record
+
+ME: Final = "one.1"
+OTHER: Final = "two.1"
+LIMITS: Final = Limits(stream_events=3, session_bytes=100, finished_streams=2)
+NO_ROOM: Final = At(5.0, ME, LIMITS, spare=0)
+AT: Final = At(5.0, ME, LIMITS, spare=1 << 30)
+MOST: Final = 3
+
+
+def claimed(doc: Document, stream: str = "a", request_id: int = 1, me: str = ME) -> int:
+    """Claim a request; return its fence."""
+    found = calls.claim(doc, PRINCIPAL, Claim(request_id, stream, b"body"), me, MOST, 1.0)
+    assert isinstance(found, Claimed)
+    return found.fence
+
+
+def working() -> Document:
+    """Return a session with a plain call, a streamed call, one that has ended, and an ask."""
+    doc = Document(record(), 0.0)
+    claimed(doc, "plain", 1)
+    streams.open_stream(doc, "streamed", claimed(doc, "streamed", 2), 7)
+    calls.settle(doc, "ended", claimed(doc, "ended", 3), b"last", AT, tag=9, keep=True)
+    assert asks.ask(doc, "streamed.1", "streamed", ME, 4)
+    doc.told = ()
+    return doc
+
+
+def told(doc: Document) -> tuple[Told, ...]:
+    """Return the wake-ups and changes of indexes that a document has for its store, and empty them, as a commit does."""
+    found, doc.told = doc.told, ()
+    return found
+
+
+def facts(doc: Document) -> dict[str, Any]:
+    """Return a copy of everything in a document."""
+    names = [name for name in Document.__slots__ if name != "logs"]
+    logs = {name: (log.low, log.top, log.delivered, log.bytes, log.closed) for name, log in doc.logs.items()}
+    return {"logs": logs, **{name: copy.copy(getattr(doc, name)) for name in names}}
+
+
+EVENTS: Final = [(11, b"data")]
+RAISING: Final[dict[str, tuple[Callable[[Document], object], type[HoldfastError]]]] = {
+    "a plain end of a call that was never claimed": (
+        partial(calls.end_plain, stream="none", fence=9, now=5.0),
+        Fenced,
+    ),
+    "a plain end with another fence": (partial(calls.end_plain, stream="plain", fence=9, now=5.0), Fenced),
+    "a plain end of a call that has ended": (
+        partial(calls.end_plain, stream="ended", fence=3, now=5.0),
+        StreamClosed,
+    ),
+    "an end with another fence": (
+        partial(calls.settle, stream="streamed", fence=9, terminal=b"", at=AT, tag=8, keep=False),
+        Fenced,
+    ),
+    "another end of a call that has ended": (
+        partial(calls.settle, stream="ended", fence=3, terminal=b"", at=AT, tag=8, keep=False),
+        StreamClosed,
+    ),
+    "an append with another fence": (
+        partial(streams.append, stream="streamed", fence=1, events=EVENTS, at=AT),
+        Fenced,
+    ),
+    "an append to a stream that was not opened": (
+        partial(streams.append, stream="plain", fence=1, events=EVENTS, at=AT),
+        StreamClosed,
+    ),
+    "an append after the end": (
+        partial(streams.append, stream="ended", fence=3, events=EVENTS, at=AT),
+        StreamClosed,
+    ),
+    "a stream of a call that has ended": (
+        partial(streams.open_stream, stream="ended", fence=3, tag=4),
+        StreamClosed,
+    ),
+    "a turn with another fence": (partial(turns.turn, stream="plain", fence=2), Fenced),
+    "a turn that is held after the end": (
+        partial(turns.hold_turn, stream="ended", fence=3, me=ME),
+        StreamClosed,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RAISING)
+def test_a_rule_that_raises_has_changed_nothing(name: str) -> None:
+    rule, error = RAISING[name]
+    doc = working()
+    before = facts(doc)
+    with pytest.raises(error):
+        rule(doc)
+    assert facts(doc) == before
+
+
+AGAIN: Final[dict[str, Callable[[Document], object]]] = {
+    "claim": lambda doc: calls.claim(doc, PRINCIPAL, Claim(1, "plain", b"body"), ME, MOST, 1.0),
+    "the same end": partial(calls.settle, stream="ended", fence=3, terminal=b"last", at=AT, tag=9, keep=True),
+    "a plain end that was done": partial(calls.end_plain, stream="gone", fence=2, now=5.0),
+    "open_stream": partial(streams.open_stream, stream="streamed", fence=2, tag=8),
+    "ask": lambda doc: asks.ask(doc, "streamed.1", "streamed", ME, 1),
+    "a detach of an older reader": lambda doc: readers.detach(doc, "streamed", 7, None, 5.0, broke=True),
+}
+
+
+@pytest.mark.parametrize("name", AGAIN)
+def test_a_command_that_was_done_changes_nothing(name: str) -> None:
+    doc = working()
+    before = facts(doc)
+    AGAIN[name](doc)
+    assert facts(doc) == before
+
+
+def test_strangers_are_answered_as_for_no_session_and_change_nothing() -> None:
+    doc = working()
+    before = facts(doc)
+    assert calls.claim(doc, STRANGER, Claim(8, "b", b""), ME, MOST, 5.0) is Refusal.NO_SESSION
+    assert readers.attach(doc, STRANGER, None, None, None, ME, 5.0) is Refusal.NO_SESSION
+    assert asks.answer(doc, STRANGER, "streamed.1", b"", b"", 5.0) is Refusal.NO_SESSION
+    assert life.find(doc, STRANGER, 5.0) is None
+    calls.cancel(doc, STRANGER, 1)
+    assert facts(doc) == before
+
+
+def test_a_claim_of_another_replica_is_a_duplicate_of_its_own_stream() -> None:
+    doc = working()
+    found = calls.claim(doc, PRINCIPAL, Claim(1, "plain", b"body"), OTHER, MOST, 1.0)
+    assert found == Duplicate("plain", same=True, finished=False, has_reader=True)
+
+
+def test_wake_ups_are_for_the_replica_that_needs_them() -> None:
+    doc = working()
+    taken = readers.attach(doc, PRINCIPAL, "streamed", None, None, OTHER, 5.0)
+    assert isinstance(taken, Attached)
+    assert told(doc) == ((WakeUp.TAKEN, "streamed", ME),)
+    streams.append(doc, "streamed", 2, EVENTS, AT)
+    calls.cancel(doc, PRINCIPAL, 2)
+    assert asks.answer(doc, PRINCIPAL, "streamed.1", b"d", b"{}", 5.0) is Answered.FIRST
+    probed = readers.probe(doc, "streamed", ME)
+    assert probed is not None
+    assert probed.reader == "two"
+    assert told(doc) == (
+        (WakeUp.STREAM, "streamed", OTHER),
+        (WakeUp.CANCEL, "streamed", ME),
+        (WakeUp.ANSWER, "streamed.1", ME),
+        (WakeUp.PROBE, "streamed", OTHER),
+    )
+
+
+def test_a_reaped_call_ends_under_a_new_fence_and_wakes_its_asker() -> None:
+    doc = working()
+    assert not calls.reap(doc, "streamed", OTHER, b"lost", AT, tag=20), "it is not that owner's"
+    assert calls.reap(doc, "streamed", ME, b"lost", AT, tag=20)
+    assert calls.reap(doc, "streamed", ME, b"lost", AT, tag=20), "sent again"
+    with pytest.raises(Fenced):
+        streams.append(doc, "streamed", 2, EVENTS, AT)
+    assert (WakeUp.ANSWER, "streamed.1", ME) in doc.told
+    assert doc.outstanding == 0
+    assert doc.exchanges["streamed"].kept
+
+
+def test_a_dead_replica_loses_its_readers_and_its_turns() -> None:
+    doc = Document(record(), 0.0)
+    fence = claimed(doc)
+    turns.hold_turn(doc, "a", fence, ME)
+    claimed(doc, "b", 2, OTHER)
+    readers.lose_readers(doc, ME, 9.0)
+    turns.lose_turns(doc, ME)
+    assert (doc.readers, doc.state, doc.held) == (1, SessionState.ATTACHED, {})
+    readers.lose_readers(doc, OTHER, 9.0)
+    assert (doc.readers, doc.state) == (0, SessionState.DETACHED)
+
+
+def test_a_session_over_its_budget_forgets_complete_streams_and_then_cuts_its_largest_log() -> None:
+    doc = working()
+    readers.detach(doc, "ended", 0, None, 5.0, broke=False)
+    streams.append(doc, "streamed", 2, [(21, b"x" * 98)], AT)
+    assert told(doc)[0] == (Index.FORGOTTEN, "ended", "")
+    assert (doc.size, doc.finished) == (98, {})
+    streams.append(doc, "streamed", 2, [(22, b"x" * 50)], AT)
+    assert doc.size == 50
+    assert [event.position.tag for event in doc.logs["streamed"].events] == [22]
+
+
+def test_a_store_without_room_costs_the_writer_its_complete_streams() -> None:
+    doc = working()
+    readers.detach(doc, "ended", 0, None, 5.0, broke=False)
+    streams.append(doc, "streamed", 2, [(21, b"x")], NO_ROOM)
+    assert doc.size == 1
+    assert not streams.forget_finished(doc, "ended"), "it is forgotten already"
+
+
+def test_the_newest_complete_streams_are_kept_within_their_number() -> None:
+    doc = Document(record(), 0.0)
+    for number in range(4):
+        fence = claimed(doc, f"s{number}", number)
+        readers.detach(doc, f"s{number}", 0, None, 1.0, broke=False)
+        calls.settle(doc, f"s{number}", fence, b"last", AT, tag=number + 1, keep=False)
+    assert list(doc.finished) == ["s2", "s3"]
+    assert doc.exchanges.keys() == doc.logs.keys() == {"s2", "s3"}
+
+
+def test_a_closed_session_leaves_the_complete_streams_that_are_read() -> None:
+    doc = working()
+    streams.append(doc, "", STANDALONE_FENCE, EVENTS, AT)
+    left = life.close(doc, SessionInput.DELETED, Ending(b'{"id":', b"}", 30), AT)
+    assert sorted(left) == ["ended", "streamed"], (
+        "the plain call has no stream, and the standalone stream never ends"
+    )
+    assert [event.data for event in left["streamed"].events] == [b'{"id":2}']
+    assert doc.told[-1] == (WakeUp.CLOSED, "", "")
+    assert doc.state is SessionState.CLOSED
+
+
+def test_a_hint_is_never_later_than_the_deadline_of_an_idle_session() -> None:
+    doc = Document(record(idle=10.0, grace=4.0, lifetime=1e6), 0.0)
+    doc.schedule()
+    assert doc.hint == 10.0
+    fence = claimed(doc)
+    assert life.examine(doc, 10.0) is None, "work counts as life"
+    readers.detach(doc, "a", 0, Position(1, 1), 12.0, broke=True)
+    assert doc.hint == 16.0
+    calls.end_plain(doc, "a", fence, 13.0)
+    assert life.examine(doc, 16.0) is None
+    assert doc.hint == 17.0
+    assert life.examine(doc, 17.0) is SessionInput.GRACE_OVER
+    assert doc.hint == 18.0, "it is examined again, should it not be closed now"
