@@ -105,6 +105,7 @@ class Blocked:
 
     def __init__(self) -> None:
         self.may_read = asyncio.Event()
+        self.is_gone = False
         self.sent: list[bytes] = []
 
     async def send(self, message: bytes) -> None:
