@@ -61,13 +61,16 @@ class Claims:
         """Claim an exchange; return the exchange that a repeat reads instead. Raises as `Exchanges.submit_here`."""
         if (local := self._runtime.sessions.get(key)) is not None and claim.id in local.answering:
             await _wait_for_answer(local, claim)
-        since = 0.0
-        while not isinstance(claimed := await self._make(key, caller, claim), Claimed):
-            since = since or self._runtime.clock.now()
-            repeat = await self.refused(key, caller, claim.id, claimed, claim.stream, since=since)
+        now, until = self._runtime.clock.now, inf
+        while True:
+            is_last = now() >= until
+            claimed = await self._make(key, caller, claim)
+            if isinstance(claimed, Claimed):
+                return claimed
+            until = -inf if is_last else min(until, now() + REUSE_SECONDS)
+            repeat = await self.refused(key, caller, claim.id, claimed, claim.stream, until=until)
             if repeat is not None:
                 return repeat
-        return claimed
 
     async def _make(self, key: str, caller: Caller, claim: Claim) -> Claimed | Duplicate | Refusal:
         """Claim an exchange, unless its client has disconnected."""
@@ -109,13 +112,13 @@ class Claims:
 
     async def refused(
         self, key: str, caller: Caller, request_id: RequestId, refused: Duplicate | Refusal, stream: str = "", *,
-        since: float,
+        until: float = -inf,
     ) -> Repeat | None:  # fmt: skip
         """Raise the error of a refused claim, or return the exchange that a repeat reads. None: make the claim again.
 
         A duplicate that names the claimed `stream` itself has started at another replica, and is read in the same way.
-        `since` is when the claim was refused first; minus infinity: it is certain that the call which has the id was not
-        answered then.
+        Until the time `until` the call that has the id may have been answered before the request was sent; minus infinity: it
+        was not.
         """
         if refused is Refusal.NO_SESSION:
             raise SessionGone
@@ -128,10 +131,10 @@ class Claims:
             return None
         local = self._runtime.sessions.get(key)
         runs_here = local is not None and refused.stream in local.exchanges
-        until = -inf if runs_here else since + REUSE_SECONDS
+        until = -inf if runs_here else until
         found = await self._runtime.store.find(key, caller.key) if refused.same else None
         if found is None:
-            if self._runtime.clock.now() >= until:
+            if until == -inf:
                 raise self._duplicate(key)
             await asyncio.sleep(_REUSE_PAUSE)
             return None

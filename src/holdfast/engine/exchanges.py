@@ -40,7 +40,6 @@ given to an exchange that has ended. (For an exchange that has ended while its h
 import asyncio
 import contextlib
 from contextvars import copy_context
-from math import inf
 from typing import Final, Protocol
 
 from holdfast.core.admission import Admission
@@ -204,7 +203,7 @@ class Exchanges:
 
         The call that had the id ran in this process, and was not answered. So it is a duplicate also if it has ended meanwhile.
         """
-        repeat = await self.claims.refused(key, caller, request.id, refused, since=-inf)
+        repeat = await self.claims.refused(key, caller, request.id, refused)
         return repeat or await self.submit(key, caller, request, digest, streams=streams)
 
     def _claimed(

@@ -55,7 +55,6 @@ import asyncio
 import contextlib
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from math import inf
 from typing import Any, Final
 
 import msgspec
@@ -301,9 +300,8 @@ class Homes:
                 refused: Duplicate | Refusal = duplicate or reason or Refusal.NO_SESSION
                 if refused is Refusal.NO_SESSION:
                     self._known.pop(key, None)
-                return await self._exchanges.claims.refused(
-                    key, caller, request.id, refused, stream, since=-inf
-                )
+                # The home stores an end before it answers: the id of an answered call is free.
+                return await self._exchanges.claims.refused(key, caller, request.id, refused, stream)
             case Ended(terminal, tag):
                 return self._ended(record, submit, caller, bytes(terminal), tag)
             case _:

@@ -117,6 +117,7 @@ class Repeats:
         times = self._runtime.settings.times
         deadline = now() + times.loop_patience + 2 * times.lease + times.sweep
         pause, longest = _LOOK_SECONDS
+        seen_at = now()
         probed = first = await store.probe(key, duplicate.stream)
         while probed is not None and first is not None and (probed.running or _is_being_taken(probed)):
             # The store has a reader for this replica that is unknown here: it was never detached. Or it is that of a forwarded
@@ -128,10 +129,11 @@ class Repeats:
                 return Earlier.ALIVE if probed.word % 2 else Earlier.LOST
             await asyncio.sleep(pause)
             pause = min(2 * pause, longest)
+            seen_at = now()
             probed = await store.probe(key, duplicate.stream)
         if duplicate.finished:
             return Earlier.OVER if probed is None or not probed.kept else Earlier.LOST
-        is_recent = now() <= until
+        is_recent = seen_at <= until
         if probed is None or not (probed.kept or probed.withdrawn):
             # It has ended. If its answer could not be written, the answer is kept a moment later.
             await asyncio.sleep(_NEWS_SECONDS)
