@@ -10,6 +10,7 @@ A client waits for the messages of one request, or of one stream. They come from
     Listener        changes, in memory         report them as written
     PostedExchange  a call of a session:       wait for more, or silence
                     memory, then the log
+    Merged          the calls of a batch
 
 Both eras and all fronts use this loop. A source does not know the form in which its messages are written, and a sink does
 not know their source. A plain call does not get here: its front answers it after one turn of the event loop.
@@ -60,11 +61,15 @@ class Batch(Struct, frozen=True):
 
     messages: Sequence[bytes]
     finished: bool = False
-    """The last message is the terminal message."""
+    """The last message is the terminal message, or that of the last request of several."""
     positions: Sequence[Position] = ()
     """The positions of the messages in their log, one for each; empty for messages that cannot be resumed."""
     missed: tuple[int, int] | None = None
     """The first and last sequence number that the log has trimmed before these messages."""
+    stream: str = ""
+    """The name of their log."""
+    ends: int = 1
+    """How many of the messages are terminal ones, if it is finished."""
     error: McpError | None = None
     """The error in the terminal message, where the source knows it: HTTP takes a status from it."""
 

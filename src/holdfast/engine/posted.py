@@ -18,23 +18,27 @@ Three things can prevent the step to a reader:
   one. The front reads it from the log, as it does for a repeat of the request.
 """
 
+import asyncio
+
 from holdfast.core.fate import FateInput
 from holdfast.engine.delivery import Batch
 from holdfast.engine.exchange import SessionExchange
 from holdfast.engine.reader import End, Reader
 from holdfast.engine.readers import Readers
+from holdfast.engine.session import Session
 from holdfast.engine.wake import Wake
 from holdfast.errors import Fenced, StoreUnavailable, StreamClosed
+from holdfast.wire.jsonrpc import RequestId
 
 
 class PostedExchange:
     """The messages of an exchange, for the POST that claimed it. Call `close` in any case."""
 
-    __slots__ = ("_exchange", "_is_answered", "_is_left", "_readers", "_writer", "reader", "wake")
+    __slots__ = ("_is_answered", "_is_left", "_readers", "_writer", "exchange", "reader", "wake")
 
     def __init__(self, readers: Readers, exchange: SessionExchange) -> None:
         self._readers = readers
-        self._exchange = exchange
+        self.exchange: SessionExchange = exchange
         self._writer = exchange.writer
         self._is_answered = self._is_left = False
         self.reader: Reader | None = None
@@ -43,15 +47,20 @@ class PostedExchange:
         """Set when the exchange has ended, when its stream has begun, and when there is more in it."""
 
     @property
+    def id(self) -> RequestId:
+        """The id of the request."""
+        return self.exchange.request.id
+
+    @property
     def is_fenced(self) -> bool:
         """True if other replicas have ended the exchange before it had a reader here."""
-        return self.reader is None and not self._is_answered and self._exchange.is_fenced
+        return self.reader is None and not self._is_answered and self.exchange.is_fenced
 
     def is_over(self) -> bool:
         """True if the terminal message was written, the client has disconnected, or other replicas have ended the exchange."""
         if self.reader is not None:
             return self.reader.is_over()
-        return self._is_answered or self._exchange.is_fenced or (self._is_left and not self._exchange.is_due)
+        return self._is_answered or self.exchange.is_fenced or (self._is_left and not self.exchange.is_due)
 
     def leave(self) -> None:
         """Record that the client has disconnected. The end of the exchange is kept for a repeat, even if it is stored already."""
@@ -71,7 +80,7 @@ class PostedExchange:
             await self._readers.detach(self.reader)
         elif not self.is_fenced:
             self._writer.report(FateInput.LEFT)
-            await self._readers.follow_up(self._exchange)
+            await self._readers.follow_up(self.exchange)
 
     async def take(self) -> Batch | None:
         """Return the terminal message of an exchange without a stream, or the next batch of its stream.
@@ -102,6 +111,11 @@ class PostedExchange:
             return await self.reader.wait(seconds)
         return await self._writer.wake.wait(seconds)
 
+    def follow(self) -> "RepeatedExchange":
+        """Return the source of an exchange that other replicas have ended: its log, as for a repeat of the request."""
+        exchange = self.exchange
+        return RepeatedExchange(self._readers, exchange.session, exchange.claim.stream, exchange.request.id)
+
     async def open(self) -> Reader | None:
         """Begin to read the stream; if it does not exist, begin it. None: not possible now.
 
@@ -110,10 +124,68 @@ class PostedExchange:
         Raises:
             SessionGone: as `take`.
         """
-        if self.reader is None and (self._exchange.task is not None or self._exchange.is_due):
+        if self.reader is None and (self.exchange.task is not None or self.exchange.is_due):
             try:
-                self.reader = await self._readers.first(self._exchange)
+                self.reader = await self._readers.first(self.exchange)
             except (Fenced, StoreUnavailable, StreamClosed):
                 return None
             self.wake = self.reader.wake
         return self.reader
+
+
+class RepeatedExchange:
+    """The messages of an exchange, for a repeat of its request. Call `close` in any case."""
+
+    __slots__ = ("_attaching", "_readers", "id", "reader", "wake")
+
+    def __init__(self, readers: Readers, session: Session, stream: str, request_id: RequestId) -> None:
+        self._readers = readers
+        self.id: RequestId = request_id
+        self.reader: Reader | None = None
+        self.wake: Wake = Wake()
+        # It waits until the stream begins and the store can be reached.
+        self._attaching = asyncio.ensure_future(readers.repeat(session, stream, request_id))
+        self._attaching.add_done_callback(lambda _: self.wake.set())
+
+    def is_over(self) -> bool:
+        """True if the terminal message was written, the client has disconnected, or another reader has the stream."""
+        return self._attaching.cancelled() if self.reader is None else self.reader.is_over()
+
+    def leave(self) -> None:
+        """Record that the client has disconnected."""
+        self.stop(End.BROKE)
+
+    def stop(self, end: End) -> None:
+        """End the reader, or the wait for it."""
+        if self.reader is None:
+            self._attaching.cancel()
+        else:
+            self.reader.stop(end)
+
+    async def close(self) -> None:
+        """Give the place of the reader back."""
+        self._attaching.cancel()
+        await asyncio.wait([self._attaching])
+        if not self._attaching.cancelled() and self._attaching.exception() is None:
+            await self._readers.detach(self._attaching.result())
+
+    async def open(self) -> Reader | None:
+        """Return the reader, if the stream has begun."""
+        if self.reader is None and self._attaching.done() and not self._attaching.cancelled():
+            self.reader = self._attaching.result()
+            self.wake = self.reader.wake
+        return self.reader
+
+    async def take(self) -> Batch | None:
+        """Return the next batch of the stream.
+
+        Raises:
+            McpError, SessionGone: there is no stream to read.
+        """
+        reader = await self.open()
+        return None if reader is None else await reader.take()
+
+    def written(self, batch: Batch) -> None:
+        """Move on."""
+        if self.reader is not None:
+            self.reader.written(batch)

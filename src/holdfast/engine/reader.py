@@ -175,6 +175,7 @@ class Reader:
             page.finished,
             [event.position for event in page.events],
             page.missed,
+            self.stream,
         )
 
     async def _without_log(self) -> Batch | None:
@@ -206,7 +207,10 @@ class Reader:
         """Wait for something to read. False: the time has passed, or a keep-alive was requested (`nudge`)."""
         if self.end is not None:
             return True
-        is_woken = await self.wake.wait(self._patience(seconds))
+        return self.woke(is_woken=await self.wake.wait(self.patience(seconds)))
+
+    def woke(self, *, is_woken: bool) -> bool:
+        """Return False after a wait in which the time has passed, or a keep-alive was requested."""
         is_nudged, self._is_nudged = self._is_nudged, False
         if is_woken and not is_nudged:
             return True
@@ -214,7 +218,8 @@ class Reader:
             self.on_idle()
         return False
 
-    def _patience(self, seconds: float | None) -> float:
+    def patience(self, seconds: float | None) -> float:
+        """Return how long to wait for the wake-up, at most so many seconds."""
         patience = self.keep_alive if seconds is None else min(seconds, self.keep_alive)
         if self._expires is None:
             return patience

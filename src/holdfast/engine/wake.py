@@ -2,16 +2,18 @@
 
 import asyncio
 import types
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 
 
 class Wake:
     """A wake-up that any number of tasks wait for. `set` wakes all of them. It stays set until `clear`."""
 
-    __slots__ = ("_is_set", "_waiters")
+    __slots__ = ("_is_set", "_waiters", "followers")
 
     def __init__(self) -> None:
         self._is_set = False
+        self.followers: tuple[Wake, ...] = ()
+        """Wake-ups that are set with this one."""
         self._waiters: tuple[asyncio.Future[bool], ...] = ()
         """A tuple: most wake-ups have one waiter or none."""
 
@@ -20,6 +22,13 @@ class Wake:
         self._is_set = True
         for waiter in self._waiters:
             _release(waiter, woken=True)
+        for wake in self.followers:
+            wake.set()
+
+    @property
+    def is_set(self) -> bool:
+        """True if a task would not wait."""
+        return self._is_set
 
     def clear(self) -> None:
         """Forget earlier wake-ups. Clear first, then check: a wake-up after the check then ends the next wait (law 5)."""
@@ -41,6 +50,20 @@ class Wake:
             self._waiters = tuple(other for other in self._waiters if other is not waiter)
             if timer is not None:
                 timer.cancel()
+
+
+async def wait_for_any(wakes: Sequence[Wake], timeout: float | None = None) -> bool:
+    """Wait until one of them is set; False if `timeout` seconds passed first."""
+    if any(wake.is_set for wake in wakes):
+        return True
+    common = Wake()
+    for wake in wakes:
+        wake.followers = (*wake.followers, common)
+    try:
+        return await common.wait(timeout)
+    finally:
+        for wake in wakes:
+            wake.followers = tuple(other for other in wake.followers if other is not common)
 
 
 def _release(waiter: asyncio.Future[bool], *, woken: bool = False) -> None:

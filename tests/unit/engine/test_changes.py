@@ -103,6 +103,8 @@ def test_a_client_that_stands_still_does_not_delay_the_changes_of_others(kind: s
 class Blocked:
     """A connection whose client does not read."""
 
+    is_gone: bool = False
+
     def __init__(self) -> None:
         self.may_read = asyncio.Event()
         self.is_gone = False

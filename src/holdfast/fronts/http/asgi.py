@@ -71,10 +71,6 @@ class AsgiChannel:
         """Leave it to `write`: every write may have to wait."""
         return False
 
-    async def flow(self) -> None:
-        """Send an empty part: hosts wait here until the bytes before were written."""
-        await self.write(b"")
-
     async def end(self) -> None:
         """Complete the body. Hosts wait here until the bytes before were written."""
         await self._send({"type": "http.response.body", "body": b""})

@@ -218,18 +218,6 @@ class Connection(Struct, eq=False):
             Gone: as `write`, or the client may be gone.
         """
         await self._write(self._channel.end, stall)
-        self._check_taken()
-
-    async def flush(self, stall: float) -> None:
-        """Wait until the client has taken what was written.
-
-        Raises:
-            Gone: as `end_stream`.
-        """
-        await self._write(self._channel.flow, stall)
-        self._check_taken()
-
-    def _check_taken(self) -> None:
         if self.gone or self._channel.may_be_gone():
             raise Gone
 

@@ -232,9 +232,8 @@ class Posts:
             self._streamer.bind(reader, connection, exchange.principal)
             return self._streamer.opening(reader, posted=True)
 
-        stream = exchange.claim.stream
         whole = partial(self._whole, exchange)
-        response = HttpResponse(connection, self._form, whole=whole, opening=opening, stream=stream)
+        response = HttpResponse(connection, self._form, whole=whole, opening=opening, resumable=True)
         connection.watch(posted.leave)
         try:
             await deliver(posted, response)
@@ -247,7 +246,7 @@ class Posts:
             await posted.close()
         if posted.is_fenced:
             # Only the end that other replicas have written counts: read it as a repeat of the request does.
-            ended = Repeat(exchange.session, stream, exchange.request.id)
+            ended = Repeat(exchange.session, exchange.claim.stream, exchange.request.id)
             return await self._repeat(ended, connection, exchange.caller)
         return None
 
@@ -266,10 +265,7 @@ class Posts:
         """
         try:
             reader = await self._streamer.follow(repeat, connection)
-            if self.mode != "json":
-                await self._streamer.pump(reader, connection, caller.principal, posted=True)
-            else:
-                await self._streamer.answer_last(reader, connection)
+            await self._streamer.pump(reader, connection, caller.principal, posted=True)
         except Withdrawn:
             raise
         except SessionGone:
@@ -302,9 +298,8 @@ class Posts:
         requests = [message for message in messages if isinstance(message, Request)]
         if not requests:
             return next((refused for refused in taken if refused is not ACCEPTED), ACCEPTED)
-        await BatchedRequests(self.engine, self._streamer, self.mode, connection).answer(
-            key, caller, requests
-        )
+        batch = BatchedRequests(self.engine, self._streamer, connection, caller.principal)
+        await batch.answer(key, caller, requests)
         return None
 
     async def stateless(

@@ -107,10 +107,6 @@ class Channel(Protocol):
         """Send a part of the body if it need not wait; False, with nothing written: use `write`."""
         ...
 
-    async def flow(self) -> None:
-        """Wait until the client has taken most of the written bytes."""
-        ...
-
     async def end(self) -> None:
         """Complete the body, after the client has taken most of it."""
         ...

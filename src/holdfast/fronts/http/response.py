@@ -55,10 +55,9 @@ class Response:
         "_connection",
         "_form",
         "_is_complete",
-        "_is_shared",
         "_opening",
+        "_resumable",
         "_stall",
-        "_stream",
         "_whole",
         "patience",
         "streaming",
@@ -71,21 +70,19 @@ class Response:
         *,
         whole: Whole | None = None,
         opening: Opening | None = None,
-        stream: str | None = None,
-        streaming: bool = False,
+        resumable: bool = False,
     ) -> None:
-        """`stream` is the name in the event ids; without it events have none. `streaming`: the stream has begun already, and others share it."""
+        """`resumable`: its events have ids, from which a client can resume."""
         self._connection = connection
         self._form = form
         self._whole = whole
         self._opening = opening
-        self._stream = stream
+        self._resumable = resumable
         self._stall = form.stall
-        self.streaming: bool = streaming
+        self.streaming: bool = False
         """It has become a stream."""
-        self.patience: float | None = form.keep_alive if streaming else form.stream_after
+        self.patience: float | None = form.stream_after
         """Seconds of silence after which it becomes a stream, or gets a comment."""
-        self._is_shared = streaming
         self._is_complete = False
 
     async def write(self, batch: Batch) -> None:
@@ -97,7 +94,8 @@ class Response:
         if self.streaming:
             await self._connection.write(self._events(batch), self._stall)
         elif batch.finished and (
-            self._form.is_json or (len(batch.messages) == 1 and not (self._stream and batch.positions))
+            self._form.is_json
+            or (len(batch.messages) == batch.ends and not (self._resumable and batch.positions))
         ):
             whole = self._whole
             answer = ready_answer(batch.messages[-1], self._form.mode) if whole is None else whole(batch)
@@ -106,7 +104,7 @@ class Response:
         elif not self._form.is_json:
             await self._begin(self._events(batch))
         if batch.finished:
-            await (self._connection.flush(self._stall) if self._is_shared else self.end())
+            await self.end()
 
     async def silence(self) -> None:
         """Become a stream, or write a comment."""
@@ -133,10 +131,9 @@ class Response:
             await self._connection.start_stream(opening + events, self._stall)
 
     def _events(self, batch: Batch) -> bytes:
-        stream = self._stream
-        if stream is None or not batch.positions:
+        if not (self._resumable and batch.positions):
             events = b"".join(map(sse.event, batch.messages))
         else:
             named = zip(batch.messages, batch.positions, strict=True)
-            events = b"".join([sse.event(data, event_id(stream, position)) for data, position in named])
+            events = b"".join([sse.event(data, event_id(batch.stream, position)) for data, position in named])
         return events if batch.missed is None else sse.comment("gap {}-{}".format(*batch.missed)) + events

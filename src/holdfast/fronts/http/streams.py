@@ -1,17 +1,15 @@
 """Streams of sessions, read from the store's log, as server-sent events on a connection."""
 
 import asyncio
-from typing import Final
 
 from holdfast.auth import Principal
 from holdfast.config import ResponseMode
 from holdfast.engine.claims import Repeat
-from holdfast.engine.delivery import Batch, deliver
+from holdfast.engine.delivery import deliver
 from holdfast.engine.engine import Engine
 from holdfast.engine.reader import End, Reader
 from holdfast.engine.session import event_id
 from holdfast.errors import DuplicateId, SessionGone
-from holdfast.fronts.http.answer import json_answer
 from holdfast.fronts.http.connection import Connection
 from holdfast.fronts.http.request import Gone
 from holdfast.fronts.http.response import Form, Response
@@ -35,27 +33,30 @@ class Streamer:
         *,
         posted: bool = False,
     ) -> None:
-        """Write a reader's stream as the whole response, until either ends; then give the reader's place back."""
+        """Write a reader's stream as the whole response, until either ends; then give the reader's place back.
+
+        Raises:
+            DuplicateId: no byte was written, because another repeat has taken the place of this one.
+            SessionGone: no byte was written, because the session ended first.
+        """
         self.bind(reader, connection, principal)
         connection.watch(lambda: reader.stop(End.BROKE))
 
         async def opening() -> bytes:
             return self.opening(reader, posted=posted)
 
-        response = Response(connection, self.form, opening=opening, stream=reader.stream)
+        response = Response(connection, self.form, opening=opening, resumable=True)
         try:
-            await response.begin()
+            if not (posted and self.form.is_json):
+                await response.begin()
             await deliver(reader, response)
             await response.end()
         except Gone:
             reader.stop(End.BROKE if connection.may_be_gone else End.STALLED)
         finally:
             await self._engine.readers.detach(reader)
-
-    async def write(self, reader: Reader, connection: Connection, principal: Principal | None) -> None:
-        """Write a reader's stream to a response that has begun, and that other streams share."""
-        self.bind(reader, connection, principal)
-        await deliver(reader, Response(connection, self.form, stream=reader.stream, streaming=True))
+        if not (connection.begun or connection.gone):
+            raise DuplicateId if reader.end is End.TAKEN_OVER else SessionGone
 
     def bind(self, reader: Reader, connection: Connection, principal: Principal | None) -> None:
         """Connect a reader with its connection. It ends when the caller's token expires: the client authenticates again."""
@@ -96,59 +97,6 @@ class Streamer:
             if not connection.gone:
                 raise
             raise Gone from None
-
-    async def answer_last(self, reader: Reader, connection: Connection) -> None:
-        """Wait for the stream's terminal message, answer with it as JSON, and give the reader's place back.
-
-        Raises:
-            Gone, DuplicateId, SessionGone: as `last`.
-        """
-        try:
-            batch = await self.last(reader, connection)
-            if await connection.answer(json_answer(batch.messages[-1])):
-                reader.written(batch)
-        finally:
-            await self._engine.readers.detach(reader)
-
-    async def last(self, reader: Reader, connection: Connection) -> Batch:
-        """Wait for the batch with the stream's terminal message, for a JSON answer.
-
-        The reader stays before this batch until the caller reports it as written: an answer that was not written stays kept.
-
-        Raises:
-            Gone: the connection broke first.
-            DuplicateId: another repeat has taken the place of this one.
-            SessionGone: the session ended first.
-        """
-        connection.watch(lambda: reader.stop(End.BROKE))
-        try:
-            await deliver(reader, _Last())
-        except _Found as found:
-            return found.batch
-        if reader.end is End.BROKE:
-            raise Gone
-        raise DuplicateId if reader.end is End.TAKEN_OVER else SessionGone
-
-
-class _Found(Exception):
-    """The batch with the terminal message is there. It is not written yet."""
-
-    def __init__(self, batch: Batch) -> None:
-        super().__init__()
-        self.batch = batch
-
-
-class _Last:
-    """A sink that drops all messages before the batch with the terminal message, and raises `_Found` with this batch."""
-
-    patience: Final = None
-
-    async def write(self, batch: Batch) -> None:
-        if batch.finished:
-            raise _Found(batch)
-
-    async def silence(self) -> None:
-        """Keep waiting."""
 
 
 def _no_request(stream: str) -> bytes:

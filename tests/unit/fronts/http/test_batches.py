@@ -200,3 +200,20 @@ async def test_requests_beyond_the_limits_are_refused_one_by_one() -> None:
         found = answers(call)
         assert found[3]["error"]["code"] == -31001
         assert [found[n]["result"] != {} for n in (1, 2, 4)] == [True, True, False]
+
+
+@front_test
+async def test_the_answers_of_a_batch_are_taken_together() -> None:
+    """The client repeats the whole batch, also the requests whose answers it has seen."""
+    async with bench() as b:
+        p = await opened(b)
+        batch = [call_of(1, "quick"), call_of(2, "ticks"), call_of(3, "held")]
+        for _ in range(2):
+            call = await p.post(batch).until(3)
+            assert set(answers(call)) == {1}
+            await call.cut()
+        b.release.set()
+        assert set(answers(await p.post(batch).done())) == {1, 2, 3}
+        assert sorted(b.runs) == ["held", "quick", "ticks"]
+        await p.post(batch).done()
+        assert len(b.runs) == 6, "the answers were taken: these are new requests"
