@@ -269,7 +269,7 @@ class Times(Struct, frozen=True, kw_only=True):
     drain_notice: float = 0.0
     """How long a stopping server serves as before while it reports not ready, so that balancers notice."""
     drain: float = 30.0
-    """How long running handlers may finish when the server stops."""
+    """How long running calls may finish, and clients may read their answers, when the server stops."""
 
     def __post_init__(self) -> None:
         _check_numbers(self)

@@ -22,6 +22,7 @@ HoldfastError
 │   ├── DuplicateId              −32600, the id is in flight in this session
 │   ├── Busy                     −31001, a limit of calls is reached
 │   │   ├── RateLimited          a rate of calls is reached
+│   │   ├── Stopping             the server is stopping, and has not executed the request
 │   │   ├── StoreBusy            the store does not work now
 │   │   ├── TooMuchWork          the calls in flight use too much memory
 │   │   ├── UpstreamUnavailable  the server behind cannot be reached, or has its limit of connections
@@ -290,6 +291,13 @@ class StoreBusy(Busy):
 
     def __init__(self) -> None:
         super().__init__("Busy: the store does not work now; try again shortly", retry_after=2)
+
+
+class Stopping(Busy):
+    """The server is stopping and begins no new work; over HTTP 503. Nothing of the request ran."""
+
+    def __init__(self) -> None:
+        super().__init__("Busy: this server is stopping. This request was not executed; send it again")
 
 
 class UpstreamUnavailable(Busy):

@@ -313,6 +313,18 @@ def test_several_workers_and_their_admin_surface_use_a_new_certificate_after_sig
         assert process.wait(BOUND) == 0
 
 
+def test_sighup_does_not_end_a_single_process_and_is_refused_in_the_log(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("w+b") as log, serving("--http", "127.0.0.1:0", log=log) as (url, process):
+        process.send_signal(signal.SIGHUP)
+        wait_until(lambda: "SIGHUP is ignored" in (tmp_path / "log").read_text())
+        found = re.search(r":(\d+)/", url)
+        assert found is not None
+        ready = b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        assert b" 200 " in exchanged(socket.create_connection(("127.0.0.1", int(found[1]))), ready)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(BOUND) == 0
+
+
 def test_files_of_tls_that_cannot_be_used_are_named_with_the_reason(
     tmp_path: Path, certificate: Path
 ) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 import holdfast
 from tests.http.client import Connection, http_test, value
-from tests.messages import Json
+from tests.messages import LATEST, Json
 from tests.support import BOUND, async_test, until, wait_until
 from tests.workers.fleet import Anywhere, Fleet, Journey, at_every, fleet, increments, lives
 from tools.ports import free_port
@@ -160,12 +160,20 @@ async def _count_on(client: Anywhere) -> None:
 async def test_a_stop_lets_running_calls_finish_and_is_a_good_end() -> None:
     with fleet("--workers", "2") as running:
         workers = running.workers()
-        # A revision whose streams cannot be handed over: they are served to their end.
-        client = await Anywhere.opened(running.port, version="2025-06-18")
-        journeys = [Journey(client, "steps", n=8, seconds=0.2) for _ in range(6)]
+        # No worker stays, so no stream is handed over: all are served to their end.
+        clients = [await Anywhere.opened(running.port, version=version) for version in ("2025-06-18", LATEST)]
+        journeys = [Journey(client, "steps", n=8, seconds=0.2) for client in clients for _ in range(3)]
         tasks = [asyncio.create_task(journey.run()) for journey in journeys]
         await until(lambda: all(journey.messages for journey in journeys))
         running.tell(signal.SIGTERM)
+        await until(lambda: "Stopping:" in running.output())
+        # New connections are accepted, for what begins no work.
+        assert (
+            "result"
+            in await (await clients[0].post({"jsonrpc": "2.0", "id": "p", "method": "ping"})).answer()
+        )
+        refused = await clients[1].start("steps", n=1, seconds=0)
+        assert (refused.status, refused.headers["holdfast-refused"]) == (503, "not-executed")
         assert set(await asyncio.gather(*tasks)) <= set(workers)
         assert not any(journey.resumed for journey in journeys)
         await until(lambda: running.popen.poll() is not None)

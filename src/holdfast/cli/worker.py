@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from holdfast.server.running.operations import Operations
     from holdfast.server.served import Served
 
-MARGIN: Final = 5.0
+MARGIN: Final = 8.0
 """Seconds after the drain time at which a worker that has not ended is killed."""
 
 

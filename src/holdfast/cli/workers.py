@@ -195,6 +195,8 @@ class Supervisor:
         """The present worker of each number."""
         self._alive: set[Worker] = set()
         """Every process that has not ended, including those that are stopping."""
+        # Look now: a terminal that was closed is not one any more.
+        self._has_terminal = os.isatty(0)
         self._patience = 0.0
         self._failures: dict[int, int] = {}
         self._failed_starts = 0
@@ -366,7 +368,7 @@ class Supervisor:
 
     def _hang_up(self) -> None:
         """Handle SIGHUP: a closed terminal ends the server; any other SIGHUP replaces the workers."""
-        if os.isatty(0):
+        if self._has_terminal:
             self._stop(signal.SIGTERM)
         elif not self._stopping.is_set():
             self._hung_up.set()

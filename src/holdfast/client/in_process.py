@@ -4,6 +4,8 @@ import asyncio
 from typing import Final
 from weakref import WeakKeyDictionary
 
+from msgspec.structs import replace
+
 from holdfast.client.targets import HasEngine
 from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.caller import Caller
@@ -27,7 +29,7 @@ class InProcessPipe:
 
     def __init__(self, engine: Engine, caller: Caller) -> None:
         self._engine = engine
-        self._duplex = Duplex(engine, self._deliver, caller)
+        self._duplex = Duplex(engine, self._deliver, replace(caller, is_inner=True))
         self._arrived: asyncio.Queue[bytes] = asyncio.Queue(BEHIND)
         self._closed = False
         self._counts = False

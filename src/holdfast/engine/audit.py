@@ -22,6 +22,7 @@ from holdfast.errors import (
     RateLimit,
     RateLimited,
     SessionGone,
+    Stopping,
     StoreBusy,
     StoreError,
     StoreUnavailable,
@@ -104,7 +105,7 @@ _OF_ERRORS: Final[tuple[tuple[type[HoldfastError], Reason], ...]] = (
 
 def reason_of(error: HoldfastError) -> Reason | None:
     """Return the reason of a refusal by its exception; None: it is an answer or a failure, not a refusal."""
-    if isinstance(error, StoreBusy | UpstreamUnavailable | Withdrawn):
+    if isinstance(error, StoreBusy | Stopping | UpstreamUnavailable | Withdrawn):
         return None
     if isinstance(error, RateLimited):
         return _OF_LIMITS[error.limit]

@@ -36,3 +36,5 @@ class Caller(Struct, frozen=True):
     """The memory that a large message takes; freed when this object and its copies are deleted (`load.py`)."""
     waiter: Waiter | None = None
     """The connection that waits for the answer. None: on stdio, and at a home, which learns it from the store."""
+    is_inner: bool = False
+    """The client runs in this process: its requests are part of the work that runs here, and a stop does not refuse them."""

@@ -30,7 +30,7 @@ from holdfast.engine.load import Load
 from holdfast.engine.outages import PatientState
 from holdfast.engine.outside import EngineOutside
 from holdfast.engine.pulse import Pulse
-from holdfast.engine.questions import Questions
+from holdfast.engine.questions import Questions, Succession
 from holdfast.engine.rates import RateLimiter
 from holdfast.engine.reader import End
 from holdfast.engine.readers import Readers
@@ -58,6 +58,8 @@ _SERVED: Final[WeakKeyDictionary[Store, "ref[Engine]"]] = WeakKeyDictionary()
 """By store: the engine that it wakes. A store wakes one engine, so a second one would take the wake-ups of the first."""
 _CLAIM_SECONDS: Final = 0.01
 """Seconds after which a stopping engine checks again whether claims are still on their way."""
+_LAST_SECONDS: Final = 3.0
+"""Seconds for the last writes and the listeners of closed sessions, also if calls have used up the drain time."""
 
 _SESSION_WAKE_UPS: Final = {
     WakeUp.STREAM: Session.wake_reader,
@@ -121,14 +123,15 @@ class Engine:
     started: bool
     leaving: bool
     """The process is stopping and still serves, while balancers and clients learn of it."""
-    draining: bool
-    """Running work may finish; no new work begins."""
     drained: bool
     """Nothing runs any more, and every request is refused."""
 
     failure: LifespanEnded | None = None
     """Why this engine stops: its back cannot answer any more. None: it has not failed since its start."""
     _on_failure: Callable[[], None] | None = None
+    _starting: asyncio.Future[None] | None
+    _drains_until: float | None
+    _sweeping: list[asyncio.Task[None]]
 
     def __init__(
         self,
@@ -167,20 +170,40 @@ class Engine:
         self.tasks = Tasks(runtime, self.sessionless.end, self.listening)
         inbox = Inbox(runtime, Credentials(forward_key, self.random))
         self.forwarding = Forwarding(runtime, self.readers, self.sessionless, inbox)
-        self.questions, self._homes = Questions(runtime, inbox), self._made_homes(inbox)
+        self._homes, self.questions = self._made_homes(inbox), Questions(runtime, inbox)
+        self._succession = Succession(runtime, inbox, lambda: self.leaving or runtime.is_draining)
         self.replica = Replica(runtime, self.sessions, self.listening, inbox)
         self.readiness = Readiness(runtime)
         self.state = PatientState(self.store, settings.limits.store_seconds)
         self.pulse = runtime.pulse
-        self.started = self.leaving = self.draining = self.drained = self._closing = False
-        self._starting: asyncio.Future[None] | None = None
-        self._sweeping: list[asyncio.Task[None]] = []
+        self.started = self.leaving = self.drained = self._closing = False
+        self._starting, self._drains_until, self._sweeping = None, None, []
 
     def _made_homes(self, inbox: Inbox) -> Homes | None:
         """Return the object that sends requests to the homes of sessions; None if sessions have no home, or one process serves."""
         if not (self.runtime.back.has_home and self.store.is_shared):
             return None
         return Homes(self.runtime, self.exchanges, self.sessions, self.readers, inbox, lambda: self.draining)
+
+    @property
+    def draining(self) -> bool:
+        """True if the process is stopping: running work may finish, and no new work begins."""
+        return self.runtime.is_draining
+
+    @draining.setter
+    def draining(self, value: bool) -> None:
+        self.runtime.is_draining = value
+
+    def refuses(self, method: str, caller: Caller) -> bool:
+        """True if this process is stopping and the method would begin new work: refuse it with Stopping."""
+        return self.runtime.refuses(method, caller)
+
+    def drain_left(self) -> float:
+        """Return the seconds of the drain time that are left. The first call begins it: a stop has one drain time."""
+        now = asyncio.get_running_loop().time()
+        if self._drains_until is None:
+            self._drains_until = now + self.settings.times.drain
+        return max(0.0, self._drains_until - now)
 
     def __repr__(self) -> str:
         return f"<Engine {len(self.runtime.sessions)} sessions over {self.store!r}>"
@@ -211,7 +234,6 @@ class Engine:
             raise
         self._sweep()
         self.pulse.start()
-        self.listening.start()
         self.started = True
 
     async def _start_back(self) -> None:
@@ -316,17 +338,17 @@ class Engine:
         for job in self._sweeping:
             job.cancel()
         self.pulse.stop()
-        await self.drain()
+        await self.drain(answerable=False)
         # From here on no work may begin: it would use a stopped back, or start the engine again.
         self.drained = True
         for session in list(self.runtime.sessions.values()):
             self.spawn(self._shut(session))
-        await self.runtime.finish(self.settings.times.drain)
+        await self.runtime.finish(max(self.drain_left(), _LAST_SECONDS))
         await self.replica.stop()
         await self.runtime.back.stop()
         await self.store.aclose()
         self._leave_store()
-        self._starting = None
+        self._starting = self._drains_until = None
         self.started = self.draining = self.leaving = self.drained = self._closing = False
 
     async def _shut(self, session: Session) -> None:
@@ -346,7 +368,7 @@ class Engine:
         if not self.started or self.leaving:
             return
         self.leaving = True
-        await self.drain(hand_over=False)
+        await self.drain(hand_over=False, answerable=self.store.is_shared)
         self.drained = True
         self.end_standalone()
 
@@ -356,23 +378,31 @@ class Engine:
             for reader in session.readers.get(session.record.standalone, ()):
                 reader.stop(End.AGED)
 
-    async def drain(self, *, hand_over: bool = True) -> None:
-        """Wait until no call runs or is queued; after the drain time, end the rest.
+    async def drain(self, *, hand_over: bool = True, answerable: bool = True) -> None:
+        """Wait until no call runs, is queued, or waits for its client's answer; after the drain time, end the rest.
 
-        It does not wait for parked calls and tasks that require input: no client can answer them any more.
+        Meanwhile requests that begin no work are served: reads, resumes, repeats, answers. Streams of running calls are
+        ended early only if another replica stays, where their clients can resume them.
+        `answerable`: clients can still send answers, here or to another replica. If not, calls without a session that
+        wait for an answer are ended without a wait.
         """
         self.draining = True
+        self.drain_left()
         await self.listening.stop()
-        if hand_over and self.store.is_shared:
+        if hand_over and self.runtime.sessions and await self.has_successor():
             self.sessions.hand_over()
-        now = asyncio.get_running_loop().time
-        deadline = now() + self.settings.times.drain
-        while ((tasks := self._working()) or self._is_waited_for()) and now() < deadline:
+        while ((tasks := self._working(answerable=answerable)) or self._is_waited_for()) and (
+            left := self.drain_left()
+        ):
             if tasks:
-                await asyncio.wait(tasks, timeout=deadline - now())
+                await asyncio.wait(tasks, timeout=left)
             else:
                 await asyncio.sleep(_CLAIM_SECONDS)
         await self.end_work()
+
+    async def has_successor(self) -> bool:
+        """True if another replica stays, which can serve the clients of this one."""
+        return await self._succession.exists()
 
     async def end_work(self) -> None:
         """End every call that still runs, now: its client receives one error, which says that the server is stopping."""
@@ -387,12 +417,11 @@ class Engine:
         on_the_way = self.exchanges.claims.running or self.exchanges.ending
         return bool(on_the_way or any(session.waiting for session in self.runtime.sessions.values()))
 
-    def _working(self) -> dict[asyncio.Task[None], Exchange]:
-        """Return the tasks of handlers that run here and do not wait for a client, each with its exchange."""
-        sessions = self.runtime.sessions.values()
+    def _working(self, *, answerable: bool = True) -> dict[asyncio.Task[None], Exchange]:
+        """Return the tasks of handlers that a stop waits for, each with its exchange."""
         exchanges = [
-            *self.sessionless.working(),
-            *(e for session in sessions for e in session.exchanges.values()),
+            *(self.sessionless.live() if answerable else self.sessionless.working()),
+            *(e for session in self.runtime.sessions.values() for e in session.exchanges.values()),
         ]
         return {
             exchange.task: exchange for exchange in exchanges if exchange.task and not exchange.task.done()

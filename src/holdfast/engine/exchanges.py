@@ -62,6 +62,7 @@ from holdfast.errors import (
     HoldfastError,
     McpError,
     SessionGone,
+    Stopping,
     StoreError,
     StreamClosed,
     Withdrawn,
@@ -132,6 +133,7 @@ class Exchanges:
             DuplicateId: the id is in flight.
             Busy: the session is at its limits.
             Withdrawn: no connection waits for it any more.
+            Stopping: this process is stopping, and the request is not a repeat of one that has started.
             InsufficientScope: the caller lacks a scope.
             NotHome: another replica is the home of the session.
         """
@@ -145,15 +147,24 @@ class Exchanges:
         claimed = await self.claims.make(key, caller, claim)
         if isinstance(claimed, Repeat):
             return claimed
-        if home and claimed.record.home != home:
-            await self.claims.free(key, stream, claimed.fence)
-            raise NotHome(claimed.record)
         session = runtime.local_session(claimed.record)
         if claimed.returned:
             runtime.returned(session)
+        if (reason := self._why_not(claimed, request, caller, home)) is not None:
+            await self.claims.free(key, stream, claimed.fence)
+            runtime.release(session)
+            raise reason
         exchange = self._claimed(session, claim, claimed.fence, caller, request, streams=streams)
         await self.begin(exchange)
         return exchange
+
+    def _why_not(
+        self, claimed: Claimed, request: Request, caller: Caller, home: str
+    ) -> Stopping | NotHome | None:
+        """Return the reason why a request does not start here although its claim was made: so it is no repeat."""
+        if self._runtime.refuses(request.method, caller):
+            return Stopping()
+        return NotHome(claimed.record) if home and claimed.record.home != home else None
 
     def stream_name(self) -> str:
         """Return a new name for the stream of an exchange."""
@@ -164,15 +175,16 @@ class Exchanges:
     ) -> SessionExchange | Duplicate | Refusal | None:
         """Claim an exchange and start it without waiting; None, with nothing done: use `submit`.
 
-        None if the store has to be awaited, if scopes are to be checked, or if the call has to wait: for its slot, or
-        for the answer of a call with the same id, which is not written yet. A refused claim is answered with
-        `submit_refused`.
+        None if the store has to be awaited, if scopes are to be checked, if this process is stopping, or if the call has
+        to wait: for its slot, or for the answer of a call with the same id, which is not written yet. A refused claim is
+        answered with `submit_refused`.
         """
         runtime = self._runtime
         session = runtime.sessions.get(key)
         if (
             self._at_once is None
             or runtime.access.rules is not None
+            or runtime.is_draining
             or session is None
             or session.channel is not None
             or session.gate.is_full

@@ -157,7 +157,7 @@ class Homes:
         if self._runtime.access.rules is not None:
             stream, digest = self._runtime.access.named(stream, digest, request, caller, key)
         record = self._known.get(key) or await self._found(key, caller)
-        if record.home == self._me:
+        if record.home == self._me or self._runtime.refuses(request.method, caller):
             try:
                 return await self._exchanges.submit_here(
                     key, caller, request, digest, streams=streams, stream=stream, home=self._me

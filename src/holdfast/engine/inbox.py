@@ -20,7 +20,7 @@ After an outage of the store a message for a replica whose lease has ended is tr
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -49,6 +49,8 @@ _REMEMBERED: Final = 20_000
 """How many names of removed messages are remembered: twice as many as an inbox can hold."""
 _REPLY_SECONDS: Final = 60.0
 """How long a reply stays in an inbox. The replica that waits for it reads its inbox every second."""
+_QUESTION_SECONDS: Final = 5.0
+"""How long a question about this moment, or its answer, stays in an inbox."""
 _RENEWED_SECONDS: Final = 0.1
 """How often a message is tried again while its replica may renew its lease."""
 _SENDERS: Final = "forwarded"
@@ -122,6 +124,26 @@ class Inbox:
             yield replied
         finally:
             del self._waiting[name]
+
+    async def ask(self, replica: str, message: InboxMessage, *, seconds: float) -> Verdict | None:
+        """Send a question about this moment; return the answer. It is not repeated.
+
+        None: the replica has not answered in time, or its lease has ended.
+
+        Raises:
+            StoreError: the question could not be sent.
+        """
+        name = self._runtime.random.token(12)
+        with self.expecting(name) as replied:
+            if not await self.send(replica, name, message, seconds=_QUESTION_SECONDS):
+                return None
+            await asyncio.wait([replied], timeout=seconds)
+            return replied.result() if replied.done() else None
+
+    async def answer(self, name: str, replica: str, verdict: Verdict) -> None:
+        """Answer a question, once. If the store is unavailable, the replica that asked gets no answer."""
+        with suppress(StoreError):
+            await self.send(replica, f"re.{name}", Reply(name, verdict), seconds=_QUESTION_SECONDS)
 
     async def reply(self, replica: str, name: str, verdict: Verdict) -> bool:
         """Send the reply to a message, also if the store is unavailable for long. False: the sender is gone."""

@@ -20,7 +20,7 @@ from holdfast.engine.delivery import Batch
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.sessionless_client import SessionlessClient
 from holdfast.engine.wake import Wake
-from holdfast.errors import Busy, MissingCapability
+from holdfast.errors import Busy, MissingCapability, Stopping
 from holdfast.protocol.sessionless import TASKS
 from holdfast.protocol.subscriptions import (
     Change,
@@ -138,7 +138,6 @@ class Listening:
         self._owners: Counter[str] = Counter()
         self.task_ids: dict[str, str] = {}
         """Ids of the tasks that have listeners here, by the keys that the store's wake-ups name."""
-        self._stopping = False
         self._empty: asyncio.Event | None = None
 
     def __repr__(self) -> str:
@@ -156,7 +155,8 @@ class Listening:
             InvalidParams: the filter is malformed.
             MissingCapability: it needs a capability that its client did not declare.
             InsufficientScope: the caller lacks the scope of a resource or task.
-            Busy: there are too many listeners, of this principal or in total; or the server is stopping.
+            Stopping: the server is stopping.
+            Busy: there are too many listeners, of this principal or in total.
         """
         limits = self._runtime.settings.limits
         wanted = read_filter(request.params, limits.subscriptions, limits.subscription_bytes)
@@ -164,10 +164,10 @@ class Listening:
             raise MissingCapability({"extensions": {TASKS: {}}})
         self._runtime.access.judge(request, caller)
         owner = client.record.principal
-        self._check_room(owner)
+        self._check_room(owner, request, caller)
         honoured = await self._runtime.back.honoured(client, wanted, caller)
         # Other listeners may have been added while the back was asked.
-        self._check_room(owner)
+        self._check_room(owner, request, caller)
         charge = self._charge(owner, honoured)
         listener = Listener(request.id, owner, honoured, limits.listener_changes, charge)
         self._add(listener, expires)
@@ -185,10 +185,10 @@ class Listening:
             )
         return charge
 
-    def _check_room(self, owner: str) -> None:
+    def _check_room(self, owner: str, request: Request, caller: Caller) -> None:
         limits = self._runtime.settings.limits
-        if self._stopping:
-            raise Busy("Busy: the server is stopping")
+        if self._runtime.refuses(request.method, caller):
+            raise Stopping
         # Anonymous clients are not one principal: they share the places of the process.
         if len(self) >= limits.listeners or (owner and self._owners[owner] >= limits.listeners_per_principal):
             self._runtime.observer.note("listen.refused", listeners=len(self))
@@ -261,16 +261,11 @@ class Listening:
             if expires is not None and expires <= now:
                 listener.stop(Ended.EXPIRED)
 
-    def start(self) -> None:
-        """Accept listeners."""
-        self._stopping = False
-
     async def stop(self) -> None:
-        """Accept no more listeners, end the present ones, and wait a moment for them to take the completion result.
+        """End the listeners, and wait a moment for them to take the completion result. No more are accepted from now on.
 
         Called before anything waits for handlers: a listener never ends by itself.
         """
-        self._stopping = True
         for listener in self._listeners:
             listener.stop(Ended.STOPPED)
         if self._listeners:

@@ -6,6 +6,7 @@
     Submit      received a request of a session       is the session's home         Began, Ended, Refused, Late, Moved
     Notify      received a client's notification      is the session's home         none
     Question    an operator has asked                 lives (every one)             Answer
+    Leaving     stops                                 lives (every one)             Staying
     Reply       took a message                        sent it                       none
 
 Only `caller_fields` decides which data of a caller is written to the store. A header that can carry a credential
@@ -94,6 +95,19 @@ class Answer(Struct, frozen=True, tag="answer"):
     answer: msgspec.Raw
 
 
+class Leaving(Struct, frozen=True, tag="leaving"):
+    """This replica stops, and asks whether another one stays (`questions.py`)."""
+
+    reply_to: str
+
+
+class Staying(Struct, frozen=True, tag="staying"):
+    """The answer of a replica to one that stops."""
+
+    stays: bool
+    """False: it stops too."""
+
+
 class Began(Struct, frozen=True, tag="began"):
     """The request is claimed, and its stream can be read."""
 
@@ -127,7 +141,7 @@ class Moved(Struct, frozen=True, tag="moved"):
     """The home as the replica knows it. Its own name: it is stopping, and another one may take the home."""
 
 
-Verdict = Began | Ended | Refused | Late | Moved | Answer
+Verdict = Began | Ended | Refused | Late | Moved | Answer | Staying
 
 
 class Reply(Struct, frozen=True, tag="reply"):
@@ -138,7 +152,7 @@ class Reply(Struct, frozen=True, tag="reply"):
     verdict: Verdict
 
 
-InboxMessage = Retry | Submit | Notify | Question | Reply
+InboxMessage = Retry | Submit | Notify | Question | Leaving | Reply
 
 
 def caller_fields(caller: Caller, *, is_sealed: bool = False) -> dict[str, Any]:

@@ -10,12 +10,14 @@ from holdfast.config import Settings
 from holdfast.engine.access import Access
 from holdfast.engine.audit import Audit
 from holdfast.engine.back import Back
+from holdfast.engine.caller import Caller
 from holdfast.engine.load import Load
 from holdfast.engine.outages import retried
 from holdfast.engine.pulse import Pulse
 from holdfast.engine.session import Channel, Session
 from holdfast.errors import StoreUnavailable
 from holdfast.ports import Clock, Observer, Random, SystemClock, uptime
+from holdfast.protocol.methods import WITHOUT_WORK
 from holdfast.protocol.quirks import ClientQuirks
 from holdfast.stores.base import AtOnce, SessionRecord, Store
 
@@ -41,6 +43,7 @@ class Runtime:
         "audit",
         "back",
         "clock",
+        "is_draining",
         "is_over",
         "load",
         "new_task",
@@ -81,6 +84,8 @@ class Runtime:
         self.quirks: ClientQuirks = ClientQuirks(settings.quirks, observer)
         self.sessions: dict[str, Session] = {}
         self.tasks: set[asyncio.Task[Any]] = set()
+        self.is_draining: bool = False
+        """The server is stopping: running work may finish, and no new work begins."""
         self.is_over: bool = False
         """True after the drain: the tasks that are left are cancelled."""
         self.pulse: Pulse = Pulse(uptime if isinstance(clock, SystemClock) else clock.now)
@@ -143,6 +148,10 @@ class Runtime:
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
         return task
+
+    def refuses(self, method: str, caller: Caller) -> bool:
+        """True if the server is stopping and this method would begin new work: raise Stopping."""
+        return self.is_draining and method not in WITHOUT_WORK and not caller.is_inner
 
     # Obligations: writes that must reach the store even if the request that caused them is cancelled
 

@@ -77,6 +77,7 @@ from holdfast.errors import (
     OutcomeUnknown,
     ParkedElsewhere,
     ParkedGone,
+    Stopping,
 )
 from holdfast.protocol.sessionless import SUSPENDABLE, RequestMeta, typed_result
 from holdfast.wire.jsonrpc import Request, RequestId, encode
@@ -189,9 +190,12 @@ class SessionlessCalls:
         Raises:
             InvalidParams: inputResponses is not an object.
             InsufficientScope: the caller lacks a scope.
+            Stopping: this process is stopping.
             Busy: too many run already.
         """
         runtime = self._runtime
+        if runtime.is_draining and runtime.refuses(request.method, caller):
+            raise Stopping
         limits = runtime.settings.limits
         if runtime.access.rules is not None:
             runtime.access.judge(request, caller)

@@ -1,6 +1,7 @@
 """The calls that a stop waits for, shown at the terminal: their names, the time left, and how to end at once."""
 
 import asyncio
+import contextlib
 import os
 import sys
 from collections import Counter
@@ -40,13 +41,17 @@ async def count_down(
     engine: Engine | EngineGroup, output: TextIO | None = None, *, alone: bool = True
 ) -> None:
     """Show the calls that a stop waits for, until all have ended. `alone`: no other process writes to the terminal."""
-    output = output or sys.stderr
-    deadline = asyncio.get_running_loop().time() + engine.settings.times.drain
+    # A terminal that was closed takes nothing, and must not end the stop.
+    with contextlib.suppress(OSError):
+        await _show(engine, output or sys.stderr, alone=alone)
+
+
+async def _show(engine: Engine | EngineGroup, output: TextIO, *, alone: bool) -> None:
     overwrites = alone and output.isatty()
     tick = 0
     try:
         while calls := engine.in_flight():
-            seconds = max(0.0, deadline - asyncio.get_running_loop().time())
+            seconds = engine.drain_left()
             if overwrites:
                 output.write(_OVERWRITE + waiting(calls, seconds))
             elif tick % _PLAIN_EVERY == 0:

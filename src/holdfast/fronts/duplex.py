@@ -31,6 +31,7 @@ from holdfast.errors import (
     HoldfastError,
     McpError,
     RateLimited,
+    Stopping,
     TooManySessions,
     TooMuchWork,
     WireError,
@@ -202,6 +203,8 @@ class Duplex:
             return
         try:
             await self._engine.ensure_started()
+            if self._engine.refuses(request.method, self._caller):
+                raise Stopping
             opened = await self._engine.sessions.open(self._caller, request.params, channel=self)
         except HoldfastError as error:
             await self._reply(self._refusal(request.id, error))
@@ -287,24 +290,28 @@ class Duplex:
 
     # Ending
 
-    async def hang_up(self, reason: SessionInput) -> None:
-        """Take no more messages, end the listeners, let calls finish for the drain time, then close the session."""
+    async def hang_up(self, reason: SessionInput, seconds: float | None = None) -> None:
+        """Take no more messages, end the listeners, let calls finish, then close the session.
+
+        Calls may take so many seconds; by default, the drain time.
+        """
         self._deaf = True
         self._fail_asks()
-        await asyncio.gather(self._sessionless.hang_up(), self._close(reason))
+        seconds = self._engine.settings.times.drain if seconds is None else seconds
+        await asyncio.gather(self._sessionless.hang_up(seconds), self._close(reason, seconds))
         if self._replies and not self.gone.is_set():
             await asyncio.wait(self._replies, timeout=self._engine.settings.times.write_stall)
 
-    async def _close(self, reason: SessionInput) -> None:
+    async def _close(self, reason: SessionInput, seconds: float) -> None:
         session = self.session
         if session is not None:
-            await self._finish(session)
+            await self._finish(session, seconds)
             await self._engine.sessions.close(session, reason)
             await session.listeners_called()
 
-    async def _finish(self, session: Session) -> None:
+    async def _finish(self, session: Session, seconds: float) -> None:
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._engine.settings.times.drain
+        deadline = loop.time() + seconds
         gone = loop.create_task(self.gone.wait())
         try:
             # Calls that wait for a slot get one when others end.

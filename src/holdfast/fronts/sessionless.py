@@ -145,16 +145,15 @@ class SessionlessRequests:
 
     # Ending
 
-    async def hang_up(self) -> None:
-        """End the listeners, let calls finish for the drain time, then end them; at once if the peer is gone."""
+    async def hang_up(self, seconds: float) -> None:
+        """End the listeners, let calls finish for so many seconds, then end them; at once if the peer is gone."""
         self._closing = True
         for listener in self._listeners:
             listener.stop(Ended.STOPPED)
-        times = self._engine.settings.times
-        await self._finished(times.drain)
+        await self._finished(seconds)
         for awaited in list(self._awaited):
             await self._engine.sessionless.end(awaited.exchange, Cancelled("the connection was closed"))
-        await self._finished(times.write_stall)
+        await self._finished(self._engine.settings.times.write_stall)
         for task in self._tasks:
             task.cancel()
 

@@ -10,7 +10,7 @@ from holdfast.engine.engine import Engine
 from holdfast.errors import WireError
 from holdfast.fronts.countdown import count_down
 from holdfast.fronts.duplex import Duplex
-from holdfast.transports.loops import Beside, run
+from holdfast.transports.loops import Beside, hangup, run
 from holdfast.transports.pipes import PipeReader, PipeWriter
 from holdfast.transports.stdio import claimed_stdio
 from holdfast.wire.lines import LineBuffer
@@ -30,7 +30,7 @@ class StdioFront:
         return f"<StdioFront {self._duplex!r}>"
 
     def stop(self) -> None:
-        """Take no more messages; running calls may finish."""
+        """Begin no more calls; running ones may finish."""
         self._stopped.set()
 
     async def serve(self) -> None:
@@ -38,21 +38,29 @@ class StdioFront:
         await self._engine.ensure_started()
         self._engine.when_failed(self.stop)
         loop = asyncio.get_running_loop()
-        receiving = loop.create_task(self._receive())
-        ends = [
-            receiving,
-            loop.create_task(self._stopped.wait()),
-            loop.create_task(self._lose()),
-        ]
+        receiving, losing = loop.create_task(self._receive()), loop.create_task(self._lose())
+        stopping = loop.create_task(self._stopped.wait())
         try:
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            hung_up = not self._stopped.is_set()
+            await asyncio.wait({receiving, losing, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if self._stopped.is_set():
+                await self._drain(receiving, losing)
         finally:
-            for end in ends:
+            for end in (receiving, losing, stopping):
                 end.cancel()
-        await self._end(SessionInput.DELETED if hung_up else SessionInput.SHUTDOWN)
+        await self._end(SessionInput.SHUTDOWN if self._stopped.is_set() else SessionInput.DELETED)
         if receiving.done() and not receiving.cancelled():
             receiving.result()
+
+    async def _drain(self, *ends: asyncio.Task[None]) -> None:
+        """Let calls finish, until the client is gone. Its messages are still taken: a call may wait for an answer."""
+        loop = asyncio.get_running_loop()
+        draining = loop.create_task(self._engine.drain(hand_over=False))
+        shown = loop.create_task(count_down(self._engine))
+        await asyncio.wait({draining, *ends}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (draining, shown):
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
 
     async def _lose(self) -> None:
         """Notice that the client no longer reads: no result can reach it."""
@@ -60,21 +68,14 @@ class StdioFront:
         self._duplex.gone.set()
 
     async def _end(self, reason: SessionInput) -> None:
-        times = self._engine.settings.times
+        left, stall = self._engine.drain_left(), self._engine.settings.times.write_stall
         # Do not wait for a client that has stopped reading.
-        patience = asyncio.get_running_loop().call_later(
-            times.drain + times.write_stall, self._writer.give_up
-        )
-        loop = asyncio.get_running_loop()
-        # After a client has closed its side, no person waits at a terminal.
-        shown = loop.create_task(count_down(self._engine)) if reason is SessionInput.SHUTDOWN else None
-        await self._duplex.hang_up(reason)
-        if shown is not None:
-            shown.cancel()
+        patience = asyncio.get_running_loop().call_later(left + stall, self._writer.give_up)
+        await self._duplex.hang_up(reason, left)
         # No retry can arrive for a parked call.
         await self._engine.sessionless.end_work("the connection was closed")
         await self._engine.aclose()
-        await self._writer.flush(times.write_stall)
+        await self._writer.flush(stall)
         patience.cancel()
         self._writer.close()
 
@@ -110,7 +111,7 @@ def run_pipes(engine: Engine, source: int, sink: int, *, beside: Beside | None =
 async def _serve(engine: Engine, source: int, sink: int, beside: Beside | None) -> None:
     front = StdioFront(engine, source, sink)
     loop = asyncio.get_running_loop()
-    signals = (signal.SIGTERM, signal.SIGINT)
+    signals = [signal.SIGTERM, signal.SIGINT, *hangup()]
 
     def stop() -> None:
         """Drain. The next signal ends the process, because the default handler is installed again."""

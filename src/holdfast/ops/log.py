@@ -66,6 +66,7 @@ LEVELS: Final = {
     "handler.fenced": logging.WARNING,
     "ask.unanswered": logging.WARNING,
     "reader.slow": logging.WARNING,
+    "answer.cut": logging.WARNING,
     "answer.unread": logging.WARNING,
     "stream.stalled": logging.WARNING,
     "queue.full": logging.WARNING,

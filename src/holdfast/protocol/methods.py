@@ -22,6 +22,9 @@ class Method(Struct, frozen=True):
     notification: bool = False
     capability: str = ""
     """The capability that the receiver must have declared, as a path."""
+    begins: bool = False
+    """It begins work: a session, a call or a listener. A server that stops refuses it, and serves the others: they read, or
+    belong to a session or a call that exists."""
     control: bool = False
     """Passes even when every slot is taken (law 10)."""
     sessions: bool = True
@@ -33,15 +36,15 @@ class Method(Struct, frozen=True):
 METHODS: Final[dict[str, Method]] = {
     method.name: method
     for method in (
-        Method("initialize", control=True, sessionless=False),
+        Method("initialize", begins=True, control=True, sessionless=False),
         Method("ping", From.BOTH, control=True, sessionless=False),
         Method("server/discover", sessions=False),
-        Method("subscriptions/listen", sessions=False),
+        Method("subscriptions/listen", begins=True, sessions=False),
         Method("tasks/get", capability="extensions.io.modelcontextprotocol/tasks", sessions=False),
         Method("tasks/update", capability="extensions.io.modelcontextprotocol/tasks", sessions=False),
         Method("tasks/cancel", capability="extensions.io.modelcontextprotocol/tasks", sessions=False),
         Method("tools/list", capability="tools"),
-        Method("tools/call", capability="tools"),
+        Method("tools/call", begins=True, capability="tools"),
         Method("resources/list", capability="resources"),
         Method("resources/templates/list", capability="resources"),
         Method("resources/read", capability="resources"),
@@ -72,3 +75,5 @@ METHODS: Final[dict[str, Method]] = {
 NOT_IN_SESSIONS: Final = frozenset(name for name, method in METHODS.items() if not method.sessions)
 NOT_SESSIONLESS: Final = frozenset(name for name, method in METHODS.items() if not method.sessionless)
 CONTROL: Final = frozenset(name for name, method in METHODS.items() if method.control)
+WITHOUT_WORK: Final = frozenset(name for name, method in METHODS.items() if not method.begins)
+"""What a server that stops still serves. A method that it does not know may have any effect, and is not among them."""

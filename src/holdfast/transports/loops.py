@@ -1,6 +1,7 @@
-"""The event loop of our processes."""
+"""The event loop of our processes, and a signal that they handle."""
 
 import asyncio
+import signal
 from collections.abc import Coroutine
 from contextlib import AbstractAsyncContextManager
 from typing import Any
@@ -18,6 +19,12 @@ def new_loop() -> asyncio.AbstractEventLoop:
     except ImportError:
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()
+
+
+def hangup() -> tuple[signal.Signals, ...]:
+    """Return SIGHUP if this process may handle it. Not on Windows, nor if it is ignored: by `nohup`, or in a worker."""
+    number = getattr(signal, "SIGHUP", None)
+    return () if number is None or signal.getsignal(number) is signal.SIG_IGN else (number,)
 
 
 def run(work: Coroutine[Any, Any, None], *, threads: int) -> None:

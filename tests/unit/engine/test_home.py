@@ -30,6 +30,7 @@ from holdfast.errors import (
     InsufficientScope,
     OutcomeUnknown,
     SessionGone,
+    Stopping,
     UpstreamUnavailable,
 )
 from holdfast.stores.base import Claim, Claimed, Orphan, SessionRecord
@@ -570,6 +571,24 @@ async def test_a_home_that_stops_gives_the_session_away_and_finishes_its_calls()
         assert world.home(other.key) == "other"
         assert (await read(other, first))[-1]["result"] == {"id": 1}
         assert (len(home.back.handled), len(other.back.handled)) == (1, 1)
+
+
+@engine_test
+async def test_a_replica_that_stops_sends_no_new_call_to_the_home_and_still_reads_there() -> None:
+    wait, event = gate()
+    async with pair(wait) as (_, home, other):
+        first = await other.submit(1, digest=b"same")
+        assert isinstance(first, Repeat)
+        await (await other.get(first.stream)).cut()
+        other.engine.draining = True
+        with pytest.raises(Stopping):
+            await other.submit(2)
+        again = await other.submit(1, digest=b"same")
+        event.set()
+        assert (await read(other, again))[-1]["result"] == {"id": 1}
+        other.engine.draining = False
+        assert (await other.call(2))["result"] == {"id": 2}, "its id is free"
+        assert [exchange.request.id for exchange in home.back.handled] == [1, 2]
 
 
 @engine_test

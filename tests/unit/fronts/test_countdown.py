@@ -35,6 +35,28 @@ def test_calls_are_named_and_counted_and_show_plain_characters_only(calls: list[
     assert waiting(calls, 7.2).startswith(f"Stopping: {said}")
 
 
+@virtual_test
+async def test_a_terminal_that_was_closed_does_not_disturb_the_stop() -> None:
+    class Closed(Terminal):
+        @override
+        def write(self, text: str) -> int:
+            raise OSError(5, "Input/output error")
+
+    server = Server("s")
+
+    @server.tool
+    async def slow() -> str:
+        await asyncio.sleep(5)
+        return "done"
+
+    peer = Peer(server.asgi())
+    await peer.initialize()
+    call = await peer.call(1, "slow").begun()
+    await count_down(server.engine, Closed())
+    await call.done()
+    await server.engine.aclose()
+
+
 @pytest.mark.parametrize("is_terminal", [True, False])
 def test_it_counts_down_while_calls_run_and_then_ends(*, is_terminal: bool) -> None:
     @virtual_test

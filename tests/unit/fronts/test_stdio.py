@@ -177,6 +177,45 @@ async def test_a_signal_drains_too() -> None:
     assert status == 0
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@async_test
+async def test_after_a_signal_answers_and_reads_are_taken_and_new_calls_are_refused(
+    number: signal.Signals,
+) -> None:
+    async with small_server() as client:
+        await client.open()
+        client.call(1, "fanout", n=1)
+        ask = await client.next()
+        client.process.send_signal(number)
+        refused, count = None, 1
+        while refused is None:
+            # Until the signal has arrived.
+            count += 1
+            client.call(count, "echo", text="x")
+            refused = (await client.answered(count)).get("error")
+        assert (refused["code"], "was not executed" in refused["message"]) == (-31001, True)
+        client.say("tools/list", "list")
+        assert (await client.answered("list"))["result"]["tools"]
+        content = {"type": "text", "text": "ok"}
+        client.answer(ask["id"], {"role": "assistant", "model": "m", "content": content})
+        assert "result" in await client.answered(1)
+        out, err, status = await client.rest()
+    assert (out, status) == ([], 0)
+    assert "closed: shutdown" in err
+
+
+@async_test
+async def test_the_end_of_input_after_a_signal_ends_the_questions() -> None:
+    async with small_server() as client:
+        await client.open()
+        client.call(1, "fanout", n=1)
+        await client.next()
+        client.process.send_signal(signal.SIGTERM)
+        client.hang_up()
+        out, _, status = await client.rest()
+    assert ([message["id"] for message in out if "method" not in message], status) == ([1], 0)
+
+
 @async_test
 async def test_a_last_line_without_its_end_is_taken() -> None:
     async with small_server() as client:

@@ -139,12 +139,27 @@ async def test_a_server_that_stops_while_the_store_is_unavailable_writes_the_end
     async with tasks_of(make(), store=store) as client:
         await client.create("work", seconds=1_000)
         leave(store)
-        # The handler has the drain time to return; its last writes then have the same time once more.
+        # The handler has the drain time to return; its last writes then have a moment more.
         drain = client.server.engine.settings.times.drain
-        asyncio.get_running_loop().call_later(drain * 1.5, store.recover)
+        asyncio.get_running_loop().call_later(drain + 2, store.recover)
         before = len(store.done["set_task"])
     assert len(store.done["set_task"]) == before + 1
     assert str(OUTCOME_UNKNOWN).encode() in store.done["set_task"][-1][2]
+
+
+@virtual_test
+async def test_a_server_that_stops_waits_for_the_answer_to_a_task_and_refuses_new_tasks() -> None:
+    async with tasks_of(make(), times=Times(drain=60, task_poll=POLL)) as client:
+        engine = client.server.engine
+        task_id = await client.create("ask")
+        await client.until(task_id, "input_required")
+        drain = asyncio.ensure_future(engine.drain())
+        await asyncio.sleep(30)
+        assert await client.status(task_id) == "input_required"
+        assert (await client.post("tools/call", {"name": "work", "arguments": {"seconds": 1}})).status == 503
+        await client.update(task_id, who=named("ada"))
+        await drain
+        assert await client.text_of(task_id) == "ada"
 
 
 # The owner is dead

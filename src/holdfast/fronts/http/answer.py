@@ -18,6 +18,7 @@ from holdfast.errors import (
     InvalidParams,
     McpError,
     SessionGone,
+    Stopping,
     StoreBusy,
     StoreError,
     TooManySessions,
@@ -38,13 +39,6 @@ _UNRESUMABLE: Final = {"reason": "event_id_unresumable"}
 RETRY_SECONDS: Final = 1
 UNSTARTED: Final = (NOT_EXECUTED[0].encode(), NOT_EXECUTED[1].encode())
 """The header for a client: it may send the request again, because nothing of it ran."""
-
-
-class Draining(HoldfastError):
-    """This replica is stopping; others continue."""
-
-    def __init__(self) -> None:
-        super().__init__("this replica is stopping; send it again")
 
 
 class Answer(Struct, frozen=True):
@@ -145,8 +139,8 @@ def refusal_for(error: HoldfastError, request_id: RequestId | None = None) -> An
             return refuse(400, text, data=data, audit=audit)
         case Busy():
             later = (retry_after(error.retry_after),)
-            # A limit of calls applies to the client that reached it; the store and the server behind apply to all clients.
-            status = 503 if isinstance(error, StoreBusy | UpstreamUnavailable | Withdrawn) else 429
+            # A limit of calls applies to the client that reached it; a stop, the store and the server behind apply to all.
+            status = 503 if isinstance(error, StoreBusy | Stopping | UpstreamUnavailable | Withdrawn) else 429
             return refuse(
                 status,
                 error.message,
@@ -163,7 +157,7 @@ def refusal_for(error: HoldfastError, request_id: RequestId | None = None) -> An
         case TooManySessions():
             text, later = "Service unavailable: too many sessions", (retry_after(5),)
             return refuse(503, text, code=BUSY, request_id=request_id, extra=later, audit=audit)
-        case Draining() | StoreError():
+        case StoreError():
             # Also Fenced and StreamClosed: another replica has ended the exchange, and a repeat gets the end that it wrote.
             text = f"Service unavailable: {error}" if str(error) else "Service unavailable: send it again"
             return refuse(503, text, code=BUSY, request_id=request_id, extra=(retry_after(),), audit=audit)

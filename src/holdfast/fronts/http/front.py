@@ -28,6 +28,7 @@ from holdfast.errors import (
     InsufficientScope,
     RateLimited,
     SessionGone,
+    Stopping,
     TooMuchWork,
     Unresumable,
     Withdrawn,
@@ -37,7 +38,6 @@ from holdfast.fronts.http.answer import (
     ACCEPTED,
     NO_CONTENT,
     Answer,
-    Draining,
     joined,
     not_allowed,
     refusal_for,
@@ -58,7 +58,6 @@ from holdfast.fronts.http.routes import RouteApplication, Routes
 from holdfast.fronts.http.sessionless import SessionlessPosts
 from holdfast.fronts.http.started import StartedCall, Unfinished, finish
 from holdfast.fronts.http.streams import Streamer
-from holdfast.protocol.methods import CONTROL
 from holdfast.protocol.sessionless import VERSION, declared_version
 from holdfast.protocol.versions import REVISIONS
 from holdfast.wire.jsonrpc import Message, Notification, Request, RequestId, decode
@@ -312,8 +311,8 @@ class HttpFront:
         self, message: Message | list[Message], body: bytes, caller: Caller, connection: Connection
     ) -> Found:
         """Choose the era of a message: one with its own metadata is sessionless, others belong to a session."""
-        if self._engine.draining and self._is_new_work(message):
-            return refused_unstarted(Draining(), message.id if isinstance(message, Request) else None)
+        if self._engine.drained and isinstance(message, Request | list):
+            return refused_unstarted(Stopping(), message.id if isinstance(message, Request) else None)
         if self._rates.is_on and (over := self._over_rate(message, caller, connection)) is not None:
             return over
         head = connection.request
@@ -366,21 +365,11 @@ class HttpFront:
             return self._posts.batch(key, caller, message, connection)
         return self._posts.control(key, caller, message)
 
-    def _is_new_work(self, message: Message | list[Message]) -> bool:
-        """True if another replica can handle a message: it does not belong to work that runs here."""
-        if not self._engine.store.is_shared and not self._engine.drained:
-            return False
-        return isinstance(message, list) or (
-            isinstance(message, Request)
-            and message.method not in CONTROL - {"initialize"}
-            and "requestState" not in message.params
-        )
-
     async def _get(
         self, key: str, last_event_id: str, principal: Principal | None, connection: Connection
     ) -> Answer | None:
         if self._engine.drained:
-            raise Draining
+            raise Stopping
         stream, cursor = None, None
         if last_event_id:
             parsed = parse_event_id(last_event_id)

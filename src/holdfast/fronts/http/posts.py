@@ -51,6 +51,7 @@ from holdfast.errors import (
     HoldfastError,
     OutcomeUnknown,
     SessionGone,
+    Stopping,
     Withdrawn,
 )
 from holdfast.fronts.http.answer import (
@@ -101,6 +102,8 @@ class Posts:
         """
         if self.engine.settings.stateless:
             return self._initialize_stateless(request, caller)
+        if self.engine.refuses(request.method, caller):
+            return refused_unstarted(Stopping(), request.id)
         if session_id:
             return self._initialize_again(request, session_id, caller)
         try:

@@ -1,14 +1,10 @@
-"""Probes, a store that cannot work, and the requests that a draining replica still accepts."""
+"""Probes, a store that cannot work, and requests that arrive when nothing may begin any more."""
 
 import asyncio
 
-import pytest
-
-from holdfast.config import Settings, Times
 from holdfast.errors import BUSY, StoreUnavailable
-from tests.messages import LATEST, notification, request
 from tests.stores import ScriptedStore
-from tests.unit.fronts.http.bench import Bench, bench, front_test
+from tests.unit.fronts.http.bench import bench, front_test
 
 
 @front_test
@@ -106,61 +102,6 @@ async def test_a_store_that_does_not_answer_is_not_ready_after_two_seconds() -> 
         asked = asyncio.get_running_loop().time()
         assert (await b.peer().send("GET", path="/readyz").done()).status == 503
         assert asyncio.get_running_loop().time() - asked == 2
-
-
-async def _draining(b: Bench) -> asyncio.Task[None]:
-    drain = asyncio.ensure_future(b.engine.drain())
-    await asyncio.sleep(0)
-    return drain
-
-
-@pytest.mark.parametrize("shared", [True, False])
-def test_a_draining_replica_refuses_new_work_only_if_its_store_is_shared(shared: bool) -> None:
-    @front_test
-    async def conversation() -> None:
-        store = ScriptedStore(is_shared=shared)
-        async with bench(settings=Settings(times=Times(drain=60)), store=store) as b:
-            peer = b.peer()
-            await peer.initialize()
-            running = peer.call(1, "held")
-            await asyncio.sleep(1)
-            drain = await _draining(b)
-            assert (await peer.send("GET", path="/readyz").done()).status == 503
-            for refused in (await peer.call(2).done(), await b.peer().initialize()):
-                assert refused.status == (503 if shared else 200)
-                assert ("retry-after" in refused.headers) == shared
-            assert (await peer.post(request(3, "ping")).done()).status == 200
-            assert (await peer.post(notification("notifications/initialized")).done()).status == 202
-            b.release.set()
-            await drain
-            await running.done()
-            assert running.complete
-
-    conversation()
-
-
-@front_test
-async def test_a_draining_replica_hands_its_resumable_streams_over_and_their_calls_go_on() -> None:
-    async with bench(settings=Settings(times=Times(drain=60)), store=ScriptedStore(is_shared=True)) as b:
-        new, old = b.peer(), b.peer()
-        await new.initialize(LATEST)
-        await old.initialize("2025-06-18")
-        calls = [peer.call(1, "held") for peer in (new, old)]
-        listening = new.get()
-        for call in calls:
-            await call.begun()
-        await listening.begun()
-        drain = await _draining(b)
-        await calls[0].done()
-        await listening.done()
-        assert calls[0].messages == [], "its client comes back for the answer"
-        assert not calls[1].complete, "older revisions forbid ending a stream early"
-        resumed = new.get(calls[0].ids[-1])
-        b.release.set()
-        await drain
-        assert [message["id"] for message in (await resumed.done()).messages] == [1]
-        assert [message["id"] for message in (await calls[1].done()).messages] == [1]
-        assert len(b.runs) == 2
 
 
 @front_test

@@ -188,7 +188,7 @@ async def test_a_listener_and_a_running_call_do_not_wait_for_each_other_when_the
         await listener.done()
         assert listener.messages[-1]["result"]["resultType"] == "complete"
         refused = await listen(b, TOOLS).done()
-        assert refused.status == 429
+        assert refused.status == 503
         b.release.set()
         await stopping
         assert (await held.done()).json["result"]["tool"] == "held"

@@ -109,8 +109,8 @@ class Acceptor:
         while self.members.loop.time() < deadline and not reached():  # noqa: ASYNC110
             await asyncio.sleep(_POLL)
 
-    async def end(self, seconds: float) -> None:
-        """Write the last answers for at most this time, then close every connection."""
+    async def end(self, seconds: float) -> int:
+        """Write the last answers for at most this time, then close every connection; return how many answers were cut."""
         members = self.members
         for connection in list(members.connections):
             connection.make_last()
@@ -118,5 +118,7 @@ class Acceptor:
             await asyncio.wait(tasks, timeout=seconds)
         await asyncio.sleep(0)
         await self.wait(_LAST_BYTES, lambda: not members.connections)
+        cut = sum(connection.is_owed for connection in members.connections)
         for connection in list(members.connections):
             connection.abort()
+        return cut

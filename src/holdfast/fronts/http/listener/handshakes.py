@@ -50,6 +50,7 @@ class Handshake:
     """The handshake of one connection. Afterwards an `HttpProtocol` takes its place."""
 
     is_idle: Final = True
+    is_owed: Final = False
     unsent: Final = 0
     taken_at: Final = 0.0
 
@@ -87,6 +88,10 @@ class Handshake:
         deadlines = self._members.deadlines
         if deadlines.now - self._since > deadlines.limits.header_seconds:
             self.abort()
+
+    def is_read(self) -> bool:
+        """Return False: nothing was answered yet."""
+        return False
 
     def abort(self) -> None:
         """End the handshake, and close the connection."""

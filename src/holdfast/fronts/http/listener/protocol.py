@@ -38,6 +38,8 @@ _SLICE: Final = 4_096
 """Bytes that the parser gets in one call: they hold few requests."""
 _BODY_SLICE: Final = 65_536
 """The same within a body."""
+_READ_SECONDS: Final = 5.0
+"""A client that has taken no byte for so long does not read its answer: a stop does not wait for it."""
 _FAILED: Final = b"Internal Server Error"
 _FAILED_HEADERS: Final = [
     (b"content-type", b"text/plain; charset=utf-8"),
@@ -459,9 +461,25 @@ class HttpProtocol(asyncio.Protocol):
         return self.transport.get_write_buffer_size() + owed
 
     def _has_unsent(self) -> bool:
-        """True if bytes wait for the client. With TLS the transport does not count bytes that it has encrypted."""
+        """True if bytes wait for the client. A close of TLS also waits for the last message of the client."""
+        return self._has_bytes() or (self.scheme != "http" and self.transport.is_closing())
+
+    def _has_bytes(self) -> bool:
+        """True if bytes of answers wait. With TLS the transport does not count bytes that it has encrypted."""
         transport = self.transport
         if transport.get_write_buffer_size() or self.scheme == "http":
             return transport.get_write_buffer_size() > 0
-        # A close of TLS also waits for the last message of the client.
-        return transport.is_closing() or is_acknowledged(transport.get_extra_info("socket")) is False
+        return is_acknowledged(transport.get_extra_info("socket")) is False
+
+    # Stopping
+
+    @property
+    def is_owed(self) -> bool:
+        """True if a request that has arrived is not answered, or not all of its answer was sent."""
+        return (self._served is not None and self._served.has_all) or self._has_bytes()
+
+    def is_read(self) -> bool:
+        """True if an answer is on its way and its client takes the bytes."""
+        if self._has_bytes() and self._taken is not None:
+            return self._deadlines.now - self.taken_at <= _READ_SECONDS
+        return self.is_owed

@@ -1,11 +1,24 @@
 """The life of a server: it accepts connections, checks them, and stops in a way that lets running calls finish.
 
-While it stops it still listens: a running call may need an answer or a resume, and these are new requests.
+    leave     /readyz says no. Everything is served for the notice.
+    drain     running calls finish, and calls that wait for their clients' answers; new work is refused. The drain time begins.
+    send      answers that clients are reading are sent to their end.
+    linger    a client that just got its answer may ask once more.
+    goodbye   the sockets are closed; what is not sent by now is cut, and the log says so.
+
+Until the goodbye it listens: an answer to a running call, a resume, a repeat and the lists that clients read between two
+calls are new requests. The exception is one of several workers while another one stays: that one accepts from the
+same socket, so this one stops accepting before the notice. If all workers stop, each behaves as a single process.
+
+The drain time ends both drain and send. Each later step takes a second or two, so that `Times.drain` and ten seconds
+are enough for all.
 """
 
 import asyncio
 import contextlib
 import gc
+import logging
+import os
 import signal
 import socket
 import ssl
@@ -21,7 +34,9 @@ from holdfast.fronts.http.listener.accepting import Acceptor
 from holdfast.fronts.http.listener.deadlines import Deadlines
 from holdfast.fronts.http.listener.members import Members
 from holdfast.fronts.http.router import Router
+from holdfast.transports.loops import hangup
 
+LOGGER: Final = logging.getLogger("holdfast")
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 _GOODBYE: Final = 2.0
 """Seconds to write the last answers after all calls have ended."""
@@ -29,7 +44,9 @@ _HASTE: Final = 0.5
 """The same after a second Ctrl+C."""
 _POLL: Final = 0.1
 _LINGER: Final = 1.0
-"""Seconds for clients with an open connection to one of several workers to send their last request on it."""
+"""Seconds for clients to send their last request: on an open connection to one of several workers, or after an answer."""
+_ALL_SIGNALLED: Final = 0.25
+"""Seconds after which a signal for all workers has reached all of them."""
 _GARBAGE_THRESHOLD: Final = 20_000
 """New objects between two garbage collections; with the default of 700 every tenth request would wait for one."""
 
@@ -57,6 +74,8 @@ class Service:
         self.started: asyncio.Event = asyncio.Event()
         self._stopping = asyncio.Event()
         self._forced = False
+        # Look now: a terminal that was closed is not one any more.
+        self._has_terminal = os.isatty(0)
 
     def stop(self, *, force: bool = False) -> None:
         """Stop; with `force` running calls are ended at once."""
@@ -102,8 +121,8 @@ class Service:
             yield
             return
         loop = asyncio.get_running_loop()
-        before = {number: signal.getsignal(number) for number in SIGNALS}
-        for number in SIGNALS:
+        before = {number: signal.getsignal(number) for number in (*SIGNALS, *hangup())}
+        for number in before:
             signal.signal(number, lambda number, _: loop.call_soon_threadsafe(self._signalled, number))
         try:
             yield
@@ -112,7 +131,13 @@ class Service:
                 signal.signal(number, handler)
 
     def _signalled(self, number: int) -> None:
-        """Stop; a second Ctrl+C ends running calls at once."""
+        """Stop; a second Ctrl+C ends running calls at once. SIGHUP stops a server only if its terminal was closed."""
+        if number not in SIGNALS and not self._has_terminal:
+            LOGGER.warning(
+                "SIGHUP is ignored: a single process cannot replace itself. Stop it with SIGTERM and start it again, "
+                "or use --workers, where SIGHUP replaces the workers one after another"
+            )
+            return
         self.stop(force=self._stopping.is_set() and number == signal.SIGINT)
 
     # Stopping
@@ -120,6 +145,7 @@ class Service:
     async def _shutdown(self) -> None:
         self._stopping.set()
         await self._leave()
+        was_busy = bool(self._engine.in_flight())
         loop = asyncio.get_running_loop()
         draining = loop.create_task(self._engine.drain())
         shown = loop.create_task(count_down(self._engine, alone=not self._siblings))
@@ -133,6 +159,7 @@ class Service:
             # The operator does not wait; each running call still ends with its one terminal message.
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._engine.end_work(), _GOODBYE)
+        await self._send(was_busy=was_busy)
         await self._goodbye()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._engine.aclose(), _GOODBYE if self._forced else None)
@@ -140,11 +167,13 @@ class Service:
     async def _leave(self) -> None:
         """Report that this process is stopping, and continue serving while balancers and clients learn of it.
 
-        A worker with siblings accepts no more connections; the siblings do. Its answers ask clients to open a new connection.
+        Its answers ask clients to open a new connection. A worker accepts no more connections if a sibling stays, which does.
         """
         self._engine.leaving = self.members.leaving = True
         notice = self._engine.settings.times.drain_notice
-        if not self._siblings:
+        if self._siblings:
+            await self._wait(_ALL_SIGNALLED)
+        if not (self._siblings and await self._engine.has_successor()):
             await self._wait(notice)
             return
         self._acceptor.close_listeners()
@@ -157,13 +186,29 @@ class Service:
         """Wait, unless Ctrl+C was pressed again."""
         await self._acceptor.wait(seconds, lambda: self._forced or reached())
 
-    async def _goodbye(self) -> None:
-        """Write the last answers, end the standalone streams, close connections that take no bytes."""
-        self._acceptor.close_listeners()
+    async def _send(self, *, was_busy: bool) -> None:
+        """Let clients read their answers to the end, within the drain time; then serve what they ask next, for a moment.
+
+        The standalone streams end first: they never end by themselves. Connections that came later are not waited for: reads
+        of many clients would never end.
+        """
+        connections = self.members.connections
         self._engine.end_standalone()
-        members = self.members
-        if self._engine.store.is_shared:
-            # A client whose stream has just ended may send its next request on the same connection. Refuse it: that is
-            # better than a cut connection.
-            await self._wait(_LINGER, lambda: not members.connections)
-        await self._acceptor.end(_HASTE if self._forced else _GOODBYE)
+        if connections:
+            await asyncio.sleep(_POLL)
+        reading = [connection for connection in connections if connection.is_read()]
+        await self._wait(
+            self._engine.drain_left(), lambda: not any(connection.is_read() for connection in reading)
+        )
+        # Official clients read the list of tools after a call, to check its result. If other processes serve the sessions,
+        # the next request on an open connection is refused: that is better than a cut connection.
+        has_asked = was_busy or bool(reading)
+        if has_asked or self._engine.store.is_shared:
+            await self._wait(_LINGER, lambda: not (has_asked or connections))
+
+    async def _goodbye(self) -> None:
+        """Accept no more connections, write the last answers, and close the connections."""
+        self._acceptor.close_listeners()
+        cut = await self._acceptor.end(_HASTE if self._forced else _GOODBYE)
+        if cut:
+            self._engine.observer.note("answer.cut", answers=cut)

@@ -1,0 +1,164 @@
+"""Our own server stops: answers that clients read are sent to their end, and what is cut is in the log."""
+
+import asyncio
+import contextlib
+import json
+import signal
+from collections.abc import AsyncIterator
+from typing import Final
+
+import pytest
+
+from holdfast import Server, Settings, Times
+from holdfast.config import HttpSettings
+from holdfast.fronts.http.listener import accepting, protocol, service
+from holdfast.fronts.http.listener.service import Service
+from holdfast.fronts.http.listener.sockets import bind
+from holdfast.testing import NotingObserver
+from tests.http.client import Client, Connection, http_test
+from tests.messages import request
+from tests.support import until
+
+LARGE: Final = 4_000_000
+
+
+@pytest.fixture(autouse=True)
+def _short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shorten the steps after the drain: an answer that takes longer shows that it was waited for."""
+    monkeypatch.setattr(service, "_GOODBYE", 0.01)
+    monkeypatch.setattr(accepting, "_LAST_BYTES", 0.01)
+    monkeypatch.setattr(service, "_LINGER", 0.01)
+
+
+class Stopped:
+    """A server in this loop, which a test stops."""
+
+    def __init__(self, times: Times) -> None:
+        self.release = asyncio.Event()
+        self.server = Server("stopping", settings=Settings(times=times))
+        self.noted = self.server.engine.observer = NotingObserver()
+        self.service = Service(self.server.front(HttpSettings()))
+        self.running: asyncio.Future[None]
+        self.port = 0
+
+        @self.server.tool
+        async def large() -> str:
+            return "x" * LARGE
+
+        @self.server.tool
+        async def held() -> str:
+            await self.release.wait()
+            return "held"
+
+    async def has_drained(self) -> None:
+        """Tell it to stop, and wait until no call runs."""
+        self.service.stop()
+        await until(lambda: self.server.engine.draining and not self.server.engine.in_flight())
+
+
+@contextlib.asynccontextmanager
+async def stopping(drain: float = 60) -> AsyncIterator[Stopped]:
+    made = Stopped(Times(drain=drain))
+    with bind("127.0.0.1", 0) as listener:
+        made.port = listener.getsockname()[1]
+        made.running = asyncio.ensure_future(made.service.serve([listener]))
+        try:
+            yield made
+        finally:
+            made.release.set()
+            made.service.stop(force=True)
+            await made.running
+
+
+async def reading(made: Stopped) -> Connection:
+    """Ask for a large answer, and take none of its bytes."""
+    client = await Client.opened(made.port)
+    connection = await Connection.open(made.port, receive_buffer=4_096)
+    body = json.dumps(request(1, "tools/call", {"name": "large", "arguments": {}})).encode()
+    headers = {
+        **client.headers(),
+        "host": "localhost",
+        "content-type": "application/json",
+        "content-length": str(len(body)),
+    }
+    head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    connection.stop_reading()
+    await connection.send(f"POST /mcp HTTP/1.1\r\n{head}\r\n".encode() + body)
+    await until(lambda: any(one.unsent for one in made.service.members.connections))
+    return connection
+
+
+@http_test
+async def test_an_answer_that_its_client_reads_is_sent_to_its_end() -> None:
+    async with stopping() as made:
+        connection = await reading(made)
+        await made.has_drained()
+        # Longer than the steps after the drain; real time is the subject.
+        await asyncio.sleep(0.3)
+        assert not made.running.done()
+        connection.go_on_reading()
+        assert len(await connection.rest()) > 2 * LARGE
+        await made.running
+        assert made.noted.named("answer.cut") == []
+
+
+@pytest.mark.parametrize("why", ["the drain time is over", "it does not read"])
+def test_an_answer_that_is_cut_is_in_the_log(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if why == "it does not read":
+        monkeypatch.setattr(protocol, "_READ_SECONDS", 0.1)
+
+    @http_test
+    async def conversation() -> None:
+        seconds = 0.2 if why == "the drain time is over" else 600
+        async with stopping(seconds) as made:
+            connection = await reading(made)
+            await made.has_drained()
+            await made.running
+            connection.go_on_reading()
+            assert len(await connection.rest()) < 2 * LARGE
+            assert made.noted.named("answer.cut") == [{"answers": 1}]
+
+    conversation()
+
+
+@http_test
+async def test_a_client_that_got_its_answer_may_ask_once_more() -> None:
+    """The official clients read the list of tools after a call: without it the call fails although it was done."""
+    service._LINGER = 600.0  # type: ignore[misc]
+    async with stopping() as made:
+        client = await Client.opened(made.port)
+        running = await client.start("held")
+        made.service.stop()
+        await until(lambda: made.server.engine.draining)
+        made.release.set()
+        assert "result" in await running.answer()
+        again = await client.post({"jsonrpc": "2.0", "id": 2, "method": "tools/list"})
+        assert "result" in await again.answer()
+
+
+@http_test
+async def test_a_server_without_work_ends_at_once_although_a_client_listens() -> None:
+    async with stopping() as made:
+        client = await Client.opened(made.port)
+        listening = await client.get()
+        assert listening.status == 200
+        service._LINGER = 600.0  # type: ignore[misc]
+        made.service.stop()
+        await made.running
+
+
+@pytest.mark.parametrize("has_terminal", [True, False])
+def test_sighup_stops_a_single_process_only_if_its_terminal_was_closed(
+    monkeypatch: pytest.MonkeyPatch, *, has_terminal: bool
+) -> None:
+    monkeypatch.setattr("os.isatty", lambda _: has_terminal)
+
+    @http_test
+    async def conversation() -> None:
+        async with stopping() as made:
+            # It is no terminal any more.
+            monkeypatch.setattr("os.isatty", lambda _: False)
+            made.service._signalled(signal.SIGHUP)
+            assert made.service._stopping.is_set() is has_terminal
+
+    conversation()
