@@ -210,6 +210,26 @@ def test_a_lost_session_is_replaced_without_a_call_and_gets_the_settings_of_the_
 
 
 @async_test
+async def test_a_stream_that_broke_and_cannot_be_resumed_is_followed_by_an_update_of_each_subscribed_resource() -> (
+    None
+):
+    fake = Fake(capabilities=RESTORED)
+    fake.answers["resources/subscribe"] = lambda _params: {}
+    async with served(fake) as remote:
+        peer = Peer(remote.asgi())
+        await peer.initialize()
+        await peer.post(notification("notifications/initialized")).done()
+        await peer.post(request(1, "resources/subscribe", {"uri": "memo://one"})).done()
+        standalone = await peer.get().begun()
+        await until(lambda: len(fake.streams) == 1)
+        fake.break_streams()
+        await standalone.until(1)
+        assert [message["params"] for message in standalone.messages] == [{"uri": "memo://one"}]
+        assert fake.asked["initialize"] == 1
+        await standalone.cut()
+
+
+@async_test
 async def test_a_subscription_that_the_server_refuses_does_not_count() -> None:
     fake = Fake(capabilities=RESTORED)
     async with served(fake, settings=Settings(limits=Limits(subscriptions=2))) as remote:

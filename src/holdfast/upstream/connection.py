@@ -57,6 +57,8 @@ class Callbacks(Struct, frozen=True, kw_only=True):
     on_reconnected: Callable[[UpstreamLink], Awaitable[None]] | None = None
     """Restores on a new link the settings of the old session. No other request uses the link before this returns, or before
     `times.patience` is over: then it is cancelled."""
+    on_missed: Callable[[], None] | None = None
+    """Called when messages outside of requests may have been missed: their stream broke and could not be resumed."""
     mirror: MirrorHeaders = no_mirror
 
 
@@ -356,6 +358,7 @@ class Connection:
         bound = asyncio.timeout(self._connector.answer_seconds)
         on_notification = self._callbacks.on_notification
         receiver = Receiver(self.incoming, on_notification, self._decode, self._observer)
+        receiver.on_missed = self._callbacks.on_missed
         link = await self._connector.connect(receiver)
         try:
             async with bound:

@@ -297,6 +297,8 @@ class HttpLink:
                     return
                 stream.last_id = ""
                 continue
+            if had_stream and not stream.last_id and self.receiver.on_missed is not None:
+                self.receiver.on_missed()
             had_stream = True
             self._has_standalone.set()
             self.receiver.channel = object()

@@ -134,6 +134,7 @@ class Receiver:
         "channel",
         "decode",
         "end",
+        "on_missed",
         "pending",
     )
 
@@ -151,6 +152,8 @@ class Receiver:
         self.channel: object | None = object()
         """An object for the channel on which the server reports changes outside of calls; None while it is closed. After a
         break it is another object: a change may have been missed."""
+        self.on_missed: Callable[[], None] | None = None
+        """Called when that channel is open again after a break, and could not be resumed."""
         self._on_end: OnEnd | None = None
         self._incoming = incoming
         self._on_notification = on_notification

@@ -130,6 +130,7 @@ class Upstream:
                 on_notification=self._on_notification,
                 on_end=self._on_end,
                 on_reconnected=self._on_reconnected,
+                on_missed=self._resources_changed,
             ),
             options=ConnectionOptions(
                 version=target.version,
@@ -486,6 +487,11 @@ class Upstream:
     def _has_listener(self) -> bool:
         """True if a client may wait for changes."""
         return bool(self.client.session or self._outside.listened(self.client.caller.key))
+
+    def _resources_changed(self) -> None:
+        """Report a change of every subscribed resource. Not of lists: some servers' streams break every minute."""
+        for change in all_changes((), self.subscriptions.uris):
+            self._changed(change)
 
     def _all_changed(self, agreed: Agreed) -> None:
         """Report a change of every list, and of every resource that is subscribed to: one may have been missed."""
