@@ -7,8 +7,8 @@ from tests.interop.peers import Run
 from tests.interop.server import NOTE, PIXEL, POEM
 
 TOOLS = [
-    "announce", "book", "chatter", "echo", "fail", "fanout", "got_it", "hang", "hang_up", "hung",
-    "image", "late_error", "learn", "places", "slow", "ticks", "touch", "walk", "weather",
+    "announce", "book", "chatter", "echo", "fail", "fanout", "got_it", "hang", "hang_up", "hung", "image",
+    "impatient", "late_error", "learn", "places", "slow", "ticks", "touch", "walk", "weather",
 ]  # fmt: skip
 ECHOED = "höhö \u2028 ✓"
 

@@ -15,6 +15,7 @@ from typing import Final, TypedDict, cast
 
 from holdfast import Context, Image, McpError, Server, SessionView, Settings, Times, ToolError
 from holdfast.config import Eras
+from holdfast.errors import AskTimeout
 
 COUNTS: Final = "HOLDFAST_INTEROP_COUNTS"
 """The environment variable that names the directory for the counts: a client may start more than one process."""
@@ -157,6 +158,16 @@ async def fanout(n: int, ctx: Context) -> str:
     counts["fanout"] += 1
     asks = [ctx.sample(f"question {i}", max_tokens=10) for i in range(n)]
     return ",".join([getattr(result.content, "text", "?") for result in await asyncio.gather(*asks)])
+
+
+@server.tool
+async def impatient(ctx: Context) -> str:
+    """Ask the user, and do not wait for one who is slow."""
+    counts["impatient"] += 1
+    try:
+        return (await ctx.elicit("Quickly?", Guest, timeout=WAIT)).action
+    except AskTimeout:
+        return "too slow"
 
 
 @server.tool

@@ -25,6 +25,14 @@ class TestHttp(Conversation):
         probe = ["server/discover"] if run.peer.mode == "fallback" else []
         assert methods[: len(probe) + 2] == probe + handshake
 
+    def test_every_answer_to_an_ask_is_accepted_also_a_late_one(self, run: Run) -> None:
+        answers = [request for request in run.requests if "result" in request.rpc]
+        assert {bytes(request.answer[9:12]) for request in answers} == {b"202"}
+        late = run.steps.get("late", {"text": "too slow"})
+        assert (late["text"], "ping" in run.steps) == ("too slow", True), "its client continues"
+        if run.peer.name == "mcp1":
+            assert len(answers) == 7, "five samplings, a form, and a form that came too late"
+
     def test_a_call_cut_twice_runs_once_and_its_client_receives_every_message(self, run: Run) -> None:
         expected = told("step", 6)
         if run.peer.rewinds:

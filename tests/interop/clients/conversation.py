@@ -74,6 +74,9 @@ class Heard:
     async def elicit(self, _context: Any, params: Any) -> Any:
         schema = wire(params)["requestedSchema"]
         assert sorted(schema["properties"]) == ["name", "seats"], schema
+        if wire(params)["message"] == "Quickly?":
+            # Real time is the subject: the tool waits for less. A client that is cancelled here does not answer.
+            await asyncio.sleep(0.5)
         return self._types.ElicitResult(action="accept", content={"name": "Ada", "seats": 2})
 
     async def roots(self, _context: Any) -> Any:
@@ -150,6 +153,7 @@ async def asks(session: Any, heard: Heard) -> None:
     result = wire(await session.call_tool("fanout", {"n": FANOUT}))
     say("fanout", text=result["content"][0]["text"], asked=heard.asked, peak=heard.peak)
     say("elicit", text=wire(await session.call_tool("book", {}))["content"][0]["text"])
+    say("late", text=wire(await session.call_tool("impatient", {}))["content"][0]["text"])
 
 
 async def standalone(session: Any, heard: Heard) -> None:
