@@ -355,14 +355,16 @@ def test_the_asks_of_a_handler_that_is_cancelled_end_by_its_cancellation(era: st
     raised: list[BaseException | None] = []
 
     async def asks_in_groups(exchange: Exchange) -> object:
-        async def deep() -> None:
-            async with asyncio.TaskGroup() as inner:
-                tasks = [inner.create_task(exchange.ask("elicitation/create", {"n": n})) for n in range(2)]
-                for task in tasks:
+        async def deep(levels: int) -> None:
+            async with asyncio.TaskGroup() as group:
+                if levels:
+                    group.create_task(deep(levels - 1))
+                    return
+                for number in range(2):
+                    task = group.create_task(exchange.ask("elicitation/create", {"n": number}))
                     task.add_done_callback(lambda done: raised.append(_exception(done)))
 
-        async with asyncio.TaskGroup() as group:
-            group.create_task(deep())
+        await deep(5)
         return {}
 
     def _exception(task: asyncio.Task[Any]) -> BaseException | None:

@@ -225,6 +225,26 @@ async def test_a_request_of_the_server_gets_its_answer_as_json_text_and_has_no_o
         assert user.notifications == [("notifications/tools/list_changed", None)]
 
 
+@virtual_test
+async def test_on_a_pipe_a_request_of_the_server_can_belong_to_each_request_without_a_response() -> None:
+    async def both(server: Server, message: Message) -> None:
+        if message["params"]["name"] == "third":
+            # In one turn of the loop: the first call is answered, and its task has not run yet.
+            server.result({"id": message["id"] - 2}, {})
+            server.say({"id": "q", "method": "roots/list"})
+            await asyncio.sleep(1)
+            for number in (1, 0):
+                server.result({"id": message["id"] - number}, {})
+
+    user = User(Server(both))
+    async with connected(user) as connection:
+        names = ("first", "second", "third")
+        await asyncio.gather(
+            *(connection.request("tools/call", {"name": name}, owner=name) for name in names)
+        )
+        assert user.origins == ["second", "third"]
+
+
 INVALID = [
     (b'{"id":"q","method":"roots/list"}', -32600),
     (b'{"jsonrpc":"2.0","id":"q","method":5}', -32600),
