@@ -296,8 +296,10 @@ class StoreBusy(Busy):
 class Stopping(Busy):
     """The server is stopping and begins no new work; over HTTP 503. Nothing of the request ran."""
 
-    def __init__(self) -> None:
-        super().__init__("Busy: this server is stopping. This request was not executed; send it again")
+    def __init__(self, reason: str = "") -> None:
+        """`reason`: why it stops, if it has failed."""
+        reason = reason or "this server is stopping"
+        super().__init__(f"Busy: {reason}. This request was not executed; send it again")
 
 
 class UpstreamUnavailable(Busy):

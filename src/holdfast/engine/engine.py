@@ -41,7 +41,7 @@ from holdfast.engine.session import Session
 from holdfast.engine.sessionless import SessionlessCalls
 from holdfast.engine.sessions import Sessions
 from holdfast.engine.tasks import Tasks
-from holdfast.errors import Cancelled, ConfigError, LifespanEnded
+from holdfast.errors import Cancelled, ConfigError, LifespanEnded, Stopping
 from holdfast.ports import Clock, Observer, Random, SilentObserver, SystemClock, SystemRandom
 from holdfast.protocol.mirrored_headers import MirroredParameter
 from holdfast.protocol.quirks import ClientQuirks
@@ -195,8 +195,12 @@ class Engine:
         self.runtime.is_draining = value
 
     def refuses(self, method: str, caller: Caller) -> bool:
-        """True if this process is stopping and the method would begin new work: refuse it with Stopping."""
+        """True if this process is stopping and the method would begin new work: refuse it with `stopping()`."""
         return self.runtime.refuses(method, caller)
+
+    def stopping(self) -> Stopping:
+        """Return the refusal of new work while this process is stopping."""
+        return self.runtime.stopping()
 
     def drain_left(self) -> float:
         """Return the seconds of the drain time that are left. The first call begins it: a stop has one drain time."""
@@ -221,7 +225,7 @@ class Engine:
         await asyncio.shield(self._starting)
 
     async def _start(self) -> None:
-        self.failure = None
+        self.failure, self.runtime.stop_reason = None, ""
         try:
             self._take_store()
             await self.replica.start()
@@ -273,7 +277,7 @@ class Engine:
         self.observer.note("lifespan.ended", reason=str(failure), error=failure.__cause__)
         if self.failure is not None or self.leaving or self.draining:
             return
-        self.failure = failure
+        self.failure, self.runtime.stop_reason = failure, str(failure)
         if self._on_failure is not None:
             self._on_failure()
         else:

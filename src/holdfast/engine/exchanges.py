@@ -163,7 +163,7 @@ class Exchanges:
     ) -> Stopping | NotHome | None:
         """Return the reason why a request does not start here although its claim was made: so it is no repeat."""
         if self._runtime.refuses(request.method, caller):
-            return Stopping()
+            return self._runtime.stopping()
         return NotHome(claimed.record) if home and claimed.record.home != home else None
 
     def stream_name(self) -> str:

@@ -20,7 +20,7 @@ from holdfast.engine.delivery import Batch
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.sessionless_client import SessionlessClient
 from holdfast.engine.wake import Wake
-from holdfast.errors import Busy, MissingCapability, Stopping
+from holdfast.errors import Busy, MissingCapability
 from holdfast.protocol.sessionless import TASKS
 from holdfast.protocol.subscriptions import (
     Change,
@@ -188,7 +188,7 @@ class Listening:
     def _check_room(self, owner: str, request: Request, caller: Caller) -> None:
         limits = self._runtime.settings.limits
         if self._runtime.refuses(request.method, caller):
-            raise Stopping
+            raise self._runtime.stopping()
         # Anonymous clients are not one principal: they share the places of the process.
         if len(self) >= limits.listeners or (owner and self._owners[owner] >= limits.listeners_per_principal):
             self._runtime.observer.note("listen.refused", listeners=len(self))

@@ -15,7 +15,7 @@ from holdfast.engine.load import Load
 from holdfast.engine.outages import retried
 from holdfast.engine.pulse import Pulse
 from holdfast.engine.session import Channel, Session
-from holdfast.errors import StoreUnavailable
+from holdfast.errors import Stopping, StoreUnavailable
 from holdfast.ports import Clock, Observer, Random, SystemClock, uptime
 from holdfast.protocol.methods import WITHOUT_WORK
 from holdfast.protocol.quirks import ClientQuirks
@@ -54,6 +54,7 @@ class Runtime:
         "random",
         "sessions",
         "settings",
+        "stop_reason",
         "store",
         "tasks",
     )
@@ -86,6 +87,8 @@ class Runtime:
         self.tasks: set[asyncio.Task[Any]] = set()
         self.is_draining: bool = False
         """The server is stopping: running work may finish, and no new work begins."""
+        self.stop_reason: str = ""
+        """Why the server is stopping, if it has failed."""
         self.is_over: bool = False
         """True after the drain: the tasks that are left are cancelled."""
         self.pulse: Pulse = Pulse(uptime if isinstance(clock, SystemClock) else clock.now)
@@ -150,8 +153,13 @@ class Runtime:
         return task
 
     def refuses(self, method: str, caller: Caller) -> bool:
-        """True if the server is stopping and this method would begin new work: raise Stopping."""
-        return self.is_draining and method not in WITHOUT_WORK and not caller.is_inner
+        """True if the server is stopping and this method would begin new work: raise `stopping()`."""
+        is_new = self.is_draining and method not in WITHOUT_WORK
+        return is_new and (not caller.is_inner or bool(self.stop_reason))
+
+    def stopping(self) -> Stopping:
+        """Return the refusal of new work while the server is stopping."""
+        return Stopping(self.stop_reason)
 
     # Obligations: writes that must reach the store even if the request that caused them is cancelled
 

@@ -77,7 +77,6 @@ from holdfast.errors import (
     OutcomeUnknown,
     ParkedElsewhere,
     ParkedGone,
-    Stopping,
 )
 from holdfast.protocol.sessionless import SUSPENDABLE, RequestMeta, typed_result
 from holdfast.wire.jsonrpc import Request, RequestId, encode
@@ -195,7 +194,7 @@ class SessionlessCalls:
         """
         runtime = self._runtime
         if runtime.is_draining and runtime.refuses(request.method, caller):
-            raise Stopping
+            raise runtime.stopping()
         limits = runtime.settings.limits
         if runtime.access.rules is not None:
             runtime.access.judge(request, caller)

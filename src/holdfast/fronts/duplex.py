@@ -31,7 +31,6 @@ from holdfast.errors import (
     HoldfastError,
     McpError,
     RateLimited,
-    Stopping,
     TooManySessions,
     TooMuchWork,
     WireError,
@@ -204,7 +203,7 @@ class Duplex:
         try:
             await self._engine.ensure_started()
             if self._engine.refuses(request.method, self._caller):
-                raise Stopping
+                raise self._engine.stopping()
             opened = await self._engine.sessions.open(self._caller, request.params, channel=self)
         except HoldfastError as error:
             await self._reply(self._refusal(request.id, error))

@@ -7,9 +7,9 @@ from typing import Final
 
 import pytest
 
-from holdfast import Server, Servers
+from holdfast import Client, Server, Servers
 from holdfast.config import HttpSettings
-from holdfast.errors import LifespanEnded
+from holdfast.errors import LifespanEnded, McpError
 from holdfast.testing import NotingObserver
 from tests.asgi import Call, Peer
 from tests.support import BOUND, async_test, until, virtual_test, wait_until
@@ -69,6 +69,7 @@ def test_a_mounted_server_lets_running_calls_finish_and_then_refuses_with_the_re
         dying.broken.set()
         await asyncio.sleep(1)
         assert await _ready(peer) == (503, f"{ENDED}\n".encode())
+        assert ENDED in (await peer.call(3, "hold").done()).json["error"]["message"]
         [noted] = dying.notes.named("lifespan.ended")
         assert noted["reason"] == ENDED
         assert isinstance(noted["error"], ExceptionGroup) != swallows
@@ -77,10 +78,21 @@ def test_a_mounted_server_lets_running_calls_finish_and_then_refuses_with_the_re
         await until(lambda: dying.server.engine.drained)
         for refused in (await peer.call(2, "hold").done(), await Peer(dying.server.asgi()).initialize()):
             assert refused.status == 503
+            assert ENDED in refused.json["error"]["message"]
         await dying.server.engine.aclose()
         assert dying.left == ["left"]
 
     conversation()
+
+
+@virtual_test
+async def test_a_client_in_the_same_process_gets_the_reason() -> None:
+    dying = Dying()
+    async with Client(dying.server) as client:
+        dying.broken.set()
+        await until(lambda: dying.server.engine.drained)
+        with pytest.raises(McpError, match=ENDED):
+            await client.call_tool("hold")
 
 
 @virtual_test

@@ -28,7 +28,6 @@ from holdfast.errors import (
     InsufficientScope,
     RateLimited,
     SessionGone,
-    Stopping,
     TooMuchWork,
     Unresumable,
     Withdrawn,
@@ -312,7 +311,9 @@ class HttpFront:
     ) -> Found:
         """Choose the era of a message: one with its own metadata is sessionless, others belong to a session."""
         if self._engine.drained and isinstance(message, Request | list):
-            return refused_unstarted(Stopping(), message.id if isinstance(message, Request) else None)
+            return refused_unstarted(
+                self._engine.stopping(), message.id if isinstance(message, Request) else None
+            )
         if self._rates.is_on and (over := self._over_rate(message, caller, connection)) is not None:
             return over
         head = connection.request
@@ -369,7 +370,7 @@ class HttpFront:
         self, key: str, last_event_id: str, principal: Principal | None, connection: Connection
     ) -> Answer | None:
         if self._engine.drained:
-            raise Stopping
+            raise self._engine.stopping()
         stream, cursor = None, None
         if last_event_id:
             parsed = parse_event_id(last_event_id)

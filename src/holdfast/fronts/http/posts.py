@@ -51,7 +51,6 @@ from holdfast.errors import (
     HoldfastError,
     OutcomeUnknown,
     SessionGone,
-    Stopping,
     Withdrawn,
 )
 from holdfast.fronts.http.answer import (
@@ -103,7 +102,7 @@ class Posts:
         if self.engine.settings.stateless:
             return self._initialize_stateless(request, caller)
         if self.engine.refuses(request.method, caller):
-            return refused_unstarted(Stopping(), request.id)
+            return refused_unstarted(self.engine.stopping(), request.id)
         if session_id:
             return self._initialize_again(request, session_id, caller)
         try:
