@@ -20,6 +20,7 @@ from holdfast.core.rules.document import Document, Exchange
 from holdfast.core.stream import Log, NewEvents, Page, Position
 from holdfast.engine.delivery import Batch
 from holdfast.engine.exchange import SessionExchange
+from holdfast.engine.exchanges import Exchanges
 from holdfast.engine.reader import End, Reader
 from holdfast.engine.readers import Readers
 from holdfast.engine.stream_buffer import Append, StreamBuffer
@@ -420,8 +421,20 @@ def break_forgotten_at_the_end() -> Patches:
     return _with((LogWriter, "is_plain", is_plain))
 
 
+def started_for_no_client() -> Patches:
+    """A request starts after its claim, although its client has left meanwhile."""
+    begin = Exchanges.begin
+
+    async def careless(self: Exchanges, exchange: SessionExchange) -> None:
+        exchange.caller = replace(exchange.caller, waiter=None)
+        await begin(self, exchange)
+
+    return _with((Exchanges, "begin", careless))
+
+
 BUGS: Final[dict[str, Bug]] = {
     "an end that is not kept after a break": Bug(break_forgotten_at_the_end(), "alone", "I4"),
+    "a start although no client waits": Bug(started_for_no_client(), "takeover", "I4"),
     "answers mapped by the client's id": Bug(map_by_id(), "claim", "I3"),
     "ids compared as texts": Bug(id_as_text()),
     "streams not scoped to their session": Bug(not_scoped_to_session(), "log", "I3"),

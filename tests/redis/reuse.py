@@ -33,8 +33,8 @@ async def distant(port: int, milliseconds: float) -> AsyncIterator[str]:
         loop, arrives = asyncio.get_running_loop(), 0.0
         try:
             while part := await reader.read(65_536):
-                # In their order: a part does not overtake the one before it.
-                arrives = max(arrives, loop.time() + way * delays.uniform(0.5, 1.5))
+                # Each later than the one before it: timers with equal times run in any order.
+                arrives = max(arrives + 1e-6, loop.time() + way * delays.uniform(0.5, 1.5))
                 loop.call_at(arrives, writer.write, part)
         except OSError:
             pass

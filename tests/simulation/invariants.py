@@ -20,6 +20,7 @@ def check(world: World) -> None:
     _handlers_start_once(ledger)
     _handlers_start_at_home(world)
     _requests_run_once(world)
+    _requests_start_while_a_client_waits(world)
     _counters_are_exact(world)
     _asks_get_their_own_answers(ledger)
     _sessions_end_once(ledger)
@@ -96,6 +97,12 @@ def _requests_run_once(world: World) -> None:
     """Of I4, in one process: a request runs again only after an answer was written to a connection that seemed to be there."""
     for nonce in world.ledger.early if world.is_alone else ():
         world.ledger.violate("I4", f"{nonce} ran again, and no answer was written before")
+
+
+def _requests_start_while_a_client_waits(world: World) -> None:
+    """Of I4: no handler starts for a request whose connections have all ended. A home learns of it from the store, later."""
+    for nonce in world.ledger.unwanted if not world.has_home else ():
+        world.ledger.violate("I4", f"{nonce} started, and no connection waited for it")
 
 
 def _counters_are_exact(world: World) -> None:

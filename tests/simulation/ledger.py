@@ -64,6 +64,8 @@ class Ledger:
         """By request: how often its handler has started."""
         self.early: list[str] = []
         """Requests whose handler has started again before as many answers as starts were written."""
+        self.unwanted: list[str] = []
+        """Requests whose handler has started after all their connections had ended."""
         self.nonces: dict[str, str] = {}
         """By stream: the request that its handler was started for."""
         self.logs: defaultdict[tuple[str, str], list[tuple[Event, bool]]] = defaultdict(list)
@@ -94,7 +96,14 @@ class Ledger:
         written = sum(wire.is_written and wire.status != _REFUSED for one in mine for wire in one.wires)
         if self.runs[nonce] > written:
             self.early.append(nonce)
+        if mine and all(self._has_left(request) for request in mine):
+            self.unwanted.append(nonce)
         self.runs[nonce] += 1
+
+    def _has_left(self, request: Request) -> bool:
+        """True if every connection of a request was known to have ended, and its client has no event id to come back with."""
+        gone = [wire.known_gone_at < self.now() for wire in request.wires]
+        return bool(gone) and all(gone) and not request.last_id
 
     def violate(self, invariant: str, text: str) -> None:
         self.violations.append(f"{invariant}: {text} at {self.now():.3f}")

@@ -8,6 +8,7 @@ import asyncio
 import contextvars
 from collections import deque
 from collections.abc import Awaitable, Callable, MutableMapping
+from math import inf
 from typing import Any
 
 from holdfast.engine.wake import Wake
@@ -60,6 +61,8 @@ class Call:
         self._wake = Wake()
         self._disconnected: asyncio.Future[None] | None = None
         self._server_knows = False
+        self.known_gone_at: float = inf
+        """When the server learned that the client had disconnected."""
         self.serving: asyncio.Task[None] | None = None
         """The server's work on it, once it has arrived."""
 
@@ -110,6 +113,7 @@ class Call:
 
     def _hear_of_it(self) -> None:
         self._server_knows = True
+        self.known_gone_at = self._loop.time()
         if self._disconnected is not None and not self._disconnected.done():
             self._disconnected.set_result(None)
 
