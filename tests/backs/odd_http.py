@@ -93,6 +93,10 @@ class OddHttp:
             while self.received[-1] == "tools/call":
                 await asyncio.sleep(0.01)
             await _event(stream, _text(number, self.received[-1]))
+        elif name == "ask":
+            question = {"message": "?", "requestedSchema": {}}
+            await _event(stream, _message(id="asked", method="elicitation/create", params=question))
+            await self.ends.wait()
         elif name == "cut":
             await _event(
                 stream, _message(method="notifications/message", params={"level": "error", "data": "before"})

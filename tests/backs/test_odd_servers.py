@@ -230,6 +230,24 @@ async def test_a_question_on_the_standalone_stream_is_refused_for_a_client_witho
 
 
 @async_test
+async def test_a_question_of_a_url_server_ends_with_its_call() -> None:
+    asking, asked = OddHttp(), asyncio.Event()
+
+    async def never(_asked: object) -> dict[str, Any]:
+        asked.set()
+        return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
+
+    async with (
+        asking as url,
+        Client(Remote(url), protocol_version="sessions", elicitation=never) as client,
+    ):
+        call = asyncio.create_task(client.call_tool("ask"))
+        await asked.wait()
+        call.cancel()
+        await until(lambda: str(INVALID_REQUEST) in asking.received)
+
+
+@async_test
 async def test_an_invalid_request_of_a_url_server_is_refused_on_each_kind_of_stream() -> None:
     asking = OddHttp()
     async with (
