@@ -38,6 +38,7 @@ once. "Alive" for a reader that is gone: the repeat is refused, the call continu
 
 import asyncio
 from enum import Enum
+from math import inf
 from typing import Final
 
 from holdfast.core.fate import Fate
@@ -117,7 +118,8 @@ class Repeats:
         times = self._runtime.settings.times
         deadline = now() + times.loop_patience + 2 * times.lease + times.sweep
         pause, longest = _LOOK_SECONDS
-        seen_at = now()
+        # The claim has seen it running before `until`.
+        asked_at, seen_at = now(), -inf
         probed = first = await store.probe(key, duplicate.stream)
         while probed is not None and first is not None and (probed.running or _is_being_taken(probed)):
             # The store has a reader for this replica that is unknown here: it was never detached. Or it is that of a forwarded
@@ -127,13 +129,14 @@ class Repeats:
                 return Earlier.LOST
             if probed.word != first.word:
                 return Earlier.ALIVE if probed.word % 2 else Earlier.LOST
+            seen_at = asked_at
             await asyncio.sleep(pause)
             pause = min(2 * pause, longest)
-            seen_at = now()
+            asked_at = now()
             probed = await store.probe(key, duplicate.stream)
         if duplicate.finished:
             return Earlier.OVER if probed is None or not probed.kept else Earlier.LOST
-        is_recent = seen_at <= until
+        is_recent = seen_at <= until and until > -inf
         if probed is None or not (probed.kept or probed.withdrawn):
             # It has ended. If its answer could not be written, the answer is kept a moment later.
             await asyncio.sleep(_NEWS_SECONDS)
