@@ -50,7 +50,9 @@ def mood(tmp_path: Path) -> Path:
 
 def test_a_hangup_works_although_the_worker_of_the_one_before_hangs(mood: Path) -> None:
     target = f"{mood.with_name('server.py')}:server"
-    with fleet("--workers", "2", "--log-level", "warning", target=target) as running:
+    # Longer than the test: the second signal ends the hung worker, not the limit.
+    options = ("--workers", "2", "--log-level", "warning", "--start-limit", "3600")
+    with fleet(*options, target=target) as running:
         old = running.workers()
         mood.write_text("hangs")
         running.tell(signal.SIGHUP)
