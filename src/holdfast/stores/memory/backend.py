@@ -73,7 +73,7 @@ class MemoryBackend(SessionCommands[MemoryDocument]):
         self._principals: defaultdict[str, dict[str, MemoryDocument]] = defaultdict(dict)
         self._due: list[tuple[float, str]] = []
         self._bytes = 0
-        self.over = -limits.store_bytes
+        self.over: int = -limits.store_bytes
         self._finished: dict[tuple[str, str], None] = {}
         """Complete streams of all sessions, oldest first."""
         self._subscribers: defaultdict[str, set[str]] = defaultdict(set)
