@@ -148,6 +148,16 @@ async def test_a_server_that_stops_while_the_store_is_unavailable_writes_the_end
 
 
 @virtual_test
+async def test_a_server_that_stops_does_not_wait_for_the_store_beyond_its_drain_time() -> None:
+    store = ScriptedStore()
+    async with tasks_of(make(), times=Times(drain=20, task_poll=POLL), store=store) as client:
+        await client.create("work", seconds=1_000)
+        leave(store)
+        began = asyncio.get_running_loop().time()
+    assert asyncio.get_running_loop().time() - began < 20 + 10
+
+
+@virtual_test
 async def test_a_server_that_stops_waits_for_the_answer_to_a_task_and_refuses_new_tasks() -> None:
     async with tasks_of(make(), times=Times(drain=60, task_poll=POLL)) as client:
         engine = client.server.engine

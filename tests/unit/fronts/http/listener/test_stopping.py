@@ -17,7 +17,7 @@ from holdfast.fronts.http.listener.sockets import bind
 from holdfast.testing import NotingObserver
 from tests.http.client import Client, Connection, http_test
 from tests.messages import request
-from tests.support import until
+from tests.support import stays, until
 
 LARGE: Final = 4_000_000
 
@@ -132,6 +132,8 @@ async def test_a_client_that_got_its_answer_may_ask_once_more() -> None:
         await until(lambda: made.server.engine.draining)
         made.release.set()
         assert "result" in await running.answer()
+        # Longer than the steps after the drain; real time is the subject.
+        await stays(lambda: not made.running.done(), 0.3)
         again = await client.post({"jsonrpc": "2.0", "id": 2, "method": "tools/list"})
         assert "result" in await again.answer()
 
