@@ -17,6 +17,8 @@ STANDALONE_FENCE: Final = -1
 """The fence of the standalone stream: every replica may write it, and no exchange has this fence."""
 REMEMBERED_ANSWERS: Final = 256
 """Answers that a stream keeps until their asks are withdrawn, and digests of forgotten answers that a session keeps."""
+KEPT_SECONDS: Final = 300.0
+"""How long an answer that its client has not taken is kept for a repeat of the request, at least; and as long as the session's grace."""
 REMEMBERED_SECONDS: Final = 300.0
 """How long the digest of an answer is kept after its ask was forgotten."""
 WITHDRAWN_STREAMS: Final = 64

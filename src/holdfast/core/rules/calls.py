@@ -5,13 +5,14 @@ names it, and a writer with another fence is refused. An exchange ends once (law
 exchange in flight, and leave one that is not.
 
 An id is in use from the claim until the end. After that it is free, unless the answer is kept for a repeat of exactly the same
-request; another request under that id frees it.
+request; another request under that id frees it, and so does the time for which an answer is kept.
 """
 
 from msgspec.structs import replace
 
 from holdfast.core.lifecycle import SessionState
 from holdfast.core.records import (
+    KEPT_SECONDS,
     WITHDRAWN_STREAMS,
     Claim,
     Claimed,
@@ -46,7 +47,14 @@ def claim(
     taken = None if record.isolate else doc.ids.get(wanted.id)
     if taken is not None:
         other = doc.exchanges[taken]
-        verdict = duplicate(wanted, taken, other.digest, running=other.running, has_reader=other.has_reader)
+        verdict = duplicate(
+            wanted,
+            taken,
+            other.digest,
+            running=other.running,
+            has_reader=other.has_reader,
+            stale=is_stale(other.kept_at, record.grace, now),
+        )
         if verdict is not None:
             return verdict
         release(doc, taken, other)
@@ -77,14 +85,19 @@ def _claimed_before(
 
 
 def duplicate(
-    claim: Claim, stream: str, digest: bytes | None, *, running: bool, has_reader: bool
+    claim: Claim, stream: str, digest: bytes | None, *, running: bool, has_reader: bool, stale: bool
 ) -> Duplicate | None:
     """Compare a claim with the exchange `stream` that holds its id. None: the id is free for this request.
 
-    Then the holder has ended, and its answer is kept for a request with another digest.
+    Then the holder has ended, and its answer is kept for a request with another digest, or is `stale`.
     """
-    same = digest == claim.digest
+    same = digest == claim.digest and (running or has_reader or not stale)
     return Duplicate(stream, same, not running, has_reader) if running or same else None
+
+
+def is_stale(kept_at: float, grace: float, now: float) -> bool:
+    """Return True if an answer was kept for so long that its client will not repeat the request."""
+    return now - kept_at > max(grace, KEPT_SECONDS)
 
 
 def claimed_already(stream: str, *, running: bool, has_reader: bool) -> Duplicate:
@@ -190,7 +203,7 @@ def _end(
     doc: Document, stream: str, exchange: Exchange, terminal: bytes, at: At, *, tag: int, keep: bool
 ) -> None:
     _stop(doc, stream, exchange, at.now)
-    exchange = doc.exchanges[stream] = replace(exchange, running=False, kept=keep)
+    exchange = doc.exchanges[stream] = replace(exchange, running=False, kept=keep, kept_at=at.now)
     if not keep:
         free_id(doc, stream, exchange)
     if stream not in doc.logs:
@@ -232,7 +245,15 @@ def keep(doc: Document, stream: str, wanted: Claim, terminal: bytes | None, at: 
         if terminal is None:
             return
         exchange = Exchange(
-            wanted.id, wanted.digest, wanted.control, doc.fence, at.me, "", running=False, kept=True
+            wanted.id,
+            wanted.digest,
+            wanted.control,
+            doc.fence,
+            at.me,
+            "",
+            running=False,
+            kept=True,
+            kept_at=at.now,
         )
         doc.exchanges[stream] = exchange
         start(doc, stream, before_terminal(tag))
@@ -243,7 +264,7 @@ def keep(doc: Document, stream: str, wanted: Claim, terminal: bytes | None, at: 
     elif log is None or log.delivered == log.top:
         return
     else:
-        doc.exchanges[stream] = replace(exchange, kept=True)
+        doc.exchanges[stream] = replace(exchange, kept=True, kept_at=at.now)
     doc.ids[wanted.id] = stream
 
 

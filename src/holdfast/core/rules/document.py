@@ -42,6 +42,8 @@ class Exchange(Struct, frozen=True):
     running: bool = True
     kept: bool = False
     """Its answer is kept for a repeat of the request."""
+    kept_at: float = 0.0
+    """Since when."""
     generation: int = 0
     """Of its reader."""
     word: int = 0

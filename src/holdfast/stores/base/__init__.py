@@ -34,6 +34,7 @@ reference for every other store.
 from typing import Protocol
 
 from holdfast.core.records import (
+    KEPT_SECONDS,
     REMEMBERED_ANSWERS,
     REMEMBERED_SECONDS,
     STANDALONE_FENCE,
@@ -79,6 +80,7 @@ class Store(RequiredPart, StatePart, TaskPart, ReplicaPart, Protocol):
 
 __all__ = [
     "INBOX",
+    "KEPT_SECONDS",
     "LINGER_SECONDS",
     "LINGER_SHARE",
     "REMEMBERED_ANSWERS",

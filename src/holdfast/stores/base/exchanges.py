@@ -57,7 +57,8 @@ class ExchangePart(Protocol):
           ended, is a Duplicate that names this stream, also in a session with `isolate`; `same` is True.
         - WITHDRAWN if the stream was given back before it was claimed.
         - Duplicate if the id is in flight, or kept for a request with the same digest; except in a session with
-          `isolate`, where no claim is a duplicate. An answer kept for a request with another digest is released.
+          `isolate`, where no claim is a duplicate. An answer kept for a request with another digest is released, and
+          so is one without a reader that was kept for longer than KEPT_SECONDS and the session's grace.
         - BUSY if the session has `Limits.running` plus `Limits.queued` calls in flight; not for control traffic.
 
         Raises:

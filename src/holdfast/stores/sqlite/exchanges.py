@@ -1,7 +1,9 @@
 """Operations on exchanges: claim, give_back, settle, keep, cancel."""
 
+from typing import Final
+
 from holdfast.core.lifecycle import SessionState
-from holdfast.core.rules.calls import claimed_already, duplicate
+from holdfast.core.rules.calls import claimed_already, duplicate, is_stale
 from holdfast.core.stream import before_terminal
 from holdfast.errors import StreamClosed
 from holdfast.stores.base import Claim, Claimed, Duplicate, Refusal, WakeUp
@@ -19,6 +21,9 @@ from holdfast.stores.sqlite.rows import (
 )
 from holdfast.stores.sqlite.transaction import Transaction
 from holdfast.wire.jsonrpc import RequestId
+
+_KEPT: Final = 1
+"""Added to the time since which an answer is kept: 0 means that it is not."""
 
 
 def claim(tx: Transaction, key: str, principal: str, wanted: Claim) -> Claimed | Duplicate | Refusal:
@@ -50,6 +55,7 @@ def claim(tx: Transaction, key: str, principal: str, wanted: Claim) -> Claimed |
             holder.digest,
             running=bool(holder.running),
             has_reader=holder.reader is not None,
+            stale=is_stale(holder.kept - _KEPT, session.record.grace, tx.now),
         )
         if verdict is not None:
             return verdict
@@ -73,6 +79,11 @@ def _register(tx: Transaction, session: SessionRow, wanted: Claim, holder: Excha
     rows.insert_exchange(tx, session, wanted, running=True)
     save_session(tx, session)
     return Claimed(session.record, session.fence, returned)
+
+
+def _kept(tx: Transaction) -> int:
+    """Return the value of the column for an answer that is kept from now on."""
+    return int(tx.now) + _KEPT
 
 
 def release(tx: Transaction, exchange: ExchangeRow) -> None:
@@ -132,7 +143,7 @@ def end(
     session.settled = session.touched = tx.now
     if exchange.asks:
         asks.forget_all(tx, session, exchange)
-    exchange.kept = int(keep and terminal is not None)
+    exchange.kept = _kept(tx) if keep and terminal is not None else 0
     if terminal is None:
         logs.forget(tx, session, exchange)
         save_session(tx, session)
@@ -167,12 +178,12 @@ def keep(tx: Transaction, key: str, stream: str, wanted: Claim, terminal: bytes 
     if exchange is None:
         if terminal is not None:
             exchange = rows.insert_exchange(tx, session, wanted, running=False)
-            exchange.kept = 1
+            exchange.kept = _kept(tx)
             _write_end(tx, session, exchange, tag, terminal)
         return
     if not exchange.has_log or exchange.sent == exchange.top:
         return
-    exchange.kept = 1
+    exchange.kept = _kept(tx)
     save_exchange(tx, exchange)
     set_holds(tx, exchange, holds=True)
 

@@ -3,8 +3,18 @@
 import asyncio
 
 from holdfast.errors import Fenced, StreamClosed
-from holdfast.stores.base import Claim, Duplicate, Refusal
-from holdfast.testing.store.bench import KEY, PRINCIPAL, Bench, Contract, data_of, refused, scenario, tag_of
+from holdfast.stores.base import KEPT_SECONDS, Claim, Duplicate, Refusal
+from holdfast.testing.store.bench import (
+    GRACE,
+    KEY,
+    PRINCIPAL,
+    Bench,
+    Contract,
+    data_of,
+    refused,
+    scenario,
+    tag_of,
+)
 
 
 class SettleContract(Contract):
@@ -109,6 +119,27 @@ class SettleContract(Contract):
         assert isinstance(repeat, Duplicate)
         assert (repeat.stream, repeat.same, repeat.finished, repeat.has_reader) == ("a", True, True, False)
         await bench.begin(1, "c", digest=b"two")
+
+    @scenario()
+    async def test_a_kept_answer_is_kept_for_a_limited_time(self, bench: Bench) -> None:
+        for grace in (GRACE, 2 * KEPT_SECONDS):
+            await bench.open(f"s{grace}", idle=1e5, lifetime=1e5, grace=grace)
+            key, until = f"s{grace}", max(grace, KEPT_SECONDS)
+            # Kept with its end, and after it.
+            for number, is_late in ((1, False), (2, True)):
+                fence = await bench.begin(number, f"a{number}", key=key, digest=b"one")
+                if is_late:
+                    await bench.store.settle(key, "a2", fence, None)
+                    await bench.store.keep(key, "a2", Claim(2, "a2", b"one"), b"last", tag=7)
+                else:
+                    await bench.store.settle(key, "a1", fence, b"last", tag=7, keep=True)
+                    await bench.store.detach(key, "a1", 0, None, broke=False)
+            bench.clock.advance(until - 2)
+            for number in (1, 2):
+                assert isinstance(await bench.claim(number, f"b{number}", key=key, digest=b"one"), Duplicate)
+            bench.clock.advance(5)
+            for number in (1, 2):
+                await bench.begin(number, f"c{number}", key=key, digest=b"one")
 
     @scenario()
     async def test_a_kept_answer_is_kept_until_it_was_taken_whole(self, bench: Bench) -> None:

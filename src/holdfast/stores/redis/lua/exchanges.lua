@@ -42,7 +42,8 @@ local holder = got[5]
 if holder and redis.call('HEXISTS', base, 'iso') == 0 then
   --+ exchange_of duplicate release
   local other = exchange_of(holder)
-  local is_same = other.dg == digest
+  local is_stale = not (other.run or other.rd) and now - (other.kept or now) > math.max(S.gr, KEPT)
+  local is_same = other.dg == digest and not is_stale
   if other.run or is_same then return duplicate(holder, other, is_same) end
   release(holder, other)
 end
@@ -127,7 +128,7 @@ if is_new then
   account(tonumber(ARGV[16]))
 end
 if C[stream] then
-  c.kept = 1
+  c.kept = now
   save('i:' .. id, stream)
 else
   save()

@@ -222,7 +222,7 @@ end
 -- End an exchange with its terminal message.
 local function settle(stream, c, terminal, tag, before, keep, limits)
   stop(stream, c)
-  c.kept = keep and 1 or nil
+  c.kept = keep and now or nil
   if not keep then release(stream, c) end
   begin(c, 1, before)
   c.closed = 1

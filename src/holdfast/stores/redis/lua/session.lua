@@ -38,7 +38,7 @@
 --   run           in flight
 --   rd, gen, aop, past   the reader (log.lua)
 --   top, tag, low, ltag, first, dl, dtag, n, by, closed, fin   the log (log.lua)
---   kept          the answer is kept for a repeat
+--   kept          since when the answer is kept for a repeat
 --   t             when it was claimed
 --   cancel        the client has cancelled it
 --   q             it has asks, or had some (q:<stream>)
@@ -73,7 +73,7 @@ end
 -- ARGV[4]: '0', '1' if the command is sent again, 'r' and 'R' the same after the sender has registered (must_register).
 local me, op, again = ARGV[2], ARGV[3], ARGV[4] == '1' or ARGV[4] == 'R'
 local SLACK = 3600000
-local ANSWERS, ANSWERED = 256, 300000
+local ANSWERS, ANSWERED, KEPT = 256, 300000, 300000
 local NUMBERS, SIZE = '<dddddddddddddd', 112
 local S, K
 local C = {}
