@@ -15,15 +15,16 @@
 --## claim: session log
 -- ARGV[9]: the most calls in flight; '' for control traffic.
 local principal, id, stream, digest, most = ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9]
-local got = load('pr', 'o:' .. me, 'c:' .. stream, 'i:' .. id, 'rec', 'w')
+local got = load('pr', 'o:' .. me, 'c:' .. stream, 'i:' .. id, 'rec')
 if not S or got[2] ~= principal then return {'none'} end
-if got[7] then
+if S.later ~= '' then
   --+ withdrawn withdraw unpack_exchange unclaim
-  local _, index = withdrawn(got[7], stream)
+  local known = redis.call('HGET', base, 'w')
+  local _, index = withdrawn(known, stream)
   local c = index and got[4] and unpack_exchange(got[4])
   if index and (not c or (c.run and c.own == me)) then
     if c then unclaim(stream, c) end
-    withdraw(got[7], stream, true)
+    withdraw(known, stream, true)
     save()
     return {'withdrawn', todo}
   end

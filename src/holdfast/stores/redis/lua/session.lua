@@ -31,7 +31,8 @@
 --   run, calls    exchanges in flight; calls among them
 --   rd            readers
 --   by, reported  log bytes now; log bytes as last reported to the shared slot
---   later         the bytes that a later release has added after these numbers; they are kept
+--   later         bytes after these numbers: not empty if the session has the field w, so that a plain call need not read it. Bytes
+--                 that a later release has added are kept
 -- C[stream], an exchange:
 --   id, dg, ctl   the client's id, the digest of the request, whether it is control traffic
 --   fence, own    the fence that may write; the owner
@@ -256,6 +257,7 @@ local function withdraw(packed, stream, is_sure)
   end
   if is_sure then known[index][2] = 1 end
   while #known > WITHDRAWN do table.remove(known, 1) end
+  S.later = 'w'
   redis.call('HSET', base, 'w', cmsgpack.pack(known))
 end
 
