@@ -363,7 +363,9 @@ class LogWriter(SessionWriter):
     @property
     @override
     def is_plain(self) -> bool:
-        return self._buffer is None and self.position is None and self.fate not in _UNAWAITED
+        # A plain call is WAITING here: one comparison.
+        is_awaited = self.fate is _WAITING or self.fate not in _UNAWAITED
+        return is_awaited and self._buffer is None and self.position is None
 
     @property
     @override
