@@ -60,7 +60,7 @@ class Claims:
     async def make(self, key: str, caller: Caller, claim: Claim) -> Claimed | Repeat:
         """Claim an exchange; return the exchange that a repeat reads instead. Raises as `Exchanges.submit_here`."""
         if (local := self._runtime.sessions.get(key)) is not None and claim.id in local.answering:
-            await _wait_for_answer(local, claim)
+            await _wait_for_answer(local, claim, caller)
         now, until = self._runtime.clock.now, inf
         while True:
             is_last = now() >= until
@@ -167,8 +167,11 @@ class Claims:
         return claimed is Refusal.WITHDRAWN
 
 
-async def _wait_for_answer(session: Session, claim: Claim) -> None:
+async def _wait_for_answer(session: Session, claim: Claim, caller: Caller) -> None:
     """Wait until the same request, which has ended, is answered: its answer is about to be written, or kept for this repeat.
+
+    If the client has taken it, the store is about to free the id: `Repeats.look` waits for that. If the caller disconnects, the wait
+    ends: both requests can be members of one batch, whose answers are kept after all of them were submitted.
 
     Raises:
         DuplicateId: its client does not read the answer, and its connection is still open.
@@ -180,6 +183,8 @@ async def _wait_for_answer(session: Session, claim: Claim) -> None:
         and earlier.has_ended
         and earlier.claim.digest == claim.digest
         and not session.record.isolate
+        and earlier.writer.fate is not Fate.TAKEN
+        and not (caller.waiter is not None and caller.waiter.gone)
     ):
         # The first connection is gone, so the answer will be kept: this is a repeat, and it may wait.
         left = None if earlier.writer.fate in _KEPT else deadline - now()

@@ -217,3 +217,15 @@ async def test_the_answers_of_a_batch_are_taken_together() -> None:
         assert sorted(b.runs) == ["held", "quick", "ticks"]
         await p.post(batch).done()
         assert len(b.runs) == 6, "the answers were taken: these are new requests"
+
+
+@front_test
+async def test_a_batch_with_equal_requests_ends_if_its_client_leaves_while_one_of_them_waits() -> None:
+    async with bench() as b:
+        p = await opened(b)
+        call = p.post([call_of(1, "quick")] * 3)
+        # The first request has ended, and the third one waits to see whether its answer is taken.
+        await asyncio.sleep(0.05)
+        await call.cut()
+        assert answers(await p.post([call_of(1, "quick")]).done())[1]["result"]["tool"] == "quick"
+        assert b.runs == ["quick"]

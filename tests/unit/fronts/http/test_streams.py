@@ -9,6 +9,7 @@ from holdfast.config import Limits, Settings, Times
 from holdfast.engine.sessions import session_key
 from tests.asgi import Call, Peer
 from tests.messages import LATEST, request
+from tests.stores import ScriptedStore
 from tests.support import LoopClock
 from tests.unit.fronts.http.bench import MIDDLE, OLDEST, REVISIONS, Bench, bench, front_test
 
@@ -390,3 +391,19 @@ async def test_delete_checks_principal_and_version() -> None:
         assert (await p.delete(headers={"mcp-session-id": p.session[:-1]})).status == 404
         assert (await p.delete(headers={"mcp-protocol-version": "1"})).status == 400
         assert (await p.call(1).done()).status == 200
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+@front_test
+async def test_an_id_whose_answer_was_taken_can_be_used_again_at_once_although_the_store_is_slow(
+    *, is_shared: bool
+) -> None:
+    store = ScriptedStore(is_shared=is_shared)
+    async with bench(store=store) as b:
+        p = await opened(b)
+        b.release.set()
+        store.delay("detach", before=0.3)
+        calls = [await p.call(1, "ticks").until(3) for _ in range(2)]
+        for call in calls:
+            assert (await call.done()).messages[-1]["result"]["tool"] == "ticks"
+        assert b.runs == ["ticks", "ticks"]
