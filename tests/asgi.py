@@ -36,6 +36,8 @@ class FakeTransport:
 
     def __init__(self) -> None:
         self.closing = False
+        self.half_closed = False
+        """The client has closed its side, and may still read."""
         self.aborted = False
         self.is_all_taken: bool | None = None
         self.taken_bytes = 0
@@ -51,6 +53,10 @@ class FakeChannel(AsgiChannel):
     @override
     def is_closing(self) -> bool:
         return self._transport.closing
+
+    @override
+    def may_be_gone(self) -> bool:
+        return self._transport.half_closed or super().may_be_gone()
 
     @override
     def abort(self) -> None:

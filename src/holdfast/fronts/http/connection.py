@@ -270,8 +270,9 @@ class Connection(Struct, eq=False):
             self.watch(_nothing)
         await asyncio.sleep(_READ_SECONDS)
         channel = self._channel
-        self.is_half_closed = not (self.gone or channel.is_closing()) and channel.may_be_gone()
-        self.gone = self.gone or channel.may_be_gone()
+        if not self.gone and channel.may_be_gone():
+            self.is_half_closed = not channel.is_closing()
+            self._left()
         return self.gone
 
     def _left(self) -> None:

@@ -250,6 +250,8 @@ class Posts:
             # Only the end that other replicas have written counts: read it as a repeat of the request does.
             ended = Repeat(exchange.session, exchange.claim.stream, exchange.request.id)
             return await self._repeat(ended, connection, exchange.caller)
+        if isinstance(exchange.refusal, Withdrawn) and connection.is_half_closed:
+            return refused_unstarted(exchange.refusal, exchange.request.id)
         return None
 
     def _whole(self, exchange: SessionExchange, batch: Batch) -> Answer:

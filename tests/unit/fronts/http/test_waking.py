@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from holdfast.config import Limits, Settings
 from tests.asgi import Call, Json
 from tests.messages import metadata, modern_headers, notification, request
 from tests.unit.fronts.http.bench import OLDEST, Bench, bench, front_test
@@ -57,6 +58,30 @@ async def test_a_request_whose_client_waits_is_answered_after_a_pause(kind: str)
         call = await sent_after_a_pause(one, kind)
         assert (await call.done()).status == 200
         assert one.runs == ["quick"] * (2 if kind == "a batch" else 1)
+
+
+@pytest.mark.parametrize("kind", ["a request", "a batch"])
+@front_test
+async def test_a_request_that_waits_for_its_slot_ends_if_its_client_has_closed_its_side_during_a_pause(
+    kind: str,
+) -> None:
+    async with bench(Settings(limits=Limits(running=1))) as one:
+        p = one.peer()
+        await p.initialize(OLDEST)
+        first = p.call(1, "held")
+        await asyncio.sleep(1)
+        call = request(2, "tools/call", {"name": "quick"})
+        waiting = p.post(call if kind == "a request" else [call])
+        await asyncio.sleep(1)
+        waiting.transport.half_closed = True
+        paused(one)
+        one.release.set()
+        await first.done()
+        await waiting.done()
+        assert one.runs == ["held"]
+        assert waiting.status == 503 if kind == "a request" else waiting.transport.aborted
+        again = await p.post(call if kind == "a request" else [call]).done()
+        assert (again.status, one.runs) == (200, ["held", "quick"])
 
 
 @front_test
