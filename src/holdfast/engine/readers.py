@@ -44,7 +44,8 @@ be claimed first, if the break falls into the round trip in which the end is sto
 
 import asyncio
 import contextlib
-from typing import Final
+from collections.abc import Coroutine
+from typing import Any, Final
 
 from holdfast.core.fate import FateAction, FateInput
 from holdfast.core.stream import Position
@@ -307,6 +308,10 @@ class Readers:
     async def give_back(self, session: Session, stream: str, *, broke: bool = False) -> None:
         """Give back the place of a POST that has not begun to read. If another reader has attached meanwhile, nothing changes."""
         await self._leave(session, stream, 0, None, broke=broke)
+
+    async def clean_up(self, work: Coroutine[Any, Any, None]) -> None:
+        """Give back several places, in a task of its own: some hosts cancel a request again at each await."""
+        await asyncio.shield(self._runtime.begin(work))
 
     def hold(self, exchange: SessionExchange) -> None:
         """Let a request with the same id wait while the POST of this exchange waits for its answer."""

@@ -63,9 +63,12 @@ class BatchedRequests:
         except Gone:
             merged.stop(End.BROKE if connection.may_be_gone else End.STALLED)
         finally:
-            await merged.close()
-            for exchange in self._exchanges:
-                await self._engine.readers.close(exchange)
+            await self._engine.readers.clean_up(self._close())
+
+    async def _close(self) -> None:
+        await self._merged.close()
+        for exchange in self._exchanges:
+            await self._engine.readers.close(exchange)
 
     async def _submit(self, key: str, caller: Caller, request: Request) -> None:
         if request.method == "initialize":
@@ -101,6 +104,9 @@ class BatchedRequests:
     def _left(self) -> None:
         self._on_gone()
         self._merged.leave()
+        if self._connection.is_half_closed:
+            # Its client may wait. Some of the requests may run, so no refusal fits: the client sends the batch again.
+            self._connection.abort()
 
     async def _opening(self) -> bytes:
         await self._merged.begin()

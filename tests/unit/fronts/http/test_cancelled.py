@@ -72,6 +72,20 @@ def test_a_request_that_is_cancelled_at_any_moment_leaves_no_claim_or_reader(act
 
 
 @front_test
+async def test_a_batch_that_is_cancelled_again_while_it_cleans_up_leaves_no_claim_or_reader() -> None:
+    for moment in range(6, 12):
+        async with opened(OLDEST) as (b, peer, store):
+            store.delay(*CALLS, before=SOON)
+            call = ACTIONS["batch"](b, peer)
+            await asyncio.sleep(0.01 + moment * SOON / 2)
+            while not call.task.done():
+                # At each await, as a cancelled scope of anyio does it.
+                call.task.cancel()
+                await asyncio.sleep(0)
+            await check_nothing_is_left(b, store)
+
+
+@front_test
 async def test_the_id_of_a_request_that_was_cancelled_while_it_was_claimed_is_free_and_nothing_ran() -> None:
     async with opened() as (b, peer, store):
         store.delay(*CALLS, before=1.4)
