@@ -55,8 +55,7 @@ def claim(tx: Transaction, key: str, principal: str, wanted: Claim) -> Claimed |
             holder.digest,
             running=bool(holder.running),
             has_reader=holder.reader is not None,
-            # An older release writes 1: since when the answer is kept is then unknown.
-            stale=holder.kept > _KEPT and is_stale(holder.kept - _KEPT, session.record.grace, tx.now),
+            stale=is_stale(holder.kept - _KEPT, session.record.grace, tx.now),
         )
         if verdict is not None:
             return verdict

@@ -43,9 +43,7 @@ local holder = got[5]
 if holder and redis.call('HEXISTS', base, 'iso') == 0 then
   --+ exchange_of duplicate release
   local other = exchange_of(holder)
-  -- An older release writes 1: since when the answer is kept is then unknown.
-  local since = (other.kept or 1) > 1 and other.kept or now
-  local is_stale = not (other.run or other.rd) and now - since > math.max(S.gr, KEPT)
+  local is_stale = not (other.run or other.rd) and now - (other.kept or now) > math.max(S.gr, KEPT)
   local is_same = other.dg == digest and not is_stale
   if other.run or is_same then return duplicate(holder, other, is_same) end
   release(holder, other)
