@@ -11,6 +11,7 @@ end that was written is not reported as written, and is kept if the connection b
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 
 from typing_extensions import override
 
@@ -77,7 +78,9 @@ class Merged:
         """Become a stream. Calls that run get streams of their own, which can be resumed."""
         self.is_stream = True
         for member in self.members:
-            await self._opened(member)
+            # `take` answers a member that cannot be read: the others go on.
+            with suppress(McpError, SessionGone):
+                await self._opened(member)
 
     async def _opened(self, member: Member) -> None:
         reader = await member.open()

@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 
 from holdfast.config import Limits, Settings
+from holdfast.core.rules.streams import drop_finished
 from tests.asgi import Call, Peer
 from tests.messages import LATEST, notification, request
+from tests.stores import ScriptedStore
 from tests.unit.fronts.http.bench import MIDDLE, OLDEST, Bench, bench, front_test
 
 
@@ -229,3 +231,25 @@ async def test_a_batch_with_equal_requests_ends_if_its_client_leaves_while_one_o
         await call.cut()
         assert answers(await p.post([call_of(1, "quick")]).done())[1]["result"]["tool"] == "quick"
         assert b.runs == ["quick"]
+
+
+@front_test
+async def test_a_repeat_that_cannot_be_read_when_the_batch_becomes_a_stream_is_answered_by_itself() -> None:
+    store = ScriptedStore()
+    async with bench(store=store) as b:
+        p = await opened(b)
+        first = p.post([call_of(1, "quick"), call_of(2, "held")])
+        await asyncio.sleep(1)
+        await first.cut()
+        [session] = store._sessions.values()
+        after = b.engine.settings.times.stream_after
+        store.delay("attach", before=after + 0.5)
+        store.delay("open_stream", before=1)
+        again = p.post([call_of(3, "held"), call_of(1, "quick")])
+        await asyncio.sleep(after / 2)
+        assert drop_finished(session)
+        await asyncio.sleep(2)
+        b.release.set()
+        found = answers(await again.done())
+        assert found[1]["error"]["code"] == -31002
+        assert found[3]["result"]["tool"] == "held"
