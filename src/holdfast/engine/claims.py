@@ -4,7 +4,7 @@ One step in the store checks the session, the principal, the id and the quota, a
 exchange its fence. Nothing runs before it, and a request that is refused there had no effect. If the claim's
 answer is lost (the request is cancelled, or the store does not answer in time), it is not known whether the claim was
 made. Then it is made again under the same stream name, which a store counts once, and given back (`_undo`). A request
-with the same id that comes meanwhile waits for that.
+with the same id that comes meanwhile waits for that, and also for an end that is stored again after a failure of the store (`follow`).
 
 A refused claim is made again in two cases (`refused`). The exchange that had the id was given back: nothing of it ran. Or it may
 have been answered just now: an answer leaves before its end is stored, so a client that uses the id again at another
@@ -13,8 +13,9 @@ replica can be faster than the end. That is tried for REUSE_SECONDS; an id that 
 
 import asyncio
 import contextlib
+from collections.abc import Coroutine
 from math import inf
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -54,8 +55,8 @@ class Claims:
         self.repeats: Repeats = Repeats(runtime)
         self.running: int = 0
         """How many claims are on their way to the store: a stop waits for them, although no handler runs yet."""
-        self._undoing: dict[str, asyncio.Task[None]] = {}
-        """By stream: the tasks that give claims back."""
+        self._freeing: dict[str, asyncio.Task[None]] = {}
+        """By stream: the tasks that give claims back, and those that store an end which the store did not take at first."""
 
     async def make(self, key: str, caller: Caller, claim: Claim) -> Claimed | Repeat:
         """Claim an exchange; return the exchange that a repeat reads instead. Raises as `Exchanges.submit_here`."""
@@ -98,9 +99,12 @@ class Claims:
 
     def _undo(self, key: str, principal: str, claim: Claim) -> None:
         """Give back a claim that may have been made: its request was cancelled, or the store did not answer in time."""
-        undoing = self._runtime.begin(self._undone(key, principal, claim))
-        self._undoing[claim.stream] = undoing
-        undoing.add_done_callback(lambda _: self._undoing.pop(claim.stream))
+        self.follow(claim.stream, self._undone(key, principal, claim))
+
+    def follow(self, stream: str, work: Coroutine[Any, Any, None]) -> None:
+        """Give a claim back, or store the end of its exchange, in a task: a request with the same id waits for it."""
+        self._freeing[stream] = task = self._runtime.begin(work)
+        task.add_done_callback(lambda _: self._freeing.pop(stream, None))
 
     async def _undone(self, key: str, principal: str, claim: Claim) -> None:
         """Claim the same exchange again, to learn its fence, and give it back. Nothing has run for it."""
@@ -126,8 +130,8 @@ class Claims:
             raise self.withdrawn(key)
         if not isinstance(refused, Duplicate):
             raise Busy("Busy: the session has too many calls in flight; try again shortly")
-        if (undoing := self._undoing.get(refused.stream)) is not None:
-            await asyncio.wait([undoing])
+        if (freeing := self._freeing.get(refused.stream)) is not None:
+            await asyncio.wait([freeing])
             return None
         local = self._runtime.sessions.get(key)
         runs_here = local is not None and refused.stream in local.exchanges

@@ -384,7 +384,7 @@ class Exchanges:
             else:
                 exchange.writer.end_with(outcome.message(exchange.request.id))
                 if not await self._is_stored(exchange):
-                    self._runtime.spawn(self._store_later(exchange))
+                    self.claims.follow(exchange.claim.stream, self._store_later(exchange))
         finally:
             self.ending -= 1
             if self._runtime.store.is_shared:
@@ -442,7 +442,7 @@ class Exchanges:
             self._runtime.observer.note("exchange.fenced", session=exchange.session.name)
             await writer.disown()
         elif not await self._is_stored(exchange):
-            self._runtime.spawn(self._store_later(exchange))
+            self.claims.follow(exchange.claim.stream, self._store_later(exchange))
 
     async def _is_stored(self, exchange: SessionExchange) -> bool:
         """Store the end of an exchange. False: the store is unavailable, and the end must be stored later."""
@@ -451,7 +451,7 @@ class Exchanges:
             happened = _STORED
         except asyncio.CancelledError:
             exchange.state, _ = step(exchange.state, ExchangeInput.AWAY)
-            self._runtime.spawn(self._store_later(exchange))
+            self.claims.follow(exchange.claim.stream, self._store_later(exchange))
             raise
         except SessionGone:
             # Another replica has closed the session, and its wake-up is late or was lost.

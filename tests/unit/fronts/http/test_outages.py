@@ -121,3 +121,17 @@ async def test_a_stream_whose_log_alone_was_lost_ends_without_an_error() -> None
         next(iter(store._sessions.values())).logs.clear()
         await post.done()
         assert all("method" in message for message in post.messages)
+
+
+@pytest.mark.parametrize("tool", ["quick", "big"], ids=["the same request", "another request"])
+@front_test
+async def test_an_answered_id_can_be_used_again_although_its_end_was_not_stored_at_first(tool: str) -> None:
+    store = ScriptedStore(is_shared=True)
+    async with bench(store=store) as b:
+        p = await opened(b)
+        store.fail("settle", times=1)
+        assert (await p.call(1).done()).json["result"]["tool"] == "quick"
+        again = await p.call(1, tool).done()
+        assert again.status == 200
+        assert again.received[-1]["result"]["tool"] == tool
+        assert b.runs == ["quick", tool]
