@@ -155,7 +155,11 @@ async def _sent(
         await send(message)
         await asked.arrived
         # The deadline of the ask limits the wait for an unavailable store.
-        return await retried(lambda: store.take_answer(session.record.key, name))
+        answer = await retried(lambda: store.take_answer(session.record.key, name))
+        if answer is None and asked.has_ended:
+            # The store has forgotten the ask with its call, whose handler is being stopped: its cancellation or end ends this.
+            await asyncio.get_running_loop().create_future()
+        return answer
     finally:
         # It waits for nothing more: the end of its call must not interrupt the withdrawal.
         del session.pending[name]

@@ -194,6 +194,36 @@ async def test_a_cancelled_call_cancels_its_asks_and_ends_with_its_own_answer() 
         nothing_is_left(d)
 
 
+@engine_test
+async def test_an_answer_that_comes_with_the_cancellation_of_its_call_fails_no_ask() -> None:
+    """The ask would find neither its answer nor its call in the store, and blame another replica."""
+    raised: list[BaseException] = []
+
+    async def asks_in_a_group(exchange: Exchange) -> object:
+        async def one() -> None:
+            try:
+                await exchange.ask(ASK, {})
+            except BaseException as error:
+                raised.append(error)
+                raise
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(one())
+        return {}
+
+    async with engine_harness(ScriptedBack({CALL: asks_in_a_group})) as d:
+        post = await d.post(1)
+        await settle_down()
+        [asked] = asks_of(post)
+        await d.cancel(1)
+        await d.answer(asked, {})
+        terminal = (await post.whole())[-1]
+        await settle_down()
+        assert terminal["error"]["code"] == -32800
+        assert [type(error) for error in raised] == [asyncio.CancelledError]
+        nothing_is_left(d)
+
+
 class Background:
     """Calls whose handlers return while other tasks, which they have started, ask."""
 
