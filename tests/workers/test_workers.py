@@ -13,7 +13,7 @@ from typing import Literal
 import pytest
 
 import holdfast
-from tests.http.client import Connection, http_test, value
+from tests.http.client import Connection, Response, http_test, value
 from tests.messages import LATEST, Json
 from tests.support import BOUND, async_test, until, wait_until
 from tests.workers.fleet import Anywhere, Fleet, Journey, at_every, fleet, increments, lives
@@ -156,13 +156,20 @@ async def _count_on(client: Anywhere) -> None:
         assert await Journey(client, "who").run() > 0
 
 
+async def _refusal(client: Anywhere) -> Response:
+    """Send new calls until one is refused: the workers begin to stop one after the other."""
+    while (response := await client.start("steps", n=1, seconds=0)).status == 200:
+        await response.answer()
+    return response
+
+
 @http_test
 async def test_a_stop_lets_running_calls_finish_and_is_a_good_end() -> None:
     with fleet("--workers", "2") as running:
         workers = running.workers()
         # No worker stays, so no stream is handed over: all are served to their end.
         clients = [await Anywhere.opened(running.port, version=version) for version in ("2025-06-18", LATEST)]
-        journeys = [Journey(client, "steps", n=8, seconds=0.2) for client in clients for _ in range(3)]
+        journeys = [Journey(client, "steps", n=15, seconds=0.2) for client in clients for _ in range(3)]
         tasks = [asyncio.create_task(journey.run()) for journey in journeys]
         await until(lambda: all(journey.messages for journey in journeys))
         running.tell(signal.SIGTERM)
@@ -172,7 +179,7 @@ async def test_a_stop_lets_running_calls_finish_and_is_a_good_end() -> None:
             "result"
             in await (await clients[0].post({"jsonrpc": "2.0", "id": "p", "method": "ping"})).answer()
         )
-        refused = await clients[1].start("steps", n=1, seconds=0)
+        refused = await _refusal(clients[1])
         assert (refused.status, refused.headers["holdfast-refused"]) == (503, "not-executed")
         assert set(await asyncio.gather(*tasks)) <= set(workers)
         assert not any(journey.resumed for journey in journeys)
