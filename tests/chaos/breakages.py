@@ -71,7 +71,7 @@ def no_principal() -> None:
 
 def no_keeping() -> None:
     """The end that a reaper wrote is not kept for a repeat: the repeat runs the tool again."""
-    _rewrite("log", ("c.kept = keep and 1 or nil\n  if not keep then", "c.kept = nil\n  if true then"))
+    _rewrite("log", ("c.kept = keep and now or nil\n  if not keep then", "c.kept = nil\n  if true then"))
 
 
 def no_reaper() -> None:
