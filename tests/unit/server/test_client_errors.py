@@ -256,8 +256,8 @@ async def test_a_middleware_that_raises_fails_the_request() -> None:
 @async_test
 async def test_the_log_has_tool_client_correlation_id_and_traceback(caplog: pytest.LogCaptureFixture) -> None:
     server, _ = failing(mask_errors=True, observer=LogObserver())
-    async with connected(server) as peer:
-        with caplog.at_level(logging.ERROR, "holdfast"):
+    with caplog.at_level(logging.ERROR, "holdfast"):
+        async with connected(server) as peer:
             text = await peer.failure("tool", what="value")
     [line] = caplog.records
     said = line.getMessage()
