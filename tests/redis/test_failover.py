@@ -214,6 +214,16 @@ async def test_a_question_that_the_store_lost_is_there_again_and_can_be_answered
 
 
 @async_test
+async def test_a_question_of_a_call_that_has_ended_is_not_restored() -> None:
+    async with failover() as f:
+        fence = await begin(f.store, 1, "a")
+        assert await f.store.ask(KEY, "a.1", "a")
+        await f.store.settle(KEY, "a", fence, None)
+        await f.store.look_again()
+        assert await f.store.answer(KEY, PRINCIPAL, "a.1", b"d", b"{}") is Answered.UNKNOWN
+
+
+@async_test
 async def test_a_question_is_there_again_if_only_its_event_was_lost() -> None:
     async with failover() as disaster:
         store = disaster.store

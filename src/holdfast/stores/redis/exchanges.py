@@ -86,6 +86,9 @@ class ExchangeMethods(Core):
         work = self._work.get(key)
         if work is not None:
             work.running.pop(stream, None)
+            if work.asks:
+                # They have ended with it. The comparison with the store would take them for lost ones, and restore them.
+                work.asks = {ask: parent for ask, parent in work.asks.items() if parent != stream}
             if not work.running:
                 self.forget_if_idle(key)
 
