@@ -97,7 +97,7 @@ class Limits(Struct, frozen=True, kw_only=True):
 
     unsent_bytes: int = 256 * MIB
     """Bytes of answers that clients have not taken yet, of all connections under `holdfast serve`; beyond: the connections of
-    those clients end that have taken nothing for the longest time. They may ask for their answers again."""
+    those clients end that take slowest for what waits for them. They may ask for their answers again."""
 
     verifier_seconds: float = 10.0
     """Seconds in which a verifier must check a token; beyond: 503. Identity providers answer faster, and clients wait

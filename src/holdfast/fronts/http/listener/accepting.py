@@ -78,19 +78,21 @@ class Acceptor:
             await asyncio.sleep(deadlines.interval)
 
     def _bound_unsent(self) -> None:
-        """End connections whose clients leave too many bytes in all: first those that have taken nothing for the longest time.
+        """End connections whose clients leave too many bytes in all: first those that take slowest for what waits for them.
 
-        A client that has taken bytes since the last sweep, or whose bytes have begun to wait since, is reading: all such
-        clients may use as much again before one of them is ended.
+        The measure is the time that a client still needs at its pace (`seconds_left`). So a client that reads a large answer
+        stays while one that takes single bytes of a small answer is ended. Clients that will be ready within the time of a
+        stall are reading: all of them may use as much again before one of them is ended.
         """
+        deadlines = self.members.deadlines
         waiting = [connection for connection in self.members.connections if connection.unsent]
         total = sum(connection.unsent for connection in waiting)
-        most = self.members.deadlines.limits.unsent_bytes
+        most = deadlines.limits.unsent_bytes
         if total <= most:
             return
-        waiting.sort(key=lambda connection: (connection.taken_at, -connection.unsent))
+        waiting.sort(key=lambda connection: (connection.seconds_left, connection.unsent), reverse=True)
         for connection in waiting:
-            if connection.taken_at >= self.members.deadlines.now and total <= 2 * most:
+            if connection.seconds_left <= deadlines.stall and total <= 2 * most:
                 return
             self._observer.note("answer.unread", bytes=connection.unsent, total=total)
             total -= connection.unsent

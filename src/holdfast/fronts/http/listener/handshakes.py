@@ -52,7 +52,7 @@ class Handshake:
     is_idle: Final = True
     is_owed: Final = False
     unsent: Final = 0
-    taken_at: Final = 0.0
+    seconds_left: Final = 0.0
 
     def __init__(self, members: Members, peer: object) -> None:
         self.client: str | None = peer[0] if isinstance(peer, tuple) else None

@@ -12,6 +12,7 @@ of the read waits too.
 import asyncio
 import logging
 from collections.abc import Coroutine
+from math import inf
 from typing import Any, Final, cast
 
 from typing_extensions import override
@@ -55,7 +56,7 @@ class HttpProtocol(asyncio.Protocol):
     """A connection."""
 
     __slots__ = (
-        "__weakref__", "_after", "_deadlines", "_is_over", "_is_paused", "_known", "_lingers", "_newest", "_parser",
+        "__weakref__", "_after", "_deadlines", "_is_over", "_is_paused", "_known", "_lingers", "_newest", "_pace", "_parser",
         "_room", "_served", "_since", "_started", "_taken", "_unread", "_waiting", "address", "client",
         "half_closed", "is_full", "members", "peer", "scheme", "taken_at", "transport",
     )  # fmt: skip
@@ -92,6 +93,8 @@ class HttpProtocol(asyncio.Protocol):
         self._taken: int | None = None
         self.taken_at: float = 0.0
         """When the client took bytes, or bytes began to wait for it."""
+        self._pace = inf
+        """How many bytes the client takes between two sweeps; infinite until it was measured."""
 
     @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -446,12 +449,15 @@ class HttpProtocol(asyncio.Protocol):
     def _stalls(self) -> bool:
         """True if bytes wait, and the client has taken none for too long. The front mostly ends streams before that."""
         if not self._has_unsent():
-            self._taken = None
+            self._taken, self._pace = None, inf
             return False
         deadlines = self._deadlines
         before, self._taken = self._taken, bytes_taken(self.transport)
         if before is None or self._taken > before:
             self.taken_at = deadlines.now
+        if before is not None:
+            taken = max(0, self._taken - before)
+            self._pace = taken if self._pace == inf else (self._pace + taken) / 2
         return deadlines.now - self.taken_at > deadlines.stall + deadlines.interval
 
     @property
@@ -459,6 +465,11 @@ class HttpProtocol(asyncio.Protocol):
         """The bytes that wait for the client."""
         owed = 0 if self._served is None else self._served.owed
         return self.transport.get_write_buffer_size() + owed
+
+    @property
+    def seconds_left(self) -> float:
+        """How long the client needs for the bytes that wait, at the pace of its last seconds; 0 if they have just begun to wait."""
+        return inf if self._pace == 0 else self.unsent / self._pace * self._deadlines.interval
 
     def _has_unsent(self) -> bool:
         """True if bytes wait for the client. A close of TLS also waits for the last message of the client."""

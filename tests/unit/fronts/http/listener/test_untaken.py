@@ -1,9 +1,11 @@
 """Answers that their clients do not take: each is kept until one connection has taken it, in every form of a response."""
 
 import asyncio
+import sys
 from typing import Any, Final
 
 import pytest
+from typing_extensions import override
 
 from holdfast.config import Limits, Settings
 from holdfast.engine.exchange import Exchange
@@ -197,37 +199,90 @@ async def test_the_answer_of_a_stream_whose_client_has_closed_its_side_is_kept()
     await calls.line.engine.aclose()
 
 
-class Waiting:
-    """A connection whose client has bytes to take."""
+class Waiting(Paper):
+    """A transport whose client takes its bytes at a pace."""
 
-    def __init__(self, unsent: int, taken_at: float) -> None:
-        self.unsent, self.taken_at = unsent, taken_at
+    def __init__(self, waiting: int, pace: int) -> None:
+        super().__init__(socket=self)
+        self.waiting, self.pace, self.taken = waiting, pace, 0
         self.is_aborted = False
 
+    def getsockopt(self, _level: int, _option: int, size: int) -> bytes:
+        """Return the bytes that were taken in the form of `TCP_INFO`."""
+        info = bytearray(size)
+        info[120:128] = self.taken.to_bytes(8, sys.byteorder)
+        return bytes(info)
+
+    @override
+    def get_write_buffer_size(self) -> int:
+        return self.waiting
+
+    @override
     def abort(self) -> None:
         self.is_aborted = True
 
+    def takes(self) -> None:
+        self.taken += self.pace
+
+
+SWEEPS: Final = 6
+MIB: Final = 1_048_576
+
+
+def ended(clients: list[tuple[int, int]], most: int, *, sweeps: int = SWEEPS) -> list[bool]:
+    """Return which clients are ended, of those with so many bytes that take so many between two sweeps."""
+    waiting = [Waiting(*client) for client in clients]
+
+    @virtual_test
+    async def run() -> None:
+        line = Line(ScriptedBack(), settings=Settings(limits=Limits(unsent_bytes=most)))
+        connections = [HttpProtocol(line.members) for _ in waiting]
+        for connection, transport in zip(connections, waiting, strict=True):
+            connection.connection_made(transport)
+        for _ in range(sweeps):
+            line.members.deadlines.now += 1
+            for connection in connections:
+                # Only what waits is the subject: an unfinished head would end them too.
+                connection._stalls()
+            for transport in waiting:
+                transport.takes()
+        Acceptor(line.members, LoopClock(), NotingObserver())._bound_unsent()
+        await line.engine.aclose()
+
+    run()
+    return [transport.is_aborted for transport in waiting]
+
+
+def test_the_client_that_takes_slowest_for_what_waits_is_ended_and_not_the_one_with_the_largest_answer() -> (
+    None
+):
+    reader, attackers = (64 * MIB, 8 * MIB), [(6 * MIB, 1)] * 50
+    found = ended([reader, *attackers], 100 * MIB)
+    assert not found[0]
+    # The reader and six attackers stay within the limit.
+    assert found.count(True) == 44
+
+
+def test_a_client_that_took_much_and_stops_is_ended_before_one_that_keeps_reading() -> None:
+    assert ended([(50, 0), (60, 40), (50, 1)], 111) == [True, False, False]
+
 
 @pytest.mark.parametrize(
-    ("stalled", "reading", "ended"),
+    ("stalled", "reading", "expected"),
     [
-        ([(40, 1.0), (50, 2.0)], [60], [True, False, False]),
-        ([(40, 1.0), (50, 2.0)], [60, 60], [True, True, False, False]),
+        ([40, 50], [60], [False, True, False]),
+        ([40, 50], [60, 60], [True, True, False, False]),
         ([], [90, 95], [False, False]),
         ([], [70, 90, 95], [False, False, True]),
     ],
 )
 def test_a_client_that_reads_is_ended_only_if_clients_that_read_leave_twice_as_much(
-    stalled: list[tuple[int, float]], reading: list[int], ended: list[bool]
+    stalled: list[int], reading: list[int], expected: list[bool]
 ) -> None:
-    @virtual_test
-    async def run() -> None:
-        line = Line(ScriptedBack(), settings=Settings(limits=Limits(unsent_bytes=111)))
-        line.members.deadlines.now = 5.0
-        waiting = [Waiting(*one) for one in stalled] + [Waiting(size, 5.0) for size in reading]
-        line.members.connections = set(waiting)  # type: ignore[arg-type]
-        Acceptor(line.members, LoopClock(), NotingObserver())._bound_unsent()
-        assert [one.is_aborted for one in waiting] == ended
-        await line.engine.aclose()
+    clients = [(size, 0) for size in stalled] + [(size, 10) for size in reading]
+    assert ended(clients, 111) == expected
 
-    run()
+
+def test_a_client_whose_bytes_have_just_begun_to_wait_is_reading() -> None:
+    assert ended([(90, 0), (95, 0)], 111, sweeps=1) == [False, False]
+    assert ended([(90, 0), (95, 0)], 111, sweeps=2) == [False, True]
