@@ -138,12 +138,13 @@ def merged(commit: Commit, stored: bytes) -> bytes:
     for name, change in commit.changes.items():
         place = PLACES[name]
         if name in ADDED:
-            change += numbers[place]
+            numbers[place] += change
         elif name in GROWING:
-            change = max(change, numbers[place])
+            numbers[place] = max(numbers[place], change)
         elif name == "hint" and not is_raised(commit):
-            change = min(change, numbers[place])
-        numbers[place] = change
+            numbers[place] = min(numbers[place], change)
+        else:
+            numbers[place] = change
     return pack(*numbers)
 
 
