@@ -119,7 +119,7 @@ class Fate(Enum):
 
 
 def fate(commit: Commit, last: int) -> Fate:
-    """Return what happens to a commit; `last`: the number of the writer's last commit that is stored, 0 if there is none."""
+    """Decide by its number whether a commit is applied; `last`: the number of the writer's last commit that is stored, 0 if there is none."""
     if last == commit.number:
         return Fate.BEFORE
     return Fate.APPLY if commit.acknowledged <= last < commit.number else Fate.LOST
