@@ -20,6 +20,8 @@ class Row(Struct, frozen=True, kw_only=True):
     remedy: str
     """How to fix a failure."""
     seconds: float
+    finished: bool = True
+    """False if the probe could not come to a verdict: time was up, the server refused for its load, or the check failed."""
 
 
 class Report(Struct, frozen=True, kw_only=True):
@@ -41,9 +43,14 @@ class Report(Struct, frozen=True, kw_only=True):
         return tuple(row for row in self.rows if row.verdict == "fail")
 
     @property
+    def finished(self) -> bool:
+        """False if most probes did not finish: then the report says little about the server."""
+        return 2 * sum(not row.finished for row in self.rows) <= len(self.rows)
+
+    @property
     def passed(self) -> bool:
-        """True if no probe failed."""
-        return not self.failures
+        """True if no probe failed, and most of them finished."""
+        return self.finished and not self.failures
 
     def row(self, probe: str) -> Row:
         """Return the row of a probe by its name.

@@ -150,26 +150,28 @@ class _Running:
         begun = asyncio.get_running_loop().time()
         ground = Ground(self._peer.branch(), self._facts)
         verdict: Verdict = "pass"
+        finished = True
         try:
             async with asyncio.timeout_at(None if probe.is_slow else self._deadline):
                 happened = await probe.run(ground)
-        except (NotApplicable, Busy) as error:
+        except NotApplicable as error:
             verdict, happened = "not applicable", str(error)
+        except Busy as error:
+            verdict, happened, finished = "not applicable", str(error), False
         except TimeoutError:
-            verdict, happened = (
-                "not applicable",
-                f"not finished when the check ended, after {LONGEST:g} s: run it alone with --only {probe.name}",
-            )
+            happened = f"not finished when the check ended, after {LONGEST:g} s: run it alone with --only {probe.name}"
+            verdict, finished = "not applicable", False
         except HoldfastError as error:
             verdict, happened = "fail", str(error)
         except Exception as error:  # noqa: BLE001 - an answer that the probe cannot read must not end the check
-            verdict, happened = "not applicable", f"an error of the check: {type(error).__name__}: {error}"
+            happened = f"an error of the check: {type(error).__name__}: {error}"
+            verdict, finished = "not applicable", False
         finally:
             await ground.release()
-        return _row(probe, verdict, happened, asyncio.get_running_loop().time() - begun)
+        return _row(probe, verdict, happened, asyncio.get_running_loop().time() - begun, finished=finished)
 
 
-def _row(probe: Probe, verdict: Verdict, happened: str, seconds: float) -> Row:
+def _row(probe: Probe, verdict: Verdict, happened: str, seconds: float, *, finished: bool = True) -> Row:
     return Row(
         probe=probe.name,
         title=probe.title,
@@ -179,4 +181,5 @@ def _row(probe: Probe, verdict: Verdict, happened: str, seconds: float) -> Row:
         specification=probe.specification,
         remedy=probe.remedy,
         seconds=round(seconds, 3),
+        finished=finished,
     )

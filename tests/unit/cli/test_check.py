@@ -69,10 +69,27 @@ def test_json_has_every_row_with_its_rule_and_its_remedy() -> None:
         assert (report["passed"], report["tool"], report["server"]) == (True, "cook", "kitchen 2")
         assert [row["verdict"] for row in report["rows"]] == ["pass", "pass"]
         assert report["rows"][1].keys() == {
-            "probe", "title", "verdict", "happened", "specification", "remedy", "seconds",
+            "probe", "title", "verdict", "happened", "specification", "remedy", "seconds", "finished",
         }  # fmt: skip
 
     checked(Faulty(lambda _: None), conversation)
+
+
+def test_a_check_whose_probes_mostly_did_not_finish_has_a_status_of_its_own() -> None:
+    def conversation(command: Callable[..., Result]) -> None:
+        done = command("--only", "unknown-method", "--only", "unknown-tool")
+        assert done.exit_code == 3, done.output
+        assert "1 pass, 0 fail, 2 not applicable" in done.output
+        assert "Most probes did not finish" in done.output
+        report = json.loads(command("--only", "unknown-method", "--only", "unknown-tool", "--json").stdout)
+        assert report["passed"] is False
+        assert [row["finished"] for row in report["rows"]] == [True, False, False]
+        assert command("--only", "parallel", "--only", "unknown-tool").exit_code == 0, "half have finished"
+
+    def busy(request: Request) -> Wrong | None:
+        return Wrong(429) if b"no-such" in request.body else None
+
+    checked(Faulty(busy), conversation)
 
 
 def test_the_token_and_the_headers_go_with_every_request(

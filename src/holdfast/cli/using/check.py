@@ -1,7 +1,7 @@
 """`holdfast check URL`: probe a server, ours or another, and print a verdict for each probe.
 
 The report goes to standard output, the progress to standard error. The exit status is 0 if no probe fails, 1 if one does, 2 for wrong
-usage.
+usage, and 3 if none fails and most did not finish.
 """
 
 import asyncio
@@ -32,11 +32,13 @@ from holdfast.errors import ConfigError, HoldfastError
 from holdfast.transports.http import place_of
 
 _FAILED: Final = 1
+_UNFINISHED: Final = 3
 _STYLES: Final[dict[Verdict, tuple[str, str]]] = {
     "pass": ("pass", "green"),
     "fail": ("FAIL", "bold red"),
     "not applicable": ("n/a", "dim"),
 }
+_LITTLE: Final = "Most probes did not finish, so this says little about the server. Check it while it is not busy, with --timeout SECONDS, or with --only PROBE."
 _HELP: Final = """Probe a server for the usual faults: parallel calls, duplicate ids, cuts, wrong requests, proxies. It takes less than a minute.
 
 Only the tool named by --tool is called, or one that is annotated read-only. The sessions that the probes open are deleted.
@@ -121,7 +123,7 @@ def _check(  # noqa: PLR0913, PLR0917 - the options of a command
         print_json({"passed": report.passed, **msgspec.to_builtins(report)})
     else:
         _print(report)
-    raise typer.Exit(0 if report.passed else _FAILED)
+    raise typer.Exit(_FAILED if report.failures else 0 if report.finished else _UNFINISHED)
 
 
 def _signed_in(url: str, oauth: OAuth, headers: dict[str, str]) -> dict[str, str]:
@@ -159,6 +161,8 @@ def _print(report: Report) -> None:
         for verdict in ("pass", "fail", "not applicable")
     ]
     console.print(Text(f"{', '.join(counts)}; {report.seconds:.1f} s"))
+    if not report.finished:
+        console.print(Text(_LITTLE, style="yellow"))
 
 
 def _title(report: Report) -> Text:
