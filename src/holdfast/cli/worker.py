@@ -29,6 +29,7 @@ from holdfast.cli.tracing import begin_tracing
 from holdfast.errors import ConfigError, LifespanEnded
 from holdfast.fronts.http.serve import check_listeners, serve
 from holdfast.ops.log_lines import LogFormat
+from holdfast.ops.store_watch import store_kind
 from holdfast.transports.loops import Beside, run
 
 if TYPE_CHECKING:
@@ -179,7 +180,7 @@ def _check_shared(server: "Served") -> None:
     store = server.engine.store
     if not store.is_shared:
         raise ConfigError(
-            f"several processes (--workers, --reload) need a shared store, and {type(store).__name__} serves one process only: "
+            f"several processes (--workers, --reload) need a shared store, and the {store_kind(store)} store serves one process only: "
             "use --store sqlite:///path or redis://…, or leave --store out"
         )
 

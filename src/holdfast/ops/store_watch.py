@@ -63,11 +63,16 @@ def watched_store(store: Store, figures: StoreFigures, clock: Clock) -> Store:
     return cast("Store", _WatchedStore(store, figures, clock))
 
 
+def store_kind(store: Store) -> str:
+    """Return the kind of a store, for people and spans: memory, sqlite, redis. That of a watched store is its own."""
+    return type(store.watched if isinstance(store, _WatchedStore) else store).__name__.removesuffix("Store").lower()
+
+
 class _WatchedStore:
     """Everything that is not counted or timed is the store's own."""
 
     def __init__(self, store: Store, figures: StoreFigures, clock: Clock) -> None:
-        self._store = store
+        self.watched: Store = store
         if store.is_shared or getattr(store, "at_once", None) is None:
             for part, contract in PARTS.items():
                 durations = figures.durations[part] = Durations()
@@ -77,10 +82,10 @@ class _WatchedStore:
         _count(self, figures)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
+        return getattr(self.watched, name)
 
     def __repr__(self) -> str:
-        return repr(self._store)
+        return repr(self.watched)
 
 
 def _timed(

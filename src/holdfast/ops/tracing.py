@@ -52,6 +52,7 @@ from holdfast.engine.session import Channel
 from holdfast.engine.sessionless import AwaitedCall, SessionlessCalls
 from holdfast.engine.sessions import Opened, Sessions
 from holdfast.errors import ParkedElsewhere
+from holdfast.ops.store_watch import store_kind
 from holdfast.protocol.results import is_tool_error
 from holdfast.protocol.sessionless import RequestMeta
 from holdfast.stores.base import Duplicate, Refusal, Store
@@ -248,7 +249,7 @@ class _TracedStore:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._system = type(store).__name__.removesuffix("Store").lower()
+        self._system = store_kind(store)
 
     def __repr__(self) -> str:
         return repr(self._store)

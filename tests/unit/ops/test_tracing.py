@@ -15,6 +15,8 @@ from holdfast import Client, Context, Process, Server
 from holdfast.asks import InputRequired, Want
 from holdfast.config import Settings
 from holdfast.errors import McpError, ToolError
+from holdfast.ops.figures import Figures
+from holdfast.ops.operated import Operated
 from tests.asgi import Peer
 from tests.messages import metadata, request
 from tests.spans import OTHER, PARENT, TRACE, Spans, is_below, linked, span_id, trace_of, traced
@@ -372,11 +374,14 @@ async def test_a_retry_at_another_replica_is_traced_where_the_call_is_parked(
     await asyncio.gather(here.engine.aclose(), there.engine.aclose())
 
 
+@pytest.mark.parametrize("is_watched", [False, True])
 @async_test
 async def test_commands_of_a_shared_store_have_spans_within_requests_only(
-    spans: Spans, tmp_path: Path
+    spans: Spans, tmp_path: Path, *, is_watched: bool
 ) -> None:
     server = a_server(f"sqlite:///{tmp_path}/store")
+    if is_watched:
+        server.operate(Operated(figures=Figures()))
     peer = await _peer(server, "sessions")
     spans.clear()
     await _call(peer, "sessions", {"traceparent": PARENT})

@@ -13,6 +13,7 @@ from holdfast.ops.log import LogObserver
 from holdfast.ops.operated import Operable, Operated
 from holdfast.ops.process import Part
 from holdfast.ops.ring import Ring
+from holdfast.ops.store_watch import store_kind
 from holdfast.ports import Observer, SystemClock
 from holdfast.stores.base import Store
 
@@ -73,4 +74,4 @@ def _kind(store: Store | str | None) -> str:
         return "memory"
     if isinstance(store, str):
         return store.partition(":")[0]
-    return type(store).__name__.removesuffix("Store").lower()
+    return store_kind(store)
