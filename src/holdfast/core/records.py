@@ -137,6 +137,8 @@ class Status(Struct, frozen=True):
     """Of its streams."""
     kept_bytes: int
     """Of its state and its subscriptions (`holdfast.stores.kept`)."""
+    quiet: float | None = None
+    """Seconds since the last sign of its client, or the last end of a call; None: this store does not say."""
 
 
 class Claim(Struct, frozen=True):

@@ -65,7 +65,11 @@ def watched_store(store: Store, figures: StoreFigures, clock: Clock) -> Store:
 
 def store_kind(store: Store) -> str:
     """Return the kind of a store, for people and spans: memory, sqlite, redis. That of a watched store is its own."""
-    return type(store.watched if isinstance(store, _WatchedStore) else store).__name__.removesuffix("Store").lower()
+    return (
+        type(store.watched if isinstance(store, _WatchedStore) else store)
+        .__name__.removesuffix("Store")
+        .lower()
+    )
 
 
 class _WatchedStore:

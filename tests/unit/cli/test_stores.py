@@ -147,7 +147,10 @@ def test_the_last_process_removes_a_private_store(tmp_path: Path) -> None:
         (["--stdio", "--workers", "2"], "leave --workers out"),
         (["--stdio"], "--stdio listens on no address: leave out --stdio, or --http"),
         (["--stdio", "--tls-cert", "c.pem"], "--stdio listens on no address: leave out --stdio, or --http"),
-        (["--store", "memory:", "--workers", "2"], "and the memory store serves one process only: use --store"),
+        (
+            ["--store", "memory:", "--workers", "2"],
+            "and the memory store serves one process only: use --store",
+        ),
         (
             ["--store", "redis://:sEcret@127.0.0.1:1", "--workers", "2"],
             "name another with HOLDFAST_STORE URL",

@@ -54,7 +54,10 @@ class SessionClock:
         """Return the view of an operator on the session."""
         ends, _ = self.due()
         closes_in = None if self.running else max(0.0, ends - now)
-        return Status(self.record, self.state, closes_in, self.readers, self.running, log_bytes, kept_bytes)
+        quiet = max(0.0, now - max(self.touched, self.settled))
+        return Status(
+            self.record, self.state, closes_in, self.readers, self.running, log_bytes, kept_bytes, quiet
+        )
 
     def client_seen(self, now: float) -> bool:
         """Record a sign of the client. Returns True if the session was detached, and is attached again."""

@@ -20,10 +20,11 @@ from holdfast.testing.store.bench import (
 
 
 async def _seen(bench: Bench) -> Status:
-    """Return a session that must be open. Its numbers are compared with whole seconds."""
+    """Return a session that must be open. Its numbers are compared with whole seconds; `quiet` is optional."""
     status = await bench.store.look(KEY)
     assert status is not None
-    return status if status.closes_in is None else replace(status, closes_in=round(status.closes_in))
+    closes_in = None if status.closes_in is None else round(status.closes_in)
+    return replace(status, closes_in=closes_in, quiet=None)
 
 
 class OverviewContract(Contract):
@@ -44,6 +45,8 @@ class OverviewContract(Contract):
         await bench.open()
         bench.clock.advance(IDLE - 1)
         assert (await _seen(bench)).closes_in == 1
+        quiet = [status.quiet for status in (await bench.store.sessions_after("", limit=1)).sessions]
+        assert quiet == [None] or [round(one or 0.0) for one in quiet] == [IDLE - 1]
         bench.clock.advance(2)
         assert (await _seen(bench)).closes_in == 0, "it is due, and no sweep has closed it yet"
         assert await bench.sweep() == [(KEY, SessionInput.IDLE)]
