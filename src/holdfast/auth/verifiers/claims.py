@@ -4,14 +4,18 @@ A token with a valid signature is still checked against every rule: an authoriza
 servers, and a token for another server must not be accepted here.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
 
 from holdfast.auth import Principal
+from holdfast.errors import ConfigError
 
 Claims = dict[str, Any]
+
+_LAST: Final = 1e15
+"""No date is later, in seconds."""
 
 
 class Rules(Struct, frozen=True, kw_only=True):
@@ -19,11 +23,23 @@ class Rules(Struct, frozen=True, kw_only=True):
 
     issuer: str = ""
     """Empty: the issuer is not checked, because the token was checked by the issuer itself."""
-    audiences: frozenset[str] = frozenset()
-    """One of them must be named. Empty: the audience is not checked."""
+    audiences: frozenset[str]
+    """One of them must be named: a token for another server is not accepted."""
     leeway: float = 30.0
     """Seconds by which the clocks of the two servers may differ."""
     needs_expiry: bool = True
+
+
+def audiences_of(audience: str | Sequence[str], verifier: str) -> list[str]:
+    """Return the audiences that a verifier was given. `verifier` names it in an error.
+
+    Raises:
+        ConfigError: there is none, or one is empty.
+    """
+    audiences = [audience] if isinstance(audience, str) else [*audience]
+    if not audiences or not all(audiences):
+        raise ConfigError(f"{verifier} needs an audience: the URL of this server, as clients know it")
+    return audiences
 
 
 def refused(claims: Claims, rules: Rules, now: float) -> str:
@@ -61,8 +77,8 @@ def _text(claims: Claims, name: str) -> str:
 
 
 def _is_time(value: object) -> bool:
-    # NaN is not a valid JSON number, so the decoder has refused it.
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    # NaN is not a valid JSON number, so the decoder has refused it. A number that is no date may be too large for a float.
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _LAST
 
 
 def _keeps_issuer(claims: Claims, rules: Rules, now: float) -> bool:  # noqa: ARG001
@@ -72,7 +88,7 @@ def _keeps_issuer(claims: Claims, rules: Rules, now: float) -> bool:  # noqa: AR
 def _keeps_audience(claims: Claims, rules: Rules, now: float) -> bool:  # noqa: ARG001
     named = claims.get("aud")
     every = named if isinstance(named, list) else [named]
-    return not rules.audiences or any(isinstance(one, str) and one in rules.audiences for one in every)
+    return any(isinstance(one, str) and one in rules.audiences for one in every)
 
 
 def _keeps_subject(claims: Claims, rules: Rules, now: float) -> bool:  # noqa: ARG001

@@ -11,7 +11,7 @@ from holdfast.auth import Principal
 from holdfast.auth.known_tokens import KnownTokens
 from holdfast.auth.oauth.web import OK, Bounds, open_web
 from holdfast.auth.urls import check_trusted
-from holdfast.auth.verifiers.claims import Rules, principal_of, refused
+from holdfast.auth.verifiers.claims import Rules, audiences_of, principal_of, refused
 from holdfast.errors import AuthorizationFailed, ConfigError
 from holdfast.ports import Clock, SystemClock
 from holdfast.single_flight import SingleFlight
@@ -28,7 +28,7 @@ class Introspection:
         *,
         client_id: str,
         client_secret: str,
-        audience: str | Sequence[str] = (),
+        audience: str | Sequence[str],
         issuer: str = "",
         leeway: float = 30.0,
         cache_seconds: float = _KNOWN_SECONDS,
@@ -38,7 +38,7 @@ class Introspection:
 
         url             the introspection endpoint: https, or this machine
         client_id, client_secret   how this server signs in there
-        audience        the URL of this server; needed if the authorization server has tokens for several servers
+        audience        the URL of this server as clients know it, or several; the answer must name one of them as `aud`
         issuer          the authorization server, for clients that have no token yet
         cache_seconds   how long an answer is used again; a revoked token is accepted until then
 
@@ -51,10 +51,10 @@ class Introspection:
             raise ConfigError(str(error)) from None
         if not client_id or not client_secret:
             raise ConfigError("Introspection needs client_id and client_secret: the endpoint is not public")
-        audiences = [audience] if isinstance(audience, str) else [*audience]
+        audiences = audiences_of(audience, "Introspection")
         self.authorization_servers: tuple[str, ...] = (issuer,) if issuer else ()
         """The servers that give tokens: clients learn them from the metadata of the endpoint."""
-        self.resource: str = audiences[0] if audiences else ""
+        self.resource: str = audiences[0]
         """The URL of the endpoint, unless its settings name another one."""
         self._url = url
         self._rules = Rules(audiences=frozenset(audiences), leeway=leeway, needs_expiry=False)

@@ -13,7 +13,7 @@ import msgspec
 from holdfast.auth import Principal
 from holdfast.auth.known_tokens import KnownTokens
 from holdfast.auth.urls import check_trusted
-from holdfast.auth.verifiers.claims import Rules, principal_of, refused
+from holdfast.auth.verifiers.claims import Rules, audiences_of, principal_of, refused
 from holdfast.auth.verifiers.key_set import ASYMMETRIC, KeySet, import_jwt
 from holdfast.errors import AuthorizationFailed, ConfigError
 from holdfast.ports import Clock, SystemClock
@@ -49,9 +49,7 @@ class JwtVerifier:
         Raises:
             ConfigError: a value is invalid, or PyJWT is not installed.
         """
-        audiences = [audience] if isinstance(audience, str) else [*audience]
-        if not audiences or not all(audiences):
-            raise ConfigError("JwtVerifier needs an audience: the URL of this server, as clients know it")
+        audiences = audiences_of(audience, "JwtVerifier")
         unknown = set(algorithms) - ASYMMETRIC
         if unknown or not algorithms:
             raise ConfigError(
@@ -107,10 +105,16 @@ class JwtVerifier:
             return None
         try:
             header = jwt.get_unverified_header(token)
-        except jwt.PyJWTError:
+        except (jwt.PyJWTError, ValueError, RecursionError):
             return None
         algorithm, kid = header.get("alg"), header.get("kid")
-        if algorithm not in self._algorithms or "crit" in header or not isinstance(kid, str | None):
+        # The sender writes the header, so each member may have any type.
+        if (
+            not isinstance(algorithm, str)
+            or algorithm not in self._algorithms
+            or "crit" in header
+            or not isinstance(kid, str | None)
+        ):
             return None
         for key in await self._keys.find(kid, algorithm):
             try:

@@ -67,6 +67,8 @@ async def test_scopes_may_be_a_list_and_the_audience_one_of_several() -> None:
         {"nbf": 99_999_999_999},
         {"iat": 99_999_999_999},
         {"nbf": True},
+        {"exp": 10**400},
+        {"nbf": -(10**400)},
     ],
 )
 @async_test
@@ -124,6 +126,27 @@ async def test_a_token_signed_by_another_key_or_with_another_algorithm_is_refuse
         for name, token in wrong.items():
             assert await check(token) is None, name
         assert await check(at.token(KEY, headers={"kid": "1"})) is not None
+
+
+@async_test
+async def test_a_header_with_a_member_of_any_type_is_refused_and_never_fails() -> None:
+    async with issuer() as at:
+        at.keys = [jwk(KEY, kid="1")]
+        check = verifier(at)
+        _, body, signature = at.token(KEY, headers={"kid": "1"}).split(".")
+        for name in ("alg", "kid", "typ", "crit", "b64"):
+            for value in (None, True, 1, 1.5, "", "x", [], ["RS256"], {}, {"RS256": 1}):
+                written = json.dumps({"alg": "RS256", "kid": "1", name: value}).encode()
+                head = base64.urlsafe_b64encode(written).rstrip(b"=").decode()
+                assert await check(f"{head}.{body}.{signature}") is None, (name, value)
+
+
+@pytest.mark.parametrize("head", [b"[" * 9_000, b"[]", b"null", b"\xff", b'"RS256"', b"", b"1" * 5_000])
+@async_test
+async def test_a_header_that_is_no_object_is_refused_and_never_fails(head: bytes) -> None:
+    check = JwtVerifier(issuer="https://id.example", audience=AUDIENCE)
+    assert await check(f"{base64.urlsafe_b64encode(head).decode().rstrip('=')}.e30.e30") is None
+    assert await check(f"\ud800{head.decode('latin-1')}.e30.e30") is None
 
 
 @async_test

@@ -16,22 +16,20 @@ from tests.unit.auth.verifiers.issuer import Issuer, issuer
 
 ADA = Principal(subject="ada")
 TOKEN = "a-token-of-ada-0123"
+AUDIENCE = "https://tools.example/mcp"
+ACTIVE: dict[str, Any] = {"active": True, "sub": "ada", "aud": AUDIENCE}
 
 
 def introspection(at: Issuer, **options: Any) -> Introspection:
-    return Introspection(f"{at.base}/introspect", client_id="me:1", client_secret="s%", **options)
+    return Introspection(
+        f"{at.base}/introspect", client_id="me:1", client_secret="s%", audience=AUDIENCE, **options
+    )
 
 
 @async_test
 async def test_an_active_token_is_a_principal_and_is_asked_about_once() -> None:
     async with issuer() as at:
-        at.tokens["t"] = {
-            "active": True,
-            "sub": "ada",
-            "iss": at.base,
-            "scope": "read",
-            "exp": time.time() + 60,
-        }
+        at.tokens["t"] = {**ACTIVE, "iss": at.base, "scope": "read", "exp": time.time() + 60}
         check = introspection(at)
         found = [await check("t") for _ in range(3)]
         assert [one.subject for one in found if one is not None] == ["ada"] * 3
@@ -44,32 +42,36 @@ async def test_an_answer_is_asked_for_again_when_it_is_old_and_no_later_than_the
     async with issuer() as at:
         now = time.time()
         clock = VirtualClock(now)
-        at.tokens["t"] = {"active": True, "sub": "ada", "exp": now + 10}
+        at.tokens["t"] = {**ACTIVE, "exp": now + 10}
         check = introspection(at, clock=clock, leeway=0.0, cache_seconds=30.0)
         assert await check("t") is not None
         clock.advance(11)
         assert await check("t") is None, "it has expired"
         assert at.seen["/introspect"] == 2
         clock.advance(31)
-        at.tokens["t"] = {"active": True, "sub": "ada"}
+        at.tokens["t"] = ACTIVE
         assert await check("t") is not None
 
 
 @pytest.mark.parametrize(
     "answer",
     [
-        {"active": False, "sub": "ada"},
-        {"active": "true", "sub": "ada"},
-        {"active": True},
-        {"active": True, "sub": "ada", "aud": "https://other.example"},
-        {"active": True, "sub": "ada", "aud": "https://tools.example/mcp", "exp": 5},
+        {**ACTIVE, "active": False},
+        {**ACTIVE, "active": "true"},
+        {"active": True, "aud": AUDIENCE},
+        {"active": True, "sub": "ada"},
+        {**ACTIVE, "aud": "https://other.example"},
+        {**ACTIVE, "aud": ["https://other.example"]},
+        {**ACTIVE, "aud": ""},
+        {**ACTIVE, "exp": 5},
+        {**ACTIVE, "exp": 10**400},
     ],
 )
 @async_test
 async def test_a_token_that_is_not_active_or_not_for_us_is_refused(answer: dict[str, Any]) -> None:
     async with issuer() as at:
         at.tokens["t"] = answer
-        assert await introspection(at, audience="https://tools.example/mcp")("t") is None
+        assert await introspection(at)("t") is None
 
 
 @async_test
@@ -82,9 +84,15 @@ async def test_a_server_that_fails_is_no_refusal() -> None:
 
 def test_an_introspection_needs_https_and_credentials() -> None:
     with pytest.raises(ConfigError, match="https"):
-        Introspection("http://id.example/introspect", client_id="a", client_secret="b")
+        Introspection("http://id.example/introspect", client_id="a", client_secret="b", audience=AUDIENCE)
     with pytest.raises(ConfigError, match="client_secret"):
-        Introspection("https://id.example/introspect", client_id="a", client_secret="")
+        Introspection("https://id.example/introspect", client_id="a", client_secret="", audience=AUDIENCE)
+
+
+@pytest.mark.parametrize("audience", ["", [], [""], [AUDIENCE, ""]])
+def test_an_introspection_needs_an_audience(audience: Any) -> None:
+    with pytest.raises(ConfigError, match="Introspection needs an audience"):
+        Introspection("https://id.example/introspect", client_id="a", client_secret="b", audience=audience)
 
 
 @async_test
@@ -201,7 +209,7 @@ def test_known_tokens_are_bounded_forgotten_in_time_and_not_kept_as_text() -> No
 @async_test
 async def test_several_verifiers_remember_what_the_first_ones_remember() -> None:
     async with issuer() as at:
-        at.tokens["t"] = {"active": True, "sub": "ada"}
+        at.tokens["t"] = ACTIVE
         remembers = introspection(at)
         both = AnyOf(remembers, introspection(at))
         assert both.known("t") is None

@@ -1,13 +1,16 @@
 """The audit: one event for each refusal and each administrative act, with a limit of lines and nothing secret."""
 
 import asyncio
+import json
+from base64 import urlsafe_b64encode
 from collections.abc import Callable
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
 from holdfast.auth import Principal
-from holdfast.config import Limits, Settings, Times
+from holdfast.auth.verifiers import AnyOf, JwtVerifier
+from holdfast.config import Limits, RateLimits, Settings, Times
 from holdfast.engine.audit import ACTS, REASONS, Act, Reason
 from holdfast.engine.sessions import session_key
 from holdfast.fronts.http.addresses import Addresses, counted
@@ -53,6 +56,17 @@ async def test_each_refused_token_host_and_origin_is_one_event() -> None:
             ("audit.refused", {"reason": "host", "address": "127.0.0.1"}),
         ]
         assert b.engine.audit.counts == {"token": 2, "host": 2, "origin": 1}
+
+
+@pytest.mark.parametrize("algorithm", [["RS256"], {}, 256, None])
+@front_test
+async def test_a_jwt_whose_header_has_a_wrong_type_is_a_refused_token_that_counts(algorithm: Any) -> None:
+    check = JwtVerifier(issuer="https://id.example", audience="https://tools.example/mcp")
+    head = urlsafe_b64encode(json.dumps({"alg": algorithm}).encode()).decode().rstrip("=")
+    async with bench(Settings(rates=RateLimits(refusals="2/m")), verifier=AnyOf(check)) as b:
+        tries = [await b.peer(token=f"{head}.e30.e{n}30").call(1).done() for n in range(3)]
+        assert [tried.status for tried in tries] == [401, 401, 429]
+        assert await reasons(b) == ["token", "token", "rate_address"]
 
 
 @front_test
