@@ -122,7 +122,7 @@ ROWS: Final[dict[str, tuple[str, str]]] = {
     ),
     "try many tokens": (
         "tests/unit/fronts/http/test_rates.py",
-        "test_an_address_with_too_many_refusals_gets_429_and_its_new_tokens_are_not_checked",
+        "test_wrong_tokens_of_an_address_get_429_and_its_valid_tokens_pass",
     ),
     "call more often than allowed, at several replicas": (
         "tests/unit/fronts/http/test_rates.py",

@@ -7,11 +7,19 @@ A refused token is refused again for `REFUSED_SECONDS` without a call of the ver
 cause a request to the authorization server each time. A verifier that takes the request may decide otherwise for the next
 request with the same token, so nothing is remembered for it.
 
+From an address whose requests were refused too often, tokens are still checked: several clients may share the address, and a
+valid token must pass. But only a few checks of unknown tokens run at once, by address and by the beginning of the token
+(`Checks`), so that a storm of wrong tokens does not become a storm of requests to the authorization server. A refused
+token then gets 429 instead of 401 (`HttpFront.reported`).
+
 A verifier that remembers accepted tokens itself may provide `known`. Then neither the verifier nor its time limit costs
 anything for a token that it has accepted recently.
 """
 
 import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final, cast
 
 from holdfast.auth import (
@@ -34,6 +42,12 @@ from holdfast.fronts.http.protection import Protection
 from holdfast.fronts.http.request import RawRequest
 
 _ACCEPTED: Final = 10_000
+_CHECKS: Final = 8
+"""Checks of unknown tokens that run at once for one address with too many refusals."""
+_CHECKS_ALIKE: Final = 4
+"""The same for tokens that begin alike."""
+_ALIKE: Final = 8
+"""Characters in which such tokens are equal. Wrong tokens are mostly equal there, as numbered ones are; a valid token differs."""
 _UNVERIFIED: Final = refuse(
     503,
     "Service unavailable: the token cannot be checked now; try again",
@@ -64,6 +78,7 @@ class Identity:
         self._refused = KnownTokens(REFUSED_SECONDS)
         self._accepted: dict[int, None] = {}
         """Hashes of tokens that were accepted; not of the tokens' text alone, but with a secret of this process."""
+        self._checks = Checks()
         self._failures = LogRates(engine.clock.now())
 
     def remembered(self, request: RawRequest) -> Principal | None:
@@ -81,8 +96,16 @@ class Identity:
 
     async def of(self, request: RawRequest) -> Principal | Answer:
         """Return the principal of a request, or the refusal: 401, 503 if the verifier failed, 429 if there are too many."""
-        if self._engine.rates.exhausted and (stormy := self._too_often_refused(request)) is not None:
-            return stormy
+        if not self._engine.rates.exhausted or self.has_accepted(request.head):
+            return await self._checked(request)
+        address = counted(self._addresses.of(request))
+        over = self._engine.rates.over(address)
+        if over is None:
+            return await self._checked(request)
+        with self._checks.one(address, token_of(request.head)) as may_run:
+            return await self._checked(request) if may_run else refused_unstarted(over)
+
+    async def _checked(self, request: RawRequest) -> Principal | Answer:
         head = request.head
         token = token_of(head)
         if not token and self._with_request is None:
@@ -110,15 +133,8 @@ class Identity:
             del self._accepted[next(iter(self._accepted))]
         return principal
 
-    def _too_often_refused(self, request: RawRequest) -> Answer | None:
-        """Refuse an unknown token, without checking it, from an address whose requests were refused too often."""
-        if self.has_accepted(request.head):
-            return None
-        over = self._engine.rates.over(counted(self._addresses.of(request)))
-        return refused_unstarted(over) if over is not None else None
-
     def has_accepted(self, head: Head) -> bool:
-        """True if the token of a request was accepted before: it is checked again even if its address had many refusals."""
+        """True if the token of a request was accepted before: it is not limited, even if its address had many refusals."""
         return hash(token_of(head)) in self._accepted
 
     def _failed(self, kind: str) -> None:
@@ -133,6 +149,34 @@ class Identity:
             extra=((b"www-authenticate", self._protection.challenge(head)),),
             audit="token",
         )
+
+
+class Checks:
+    """The checks that run for addresses with too many refusals."""
+
+    def __init__(self) -> None:
+        self._running: Counter[tuple[str, str]] = Counter()
+        """By address, and by address and the beginning of the token."""
+
+    def __repr__(self) -> str:
+        return f"<Checks {len(self._running)} running>"
+
+    @contextmanager
+    def one(self, address: str, token: str) -> Iterator[bool]:
+        """Return whether a token may be checked, and count it while the block runs."""
+        every, alike = (address, ""), (address, f"={token[:_ALIKE]}")
+        running = self._running
+        if running[every] >= _CHECKS or running[alike] >= _CHECKS_ALIKE:
+            yield False
+            return
+        running.update((every, alike))
+        try:
+            yield True
+        finally:
+            for key in (every, alike):
+                running[key] -= 1
+                if not running[key]:
+                    del running[key]
 
 
 def token_of(head: Head) -> str:
