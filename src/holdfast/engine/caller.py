@@ -21,8 +21,8 @@ class Waiter(Protocol):
         """Call `on_gone` when the client disconnects, and no function that was given before."""
         ...
 
-    async def has_left(self) -> bool:
-        """Let the loop read everything that has arrived; return `gone`. A client that has closed its side counts as gone."""
+    async def look(self) -> None:
+        """Let the loop read everything that has arrived, and set `gone`. A client that has closed its side counts as gone."""
         ...
 
 

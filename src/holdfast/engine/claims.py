@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from holdfast.core.exchange import ExchangeInput
 from holdfast.core.fate import Fate
 from holdfast.engine.caller import Caller
 from holdfast.engine.exchange import SessionExchange
@@ -82,7 +83,7 @@ class Claims:
         try:
             claimed = await self._runtime.store.claim(key, caller.key, claim)
             if waiter is not None and self._runtime.pulse.is_waking():
-                await waiter.has_left()
+                await waiter.look()
         except BaseException:
             self._undo(key, caller.key, claim)
             raise
@@ -164,11 +165,22 @@ class Claims:
         self._runtime.observer.note("request.dropped", session=key[:8])
         return Withdrawn()
 
-    async def is_withdrawn(self, exchange: SessionExchange) -> bool:
-        """Claim an exchange once more: True if the replica that has its connection has given it back."""
+    async def claim_again(self, exchange: SessionExchange) -> ExchangeInput | None:
+        """Claim an exchange that has waited once more. None: it is still claimed here, and a connection waits for it.
+
+        WITHDRAWN: the replica that has its connection has given it back. LOST: other replicas have declared this one dead and
+        have ended it, or its session is closed.
+        """
         store, record = self._runtime.store, exchange.session.record
         claimed = await retried(lambda: store.claim(record.key, record.principal, exchange.claim))
-        return claimed is Refusal.WITHDRAWN
+        if claimed is Refusal.WITHDRAWN:
+            return ExchangeInput.WITHDRAWN
+        if isinstance(claimed, Claimed) and claimed.fence == exchange.fence:
+            return None
+        if isinstance(claimed, Claimed):
+            # The end that others wrote is forgotten already, so this was a new claim.
+            await self.free(record.key, exchange.claim.stream, claimed.fence)
+        return ExchangeInput.LOST
 
 
 async def _wait_for_answer(session: Session, claim: Claim, caller: Caller) -> None:

@@ -15,7 +15,7 @@ Claim before work (law 2): `claims.py`.
 A request starts only while a connection waits for its answer (law 12; the table has the rule). Otherwise one request could run twice: a
 copy of it waits here for its claim or its slot, its client disconnects, another copy is answered elsewhere, the id is free, and
 then this copy starts. `Caller.waiter` is its connection, and `SessionWriter.is_left` says whether a connection waits for an exchange. After
-a pause of this process, the end of a connection may be in a socket that was not read yet: then `has_left` reads it first. A forwarded
+a pause of this process, the end of a connection may be in a socket that was not read yet: then `look` reads it first. A forwarded
 request has its connection at another replica, which tells the store when that ends (`home.py`): a claim finds it there, and
 after a wait for a slot or a turn the claim is made once more.
 
@@ -61,6 +61,7 @@ from holdfast.errors import (
     Fenced,
     HoldfastError,
     McpError,
+    OutcomeUnknown,
     SessionGone,
     Stopping,
     StoreError,
@@ -82,6 +83,11 @@ _STORED: Final = ExchangeInput.STORED
 _ENTERED: Final = Admission.START
 _REFUSED: Final = Outcome(happened=ExchangeInput.REFUSE)
 _WITHDRAWN: Final = Outcome(happened=ExchangeInput.WITHDRAWN)
+_UNWANTED: Final = {
+    ExchangeInput.WITHDRAWN: _WITHDRAWN,
+    ExchangeInput.LOST: Outcome(error=OutcomeUnknown(), happened=ExchangeInput.LOST),
+}
+"""The ends of calls that have waited and do not start."""
 
 
 class NotHome(HoldfastError):
@@ -304,24 +310,32 @@ class Exchanges:
             self._runtime.spawn(self._start_if_wanted(exchange))
 
     async def _start_if_wanted(self, exchange: SessionExchange) -> None:
-        """Start a call that has its slot or its turn, or give its claim back if no connection waits for it any more."""
-        writer, waiter = exchange.writer, exchange.caller.waiter
+        """Start a call that has its slot or its turn, unless no connection waits for it or other replicas have ended it."""
         self.claims.running += 1
         try:
-            if waiter is not None and self._runtime.pulse.is_waking():
-                await waiter.has_left()
-                if waiter.gone and writer.fate is Fate.WAITING:
-                    writer.report(FateInput.LEFT)
-            is_left = writer.is_left
-            if is_left is None:
-                is_left = await self.claims.is_withdrawn(exchange)
-            if is_left:
+            happened = await self._why_unwanted(exchange)
+            if happened is not None:
                 with contextlib.suppress(Withdrawn):
-                    await self.settle(exchange, _WITHDRAWN)
+                    await self.settle(exchange, _UNWANTED[happened])
             if not exchange.has_ended:
                 self._enter(exchange, has_slot=True)
         finally:
             self.claims.running -= 1
+
+    async def _why_unwanted(self, exchange: SessionExchange) -> ExchangeInput | None:
+        """Return the reason why a call that has waited does not start; None if it starts."""
+        writer, waiter = exchange.writer, exchange.caller.waiter
+        is_waking = self._runtime.pulse.is_waking()
+        if waiter is not None and is_waking:
+            await waiter.look()
+            if waiter.gone and writer.fate is Fate.WAITING:
+                writer.report(FateInput.LEFT)
+        if writer.is_left:
+            return ExchangeInput.WITHDRAWN
+        if writer.is_left is None or (is_waking and self._runtime.store.is_shared):
+            # After a pause other replicas may have ended it.
+            return await self.claims.claim_again(exchange)
+        return None
 
     # Ending
 

@@ -2,22 +2,32 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from math import inf
-from typing import Any
+from typing import Any, cast
 from unittest.mock import patch
 
 import pytest
 from msgspec.structs import replace
 
 from holdfast.config import Limits
+from holdfast.core.rules.calls import reap
+from holdfast.core.rules.streams import forget
 from holdfast.engine.claims import REUSE_SECONDS, Repeat
 from holdfast.engine.exchange import SessionExchange
 from holdfast.engine.replica_messages import Refused, Reply, encode_message
-from holdfast.errors import Busy, DuplicateId, StoreUnavailable, Withdrawn
+from holdfast.errors import (
+    OUTCOME_UNKNOWN,
+    Busy,
+    DuplicateId,
+    OutcomeUnknown,
+    StoreUnavailable,
+    Withdrawn,
+)
 from holdfast.stores.base import Claim, Refusal
 from holdfast.testing import ScriptedBack
-from holdfast.wire.jsonrpc import Request
+from holdfast.wire.jsonrpc import Request, encode
+from tests.simulation.cluster import Cluster, ReplicaConnection
 from tests.stores import ScriptedStore
 from tests.unit.engine.harness import (
     CALL,
@@ -52,11 +62,10 @@ class Connection:
         if self.gone:
             on_gone()
 
-    async def has_left(self) -> bool:
+    async def look(self) -> None:
         await asyncio.sleep(0.05)
         if self.unread_end:
             self.leave()
-        return self.gone
 
     def leave(self) -> None:
         self.gone = True
@@ -298,6 +307,55 @@ async def test_a_home_starts_no_request_whose_connection_ended_elsewhere_while_i
         assert isinstance(await sending[1], SessionExchange)
         assert ids(home) == [1, 3]
         assert world.start_count() == 2
+
+
+def end_elsewhere(cluster: Cluster, key: str, stream: str, *, forgotten: bool = False) -> None:
+    """Let other replicas end a call, because they have declared its owner dead."""
+    doc = cluster._sessions[key]
+    end = encode({"jsonrpc": "2.0", "id": 2, "error": {"code": OUTCOME_UNKNOWN, "message": "unknown"}})
+    assert reap(doc, stream, doc.exchanges[stream].owner, end, cluster.at(), tag=7)
+    if forgotten:
+        forget(doc, stream)
+
+
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_a_home_starts_no_request_that_others_have_ended_while_it_waited_for_its_slot(
+    forgotten: bool,
+) -> None:
+    @engine_test
+    async def run() -> None:
+        wait, event = gate()
+        async with pair(wait, ONE_SLOT) as (world, home, other):
+            first = await other.submit(1)
+            sending = asyncio.create_task(sent(other, Connection(), 2))
+            await settle_down()
+            exchanges = world.cluster._sessions[home.key].exchanges
+            [stream] = [name for name, one in exchanges.items() if one.id == 2]
+            end_elsewhere(world.cluster, home.key, stream, forgotten=forgotten)
+            event.set()
+            await read(other, first)
+            with pytest.raises(OutcomeUnknown) if forgotten else nullcontext():
+                assert (await read(other, await sending))[-1]["error"]["code"] == OUTCOME_UNKNOWN
+            assert ids(home) == [1], "it did not start"
+            assert not [name for name, one in exchanges.items() if one.running], "no claim is left"
+
+    run()
+
+
+@engine_test
+async def test_after_a_pause_a_replica_starts_no_queued_request_that_others_have_ended() -> None:
+    wait, event = gate()
+    async with fleet(wait, echo, settings=replace(SETTINGS, limits=ONE_SLOT)) as (one, _):
+        first = await one.post(1)
+        queued = await sent(one, Connection(), 2)
+        assert isinstance(queued, SessionExchange)
+        connection = cast("ReplicaConnection", one.engine.store)
+        end_elsewhere(connection._cluster, one.key, queued.claim.stream)
+        pause(one)
+        event.set()
+        await first.whole()
+        await asyncio.sleep(1)
+        assert (ids(one), queued.is_fenced) == ([1], True)
 
 
 @engine_test

@@ -97,9 +97,9 @@ class BatchedRequests:
         if self.gone:
             on_gone()
 
-    async def has_left(self) -> bool:
-        """Let the loop read everything that has arrived; return `gone`."""
-        return await self._connection.has_left()
+    async def look(self) -> None:
+        """Let the loop read everything that has arrived, and set `gone`."""
+        await self._connection.look()
 
     def _left(self) -> None:
         self._on_gone()

@@ -261,8 +261,8 @@ class Connection(Struct, eq=False):
             self._is_watched = True
             self._channel.watch(self._left)
 
-    async def has_left(self) -> bool:
-        """Let the loop read all bytes that have arrived. True if the client has closed the connection, or its side of it.
+    async def look(self) -> None:
+        """Let the loop read all bytes that have arrived; set `gone` if the client has closed the connection, or its side of it.
 
         Call it after `body`.
         """
@@ -273,7 +273,6 @@ class Connection(Struct, eq=False):
         if not self.gone and channel.may_be_gone():
             self.is_half_closed = not channel.is_closing()
             self._left()
-        return self.gone
 
     def _left(self) -> None:
         self.gone = True

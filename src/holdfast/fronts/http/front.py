@@ -297,13 +297,14 @@ class HttpFront:
     async def _if_present(
         self, message: Message | list[Message], body: bytes, caller: Caller, connection: Connection
     ) -> Answer | None:
-        """Answer a message, unless its client has left."""
-        is_doubtful = connection.is_doubtful or self._is_waking()
-        if is_doubtful and isinstance(message, Request | list) and await connection.has_left():
-            # It was sent while this process could not run, and another replica may have answered its client.
-            self._engine.observer.note("request.dropped")
-            request_id = message.id if isinstance(message, Request) else None
-            return refused_unstarted(Withdrawn(), request_id) if connection.is_half_closed else None
+        """Answer a message. A request whose client has left is not answered."""
+        if isinstance(message, Request | list) and (connection.is_doubtful or self._is_waking()):
+            await connection.look()
+            if connection.gone:
+                # It was sent while this process could not run, and another replica may have answered its client.
+                self._engine.observer.note("request.dropped")
+                request_id = message.id if isinstance(message, Request) else None
+                return refused_unstarted(Withdrawn(), request_id) if connection.is_half_closed else None
         return await _awaited(self._post(message, body, caller, connection))
 
     def _post(
