@@ -200,7 +200,7 @@ class Probed(Struct, frozen=True):
     word: int
     """Changes with every `vouch`; odd if the last `vouch` said that the reader is alive."""
     withdrawn: bool = False
-    """Its claim was given back: it does not exist, and nothing of it ran."""
+    """It was given back. If it does not run, nothing of it ran. If it runs, its connection is gone, and no reader has followed."""
 
 
 class Orphan(Struct, frozen=True):

@@ -20,6 +20,9 @@ meanwhile, its id is free: the new POST is another request, and claims again (`E
 a client that has it and uses the id again can be a moment faster than the end. Later than that moment, the POST was sent while the
 call ran: a duplicate. If the claim of the first POST was given back, nothing of it ran: this POST claims the id and starts (`Earlier.WITHDRAWN`).
 
+A forwarded request has its connection at one replica and runs at another, its home. If the connection ends before the home has replied,
+the store knows it (`give_back`), and the home reads it there: the reader is lost.
+
 Why the wait ends. The other replica answers; or the exchange ends; or that replica's lease ends, and the store removes
 its readers. A replica that renews its lease and never answers gets the time after which it must have lost
 its lease. After that the reader counts as lost.
@@ -96,6 +99,10 @@ class Repeats:
             return await self._is_lost_reader(readers[-1])
         # On a pooled connection the repeat can arrive before this process learns of the break.
         exchange = session.exchanges.get(stream)
+        if exchange is not None and exchange.writer.is_left is None:
+            # The replica that has forwarded it has the connection, and tells the store when it ends.
+            probed = await self._runtime.store.probe(session.record.key, stream)
+            return probed is not None and probed.withdrawn
         return exchange is not None and await exchange.writer.is_abandoned_within(_NEWS_SECONDS)
 
     async def _is_lost_reader(self, reader: Reader) -> bool:

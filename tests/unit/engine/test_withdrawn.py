@@ -1,8 +1,9 @@
 """A request starts only while a connection waits for it: checked after every wait on the way to the start."""
 
 import asyncio
+import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from math import inf
 from typing import Any, cast
 from unittest.mock import patch
@@ -34,6 +35,7 @@ from tests.unit.engine.harness import (
     CALLER,
     PRINCIPAL,
     EngineHarness,
+    Json,
     echo,
     engine_harness,
     engine_test,
@@ -451,6 +453,68 @@ async def test_a_request_waits_until_a_claim_whose_answer_was_lost_elsewhere_is_
             is_away = False
             assert (await sending)["id"] == 1
         assert (ids(one), ids(two)) == ([], [1])
+
+
+@pytest.mark.parametrize("is_at_home", [False, True])
+def test_a_repeat_of_a_forwarded_request_that_waits_and_whose_client_has_left_is_answered(
+    is_at_home: bool,
+) -> None:
+    @engine_test
+    async def run() -> None:
+        wait, event = gate()
+        async with pair(wait, ONE_SLOT) as (_, home, other):
+            first = await other.submit(1)
+            gone = Connection()
+            sending = asyncio.create_task(sent(other, gone, 2))
+            await settle_down()
+            with pytest.raises(DuplicateId):
+                await sent(home if is_at_home else other, Connection(), 2)
+            gone.leave()
+            await settle_down()
+            repeating = asyncio.create_task(answered(home if is_at_home else other, 2))
+            await asyncio.sleep(1)
+            assert not repeating.done(), "it waits for the slot"
+            event.set()
+            await read(other, first)
+            assert (await repeating)["id"] == 2
+            assert ids(home) == [1, 2], "it ran once"
+            with suppress(Busy):
+                await sending
+
+    run()
+
+
+@engine_test
+async def test_the_repeat_of_a_forwarded_call_whose_client_left_before_the_reply_does_not_wait() -> None:
+    wait, event = gate()
+    async with pair(wait) as (_, home, other):
+        gone = Connection()
+        sending = asyncio.create_task(sent(other, gone, 1))
+        await settle_down()
+        assert ids(home) == [1]
+        gone.leave()
+        began = asyncio.get_running_loop().time()
+        repeat = await sent(other, Connection(), 1)
+        assert isinstance(repeat, Repeat)
+        assert asyncio.get_running_loop().time() - began < 1.0
+        event.set()
+        assert (await read(other, repeat))[-1]["id"] == 1
+        assert ids(home) == [1]
+        await sending
+
+
+async def answered(made: EngineHarness, request_id: int) -> Json:
+    """Send a request as a front does, until it has its answer."""
+    while True:
+        submitted = await sent(made, Connection(), request_id)
+        try:
+            if isinstance(submitted, Repeat):
+                return (await read(made, submitted))[-1]
+        except Withdrawn:
+            continue
+        while submitted.writer.terminal is None:
+            await submitted.writer.wake.next(None)
+        return cast("Json", json.loads(submitted.writer.terminal))
 
 
 # Sequential reuse of an id

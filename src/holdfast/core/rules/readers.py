@@ -34,13 +34,21 @@ def attach(
         if exchange.reader:
             return Attached(doc.record, since, cursor, returned=False, finished=log.is_end(cursor))
     returned = doc.client_seen(now)
+    generation = _take_place(doc, name, exchange, me)
+    return Attached(doc.record, generation, cursor, returned, log.is_end(cursor))
+
+
+def _take_place(doc: Document, stream: str, exchange: Exchange, me: str) -> int:
+    """Make a connection of this replica the reader; return its generation."""
     if not exchange.reader:
         doc.readers += 1
     elif replica_of(exchange.reader) != replica_of(me):
-        doc.told += ((WakeUp.TAKEN, name, exchange.reader),)
-    generation = exchange.generation + 1
-    doc.exchanges[name] = replace(exchange, reader=me, generation=generation)
-    return Attached(doc.record, generation, cursor, returned, log.is_end(cursor))
+        doc.told += ((WakeUp.TAKEN, stream, exchange.reader),)
+    if doc.withdrawn is not None:
+        # A connection waits for it again.
+        doc.withdrawn.pop(stream, None)
+    doc.exchanges[stream] = replace(exchange, reader=me, generation=exchange.generation + 1)
+    return exchange.generation + 1
 
 
 def _unreadable(doc: Document, stream: str, exchange: Exchange | None) -> Refusal:
@@ -95,7 +103,8 @@ def probe(doc: Document, stream: str, me: str) -> Probed | None:
     reader = replica_of(exchange.reader)
     if reader and reader != replica_of(me):
         doc.told += ((WakeUp.PROBE, stream, exchange.reader),)
-    return Probed(running=exchange.running, kept=exchange.kept, reader=reader, word=exchange.word)
+    is_left = doc.withdrawn is not None and stream in doc.withdrawn
+    return Probed(exchange.running, exchange.kept, reader, exchange.word, withdrawn=is_left)
 
 
 def vouch(doc: Document, stream: str, *, alive: bool) -> None:

@@ -115,8 +115,8 @@ class StreamMethods(ExchangeMethods):
             return Probed(running=False, kept=False, reader="", word=0, withdrawn=True)
         if reply[0] != b"ok":
             return None
-        running, kept, reader, word = reply[2:6]
-        return Probed(bool(running), bool(kept), reader.decode(), word)
+        running, kept, reader, word, withdrawn = reply[2:7]
+        return Probed(bool(running), bool(kept), reader.decode(), word, bool(withdrawn))
 
     async def vouch(self, key: str, stream: str, *, alive: bool) -> None:
         """Answer a probe: whether the stream's reader is alive."""

@@ -147,6 +147,17 @@ def withdraw(tx: Transaction, session: SessionRow, stream: str, *, surely: bool)
     """Remember that an exchange does not start."""
     known = withdrawn_in(session)
     remember_withdrawn(known, stream, surely=surely)
+    _save_withdrawn(tx, session, known)
+
+
+def follow(tx: Transaction, session: SessionRow, stream: str) -> None:
+    """Forget that a stream was given back: a connection waits for it again."""
+    known = withdrawn_in(session)
+    if known.pop(stream, None) is not None:
+        _save_withdrawn(tx, session, known)
+
+
+def _save_withdrawn(tx: Transaction, session: SessionRow, known: dict[str, bool]) -> None:
     session.withdrawn = msgspec.json.encode(known).decode()
     tx.execute("UPDATE session SET withdrawn = ? WHERE sid = ?", (session.withdrawn, session.sid))
 

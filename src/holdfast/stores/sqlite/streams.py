@@ -76,6 +76,7 @@ def attach(
     exchange.generation += 1
     save_exchange(tx, exchange)
     save_session(tx, session)
+    rows.follow(tx, session, exchange.stream)
     return Attached(session.record, exchange.generation, cursor, returned, exchange.is_end(cursor))
 
 
@@ -109,21 +110,22 @@ def detach(
 
 def probe(tx: Transaction, key: str, stream: str) -> Probed | None:
     """Return where a stream is read, and send PROBE there."""
+    session = find_session(tx, rows.BY_KEY, key)
+    if session is None:
+        return None
+    withdrawn = rows.withdrawn_in(session)
     found = tx.execute(
-        "SELECT exchange.running, kept, reader, word FROM exchange JOIN session USING (sid)"
-        " WHERE key = ? AND stream = ?",
-        (key, stream),
+        "SELECT running, kept, reader, word FROM exchange WHERE sid = ? AND stream = ?", (session.sid, stream)
     ).fetchone()
     if found is None:
-        session = find_session(tx, rows.BY_KEY, key)
-        if session is None or not rows.withdrawn_in(session).get(stream, False):
+        if not withdrawn.get(stream, False):
             return None
         return Probed(running=False, kept=False, reader="", word=0, withdrawn=True)
     running, kept, owner, word = found
     reader = replica_of(owner or "")
     if reader:
         tx.wake_elsewhere(WakeUp.PROBE, key, stream, reader)
-    return Probed(bool(running), bool(kept), reader, word)
+    return Probed(bool(running), bool(kept), reader, word, withdrawn=stream in withdrawn)
 
 
 def vouch(tx: Transaction, key: str, stream: str, *, alive: bool) -> None:

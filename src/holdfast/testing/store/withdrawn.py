@@ -45,6 +45,24 @@ class WithdrawnContract(Contract):
         await bench.begin(1, "b")
 
     @scenario()
+    async def test_an_exchange_in_flight_whose_connection_is_gone_says_so_until_it_has_a_reader_again(
+        self, bench: Bench
+    ) -> None:
+        await bench.open()
+        fence = await bench.begin(1, "a")
+        await bench.store.give_back(KEY, "a")
+        probed = await bench.store.probe(KEY, "a")
+        assert probed is not None
+        assert (probed.running, probed.withdrawn) == (True, True)
+        assert await bench.store.attach(KEY, PRINCIPAL, "a", None) is Refusal.UNBEGUN
+        await bench.store.open_stream(KEY, "a", fence, tag_of("a", 0))
+        await bench.attach("a")
+        probed = await bench.store.probe(KEY, "a")
+        assert probed is not None
+        assert (probed.running, probed.withdrawn) == (True, False)
+        assert isinstance(await bench.claim(1, "a"), Claimed), "a connection waits for it again"
+
+    @scenario()
     async def test_an_exchange_that_has_ended_or_has_another_fence_is_not_given_back(
         self, bench: Bench
     ) -> None:

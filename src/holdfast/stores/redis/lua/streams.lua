@@ -144,6 +144,12 @@ if not generation then
   if c.rd then publish(c.rd, 'taken', stream) else S.rd = S.rd + 1 end
   take_place(c, op)
   generation = c.gen
+  local given_back, index = withdrawn(redis.call('HGET', base, 'w'), stream)
+  if index then
+    -- A connection waits for it again.
+    table.remove(given_back, index)
+    redis.call('HSET', base, 'w', cmsgpack.pack(given_back))
+  end
   if c.top then redis.call('PEXPIRE', base .. ':e:' .. stream, ttl()) end
 end
 local at, at_tag = seq, tag
@@ -189,7 +195,8 @@ local c = S and exchange_of(stream)
 if not c then return {S and is_given_back(stream) and 'withdrawn' or 'none'} end
 local reader = c.rd and replica_of(c.rd) or ''
 if reader ~= '' and reader ~= replica_of(me) then publish(c.rd, 'probe', stream) end
-return {'ok', {}, c.run and 1 or 0, c.kept and 1 or 0, reader, c.word or 0}
+local _, left = withdrawn(redis.call('HGET', base, 'w'), stream)
+return {'ok', {}, c.run and 1 or 0, c.kept and 1 or 0, reader, c.word or 0, left and 1 or 0}
 
 --## vouch: session !allow-oom
 local stream, alive = ARGV[5], tonumber(ARGV[6])
