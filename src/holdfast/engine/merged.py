@@ -10,7 +10,7 @@ When the answers are taken. The client repeats the whole POST, so all of its ans
 end that was written is not reported as written, and is kept if the connection breaks (`core/fate.py`).
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from typing_extensions import override
@@ -19,7 +19,7 @@ from holdfast.engine.delivery import Batch
 from holdfast.engine.posted import PostedExchange, RepeatedExchange
 from holdfast.engine.reader import End, Reader
 from holdfast.engine.wake import Wake, wait_for_any
-from holdfast.errors import Cancelled, DuplicateId, McpError, SessionGone
+from holdfast.errors import Cancelled, DuplicateId, McpError, SessionGone, Withdrawn
 from holdfast.wire.jsonrpc import refusal
 
 Member = PostedExchange | RepeatedExchange
@@ -44,12 +44,18 @@ class _Wakes(Wake):
 class Merged:
     """The messages of several exchanges, for the POST that has sent their requests. Call `close` in any case."""
 
-    def __init__(self, bind: Callable[[Reader], None], *, streams: bool) -> None:
-        """`bind` is called with each reader. `streams`: the response may become a stream."""
+    def __init__(
+        self, bind: Callable[[Reader], None], restart: Callable[[Member], Awaitable[None]], *, streams: bool
+    ) -> None:
+        """`bind` is called with each reader, `restart` with a repeat of a request of which nothing ran: it adds another member.
+
+        `streams`: the response may become a stream.
+        """
         self.members: list[Member] = []
         """Those that have not ended."""
         self._all: list[Member] = []
         self._bind = bind
+        self._restart = restart
         self._bound: set[str] = set()
         self._streams = streams
         self._ends: list[_End] = []
@@ -137,6 +143,10 @@ class Merged:
                 await self._opened(member)
             if batch is None and member.is_over():
                 batch = self._unread(member)
+        except Withdrawn:
+            self.members.remove(member)
+            await self._restart(member)
+            return None
         except (McpError, SessionGone) as error:
             end = error if isinstance(error, McpError) else Cancelled("the session was closed")
             batch = Batch((refusal(member.id, end),), finished=True)

@@ -15,7 +15,7 @@ from holdfast.engine.caller import Caller
 from holdfast.engine.delivery import Batch, deliver
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import SessionExchange
-from holdfast.engine.merged import Merged
+from holdfast.engine.merged import Member, Merged
 from holdfast.engine.posted import PostedExchange, RepeatedExchange
 from holdfast.engine.reader import End
 from holdfast.errors import INVALID_REQUEST, HoldfastError, McpError
@@ -39,8 +39,9 @@ class BatchedRequests:
         self._connection = connection
         self._streams = not streamer.form.is_json
         self._merged = Merged(
-            lambda reader: streamer.bind(reader, connection, principal), streams=self._streams
+            lambda reader: streamer.bind(reader, connection, principal), self._restart, streams=self._streams
         )
+        self._requests: dict[Member, tuple[str, Caller, Request]] = {}
         self._exchanges: list[SessionExchange] = []
         self._on_gone: Callable[[], object] = lambda: None
 
@@ -54,10 +55,7 @@ class BatchedRequests:
         connection.watch(self._left)
         try:
             for request in requests:
-                try:
-                    await self._submit(key, caller, request)
-                except HoldfastError as error:
-                    merged.refuse(_refusal(error, request))
+                await self._start(key, caller, request)
             await deliver(merged, response)
             await response.end()
         except Gone:
@@ -70,19 +68,32 @@ class BatchedRequests:
         for exchange in self._exchanges:
             await self._engine.readers.close(exchange)
 
-    async def _submit(self, key: str, caller: Caller, request: Request) -> None:
+    async def _start(self, key: str, caller: Caller, request: Request) -> None:
+        """Add a request, or its refusal."""
+        try:
+            member = await self._submit(key, caller, request)
+        except HoldfastError as error:
+            self._merged.refuse(_refusal(error, request))
+        else:
+            self._requests[member] = key, caller, request
+            self._merged.add(member)
+
+    async def _restart(self, member: Member) -> None:
+        """Start the request of a member that repeats one of which nothing ran."""
+        await self._start(*self._requests.pop(member))
+
+    async def _submit(self, key: str, caller: Caller, request: Request) -> Member:
         if request.method == "initialize":
             raise McpError(INVALID_REQUEST, "Invalid request: initialize may not be part of a batch")
         digest = sha256(encode([request.id, request.method, request.params])).digest()
         submit, readers = self._engine.exchanges.submit, self._engine.readers
-        member = replace(caller, waiter=self)
-        submitted = await submit(key, member, request, digest, streams=self._streams)
+        own = replace(caller, waiter=self)
+        submitted = await submit(key, own, request, digest, streams=self._streams)
         if isinstance(submitted, SessionExchange):
             readers.hold(submitted)
             self._exchanges.append(submitted)
-            self._merged.add(PostedExchange(readers, submitted))
-        else:
-            self._merged.add(RepeatedExchange(readers, submitted.session, submitted.stream, submitted.id))
+            return PostedExchange(readers, submitted)
+        return RepeatedExchange(readers, submitted.session, submitted.stream, submitted.id)
 
     # The connection, for the member that is being submitted
 

@@ -10,12 +10,15 @@ import pytest
 from holdfast.auth import Principal
 from holdfast.config import Limits, Settings
 from holdfast.engine.engine import Engine
+from holdfast.engine.reader import Reader
+from holdfast.engine.session import Session
 from holdfast.fronts.http.front import HttpFront
 from holdfast.fronts.http.listener.channel import SocketChannel
 from holdfast.fronts.http.listener.deadlines import Deadlines
 from holdfast.fronts.http.listener.members import Members
 from holdfast.fronts.http.listener.protocol import HttpProtocol
 from holdfast.testing import ScriptedBack
+from holdfast.wire.jsonrpc import RequestId
 from tests.http.paper import Paper
 from tests.messages import metadata, modern_headers, request
 from tests.stores import ScriptedStore
@@ -23,6 +26,7 @@ from tests.support import LoopClock
 from tests.unit.engine.harness import settle_down
 from tests.unit.fronts.http.bench import OLDEST, bench, front_test
 from tests.unit.fronts.http.listener.test_plain_calls import post
+from tests.unit.fronts.http.test_batches import answers
 
 ONE_SLOT = Settings(limits=Limits(running=1))
 
@@ -62,6 +66,34 @@ async def test_a_queued_post_whose_client_leaves_does_not_start_and_its_repeat_d
             await call.done()
         assert one.runs == ["held", "held"]
         assert (await p.call(2, "held").done()).status == 200
+
+
+@front_test
+async def test_a_member_of_a_batch_that_repeats_a_request_of_which_nothing_ran_starts_itself() -> None:
+    async with bench(ONE_SLOT) as one:
+        p = one.peer()
+        await p.initialize(OLDEST)
+        readers, may_read = one.engine.readers, asyncio.Event()
+        repeat = readers.repeat
+
+        async def late(session: Session, stream: str, request_id: RequestId | None = None) -> Reader:
+            await may_read.wait()
+            return await repeat(session, stream, request_id)
+
+        body = [held(1), held(2)]
+        batch = p.post(body)
+        await asyncio.sleep(1)
+        await batch.cut()
+        with patch.object(readers, "repeat", late):
+            again = p.post(body)
+            await asyncio.sleep(1)
+            one.release.set()
+            await settle_down()
+            assert (one.runs, one.noted("request.dropped")) == (["held"], 1), "the second was given back"
+            may_read.set()
+            await again.done()
+        assert all("result" in end for end in answers(again).values()), answers(again)
+        assert one.runs == ["held", "held"]
 
 
 @front_test
