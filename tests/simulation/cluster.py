@@ -5,7 +5,7 @@ that go where something waits. Every call is one step of the loop, so it is atom
 """
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection
 from math import inf
 from typing import Any, Final, cast
 
@@ -18,7 +18,7 @@ from holdfast.core.rules.calls import reap
 from holdfast.core.rules.document import Index
 from holdfast.core.rules.readers import lose_readers
 from holdfast.core.rules.turns import lose_turns
-from holdfast.core.stream import Log, NewEvents, Position
+from holdfast.core.stream import NewEvents, Position
 from holdfast.ports import Clock
 from holdfast.stores.base import (
     INBOX,
@@ -29,6 +29,7 @@ from holdfast.stores.base import (
     Claimed,
     Closed,
     Duplicate,
+    Ending,
     Forwarded,
     OnWake,
     Orphan,
@@ -195,8 +196,8 @@ class Cluster(MemoryStore):
         return await super().append(key, stream, fence, events)
 
     @override
-    def erase_now(self, doc: MemoryDocument, reason: SessionInput, left: Mapping[str, Log]) -> Closed:
-        closed = super().erase_now(doc, reason, left)
+    def end_now(self, doc: MemoryDocument, reason: SessionInput, ending: Ending | None = None) -> Closed:
+        closed = super().end_now(doc, reason, ending)
         self._closed += 1
         closed = replace(closed, event=f"{closed.record.key}.{self._closed}")
         self._closings[closed.event] = self.now(), closed

@@ -1,7 +1,7 @@
 """The record of a run, from outside of the system: every claim, event, answer and end, in order."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -12,7 +12,7 @@ from holdfast.core.lifecycle import SessionInput
 from holdfast.core.rules.calls import claim as claim_rule
 from holdfast.core.stream import Event, Log
 from holdfast.ports import Clock
-from holdfast.stores.base import Answered, Claim, Claimed, Closed, Duplicate, Refusal, WakeUp
+from holdfast.stores.base import Answered, Claim, Claimed, Closed, Duplicate, Ending, Refusal, WakeUp
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.memory.backend import MemoryDocument
 from tests.simulation.cluster import Cluster, Operation, ReplicaConnection
@@ -192,14 +192,14 @@ class WatchedStore(MemoryStore):
         return answered
 
     @override
-    def erase_now(self, doc: MemoryDocument, reason: SessionInput, left: Mapping[str, Log]) -> Closed:
+    def end_now(self, doc: MemoryDocument, reason: SessionInput, ending: Ending | None = None) -> Closed:
         key = doc.record.key
         self.ledger.values[key] = _counter(doc)
         self.ledger.closings[key].append((self.now(), reason))
         if reason is SessionInput.GRACE_OVER:
             self._check_grace(doc)
         self.ledger.note(f"{self.writer} closes {key[:6]}: {reason.value}")
-        return super().erase_now(doc, reason, left)
+        return super().end_now(doc, reason, ending)
 
     def _check_grace(self, session: MemoryDocument) -> None:
         if self.now() < max(session.broke, session.settled) + session.record.grace:

@@ -3,7 +3,7 @@
 `stores/sessions.py` has the commands of a session; it calls nothing but this. The rules are in `core/rules`, so a backend decides nothing
 about sessions:
 
-    documents   load, apply, must_apply, open, erase
+    documents   apply, must_apply, consult, open, end
     logs        read
     indexes     due, listed, subscribers, oldest_finished
     totals      at, spare_kept, and the number `over`
@@ -18,24 +18,25 @@ changed meanwhile, nothing is applied, and the rule decides again. It may combin
 Decision 21 has the reasons.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from holdfast.config import Limits
 from holdfast.core.lifecycle import SessionInput
-from holdfast.core.records import Closed, Refusal, SessionRecord
+from holdfast.core.records import Closed, Ending, Refusal, SessionRecord
 from holdfast.core.rules.document import At, Document
-from holdfast.core.stream import Log, Page, Position
+from holdfast.core.stream import Page, Position
 
-D = TypeVar("D", bound=Document)
-"""The documents of a backend: the documents themselves, or drafts."""
 P = ParamSpec("P")
 R = TypeVar("R")
 Rule = Callable[Concatenate[Document, P], R]
 """A function of `core/rules`. It may be called several times for one command, and must depend on its arguments alone."""
 
+Why = Callable[[Document], SessionInput | None]
+"""A rule that decides whether a session ends."""
 
-class Backend(Protocol[D]):
+
+class Backend(Protocol):
     """The primitives of a store of sessions."""
 
     now: Callable[[], float]
@@ -47,10 +48,6 @@ class Backend(Protocol[D]):
 
     # Documents
 
-    async def load(self, key: str) -> D | None:
-        """Return the document of an open session, to be read, or closed and erased; None if it is unknown or closed."""
-        ...
-
     async def apply(self, key: str, absent: R, rule: Rule[P, R], *args: P.args, **more: P.kwargs) -> R:
         """Apply a rule to a session in one atomic step, and carry out what it tells; `absent` if it is unknown or closed."""
         ...
@@ -59,14 +56,19 @@ class Backend(Protocol[D]):
         """As `apply`. Raises SessionGone if the session is unknown or closed."""
         ...
 
+    async def consult(self, key: str, absent: R, view: Rule[P, R], *args: P.args, **more: P.kwargs) -> R:
+        """Return what a function finds in a session; it changes and tells nothing. `absent` if the session is unknown or closed."""
+        ...
+
     async def open(self, record: SessionRecord, *, evict: bool) -> list[Closed] | Refusal:
         """Keep a new session, as the contract says. The room is counted over all sessions, so this is no rule of one session."""
         ...
 
-    async def erase(self, doc: D, reason: SessionInput, left: Mapping[str, Log]) -> Closed | None:
-        """Apply the closing of a session: forget everything of it, except that the streams `left` can be read for a while.
+    async def end(self, key: str, why: Why, ending: Ending | None = None) -> Closed | None:
+        """Close a session in one atomic step if the rule `why` gives a reason: apply `life.close`, then forget everything of the session.
 
-        None: the session has changed since it was loaded, in any field or number; load it again.
+        The streams that `life.close` returns can be read for a while. Without a reason, the changes of `why` are committed. None: the
+        session was not closed, or was unknown.
         """
         ...
 
@@ -81,7 +83,7 @@ class Backend(Protocol[D]):
     # Indexes. They may lie elsewhere than the documents, and be a little behind.
 
     async def due(self) -> list[str]:
-        """Return the sessions whose hint has passed, and forget their hints: each is examined, and gets its next one."""
+        """Return sessions whose hint has passed, perhaps only some. Each of them is examined, and gets its next hint."""
         ...
 
     async def listed(self, principal: str | None = None) -> list[str]:
@@ -102,6 +104,6 @@ class Backend(Protocol[D]):
         """Return the circumstances of a command that is sent now."""
         ...
 
-    def spare_kept(self, principal: str) -> int:
-        """Return the kept bytes (`stores/kept.py`) that a principal may still add."""
+    async def spare_kept(self, key: str) -> int:
+        """Return the kept bytes (`stores/kept.py`) that the principal of a session may still add."""
         ...

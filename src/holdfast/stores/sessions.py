@@ -7,7 +7,7 @@ What lies outside the document is done after that step, and may be repeated: str
 store is over its budget (`_make_room`).
 """
 
-from collections.abc import Callable
+from typing import Final
 
 from holdfast.core.lifecycle import SessionInput
 from holdfast.core.records import (
@@ -27,12 +27,15 @@ from holdfast.core.records import (
 from holdfast.core.rules import asks, calls, life, readers, streams, turns
 from holdfast.core.rules.document import Document, replica_of
 from holdfast.core.stream import NewEvents, Position
-from holdfast.stores.backend import Backend, D
+from holdfast.errors import SessionGone
+from holdfast.stores.backend import Backend
 from holdfast.stores.kept import growth
 from holdfast.wire.jsonrpc import RequestId
 
+_NONE: Final[frozenset[str]] = frozenset()
 
-class SessionCommands(Backend[D]):
+
+class SessionCommands(Backend):
     """sessions, exchanges, streams, readers, asks, turns, subscriptions: all commands that concern one session."""
 
     # Sessions
@@ -43,10 +46,7 @@ class SessionCommands(Backend[D]):
 
     async def look(self, key: str) -> Status | None:
         """Return an open session."""
-        doc = await self.load(key)
-        if doc is None:
-            return None
-        return doc.status(self.now(), log_bytes=doc.size, kept_bytes=doc.kept)
+        return await self.consult(key, None, life.look, self.now())
 
     async def change(self, key: str, *, level: str | None = None, initialized: bool | None = None) -> None:
         """Set the named fields."""
@@ -54,27 +54,19 @@ class SessionCommands(Backend[D]):
 
     async def close(self, key: str, reason: SessionInput, ending: Ending | None = None) -> Closed | None:
         """Close a session once. Its exchanges in flight end too."""
-        return await self._end(key, lambda _: reason, ending)
+        return await self.end(key, lambda _: reason, ending)
 
     async def sweep(self) -> list[Closed]:
         """Close the sessions that are due. A hint that was too early is replaced by the next one."""
         closed: list[Closed] = []
         for key in await self.due():
-            reason = await self.apply(key, None, life.examine, self.now())
-            ended = None if reason is None else await self._end(key, lambda doc: doc.ends_now(self.now()))
+            ended = await self.end(key, self._examine)
             if ended is not None:
                 closed.append(ended)
         return closed
 
-    async def _end(
-        self, key: str, why: Callable[[Document], SessionInput | None], ending: Ending | None = None
-    ) -> Closed | None:
-        """Close a session for a reason that holds at the moment of its closing."""
-        while (doc := await self.load(key)) is not None and (reason := why(doc)) is not None:
-            closed = await self.erase(doc, reason, life.close(doc, reason, ending, self.at()))
-            if closed is not None:
-                return closed
-        return None
+    def _examine(self, doc: Document) -> SessionInput | None:
+        return life.examine(doc, self.now())
 
     async def sessions(self, principal: str | None = None) -> list[str]:
         """Return the keys of all open sessions, or of the open sessions of one principal."""
@@ -88,10 +80,7 @@ class SessionCommands(Backend[D]):
 
     async def subscribe(self, key: str, uri: str) -> bool:
         """Remember a subscription."""
-        doc = await self.load(key)
-        if doc is None:
-            return False
-        cost, spare = growth(None, len(uri.encode())), self.spare_kept(doc.record.principal)
+        cost, spare = growth(None, len(uri.encode())), await self.spare_kept(key)
         return await self.apply(key, False, life.subscribe, uri, cost, self._limits, spare)  # noqa: FBT003
 
     async def unsubscribe(self, key: str, uri: str) -> None:
@@ -100,8 +89,7 @@ class SessionCommands(Backend[D]):
 
     async def subscriptions(self, key: str) -> list[str]:
         """Return the resources that a session subscribed to."""
-        doc = await self.load(key)
-        return [] if doc is None else sorted(doc.subscriptions)
+        return sorted(await self.consult(key, _NONE, life.subscriptions))
 
     # Exchanges
 
@@ -139,7 +127,10 @@ class SessionCommands(Backend[D]):
 
     async def turn(self, key: str, stream: str, fence: int) -> bool:
         """Return True if a call may start."""
-        return await self.must_apply(key, turns.turn, stream, fence)
+        is_first = await self.consult(key, None, turns.turn, stream, fence)
+        if is_first is None:
+            raise SessionGone
+        return is_first
 
     async def hold_turn(self, key: str, stream: str, fence: int) -> None:
         """Keep the turn of a call after its end."""
@@ -216,9 +207,7 @@ class SessionCommands(Backend[D]):
 
     async def take_answer(self, key: str, ask: str) -> bytes | None:
         """Return an ask's answer."""
-        doc = await self.load(key)
-        known = None if doc is None else doc.asks.get(ask)
-        return None if known is None else known.answer
+        return await self.consult(key, None, asks.take_answer, ask)
 
     async def withdraw(self, key: str, ask: str) -> None:
         """Forget an ask."""

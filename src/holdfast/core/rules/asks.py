@@ -46,6 +46,12 @@ def answer(
     return Answered.FIRST
 
 
+def take_answer(doc: Document, name: str) -> bytes | None:
+    """Return the answer of an ask; None if it has none yet."""
+    known = doc.asks.get(name)
+    return None if known is None else known.answer
+
+
 def _forgotten(doc: Document, name: str, digest: bytes, now: float) -> Answered:
     """Compare an answer with the first answer of an ask that is forgotten."""
     while doc.answered and next(iter(doc.answered.values()))[1] <= now:

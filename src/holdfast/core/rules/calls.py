@@ -274,8 +274,8 @@ def cancel(doc: Document, principal: str, request_id: RequestId) -> None:
         return
     matches = [
         (name, exchange.owner)
-        for name, exchange in doc.exchanges.items()
-        if exchange.running and exchange.id == request_id and type(exchange.id) is type(request_id)
+        for name, exchange in doc.in_flight()
+        if exchange.id == request_id and type(exchange.id) is type(request_id)
     ]
     if len(matches) == 1:
         [(name, owner)] = matches

@@ -11,6 +11,7 @@ the session next: it may be too early, never too late.
 """
 
 from collections import OrderedDict
+from collections.abc import Iterable
 from enum import Enum
 from math import inf
 from typing import Final
@@ -155,6 +156,10 @@ class Document(SessionClock):
             self.exchanges[name] = exchange
             self.logs[name] = Log(Position(0, 0))
         return exchange
+
+    def in_flight(self) -> Iterable[tuple[str, Exchange]]:
+        """Return the exchanges in flight, with their streams. There are few of them, and there may be many that have ended."""
+        return [(stream, one) for stream, one in self.exchanges.items() if one.running]
 
     def writable(self, stream: str, fence: int) -> Exchange:
         """Return an exchange in flight, if this fence may write it.

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from holdfast.config import Limits
 from holdfast.core.lifecycle import SessionInput, step
-from holdfast.core.records import STANDALONE_FENCE, Ending, Found, SessionRecord, WakeUp
+from holdfast.core.records import STANDALONE_FENCE, Ending, Found, SessionRecord, Status, WakeUp
 from holdfast.core.rules.document import At, Document, Index
 from holdfast.core.rules.streams import write
 from holdfast.core.stream import Log
@@ -27,6 +27,11 @@ def find(doc: Document, principal: str, now: float) -> Found | None:
     if doc.record.principal != principal:
         return None
     return Found(doc.record, doc.client_seen(now))
+
+
+def look(doc: Document, now: float) -> Status:
+    """Return the view of an operator on the session."""
+    return doc.status(now, log_bytes=doc.size, kept_bytes=doc.kept)
 
 
 def change(doc: Document, level: str | None, initialized: bool | None) -> None:  # noqa: FBT001
@@ -87,3 +92,8 @@ def unsubscribe(doc: Document, uri: str, cost: int) -> None:
         doc.subscriptions -= {uri}
         doc.kept -= cost
         doc.told += ((Index.UNSUBSCRIBED, uri, ""),)
+
+
+def subscriptions(doc: Document) -> frozenset[str]:
+    """Return the resources that the session has subscribed to."""
+    return doc.subscriptions

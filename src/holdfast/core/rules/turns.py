@@ -9,7 +9,7 @@ from holdfast.core.rules.document import Document, Held
 
 def _first(doc: Document) -> str | None:
     """Return the call in flight with the smallest fence. None if there is no call, or an earlier call keeps its turn."""
-    calls = [(one.fence, name) for name, one in doc.exchanges.items() if one.running and not one.control]
+    calls = [(one.fence, name) for name, one in doc.in_flight() if not one.control]
     first = min(calls, default=None)
     if first is None or any(held.fence < first[0] for held in doc.held.values()):
         return None

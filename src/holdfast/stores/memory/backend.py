@@ -5,18 +5,18 @@ A rule changes the document itself, so the commit of a command only carries the 
 
 import heapq
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from math import inf
 from typing import Final
 
 from holdfast.config import Limits
 from holdfast.core.lifecycle import SessionInput
-from holdfast.core.records import Closed, Refusal, SessionRecord
+from holdfast.core.records import Closed, Ending, Refusal, SessionRecord
 from holdfast.core.rules.document import At, Document, Index
 from holdfast.core.rules.life import close, is_crowded
-from holdfast.core.stream import Log, Page, Position
+from holdfast.core.stream import Page, Position
 from holdfast.errors import SessionGone
-from holdfast.stores.backend import P, R, Rule
+from holdfast.stores.backend import P, R, Rule, Why
 from holdfast.stores.base import LINGER_SHARE, OnWake
 from holdfast.stores.kept import Kept
 from holdfast.stores.memory.lingering import Lingering
@@ -59,7 +59,7 @@ class SessionCells(Cells):
         return True
 
 
-class MemoryBackend(SessionCommands[MemoryDocument]):
+class MemoryBackend(SessionCommands):
     """Documents in the dicts of one process."""
 
     now: Callable[[], float]
@@ -92,10 +92,6 @@ class MemoryBackend(SessionCommands[MemoryDocument]):
 
     # Documents
 
-    async def load(self, key: str) -> MemoryDocument | None:
-        """Return the document itself."""
-        return self._sessions.get(key)
-
     async def apply(self, key: str, absent: R, rule: Rule[P, R], *args: P.args, **more: P.kwargs) -> R:
         """Apply a rule to the document itself: no other process can change it, and nothing waits meanwhile."""
         doc = self._sessions.get(key)
@@ -113,6 +109,11 @@ class MemoryBackend(SessionCommands[MemoryDocument]):
         result = rule(doc, *args, **more)
         self.applied(doc)
         return result
+
+    async def consult(self, key: str, absent: R, view: Rule[P, R], *args: P.args, **more: P.kwargs) -> R:
+        """Call a function that changes nothing."""
+        doc = self._sessions.get(key)
+        return absent if doc is None else view(doc, *args, **more)
 
     def applied(self, doc: MemoryDocument) -> None:
         """Carry the changes of a document over to the indexes, and send its wake-ups."""
@@ -176,8 +177,8 @@ class MemoryBackend(SessionCommands[MemoryDocument]):
             idle = [doc for doc in own.values() if not doc.running and not doc.readers]
             if not idle:
                 return Refusal.FULL
-            oldest, reason = min(idle, key=lambda doc: doc.touched), SessionInput.EVICTED
-            evicted.append(self.erase_now(oldest, reason, close(oldest, reason, None, self.at())))
+            oldest = min(idle, key=lambda doc: doc.touched)
+            evicted.append(self.end_now(oldest, SessionInput.EVICTED))
         doc = MemoryDocument(record, self.now())
         # Eviction may have removed the principal's entry: look it up again.
         self._sessions[record.key] = self._principals[record.principal][record.key] = doc
@@ -185,14 +186,20 @@ class MemoryBackend(SessionCommands[MemoryDocument]):
         self.applied(doc)
         return evicted
 
-    async def erase(
-        self, doc: MemoryDocument, reason: SessionInput, left: Mapping[str, Log]
-    ) -> Closed | None:
-        """Forget a session."""
-        return self.erase_now(doc, reason, left)
+    async def end(self, key: str, why: Why, ending: Ending | None = None) -> Closed | None:
+        """Close a session."""
+        doc = self._sessions.get(key)
+        if doc is None:
+            return None
+        reason = why(doc)
+        if reason is not None:
+            return self.end_now(doc, reason, ending)
+        self.applied(doc)
+        return None
 
-    def erase_now(self, doc: MemoryDocument, reason: SessionInput, left: Mapping[str, Log]) -> Closed:
-        """Has the effect of `erase`."""
+    def end_now(self, doc: MemoryDocument, reason: SessionInput, ending: Ending | None = None) -> Closed:
+        """Close and forget a session."""
+        left = close(doc, reason, ending, self.at())
         record = doc.record
         self._lingering.sweep()
         for name, log in left.items():
@@ -207,6 +214,7 @@ class MemoryBackend(SessionCommands[MemoryDocument]):
         for name in doc.finished:
             self._finished.pop((record.key, name), None)
         doc.size = doc.kept = 0
+        doc.hint = inf
         self._count_kept(doc)
         self.applied(doc)
         return Closed(record, reason)
@@ -256,6 +264,7 @@ class MemoryBackend(SessionCommands[MemoryDocument]):
         """Return the time, this process, and the room in the store."""
         return At(self.now(), self.me, self._limits, -self.over)
 
-    def spare_kept(self, principal: str) -> int:
-        """Return the kept bytes that a principal may still add."""
-        return self._kept.spare(principal)
+    async def spare_kept(self, key: str) -> int:
+        """Return the kept bytes that the principal of a session may still add."""
+        doc = self._sessions.get(key)
+        return 0 if doc is None else self._kept.spare(doc.record.principal)
