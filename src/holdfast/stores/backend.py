@@ -57,7 +57,7 @@ class Backend(Protocol):
         ...
 
     async def consult(self, key: str, absent: R, view: Rule[P, R], *args: P.args, **more: P.kwargs) -> R:
-        """Return what a function finds in a session; it changes and tells nothing. `absent` if the session is unknown or closed."""
+        """Call a function that reads a session, and changes and tells nothing. `absent` if the session is unknown or closed."""
         ...
 
     async def open(self, record: SessionRecord, *, evict: bool) -> list[Closed] | Refusal:
