@@ -64,6 +64,8 @@ class BatchedRequests:
             await self._engine.readers.clean_up(self._close())
 
     async def _close(self) -> None:
+        # The callers are charged until they are deleted, and this object is part of a reference cycle.
+        self._requests.clear()
         await self._merged.close()
         for exchange in self._exchanges:
             await self._engine.readers.close(exchange)
