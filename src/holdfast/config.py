@@ -89,12 +89,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     connection closes."""
 
     connections: int = 10_000
-    """Open connections of a process under `holdfast serve`; beyond: 503, and the connection closes."""
-    connections_per_address: int = 256
-    """Open connections from one address, or from one /64 network of IPv6; beyond: 503. It applies only if
-    `HttpSettings.trusted_proxies` names the proxies, which have no such limit: without it, the address of a proxy would
-    stand for all of its clients."""
-
+    """Open connections of a process under `holdfast serve`; beyond: an idle one closes, of the address that has the most idle
+    ones; if none is idle, the new one gets 503 and closes."""
     unsent_bytes: int = 256 * MIB
     """Bytes of answers that clients have not taken yet, of all connections under `holdfast serve`; beyond: the connections of
     those clients end that take slowest for what waits for them. They may ask for their answers again."""
@@ -438,8 +434,8 @@ class HttpSettings(Struct, frozen=True, kw_only=True):
     allow_anonymous: bool | None = None
     """Serve clients without a token. None: only clients that connect from this machine."""
     trusted_proxies: Sequence[str] = ()
-    """Addresses or networks (`10.0.0.0/8`) of the proxies in front of `holdfast serve`. If it is given, every other address
-    may open `Limits.connections_per_address` connections at once."""
+    """Addresses or networks (`10.0.0.0/8`) of the proxies in front of `holdfast serve`. The address of a client is then the one
+    that they report in `X-Forwarded-For`."""
     host_signals: bool = True
     """In another ASGI server: end streams when that server receives SIGINT or SIGTERM. Otherwise the server waits for
     the streams, and Ctrl+C has no effect while a client is connected."""

@@ -62,7 +62,7 @@ REASONS: Final[dict[Reason, str]] = {
     "rate_tool": "429: a tool has reached its rate of calls",
     "rate_address": "429: too many requests of an address were refused",
     "sessions": "503: too many sessions",
-    "connections": "503: too many connections, of one address or in total",
+    "connections": "503: too many connections; or an idle connection was closed for a new one",
     "admin_token": "401: a request to the admin surface without its token, or with another one",
     "admin_rate": "429: too many wrong admin tokens of an address",
 }

@@ -17,7 +17,6 @@ _LIMITS: Final = (
     "header_seconds",
     "body_seconds",
     "connections",
-    "connections_per_address",
     "unsent_bytes",
     "threads",
 )

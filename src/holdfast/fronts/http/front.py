@@ -109,8 +109,6 @@ class HttpFront:
         self._beside = Routes(engine, self._identity, self._protection)
         self.paths: tuple[str, ...] = (self.path, *self._routes, *self._protection.own_paths)
         """The paths that this front answers, besides those of the probes."""
-        self.proxies: tuple[str, ...] = tuple(settings.trusted_proxies)
-        """The proxies in front of this server."""
         self._sessions = has_sessions(engine.settings)
         self._methods = _methods(settings.response, stateless=engine.settings.stateless or not self._sessions)
         self._streamer = Streamer(engine, settings.response)

@@ -38,8 +38,6 @@ class Router:
         """
         self.fronts: Mapping[str, HttpFront] = fronts
         self.engine: EngineGroup = EngineGroup({name: front.engine for name, front in fronts.items()})
-        self.proxies: tuple[str, ...] = tuple({proxy for front in fronts.values() for proxy in front.proxies})
-        """The proxies that any of the servers trusts: a connection belongs to no server before its request is read."""
         self._by_path = _by_path(fronts)
 
     def __repr__(self) -> str:

@@ -125,6 +125,11 @@ class SocketChannel(Struct, eq=False, weakref=True):
             return _PROCESSING if self.parsed.version != "1.0" else b""
         return _EMPTY_LINE if self._is_stream else b""
 
+    @property
+    def is_resumable(self) -> bool:
+        """True if the response is the stream of a session that a GET reads: its client can continue it on another connection."""
+        return self._is_stream and self.request.method == "GET" and bool(self.request.session_id)
+
     # Reading
 
     def take_body(self) -> bytes | None:

@@ -40,6 +40,10 @@ class Deadlines:
         self._was_late = passed > _LATE * self.interval and not self._was_late
         return not self._was_late
 
+    def is_long_ago(self, moment: float) -> bool:
+        """True if more than one sweep has come since."""
+        return self.now - moment > self.interval
+
     @property
     def interval(self) -> float:
         """How often to check: every second, or often enough for a short limit."""

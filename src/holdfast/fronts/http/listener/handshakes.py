@@ -57,7 +57,7 @@ class Handshake:
     def __init__(self, members: Members, peer: object) -> None:
         self.client: str | None = peer[0] if isinstance(peer, tuple) else None
         self._members = members
-        self._since = members.deadlines.now
+        self.since: float = members.deadlines.now
         self._task: asyncio.Task[None]
 
     def begin(self, accepted: socket.socket, context: ssl.SSLContext) -> None:
@@ -86,8 +86,13 @@ class Handshake:
     def sweep(self) -> None:
         """End the handshake if its client is late: it is a part of the first head, and gets no more time."""
         deadlines = self._members.deadlines
-        if deadlines.now - self._since > deadlines.limits.header_seconds:
+        if deadlines.now - self.since > deadlines.limits.header_seconds:
             self.abort()
+
+    @property
+    def is_spare(self) -> bool:
+        """True if its client has taken some time already."""
+        return self._members.deadlines.is_long_ago(self.since)
 
     def is_read(self) -> bool:
         """Return False: nothing was answered yet."""

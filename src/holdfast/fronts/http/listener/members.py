@@ -1,19 +1,20 @@
 """The open connections of a server: their limit, the tasks of their requests, and the headers of every answer.
 
-A connection over a limit gets 503 and is closed: a refused client can react, a client that waits in the kernel's
-queue cannot. When many connections are being refused, further ones are closed without an answer: a flood must not use up
+When all places are in use, a new connection gets the place of an idle one: of the address that has the most idle ones
+(`core/crowding.py`). If none is idle, the new connection gets 503 and is closed: a refused client can react, a client that waits in
+the kernel's queue cannot. When many connections are being refused, further ones are closed without an answer: a flood must not use up
 the descriptors of the process.
 """
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from contextvars import Context, copy_context
 from email.utils import formatdate
 from typing import TYPE_CHECKING, Final
 
+from holdfast.core.crowding import Crowd
 from holdfast.engine.audit import Reason
-from holdfast.fronts.http.addresses import Addresses, counted
+from holdfast.fronts.http.addresses import LOCAL, counted
 from holdfast.fronts.http.listener.deadlines import Deadlines
 from holdfast.fronts.http.listener.heads import EVENT_LINES, JSON_LINES, Heads
 from holdfast.fronts.http.request import Channel, RawRequest
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from holdfast.fronts.http.listener.protocol import HttpProtocol
 
 REFUSED: Final = 128
-"""How many connections over a limit get an answer at the same time."""
+"""How many connections over the limit get an answer at the same time."""
 
 Serve = Callable[[RawRequest, Channel], Unfinished]
 
@@ -40,7 +41,6 @@ class Members:
         self,
         serve: Serve,
         deadlines: Deadlines,
-        proxies: Sequence[str] = (),
         refused: Callable[[Reason, str | None], None] = _unreported,
         *,
         connections: int | None = None,
@@ -52,10 +52,11 @@ class Members:
         self.deadlines: Deadlines = deadlines
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self._context = copy_context()
-        self.connections: set[HttpProtocol | Handshake] = set()
-        """All of them, also those that are being refused."""
+        self.connections: dict[HttpProtocol | Handshake, None] = {}
+        """All of them, also those that are being refused, in the order in which they came."""
         self._refused: set[HttpProtocol | Handshake] = set()
-        """Those that are over a limit."""
+        """Those that are over the limit."""
+        self._crowd: Crowd[HttpProtocol | Handshake] = Crowd(self._idle)
         self._most = deadlines.limits.connections if connections is None else connections
         self.tasks: set[asyncio.Task[None]] = set()
         """The tasks of requests that take longer than a turn of the loop."""
@@ -65,8 +66,6 @@ class Members:
         """The header lines of every answer: the date."""
         self.json_heads: Heads = Heads(JSON_LINES, b"")
         self.event_heads: Heads = Heads(EVENT_LINES, b"")
-        self._proxies = Addresses(proxies) if proxies else None
-        self._addresses: Counter[str] = Counter()
 
     def context(self) -> Context:
         """Return the context variables of the server, for work that serves later requests of a connection.
@@ -84,16 +83,30 @@ class Members:
 
     def admit(self, connection: "HttpProtocol | Handshake") -> bool:
         """Count a new connection; False: there are too many. Call `leave` in both cases."""
-        address = self._counted(connection.client)
-        is_over = len(self.connections) - len(self._refused) >= self._most or (
-            address is not None and self._addresses[address] >= self.deadlines.limits.connections_per_address
-        )
-        self.connections.add(connection)
+        is_over = self._is_full and not self._has_made_room()
+        self.connections[connection] = None
         if is_over:
             self._refused.add(connection)
-        elif address is not None:
-            self._addresses[address] += 1
         return not is_over
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self.connections) - len(self._refused) >= self._most
+
+    def _has_made_room(self) -> bool:
+        """Close an idle connection; False: none is idle."""
+        while (idle := self._crowd.next(self.deadlines.now)) is not None:
+            if idle in self.connections and idle.is_spare:
+                self.refused("connections", idle.client)
+                self.leave(idle)
+                idle.abort()
+                return True
+        return False
+
+    def _idle(self) -> "Iterator[tuple[str, HttpProtocol | Handshake]]":
+        spare = [one for one in self.connections if one not in self._refused and one.is_spare]
+        for connection in sorted(spare, key=lambda one: (not one.is_idle, one.since)):
+            yield counted(connection.client or LOCAL), connection
 
     @property
     def has_many_refused(self) -> bool:
@@ -104,16 +117,5 @@ class Members:
         """Forget a connection that has ended; if it is not known any more, do nothing."""
         if connection not in self.connections:
             return
-        self.connections.remove(connection)
-        if connection in self._refused:
-            self._refused.remove(connection)
-        elif (address := self._counted(connection.client)) is not None:
-            self._addresses[address] -= 1
-            if self._addresses[address] <= 0:
-                del self._addresses[address]
-
-    def _counted(self, address: str | None) -> str | None:
-        """Return the name under which an address is limited. Without known proxies none is: many clients may share one."""
-        if self._proxies is None or address is None or self._proxies.is_proxy(address):
-            return None
-        return counted(address)
+        del self.connections[connection]
+        self._refused.discard(connection)

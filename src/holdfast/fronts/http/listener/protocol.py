@@ -57,8 +57,8 @@ class HttpProtocol(asyncio.Protocol):
 
     __slots__ = (
         "__weakref__", "_after", "_deadlines", "_is_over", "_is_paused", "_known", "_lingers", "_newest", "_pace", "_parser",
-        "_room", "_served", "_since", "_started", "_taken", "_unread", "_waiting", "address", "client",
-        "half_closed", "is_full", "members", "peer", "scheme", "taken_at", "transport",
+        "_room", "_served", "_started", "_taken", "_unread", "_waiting", "address", "client",
+        "half_closed", "is_full", "members", "peer", "scheme", "since", "taken_at", "transport",
     )  # fmt: skip
 
     def __init__(self, members: Members) -> None:
@@ -100,7 +100,7 @@ class HttpProtocol(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # The transports of uvloop have this interface, and are no subclasses.
         self.transport = cast("asyncio.Transport", transport)
-        self._since = self._deadlines.now
+        self.since: float = self._deadlines.now
         peer, address = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
         is_unix = isinstance(address, str | bytes)
         self.peer: tuple[str, int] | None = peer[:2] if isinstance(peer, tuple) else None
@@ -148,6 +148,16 @@ class HttpProtocol(asyncio.Protocol):
     def is_idle(self) -> bool:
         """True if no request is partly received or unanswered."""
         return self._parser.is_fresh and self._served is None
+
+    @property
+    def is_spare(self) -> bool:
+        """True if nothing is lost with it: it waits for its client's request, or has a stream that its client can resume."""
+        served = self._served
+        return (
+            self._deadlines.is_long_ago(self.since)
+            and (served is None or not served.has_all or served.is_resumable)
+            and not (self._waiting or self.transport.get_write_buffer_size())
+        )
 
     # Reading
 
@@ -210,11 +220,11 @@ class HttpProtocol(asyncio.Protocol):
 
     def head_began(self) -> None:
         """Begin to wait for a head."""
-        self._since = self._deadlines.now
+        self.since = self._deadlines.now
 
     def request_came(self, request: RawRequest, parsed: Parsed, *, expects: bool) -> None:
         """Let a request wait for its turn, and begin to wait for its body."""
-        self._since = self._deadlines.now
+        self.since = self._deadlines.now
         channel = self._newest = SocketChannel(
             self, parsed, request, self.transport,
             is_last=parsed.is_last, expects=expects, is_bodiless=parsed.is_bodiless,
@@ -334,7 +344,7 @@ class HttpProtocol(asyncio.Protocol):
             return
         self._served = None
         # From here on the connection is idle. The sweep ends it in time; it needs no timer.
-        self._since = self._deadlines.now
+        self.since = self._deadlines.now
         if not channel.is_last:
             if self._waiting or self._unread or self._is_paused or self._is_over:
                 self._next(soon=True)
@@ -388,7 +398,7 @@ class HttpProtocol(asyncio.Protocol):
     def _linger(self) -> None:
         """Close our side. The client has a moment to read: a close with unread bytes would reset the connection."""
         self._is_over = self._lingers = True
-        self._since = self._deadlines.now
+        self.since = self._deadlines.now
         if self.transport.can_write_eof():
             self.transport.write_eof()
         else:
@@ -424,7 +434,7 @@ class HttpProtocol(asyncio.Protocol):
         """End the connection if its client is late with its request, or takes no bytes of its answer."""
         deadlines = self._deadlines
         limits = deadlines.limits
-        waited = deadlines.now - self._since
+        waited = deadlines.now - self.since
         if self._expects(HEAD) and waited > limits.header_seconds:
             self.refuse(
                 Refused(408, f"Request timeout: the head took longer than {limits.header_seconds:g} s")

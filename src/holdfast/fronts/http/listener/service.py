@@ -96,11 +96,7 @@ class Service:
         settings = self._engine.settings
         deadlines = Deadlines(settings.limits, settings.times.write_stall)
         self.members = Members(
-            self._front.serve,
-            deadlines,
-            self._front.proxies,
-            self._front.refused,
-            connections=self._connections,
+            self._front.serve, deadlines, self._front.refused, connections=self._connections
         )
         self._acceptor = Acceptor(self.members, self._engine.clock, self._engine.observer, tls=self._tls)
         async with self._acceptor.running(listeners):
