@@ -18,7 +18,9 @@ from holdfast.ops.ring import Happened
 from holdfast.ops.schema import FiguresView, FleetState, SessionView
 from holdfast.testing import NotingObserver
 from tests.asgi import Call, Peer
+from tests.http.paper import settled
 from tests.support import LoopClock, virtual_test
+from tests.unit.fronts.http.listener.test_protocol import connected_to
 
 TOKEN: Final = "operator-token"
 HOST: Final = "127.0.0.1:9000"
@@ -138,6 +140,21 @@ def test_a_route_has_one_method(method: str, path: str) -> None:
         assert not operator.fleet.done
 
     attempt()
+
+
+@pytest.mark.parametrize(("method", "path"), PATHS)
+@virtual_test
+async def test_a_route_is_reached_by_one_spelling_of_its_path(method: str, path: str) -> None:
+    operator = Operator()
+    encoded = f"/%{ord(path[1]):X}{path[2:]}"
+    for other in (f"/{path}", f"{path}/", f"{path}//", path.upper(), path.replace("/", "//"), f"/.{path}"):
+        assert (await operator.send(method, other)).status == 404, other
+    protocol, paper = connected_to(operator.surface.serve)
+    line = f"{method} {encoded} HTTP/1.1\r\nHost: {HOST}\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
+    protocol.data_received(line.encode())
+    await settled()
+    assert paper.statuses == [404]
+    assert not operator.fleet.done
 
 
 @virtual_test

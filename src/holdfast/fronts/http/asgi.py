@@ -8,12 +8,19 @@ import asyncio
 from collections.abc import Callable
 
 from holdfast.fronts.http.head import RawHeaders
+from holdfast.fronts.http.paths import is_decoded
 from holdfast.fronts.http.request import AT_ONCE, Gone, RawRequest, Receive, Scope, Send
 
 
 def request_of(scope: Scope) -> RawRequest:
-    """Return the head of a request of an ASGI host. Its path is the one below the mount point."""
+    """Return the head of a request of an ASGI host. Its path is the one below the mount point.
+
+    Hosts decode paths. If they also report the path as it was sent, one in another spelling is not served (`paths`).
+    """
     path: str = scope["path"]
+    raw: bytes = (scope.get("raw_path") or b"").partition(b"?")[0]
+    if b"%" in raw and not is_decoded(raw):
+        path = raw.decode("latin-1")
     root: str = scope.get("root_path", "")
     if root and path.startswith(root):
         path = path[len(root) :]

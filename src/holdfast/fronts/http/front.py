@@ -105,7 +105,7 @@ class HttpFront:
         """Whether requests from every address are served. None: only those from this machine."""
         self._is_waking = engine.pulse.is_waking
         self._rates = engine.rates
-        self._routes = {path.rstrip("/") or "/": route for path, route in (routes or {}).items()}
+        self._routes = dict(routes or {})
         self._beside = Routes(engine, self._identity, self._protection)
         self.paths: tuple[str, ...] = (self.path, *self._routes, *self._protection.own_paths)
         """The paths that this front answers, besides those of the probes."""
@@ -181,7 +181,8 @@ class HttpFront:
 
     async def _elsewhere(self, path: str, request: RawRequest, channel: Channel) -> None:
         """Answer a request for another path: a probe; or check Host and Origin, then an author's route or the metadata."""
-        route = self._routes.get(path)
+        # A route has one spelling, as the rules for its path in a proxy do.
+        route = self._routes.get(request.path or "/")
         connection = Connection(request, channel, self)
         if route is None and path in {LIVE, READY}:
             await connection.answer(await health(self._engine, path))

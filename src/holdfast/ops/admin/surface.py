@@ -262,7 +262,7 @@ def _route(method: str, path: str) -> tuple[Route, str]:
     Raises:
         Refused: there is no such path, or it has another method.
     """
-    parts = tuple(path.strip("/").split("/"))
+    parts = tuple(path.removeprefix("/").split("/"))
     for form, (wanted, route) in ROUTES.items():
         if len(form) == len(parts) and all(
             one in ("*", other) for one, other in zip(form, parts, strict=True)

@@ -282,11 +282,13 @@ async def test_a_start_that_failed_is_tried_again_by_the_next_request() -> None:
 async def test_custom_routes_live_beside_the_endpoint(path: str) -> None:
     server = server_of("one")
 
-    @server.route("/health/")
+    @server.route(path)
     async def health(request: HttpRequest) -> HttpResponse:
         return HttpResponse({"method": request.method, "query": request.query})
 
     peer = Peer(server.asgi())
+    other = "/health/" if path == "/health" else "/health"
+    assert (await peer.send("GET", path=other).done()).status == 404
     call = await peer.send("GET", path=path, query_string=b"a=1").done()
     assert (call.status, call.json) == (200, {"method": "GET", "query": {"a": "1"}})
     assert (await peer.send("POST", path=path, query_string=b"").done()).status == 405

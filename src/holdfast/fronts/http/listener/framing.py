@@ -7,7 +7,8 @@ here. `tests/http/smuggling.py` lists both with the expected answers.
 
 from functools import lru_cache
 from typing import Final, NamedTuple
-from urllib.parse import unquote
+
+from holdfast.fronts.http.paths import path_of
 
 LENGTH: Final = b"content-length"
 CODING: Final = b"transfer-encoding"
@@ -95,5 +96,4 @@ def length_of(fields: list[tuple[bytes, bytes]], version: str) -> int:
 def split(target: bytes) -> tuple[str, bytes, bytes]:
     """Return the path, the path as it was sent, and the query of a target."""
     path, _, query = target.partition(b"?")
-    text = path.decode("ascii")
-    return unquote(text) if "%" in text else text, path, query
+    return path_of(path), path, query
