@@ -38,11 +38,6 @@ class Row(NamedTuple):
     def __str__(self) -> str:
         return f"{self.server}-{self.back}"
 
-    @property
-    def version(self) -> str:
-        """The protocol to speak with the server: functions of `mcp` 2 can ask in the middle of a call only in 2025."""
-        return "sessions" if self.server in {"mcp2", "fastmcp"} else "auto"
-
 
 ROWS: Final = (
     *(Row(server, back) for server in FRAMEWORKS for back in ("hosted", "stdio", "http")),
@@ -50,6 +45,8 @@ ROWS: Final = (
     Row("ts", "http"),
 )
 
+AS_SESSIONS: Final = Row("mcp2", "http, as sessions")
+"""Holdfast uses sessions of this server for all clients: its functions can ask in the middle of a call only there."""
 CHEAP: Final = tuple(
     row
     for row in ROWS
@@ -136,7 +133,7 @@ class Fronts:
 
         async def run() -> None:
             async with contextlib.AsyncExitStack() as serving_all:
-                for row in ROWS:
+                for row in (*ROWS, AS_SESSIONS):
                     if row.back != "hosted":
                         sock = serving_all.enter_context(listening())
                         self.ports[row] = sock.getsockname()[1]
@@ -154,8 +151,9 @@ class Fronts:
     def target(self, row: Row) -> Process | Remote:
         """Return the proxy of a row that is not hosted."""
         if row.back == "stdio":
-            return Process(command(row.server), protocol_version=row.version, times=QUICK)
-        return Remote(url(self.bare[row.server]), protocol_version=row.version, times=QUICK)
+            return Process(command(row.server), times=QUICK)
+        version = "sessions" if row == AS_SESSIONS else "auto"
+        return Remote(url(self.bare[row.server]), protocol_version=version, times=QUICK)
 
     def close(self) -> None:
         """Stop everything."""

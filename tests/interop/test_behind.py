@@ -20,7 +20,18 @@ from holdfast.errors import OUTCOME_UNKNOWN
 from tests.http.client import Client as RawClient
 from tests.http.client import Keeper, answer_asks, call, http_test, text
 from tests.http.serving import wait_until_connected
-from tests.interop.behind import CHEAP, FRAMEWORKS, QUICK, ROWS, Fronts, Row, command, started, url
+from tests.interop.behind import (
+    AS_SESSIONS,
+    CHEAP,
+    FRAMEWORKS,
+    QUICK,
+    ROWS,
+    Fronts,
+    Row,
+    command,
+    started,
+    url,
+)
 from tests.interop.test_interview import COMMANDS, VERSIONS
 from tests.messages import Json
 from tests.support import BOUND, async_test
@@ -256,8 +267,14 @@ def unwrapped(result: dict[str, Any]) -> dict[str, Any]:
     return inner
 
 
-@every_era
-@every_cheap_row
+ASKING: Final = [
+    (AS_SESSIONS if (row, era) == (("mcp2", "http"), "sessionless") else row, era)
+    for row in CHEAP
+    for era in ERAS
+]
+
+
+@pytest.mark.parametrize(("row", "era"), ASKING, ids=str)
 @async_test
 async def test_two_clients_at_once_never_see_each_others_questions(
     fronts: Fronts, row: Row, era: str

@@ -67,6 +67,7 @@ class PausingConnector(ChildConnector):
     ) -> None:
         self._clock, random, observer = ports
         super().__init__(command, options, times=times, observer=observer)
+        self.remembered_as: str = "\0".join(command)
         self._backoff = Backoff(random, times.backoff)
         self._started_at: float | None = None
 

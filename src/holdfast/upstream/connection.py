@@ -28,7 +28,14 @@ from holdfast.upstream.backoff import Backoff
 from holdfast.upstream.connectors import Connector
 from holdfast.upstream.incoming import IncomingRequests, OnRequest
 from holdfast.upstream.link import LinkEnd, OnEnd, OnNotification, Overloaded, Receiver, UpstreamLink
-from holdfast.upstream.negotiation import VERSIONS, Agreed, DiedOfProbe, EraMemory, Negotiation
+from holdfast.upstream.negotiation import (
+    VERSIONS,
+    Agreed,
+    DiedOfProbe,
+    EraMemory,
+    Negotiation,
+    ServerEra,
+)
 from holdfast.upstream.pending import NO_HEADERS, OnProgress, OutgoingRequest
 from holdfast.upstream.profile import ClientProfile
 from holdfast.upstream.retries import Retries
@@ -67,6 +74,8 @@ class ConnectionOptions(Struct, frozen=True, kw_only=True):
 
     version: str = "auto"
     """One of `VERSIONS`."""
+    first: ServerEra = ServerEra.SESSIONLESS
+    """The era to use with a server that speaks both, for "auto"."""
     raw_results: bool = False
     """Return results as JSON text (`msgspec.Raw`)."""
     reconnect: bool = True
@@ -98,8 +107,10 @@ class Connection:
         self._reconnect = options.reconnect
         self.times: ClientTimes = options.times
         self._clock, self._random, self._observer = ports
-        self._eras = eras or REMEMBERED
-        self._negotiation = Negotiation(profile, options.version, self._eras, self._ask, self._observer)
+        memory = (REMEMBERED if eras is None else eras), connector.remembered_as
+        self._negotiation = Negotiation(
+            profile, options.version, options.first, memory, self._ask, self._observer
+        )
         self._retries = Retries(self.link, options.limits, options.times, ports)
         limits = options.limits
         self._decode = partial(decode_raw if options.raw_results else decode, max_depth=limits.depth)
@@ -151,7 +162,7 @@ class Connection:
                 owner=owner,
             )
             version = self.agreed.version if self.agreed is not None else ""
-            return await sent(method, plain, again, version=version, origin=self._connector.remembered_as)
+            return await sent(method, plain, again, version=version, origin=self._connector.origin)
         return await self._request(
             method, plain, on_progress=on_progress, headers=headers, may_repeat=may_repeat, owner=owner
         )
@@ -334,21 +345,12 @@ class Connection:
         Raises:
             NotSent: the server cannot be reached, or the negotiation broke. No request of the caller was sent.
         """
-        connector = self._connector
-        probe = partial(
-            self._negotiation.negotiate,
-            remembered_as=connector.remembered_as,
-            probe_seconds=connector.probe_seconds,
-        )
+        negotiate = partial(self._negotiation.negotiate, probe_seconds=self._connector.probe_seconds)
         try:
-            link, agreed = await self._negotiated(probe)
+            link, agreed = await self._negotiated(negotiate)
         except DiedOfProbe as error:
-            if not self._negotiation.is_automatic:
-                raise
             self._observer.note("client.died_of_probe", error=error)
-            link, agreed = await self._negotiated(self._negotiation.initialize)
-        if self._negotiation.is_automatic:
-            self._eras.learn(connector.remembered_as, is_sessionless=link.is_sessionless)
+            link, agreed = await self._negotiated(partial(negotiate, died=error.era))
         self.agreed = agreed
         return link, agreed
 

@@ -19,7 +19,9 @@ class Connector(ABC):
     """Opens links to one server."""
 
     remembered_as: str = ""
-    """The key under which the server's era is remembered; empty: it is not remembered."""
+    """The key under which the server's eras are remembered; empty: they are not remembered."""
+    origin: str = ""
+    """The origin of the server's URL; empty: it is at the end of a pipe."""
     probe_seconds: float | None = None
     """How long `server/discover` may stay unanswered; None for HTTP, where a status code answers it."""
     answer_seconds: float | None = None
@@ -59,7 +61,8 @@ class HttpConnector(Connector):
         ports: Ports,
         transport: HttpTransport | None = None,
     ) -> None:
-        self.remembered_as: str = origin(url)
+        self.remembered_as: str = url
+        self.origin: str = origin(url)
         self._is_shared = transport is not None
         self._http = transport or HttpTransport(HttpOptions(connect_seconds=times.connect))
         lowered = {name.lower(): value for name, value in (headers or {}).items()}

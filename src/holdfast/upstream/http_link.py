@@ -415,7 +415,7 @@ class HttpLink:
         common: dict[str, str] = {}
         if self.is_sessionless or self._initialized:
             common["mcp-protocol-version"] = self.version
-        if self._session:
+        if self._session and not self.is_sessionless:
             common[SESSION] = self._session
         return common
 

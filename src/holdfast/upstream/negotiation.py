@@ -1,17 +1,24 @@
 """The first messages on a link: which era and which version the server speaks.
 
-2026-07-28 has `server/discover`; the revisions before it have `initialize`. With `version="auto"` we send
-`server/discover` first. A server of 2026-07-28 answers with its versions, or with an error that only 2026-07-28
-defines. Any other answer, with any code, is how some older server answers a method that it does not know: then we
-send `initialize`. A few older servers exit when the first message is not `initialize` (`DiedOfProbe`): they are started
-again and not probed a second time. Others ignore a method that they do not know: on a pipe we send `initialize` too if
-there is no answer for some seconds. A program that starts slowly reads both requests later; then its answer to
-`server/discover` decides.
+2026-07-28 has `server/discover`; the revisions before it have `initialize`. Each of them asks the server whether it speaks
+that era. With `version="auto"` the question of the preferred era (`first`) comes first, and the other one only if the
+server refuses it. So a server that speaks both eras is used in the preferred one.
+
+What is a refusal? A server of 2026-07-28 answers `server/discover` with its versions, or with an error that only
+2026-07-28 defines. Any other answer, with any code, is how some older server answers a method that it does not know. In
+the same way any error for `initialize` can be the answer of a server without sessions. Some errors say nothing about the
+era, and end the negotiation: missing credentials, a busy server, and for `initialize` a connection that breaks.
+
+A few servers exit when they receive a message that they do not expect (`DiedOfProbe`): they are started again, and not
+asked that question a second time. Others ignore it: on a pipe we ask the second question too if the first one has no answer
+for some seconds. A program that starts slowly reads both later; then its first answer that is no refusal decides.
+
+A refusal is remembered (`EraMemory`), and that question is then asked last. So it costs one request, once.
 """
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from enum import Enum
 from typing import Any, Final
 
@@ -19,12 +26,17 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.errors import (
+    BUSY,
     HEADER_MISMATCH,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
     MISSING_CAPABILITY,
     UNSUPPORTED_VERSION,
     BadAnswer,
     Broken,
     ClientError,
+    HoldfastError,
     McpError,
     NotSent,
     Unauthorized,
@@ -38,19 +50,25 @@ from holdfast.upstream.profile import ClientProfile
 from holdfast.wire.jsonrpc import notification_message
 
 SESSIONLESS_ERRORS: Final = frozenset({HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION})
+REFUSALS: Final = frozenset({METHOD_NOT_FOUND, INVALID_REQUEST, INVALID_PARAMS, *SESSIONLESS_ERRORS})
+"""Codes by which a server says that it does not know `initialize`. Other errors may be gone at the next attempt."""
 VERSIONS: Final = ("auto", "sessionless", "sessions", VERSION, *REVISIONS)
 """The versions that a user may choose: either era, one era, or one version."""
 
 
-class DiedOfProbe(NotSent):
-    """The link ended when the server received `server/discover`."""
-
-
 class ServerEra(Enum):
-    """The era that a server speaks."""
+    """An era that a server may speak."""
 
     SESSIONLESS = "2026-07-28"
     SESSION = "2025-11-25 or older"
+
+
+class DiedOfProbe(NotSent):
+    """The link ended when the server was asked for `era`."""
+
+    def __init__(self, message: str, era: ServerEra) -> None:
+        super().__init__(message)
+        self.era = era
 
 
 class Agreed(Struct, frozen=True, kw_only=True):
@@ -65,29 +83,32 @@ class Agreed(Struct, frozen=True, kw_only=True):
     @property
     def is_sessionless(self) -> bool:
         """True for 2026-07-28: no session, and every request carries the client's profile."""
-        return self.version not in REVISIONS
+        return self.version == VERSION
 
 
 class EraMemory:
-    """Which servers are known to have sessions, as long as the process lives. They are not probed again."""
+    """Which eras servers have refused, as long as the process lives."""
 
     _CAPACITY: Final = 1_024
 
     def __init__(self) -> None:
-        self._with_sessions: OrderedDict[str, None] = OrderedDict()
+        self._refused: OrderedDict[str, frozenset[ServerEra]] = OrderedDict()
 
-    def has_sessions(self, server: str) -> bool:
-        return server in self._with_sessions
+    def refused(self, server: str) -> frozenset[ServerEra]:
+        """Return the eras that a server has refused."""
+        return self._refused.get(server, frozenset())
 
-    def learn(self, server: str, *, is_sessionless: bool) -> None:
-        """Remember a server's era; the oldest entry is forgotten first."""
-        self._with_sessions.pop(server, None)
-        if server and not is_sessionless:
-            self._with_sessions[server] = None
-            if len(self._with_sessions) > self._CAPACITY:
-                self._with_sessions.popitem(last=False)
+    def learn(self, server: str, refused: Iterable[ServerEra], spoken: ServerEra) -> None:
+        """Remember what a server refuses, and what it speaks; the oldest entry is forgotten first."""
+        known = (self._refused.pop(server, frozenset[ServerEra]()) | {*refused}) - {spoken}
+        if server and known:
+            self._refused[server] = known
+            if len(self._refused) > self._CAPACITY:
+                self._refused.popitem(last=False)
 
 
+Question = Callable[[UpstreamLink], Coroutine[Any, Any, Agreed]]
+"""Asks the server on a link for one era."""
 Ask = Callable[[UpstreamLink, str, dict[str, Any]], Awaitable[Any]]
 """Sends one request on a link and returns its result, plain or as `msgspec.Raw`."""
 
@@ -96,43 +117,71 @@ class Negotiation:
     """Negotiates on each new link of one connection."""
 
     def __init__(
-        self, profile: ClientProfile, version: str, eras: EraMemory, ask: Ask, observer: Observer
+        self,
+        profile: ClientProfile,
+        version: str,
+        first: ServerEra,
+        memory: tuple[EraMemory, str],
+        ask: Ask,
+        observer: Observer,
     ) -> None:
+        """Prepare the questions. `memory` is a memory of eras, and the name of the server in it."""
         self._profile = profile
         self._version = version
-        self._eras = eras
+        self._first = first
+        self._memory, self._server = memory
         self._ask = ask
         self._observer = observer
 
-    @property
-    def is_automatic(self) -> bool:
-        """True if the user accepts both eras."""
-        return self._version == "auto"
+    def _eras(self) -> list[ServerEra]:
+        """Return the eras to ask for, in order."""
+        if self._version in REVISIONS or self._version == "sessions":
+            return [ServerEra.SESSION]
+        if self._version != "auto":
+            return [ServerEra.SESSIONLESS]
+        refused = self._memory.refused(self._server)
+        return sorted(ServerEra, key=lambda era: (era in refused, era is not self._first))
 
-    async def negotiate(self, link: UpstreamLink, remembered_as: str, probe_seconds: float | None) -> Agreed:
-        """Find the era and the version.
+    async def negotiate(
+        self, link: UpstreamLink, probe_seconds: float | None, *, died: ServerEra | None = None
+    ) -> Agreed:
+        """Find the era and the version. `died`: another link has ended when the server was asked for this era.
 
         Raises:
             VersionRefused: client and server have no version in common, or not the one that the user asked for.
-            DiedOfProbe: the server ended when it was asked for its era.
+            DiedOfProbe: the server ended when it was asked for an era, and can be asked for the other one.
         """
-        if self._version in REVISIONS or self._version == "sessions":
-            return await self.initialize(link)
-        if self.is_automatic and self._eras.has_sessions(remembered_as):
-            try:
-                return await self.initialize(link)
-            except (McpError, ClientError) as error:
-                if isinstance(error, Unauthorized):
-                    raise
-                self._observer.note("client.era_changed", error=error)
-        if self.is_automatic:
-            return await self._discover_or_initialize(link, probe_seconds)
-        agreed = await self._discover(link)
-        if agreed is None:
-            raise VersionRefused(f"the server does not speak {VERSION}")
+        eras = self._eras()
+        asking = [era for era in eras if era is not died]
+        known: dict[ServerEra, Question] = {
+            ServerEra.SESSION: self._initialized,
+            ServerEra.SESSIONLESS: self._discovered,
+        }
+        questions = _Questions(known, link)
+        try:
+            agreed = await questions.ask(asking, probe_seconds)
+        except Broken as error:
+            if len(asking) == 1 or not link.lost:
+                raise
+            raise DiedOfProbe(f"cannot connect: {error}", questions.suspect) from error
+        finally:
+            await questions.aclose()
+        link.is_sessionless, link.version = agreed.is_sessionless, agreed.version
+        spoken = ServerEra.SESSIONLESS if agreed.is_sessionless else ServerEra.SESSION
+        if len(eras) > 1:
+            self._learn(spoken, questions.refused, died)
         return agreed
 
-    async def initialize(self, link: UpstreamLink) -> Agreed:
+    def _learn(self, spoken: ServerEra, refused: set[ServerEra], died: ServerEra | None) -> None:
+        if spoken in self._memory.refused(self._server):
+            self._observer.note("client.era_changed", era=spoken.value)
+        # A server can end for other reasons too. After `server/discover` it is believed, because each probe costs a process.
+        # After `initialize` it is not: every later session would lose its own era.
+        if died is ServerEra.SESSIONLESS:
+            refused = refused | {died}
+        self._memory.learn(self._server, refused, spoken)
+
+    async def _initialize(self, link: UpstreamLink) -> Agreed:
         """Open a session.
 
         Raises:
@@ -158,42 +207,40 @@ class Negotiation:
             instructions=result.get("instructions"),
         )
 
-    async def _discover_or_initialize(self, link: UpstreamLink, probe_seconds: float | None) -> Agreed:
-        """Send `server/discover`, and `initialize` if the answer says so or is late."""
-        loop = asyncio.get_running_loop()
-        probe = loop.create_task(self._discover(link))
-        opening: asyncio.Task[Agreed] | None = None
-        try:
-            if not await _is_done(probe, probe_seconds):
-                opening = loop.create_task(self.initialize(link))
-                await asyncio.wait({probe, opening}, return_when=asyncio.FIRST_COMPLETED)
-                if opening.done() and opening.exception() is not None:
-                    await _is_done(probe, probe_seconds)
-            if not probe.done() or (agreed := probe.result()) is None:
-                return await (opening or self.initialize(link))
-            link.is_sessionless, link.version = True, VERSION
-            return agreed
-        finally:
-            tasks = (probe,) if opening is None else (probe, opening)
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+    async def _initialized(self, link: UpstreamLink) -> Agreed:
+        """Open a session.
 
-    async def _discover(self, link: UpstreamLink) -> Agreed | None:
-        """Send `server/discover`; None if the server has sessions."""
+        Raises:
+            _Refused: the server may have no sessions.
+        """
+        try:
+            return await self._initialize(link)
+        except (McpError, ClientError) as error:
+            if _says_nothing(error):
+                raise
+            is_certain = error.code in REFUSALS if isinstance(error, McpError) else True
+            raise _Refused(error, is_certain=is_certain) from error
+
+    async def _discovered(self, link: UpstreamLink) -> Agreed:
+        """Send `server/discover`.
+
+        Raises:
+            _Refused: the server does not speak 2026-07-28.
+            VersionRefused: a server of 2026-07-28 or later, and no version in common.
+        """
         link.is_sessionless, link.version = True, VERSION
+        result: dict[str, Any] = {}
+        is_certain = True
         try:
             result = _plain(await self._ask(link, "server/discover", {}))
             era = judge_result(result)
-        except (Unauthorized, Overloaded):
-            # These say nothing about the server's era.
-            raise
         except (McpError, ClientError, Broken) as error:
-            if link.lost:
-                raise DiedOfProbe(f"cannot connect: {error}") from error
-            era, result = judge_error(error), {}
+            if _says_nothing(error) or link.lost:
+                raise
+            # A server that broke once may answer the next time.
+            era, is_certain = judge_error(error), not isinstance(error, Broken)
         if era is ServerEra.SESSION:
-            return None
+            raise _Refused(VersionRefused(f"the server does not speak {VERSION}"), is_certain=is_certain)
         meta = result.get("_meta")
         return Agreed(
             version=VERSION,
@@ -201,6 +248,88 @@ class Negotiation:
             capabilities=_members(result.get("capabilities")),
             instructions=result.get("instructions"),
         )
+
+
+class _Refused(HoldfastError):
+    """The server does not speak an era. `is_certain`: it will not speak it later either."""
+
+    def __init__(self, reason: HoldfastError, *, is_certain: bool) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
+        self.is_certain = is_certain
+
+
+class _Questions:
+    """The questions on one link: one for each era."""
+
+    def __init__(self, questions: Mapping[ServerEra, Question], link: UpstreamLink) -> None:
+        self._questions = questions
+        self._link = link
+        self._asked: dict[ServerEra, asyncio.Task[Agreed]] = {}
+        self._refusals: dict[ServerEra, _Refused] = {}
+
+    @property
+    def refused(self) -> set[ServerEra]:
+        """The eras that the server certainly does not speak."""
+        return {era for era, refusal in self._refusals.items() if refusal.is_certain}
+
+    @property
+    def suspect(self) -> ServerEra:
+        """The era whose question may have ended the server: `initialize` only if it was the only one."""
+        return ServerEra.SESSIONLESS if ServerEra.SESSIONLESS in self._asked else ServerEra.SESSION
+
+    async def ask(self, eras: list[ServerEra], seconds: float | None) -> Agreed:
+        """Ask for one era after the other until the server speaks one. A question may stay unanswered for `seconds`."""
+        left = list(eras)
+        while True:
+            waiting = {task for task in self._asked.values() if not task.done()}
+            has_answer = bool(waiting) and await self._wait(waiting, None if self._is_last(left) else seconds)
+            if (agreed := self._agreed()) is not None:
+                return agreed
+            if not has_answer:
+                if not left:
+                    raise self._refusal()
+                era = left.pop(0)
+                asking = self._questions[era](self._link)
+                self._asked[era] = asyncio.get_running_loop().create_task(asking)
+
+    def _is_last(self, left: list[ServerEra]) -> bool:
+        """True if nothing can be done but wait for the present question."""
+        opening = self._asked.get(ServerEra.SESSION)
+        return not left and (opening is None or not opening.done())
+
+    @staticmethod
+    async def _wait(waiting: set["asyncio.Task[Agreed]"], seconds: float | None) -> bool:
+        done, _ = await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        return bool(done)
+
+    def _agreed(self) -> Agreed | None:
+        """Return the first answer that is no refusal."""
+        for era, task in self._asked.items():
+            if task.done() and era not in self._refusals:
+                try:
+                    return task.result()
+                except _Refused as refusal:
+                    self._refusals[era] = refusal
+        return None
+
+    def _refusal(self) -> HoldfastError:
+        """Return the error of the negotiation: the answer to `initialize` says more than the other one."""
+        refusals = self._refusals
+        return (refusals.get(ServerEra.SESSION) or refusals[ServerEra.SESSIONLESS]).reason
+
+    async def aclose(self) -> None:
+        """Leave unanswered questions."""
+        for task in self._asked.values():
+            task.cancel()
+        await asyncio.gather(*self._asked.values(), return_exceptions=True)
+
+
+def _says_nothing(error: Exception) -> bool:
+    """True if an error says nothing about the eras of a server."""
+    return isinstance(error, Unauthorized | Overloaded) or (
+        isinstance(error, McpError) and error.code == BUSY
+    )
 
 
 def judge_result(result: Any) -> ServerEra:
@@ -240,10 +369,6 @@ def choose(supported: list[Any]) -> ServerEra:
     raise VersionRefused(
         f"no protocol version in common: the server offers {offered}; we speak {VERSION}, {', '.join(REVISIONS)}"
     )
-
-
-async def _is_done(task: asyncio.Task[Any], seconds: float | None) -> bool:
-    return bool((await asyncio.wait({task}, timeout=seconds))[0])
 
 
 def _plain(result: Any) -> Any:

@@ -2,7 +2,6 @@
 
 import pytest
 
-from holdfast.auth.urls import origin
 from holdfast.errors import Broken, HttpRefused, McpError, NotSent, OutcomeUnknown, VersionRefused
 from holdfast.testing.seeded_random import SeededRandom
 from holdfast.upstream.backoff import Backoff
@@ -42,15 +41,16 @@ def test_the_best_version_in_common_decides() -> None:
     assert judge_result(None) is ServerEra.SESSION
 
 
-def test_an_era_is_remembered_by_origin() -> None:
+def test_the_refusals_of_a_server_are_remembered_until_it_speaks_that_era() -> None:
     eras = EraMemory()
-    assert origin("HTTPS://user:secret@Example.com:8443/mcp?x=1") == "https://example.com:8443"
-    eras.learn("https://a", is_sessionless=False)
-    assert eras.has_sessions("https://a")
-    eras.learn("https://a", is_sessionless=True)
-    assert not eras.has_sessions("https://a")
-    eras.learn("", is_sessionless=False)
-    assert not eras.has_sessions("")
+    assert eras.refused("https://a/mcp") == set()
+    eras.learn("https://a/mcp", {ServerEra.SESSIONLESS}, ServerEra.SESSION)
+    assert eras.refused("https://a/mcp") == {ServerEra.SESSIONLESS}
+    assert eras.refused("https://a/other") == set()
+    eras.learn("https://a/mcp", set(), ServerEra.SESSIONLESS)
+    assert eras.refused("https://a/mcp") == set()
+    eras.learn("", {ServerEra.SESSIONLESS}, ServerEra.SESSION)
+    assert eras.refused("") == set()
 
 
 # Statuses

@@ -73,6 +73,7 @@ class HostedConnector(Connector):
     ) -> None:
         self.probe_seconds: float | None = times.probe
         self.answer_seconds: float | None = times.connect
+        self.remembered_as: str = str(server.name)
         self._server = server
         self._dialect = dialect
         self._lifespan = lifespan

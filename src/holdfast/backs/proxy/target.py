@@ -11,6 +11,7 @@ from holdfast.engine.caller import Caller
 from holdfast.errors import ConfigError, LifespanEnded
 from holdfast.ports import Ports
 from holdfast.upstream.connectors import Connector
+from holdfast.upstream.negotiation import EraMemory
 from holdfast.upstream.settings import ClientLimits, ClientTimes
 
 
@@ -53,6 +54,8 @@ class Target(ABC):
         """The protocol version to speak: one of `holdfast.upstream.negotiation.VERSIONS`."""
         self.limits: ClientLimits = limits
         self.times: ClientTimes = times
+        self.eras: EraMemory = EraMemory()
+        """The eras that the server has refused."""
         self._ports: Ports | None = None
 
     def __repr__(self) -> str:

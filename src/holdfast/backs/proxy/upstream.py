@@ -4,6 +4,10 @@ An upstream belongs to one session, or to the 2026-07-28 clients of one principa
 if the operator has chosen it (`shared`), to all clients of a principal or of several named ones. A shared server
 declares no client capabilities and may not ask: it is not known for which of its clients a question is.
 
+Which era does it speak with a server that has both? The era of its client: a session uses a session of the server, and a
+client of 2026-07-28 uses 2026-07-28. So both sides mean the same, and nothing has to be translated. An upstream that serves
+clients of both eras (`shared`, `home="any"`) uses 2026-07-28.
+
 To which exchange does a message of the server belong? If the server does not name it, and several calls are in flight or
 none, a notification goes to the session's standalone stream; for a client of 2026-07-28 it is dropped. For questions see
 questions.py.
@@ -62,7 +66,7 @@ from holdfast.protocol.versions import SESSIONLESS
 from holdfast.stores.base import SessionRecord
 from holdfast.upstream.connection import Callbacks, Connection, ConnectionOptions
 from holdfast.upstream.link import EndReason, LinkEnd, UpstreamLink
-from holdfast.upstream.negotiation import Agreed
+from holdfast.upstream.negotiation import Agreed, ServerEra
 from holdfast.upstream.pending import NO_HEADERS, OutgoingRequest
 from holdfast.upstream.profile import ClientProfile
 from holdfast.wire.jsonrpc import Notification
@@ -134,11 +138,13 @@ class Upstream:
             ),
             options=ConnectionOptions(
                 version=target.version,
+                first=ServerEra.SESSION if self.client.session else ServerEra.SESSIONLESS,
                 raw_results=True,
                 reconnect=not self._options.strict,
                 limits=target.limits,
                 times=target.times,
             ),
+            eras=target.eras,
             ports=ports,
         )
 
