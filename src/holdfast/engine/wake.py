@@ -3,6 +3,7 @@
 import asyncio
 import types
 from collections.abc import Generator, Sequence
+from typing import Final
 
 
 class Wake:
@@ -69,6 +70,16 @@ async def wait_for_any(wakes: Sequence[Wake], timeout: float | None = None) -> b
 def _release(waiter: asyncio.Future[bool], *, woken: bool = False) -> None:
     if not waiter.done():
         waiter.set_result(woken)
+
+
+FEW: Final = 8
+"""Messages of a batch that are taken in one turn of the loop."""
+
+
+async def after_few(number: int) -> None:
+    """Call it before each message of a batch: after each few, every other task that is ready runs first."""
+    if number and number % FEW == 0:
+        await turn()
 
 
 @types.coroutine

@@ -24,6 +24,7 @@ from holdfast.engine.exchange import SessionExchange
 from holdfast.engine.load import FREE
 from holdfast.engine.session import Session
 from holdfast.engine.sessions import ANONYMOUS
+from holdfast.engine.wake import after_few
 from holdfast.errors import (
     BUSY,
     INVALID_REQUEST,
@@ -41,6 +42,7 @@ from holdfast.fronts.sessionless import SessionlessRequests
 from holdfast.protocol.methods import CONTROL, NOT_IN_SESSIONS
 from holdfast.protocol.sessionless import declared_version
 from holdfast.wire.jsonrpc import (
+    BATCH,
     Message,
     Notification,
     Request,
@@ -120,7 +122,7 @@ class Duplex:
             if len(line) >= FREE:
                 intake = self._engine.load.intake(caller.key or "local", id(self))
                 caller = replace(caller, charge=intake.charge(line))
-            message = decode(line, max_depth=limits.depth, max_values=limits.values)
+            message = decode(line, max_depth=limits.depth, max_values=limits.values, max_batch=BATCH)
         except WireError as error:
             await self.refuse(error)
             return
@@ -256,7 +258,8 @@ class Duplex:
             return
         requests = [message for message in messages if isinstance(message, Request)]
         gathering = Gathering(len(requests), self.send)
-        for message in messages:
+        for number, message in enumerate(messages):
+            await after_few(number)
             if isinstance(message, Request):
                 await self._gather(session, message, caller, gathering)
             else:

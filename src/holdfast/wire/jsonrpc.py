@@ -77,11 +77,17 @@ class Response(Struct, frozen=True, gc=False):
 Message = Request | Notification | Response
 
 
-def decode(data: bytes, *, max_depth: int = 64, max_values: int = sys.maxsize) -> Message | list[Message]:
+BATCH: Final = 100
+"""The most messages of a batch that a server takes: each of them costs as much as a POST of its own."""
+
+
+def decode(
+    data: bytes, *, max_depth: int = 64, max_values: int = sys.maxsize, max_batch: int = sys.maxsize
+) -> Message | list[Message]:
     """Decode one message, or the messages of a batch array.
 
-    `max_values` bounds the time that a hostile message can take: a value of two bytes costs as much time and memory as
-    one of two hundred. A client sets no bound, because it has requested the message.
+    `max_values` and `max_batch` bound the time that a hostile message can take: a value of two bytes costs as much time and
+    memory as one of two hundred. A client sets no bound, because it has requested the message.
 
     Raises:
         WireError: with the JSON-RPC code and, where it could be read, the request's id.
@@ -92,7 +98,7 @@ def decode(data: bytes, *, max_depth: int = 64, max_values: int = sys.maxsize) -
     try:
         found = _decode_envelope(data)
     except _UNREADABLE as error:
-        return _decode_again(data, error, max_depth)
+        return _decode_again(data, error, max_depth, max_batch)
     number, method, params = found.id, found.method, found.params
     if (
         type(params) is not dict
@@ -162,19 +168,21 @@ def _decode_rarer(data: bytes, found: _Envelope, max_depth: int) -> Message | li
     return Request(_checked_id(number), method, params)
 
 
-def _decode_again(data: bytes, error: Exception, max_depth: int) -> Message | list[Message]:
+def _decode_again(data: bytes, error: Exception, max_depth: int, max_batch: int) -> Message | list[Message]:
     """Return the message of a text that does not fit the envelope; raise the error of a text that is not JSON."""
     if isinstance(error, msgspec.ValidationError):
-        return _decode_other(data, max_depth)
+        return _decode_other(data, max_depth, max_batch)
     raise _unreadable(data, error, max_depth) from None
 
 
-def _decode_other(data: bytes, max_depth: int) -> Message | list[Message]:
+def _decode_other(data: bytes, max_depth: int, max_batch: int = sys.maxsize) -> Message | list[Message]:
     """Decode a batch, an error, a message with unknown members, or an invalid one."""
     try:
         value = _decode_plain(data)
     except _UNREADABLE as error:
         raise _unreadable(data, error, max_depth) from None
+    if type(value) is list and len(value) > max_batch:
+        raise WireError(INVALID_REQUEST, f"Invalid request: a batch has at most {max_batch} messages")
     if not is_whole(data, value, max_depth):
         raise _duplicate(data)
     if type(value) is not list:

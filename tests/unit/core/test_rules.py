@@ -3,9 +3,10 @@
 import copy
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import pytest
+from typing_extensions import override
 
 from holdfast.config import Limits
 from holdfast.core.lifecycle import SessionInput, SessionState
@@ -21,7 +22,7 @@ from holdfast.core.records import (
     WakeUp,
 )
 from holdfast.core.rules import asks, calls, life, readers, streams, turns
-from holdfast.core.rules.document import At, Document, Index, Told
+from holdfast.core.rules.document import At, Document, Exchange, Index, Told
 from holdfast.core.stream import Position
 from holdfast.errors import Fenced, HoldfastError, StreamClosed
 from holdfast.testing.store.bench import PRINCIPAL, STRANGER, record
@@ -250,3 +251,20 @@ def test_a_hint_is_never_later_than_the_deadline_of_an_idle_session() -> None:
     assert doc.hint == 17.0
     assert life.examine(doc, 17.0) is SessionInput.GRACE_OVER
     assert doc.hint == 18.0, "it is examined again, should it not be closed now"
+
+
+class Unscanned(dict[str, Exchange]):
+    """A table that cannot be read as a whole."""
+
+    @override
+    def items(self) -> NoReturn:
+        raise AssertionError("a cancellation finds its exchange by its id")
+
+
+def test_a_cancellation_finds_its_exchange_by_its_id() -> None:
+    """A batch of cancellations read all exchanges of its session for each of them."""
+    doc = working()
+    doc.exchanges = Unscanned(doc.exchanges)
+    for request_id in (1, "1", 3, 99):
+        calls.cancel(doc, PRINCIPAL, request_id)
+    assert told(doc) == ((WakeUp.CANCEL, "plain", ME),)

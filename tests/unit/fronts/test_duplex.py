@@ -130,6 +130,17 @@ async def test_a_batch_of_2025_03_26_is_answered_by_one_array() -> None:
 
 
 @async_test
+async def test_a_batch_has_at_most_100_messages() -> None:
+    wire = Wire(Held())
+    await wire.open("2025-03-26")
+    pings = [{"jsonrpc": "2.0", "id": n, "method": "ping"} for n in range(101)]
+    await wire.duplex.take(json.dumps(pings).encode())
+    assert "at most 100" in (await wire.answer(None))["error"]["message"]
+    await wire.duplex.take(json.dumps(pings[1:]).encode())
+    assert len(await wire.batch()) == 100
+
+
+@async_test
 async def test_batches_are_refused_in_later_revisions_and_before_initialize() -> None:
     wire = Wire(Held())
     batch = b'[{"jsonrpc":"2.0","id":1,"method":"ping"}]'

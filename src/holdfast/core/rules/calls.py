@@ -272,11 +272,11 @@ def cancel(doc: Document, principal: str, request_id: RequestId) -> None:
     """Wake the owner of the exchange in flight under this id, if there is exactly one."""
     if doc.record.principal != principal:
         return
-    matches = [
-        (name, exchange.owner)
-        for name, exchange in doc.in_flight()
-        if exchange.id == request_id and type(exchange.id) is type(request_id)
-    ]
+    if doc.record.isolate:
+        # Several exchanges may have this id, and `ids` has one of them.
+        matches = [stream for stream, one in doc.in_flight() if one.id == request_id]
+    else:
+        stream = doc.ids.get(request_id)
+        matches = [stream] if stream is not None and doc.exchanges[stream].running else []
     if len(matches) == 1:
-        [(name, owner)] = matches
-        doc.told += ((WakeUp.CANCEL, name, owner),)
+        doc.told += ((WakeUp.CANCEL, matches[0], doc.exchanges[matches[0]].owner),)

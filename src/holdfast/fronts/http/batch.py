@@ -18,6 +18,7 @@ from holdfast.engine.exchange import SessionExchange
 from holdfast.engine.merged import Member, Merged
 from holdfast.engine.posted import PostedExchange, RepeatedExchange
 from holdfast.engine.reader import End
+from holdfast.engine.wake import after_few
 from holdfast.errors import INVALID_REQUEST, HoldfastError, McpError
 from holdfast.fronts.http.answer import Answer, json_answer, refusal_for
 from holdfast.fronts.http.connection import Connection
@@ -54,7 +55,8 @@ class BatchedRequests:
         # The answers are kept for a repeat, which may arrive before the next turn of the loop.
         connection.watch(self._left)
         try:
-            for request in requests:
+            for number, request in enumerate(requests):
+                await after_few(number)
                 await self._start(key, caller, request)
             await deliver(merged, response)
             await response.end()

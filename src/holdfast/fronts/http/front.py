@@ -59,7 +59,7 @@ from holdfast.fronts.http.started import StartedCall, Unfinished, finish
 from holdfast.fronts.http.streams import Streamer
 from holdfast.protocol.sessionless import VERSION, declared_version
 from holdfast.protocol.versions import REVISIONS
-from holdfast.wire.jsonrpc import Message, Notification, Request, RequestId, decode
+from holdfast.wire.jsonrpc import BATCH, Message, Notification, Request, RequestId, decode
 
 _NOT_FROM_HERE: Final = refuse(
     403,
@@ -232,7 +232,7 @@ class HttpFront:
         body = connection.whole_body(limits.body)
         if body is None or len(body) >= FREE:
             return self._charged(body, request, principal, connection)
-        message = decode(body, max_depth=limits.depth, max_values=limits.values)
+        message = decode(body, max_depth=limits.depth, max_values=limits.values, max_batch=BATCH)
         key = ANONYMOUS if principal is None else principal.key
         caller = Caller(key, principal, head, None, connection)
         if connection.is_doubtful or self._is_waking():
@@ -252,7 +252,7 @@ class HttpFront:
             charge = intake.charge(body)
         except TooMuchWork as busy:
             return refused_unstarted(busy)
-        message = decode(body, max_depth=limits.depth, max_values=limits.values)
+        message = decode(body, max_depth=limits.depth, max_values=limits.values, max_batch=BATCH)
         if not intake.may_pass(message):
             return refused_unstarted(TooMuchWork(), message.id if isinstance(message, Request) else None)
         caller = Caller(owner, principal, head, charge, connection)

@@ -44,7 +44,7 @@ from holdfast.engine.exchange import SessionExchange
 from holdfast.engine.posted import PostedExchange
 from holdfast.engine.reader import End
 from holdfast.engine.sessions import Opened, session_key
-from holdfast.engine.wake import turn
+from holdfast.engine.wake import after_few, turn
 from holdfast.errors import (
     INVALID_REQUEST,
     Cancelled,
@@ -294,14 +294,15 @@ class Posts:
         session = await self.engine.sessions.find(key, caller.key)
         if not session.revision.batches:
             return refuse(400, "Bad request: batches exist in protocol 2025-03-26 only", code=INVALID_REQUEST)
-        taken = [
-            await self.control(key, caller, message)
-            for message in messages
-            if not isinstance(message, Request)
-        ]
         requests = [message for message in messages if isinstance(message, Request)]
+        taken = ACCEPTED
+        for number, message in enumerate(messages):
+            if not isinstance(message, Request):
+                await after_few(number)
+                answer = await self.control(key, caller, message)
+                taken = answer if taken is ACCEPTED else taken
         if not requests:
-            return next((refused for refused in taken if refused is not ACCEPTED), ACCEPTED)
+            return taken
         batch = BatchedRequests(self.engine, self._streamer, connection, caller.principal)
         await batch.answer(key, caller, requests)
         return None

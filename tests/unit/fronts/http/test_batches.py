@@ -253,3 +253,40 @@ async def test_a_repeat_that_cannot_be_read_when_the_batch_becomes_a_stream_is_a
         found = answers(await again.done())
         assert found[1]["error"]["code"] == -31002
         assert found[3]["result"]["tool"] == "held"
+
+
+@front_test
+async def test_a_batch_has_at_most_100_messages_and_nothing_of_a_longer_one_runs() -> None:
+    async with bench() as b:
+        p = await opened(b)
+        refused = await p.post([call_of(number, "quick") for number in range(101)]).done()
+        assert (refused.status, refused.json["error"]["code"]) == (400, -32600)
+        assert "at most 100 messages" in refused.json["error"]["message"]
+        assert b.runs == []
+        call = await p.post([call_of(number, "quick") for number in range(100)]).done()
+        assert len(answers(call)) == len(b.runs) == 100
+
+
+@pytest.mark.parametrize(
+    "member",
+    [notification("notifications/cancelled", {"requestId": 7}), notification("x"), request(1, "ping")],
+)
+@front_test
+async def test_a_batch_lets_other_clients_have_their_turns(member: Any) -> None:
+    """A batch kept the loop until its last message was taken."""
+    async with bench() as b:
+        p = await opened(b)
+        turns = 0
+
+        async def beside() -> None:
+            nonlocal turns
+            while True:
+                await asyncio.sleep(0)
+                turns += 1
+
+        messages = [{**member, "id": number} if "id" in member else member for number in range(100)]
+        other = asyncio.create_task(beside())
+        call = p.post(messages)
+        await call.done()
+        other.cancel()
+        assert turns >= 100 / 10
