@@ -4,7 +4,7 @@ import datetime as dt
 import ipaddress
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import pytest
 from cryptography import x509
@@ -100,6 +100,7 @@ class Guarded(NamedTuple):
     ca: str
     stranger: str
     own: str
+    sentinel: str
 
 
 @pytest.fixture(scope="module")
@@ -107,11 +108,14 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     home = tmp_path_factory.mktemp("tls")
     authority, stranger = Authority(home, "authority"), Authority(home, "stranger")
     certificate, key = authority.certify("server")
-    port = free_port()
+    port, sentinel_port = free_port(), free_port()
+    files = [
+        *("--tls-cert-file", str(certificate), "--tls-key-file", str(key)),
+        *("--tls-ca-cert-file", str(authority.file), "--tls-auth-clients", "yes"),
+    ]
     server = RedisServer(
         home / "redis",
-        *("--tls-port", str(port), "--tls-cert-file", str(certificate), "--tls-key-file", str(key)),
-        *("--tls-ca-cert-file", str(authority.file), "--tls-auth-clients", "yes"),
+        *("--tls-port", str(port), *files),
         # A cluster of one, so that the same server is asked both ways.
         *("--cluster-enabled", "yes", "--cluster-announce-ip", "127.0.0.1", "--tls-cluster", "yes"),
         *("--cluster-port", str(free_port())),
@@ -121,17 +125,30 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
         wait_until(lambda: "cluster_state:ok" in server.tell("CLUSTER", "INFO"))
         certificate, key = authority.certify("client")
         own = f"ssl_certfile={certificate}&ssl_keyfile={key}"
+        watch = f"sentinel monitor mymaster 127.0.0.1 {port} 1\n"
+        options = ("--tls-port", str(sentinel_port), "--tls-replication", "yes", *files)
+        watcher = RedisServer(home / "sentinel", *options, sentinel=watch)
         yield Guarded(
-            f"127.0.0.1:{port}", f"ssl_ca_certs={authority.file}", f"ssl_ca_certs={stranger.file}", own
+            f"127.0.0.1:{port}",
+            f"ssl_ca_certs={authority.file}",
+            f"ssl_ca_certs={stranger.file}",
+            own,
+            f"127.0.0.1:{sentinel_port}",
         )
+        watcher.stop()
     finally:
         server.stop()
 
 
-@pytest.mark.parametrize("scheme", ["rediss://{}?", "valkeys://{}?", "redis+cluster://{}?ssl=1&"])
+DIRECT: Final = ["rediss://{0.address}?", "redis+cluster://{0.address}?ssl=1&"]
+
+
+@pytest.mark.parametrize(
+    "scheme", [*DIRECT, "valkeys://{0.address}?", "redis+sentinel://{0.sentinel}/mymaster?ssl=1&"]
+)
 @async_test
 async def test_a_store_works_over_tls_with_a_certificate_of_its_own(guarded: Guarded, scheme: str) -> None:
-    url = f"{scheme.format(guarded.address)}{guarded.ca}&{guarded.own}"
+    url = f"{scheme.format(guarded)}{guarded.ca}&{guarded.own}"
     store = open_store(url, namespace=scheme.partition(":")[0].replace("+", "-"))
     assert isinstance(store, RedisStore)
     store.bind(lambda what, key, name: None)  # noqa: ARG005
@@ -146,14 +163,14 @@ async def test_a_store_works_over_tls_with_a_certificate_of_its_own(guarded: Gua
     await store.aclose()
 
 
-@pytest.mark.parametrize("scheme", ["rediss://{}?", "redis+cluster://{}?ssl=1&"])
+@pytest.mark.parametrize("scheme", DIRECT)
 @async_test
 async def test_a_redis_with_an_untrusted_certificate_is_not_used(
     guarded: Guarded, scheme: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(core, "PATIENCE", 0.1)
     for believed in (guarded.stranger, ""):
-        store = RedisStore(f"{scheme.format(guarded.address)}{believed}&{guarded.own}")
+        store = RedisStore(f"{scheme.format(guarded)}{believed}&{guarded.own}")
         with pytest.raises(StoreUnavailable, match=r"certificate verify failed|Cluster cannot be connected"):
             await store.check()
         with pytest.raises(StoreUnavailable):

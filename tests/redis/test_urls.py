@@ -7,11 +7,12 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from redis.asyncio import SSLConnection
 
 from holdfast.config import Limits
 from holdfast.errors import ConfigError, StoreUnavailable
 from holdfast.stores.memory import MemoryStore
-from holdfast.stores.redis.link import Cluster, Single, connect
+from holdfast.stores.redis.link import Cluster, Single, _credentials, connect
 from holdfast.stores.redis.store import RedisStore
 from holdfast.stores.urls import open_store
 from holdfast.testing.store.bench import KEY, PRINCIPAL, record
@@ -49,6 +50,51 @@ async def test_relatives_of_redis_are_understood() -> None:
 def test_a_url_that_names_no_store_is_refused(url: str) -> None:
     with pytest.raises(ConfigError):
         open_store(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "fault"),
+    [
+        ("redis://a?ssl=1", "rediss://"),
+        ("redis://a?tls=true", "rediss://"),
+        ("redis://a?ssl_ca_certs=/ca.pem", "rediss://"),
+        ("valkey://a?ssl=1", "valkeys://"),
+        ("rediss://a?ssl=1", "rediss://"),
+        ("redis://a?no_such_option=1", "no_such_option"),
+        ("redis+cluster://a?tls=1", "ssl=1"),
+        ("redis+cluster://a?SSL=1", "ssl=1"),
+        ("redis+cluster://a?ssl=", "ssl=1"),
+        ("redis+cluster://a?ssl=on", "ssl=1"),
+        ("redis+cluster://a?ssl_ca_certs=/ca.pem", "ssl=1"),
+        ("redis+cluster://a?ssl=0&ssl_ca_certs=/ca.pem", "ssl=1"),
+        ("redis+cluster://a?ssl=1&ssl_cert_reqs=none", "ssl=1"),
+        ("redis+cluster://a?ssl=1&ssl=0", "twice"),
+        ("redis+cluster://a#?ssl=1", "%23"),
+        ("redis+sentinel://a/m?tls=1", "ssl=1"),
+        ("redis+sentinel://a/m?ssl_certfile=/own.crt", "ssl=1"),
+        ("redis://:pass#word@a", "%23"),
+    ],
+)
+def test_an_option_without_effect_is_refused(url: str, fault: str) -> None:
+    with pytest.raises(ConfigError, match=fault):
+        open_store(url)
+
+
+@pytest.mark.parametrize("url", ["redis+sentinel://u:p%40s%23@a/m", "redis+cluster://u:p%40s%23@a"])
+def test_a_password_is_decoded(url: str) -> None:
+    assert _credentials(url) == {"username": "u", "password": "p@s#"}
+
+
+@pytest.mark.parametrize(("option", "has_tls"), [("", False), ("?ssl=0", False), ("?ssl=1", True)])
+@async_test
+async def test_with_tls_the_sentinels_and_the_master_behind_them_have_it(
+    option: str, *, has_tls: bool
+) -> None:
+    link = connect(f"redis+sentinel://a,b/mymaster{option}")
+    assert isinstance(link, Single)
+    pools = [link._client.connection_pool, *(one.connection_pool for one in link._sentinels)]
+    assert [issubclass(pool.connection_class, SSLConnection) for pool in pools] == [has_tls] * 3
+    await link.aclose()
 
 
 def test_without_the_redis_package_the_error_names_the_package_to_install() -> None:

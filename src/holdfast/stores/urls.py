@@ -10,6 +10,7 @@ from holdfast.errors import ConfigError
 from holdfast.ports import Clock, Observer
 from holdfast.stores.base import Store
 from holdfast.stores.memory import MemoryStore
+from holdfast.stores.redis_address import check_options
 from holdfast.stores.sqlite_address import parse
 
 
@@ -45,6 +46,7 @@ def _redis(wanted: _Wanted) -> Store:
     if "://" not in wanted.url:
         # The Redis package would read no host from it, and connect to localhost.
         raise ConfigError(f"the store's URL has no host: write {scheme}://host:port, with two slashes")
+    check_options(wanted.url)
     try:
         from holdfast.stores.redis.store import RedisStore  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:

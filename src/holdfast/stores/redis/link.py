@@ -18,7 +18,7 @@ Wake-ups come over pub/sub, on separate connections (`subscriber`): a connection
 import contextlib
 from collections.abc import Iterable
 from typing import Any, Final, Protocol
-from urllib.parse import parse_qs, urlsplit, urlunsplit
+from urllib.parse import parse_qs, unquote, urlsplit, urlunsplit
 
 from redis.asyncio import Redis, RedisCluster, Sentinel
 from redis.asyncio.cluster import ClusterNode
@@ -30,6 +30,7 @@ from holdfast.errors import ConfigError
 from holdfast.stores.redis.pipe import RedisPipeline
 from holdfast.stores.redis.refusals import Lost, spoils, translated
 from holdfast.stores.redis.scripts import scripts
+from holdfast.stores.redis_address import TLS_OPTIONS
 
 Argument = bytes | str | int
 
@@ -37,9 +38,6 @@ _OPTIONS: Final[dict[str, Any]] = {"socket_connect_timeout": 2, "socket_keepaliv
 
 _NEVER: Final = ":-"
 """The end of a name of a key that never exists."""
-
-_TLS: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
-"""TLS options of a URL: the file of trusted authorities, and our own certificate with its key."""
 
 
 class RedisLink(Protocol):
@@ -191,15 +189,30 @@ def connect(url: str) -> RedisLink:
             return _sentinel(url)
         case "valkey" | "valkeys" | "redis" | "rediss" | "unix":
             plain = urlunsplit(parts._replace(scheme=parts.scheme.replace("valkey", "redis")))
-            return Single(Redis.from_url(plain, retry=_once(), **_OPTIONS, socket_timeout=None))
+            client = Redis.from_url(plain, retry=_once(), **_OPTIONS, socket_timeout=None)
+            _check_options(client)
+            return Single(client)
         case _:
             raise ConfigError(f"{parts.scheme}:// is no Redis URL")
+
+
+def _check_options(client: Redis) -> None:
+    """Refuse options of a URL that the library does not know, before the first connection.
+
+    Raises:
+        ConfigError: there is one.
+    """
+    pool = client.connection_pool
+    try:
+        pool.connection_class(**pool.connection_kwargs)
+    except TypeError as error:
+        raise ConfigError(f"the store's URL has an option that does not exist: {error}") from None
 
 
 def _credentials(url: str) -> dict[str, Any]:
     parts = urlsplit(url)
     given = {"username": parts.username, "password": parts.password}
-    return {name: value for name, value in given.items() if value}
+    return {name: unquote(value) for name, value in given.items() if value}
 
 
 def _hosts(url: str, port: int) -> list[tuple[str, int]]:
@@ -225,15 +238,16 @@ def _cluster(url: str) -> Cluster:
 def _tls(url: str) -> dict[str, Any]:
     query = parse_qs(urlsplit(url).query)
     ssl = query.get("ssl", ["0"])[0] not in {"0", "false"}
-    return {"ssl": ssl, **{name: query[name][0] for name in _TLS if name in query}}
+    return {"ssl": ssl, **{name: query[name][0] for name in TLS_OPTIONS if name in query}}
 
 
 def _sentinel(url: str) -> Single:
-    """redis+sentinel://[user:password@]host:port,host:port/master[/db]."""
+    """redis+sentinel://[user:password@]host:port,host:port/master[/db][?ssl=1]. With TLS, also to the sentinels."""
     master, _, db = urlsplit(url).path.lstrip("/").partition("/")
     if not master:
         raise ConfigError("the URL names no master; it looks like redis+sentinel://host:26379/mymaster")
-    sentinel = Sentinel(_hosts(url, 26379), socket_timeout=3)  # type: ignore[no-untyped-call]
-    options: dict[str, Any] = {**_credentials(url), "db": int(db or 0), **_OPTIONS}
+    tls = _tls(url)
+    sentinel = Sentinel(_hosts(url, 26379), sentinel_kwargs={"socket_timeout": 3, **tls})  # type: ignore[no-untyped-call]
+    options: dict[str, Any] = {**_credentials(url), "db": int(db or 0), **_OPTIONS, **tls}
     client = sentinel.master_for(master, retry=_once(), socket_timeout=None, **options)
     return Single(client, sentinel.sentinels)
