@@ -381,6 +381,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     """The owner of `ctx.state`: the session (then clients of 2026-07-28 have no state), or the principal."""
     mask_errors: bool = False
     """Send clients a correlation id instead of the text of an exception in an author's function."""
+    check_results: bool = True
+    """A tool whose return value is not of its declared type fails. Without the check, clients that validate refuse its result. For
+    clients in the same process (`Client(server)`) results are always checked."""
     stateless: bool = False
     """Serve clients of the session era without sessions: nothing is stored between two requests."""
 

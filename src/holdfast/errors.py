@@ -10,6 +10,7 @@ HoldfastError
 ├── WireError                    the bytes of the peer are not a message
 │   └── LineTooLong              a line of the peer is over the limit
 ├── ToolError                    raised by a tool: its text becomes a failed result
+├── WrongResult                  a function returned a value that is not of its declared type
 ├── McpError                     becomes a JSON-RPC error answer: code, message, data
 │   ├── InvalidParams            −32602
 │   │   ├── InvalidArguments     the arguments do not match the signature of the tool or prompt
@@ -153,6 +154,10 @@ class LineTooLong(WireError):
 
 class ToolError(HoldfastError):
     """Raised by a tool: the model receives its text in a result with `isError`."""
+
+
+class WrongResult(HoldfastError):
+    """A function returned a value that is not of its declared type, or that has no JSON form. The text names the field and the type."""
 
 
 class McpError(HoldfastError):

@@ -22,7 +22,9 @@ from typing import Any, Final, NamedTuple
 import pytest
 import typer.main
 
+from holdfast import Server
 from holdfast.cli.whole import app
+from tests.docs.calling import failures
 from tests.docs.terminal import Terminal, commands_of, pattern_of
 
 ROOT: Final = Path(__file__).parents[2]
@@ -76,6 +78,28 @@ def test_every_block_runs(page: Path, monkeypatch: pytest.MonkeyPatch, tmp_path:
                 Path(file[1]).write_text(block.text)
             elif block.info in CONSOLE:
                 terminal.show(block.info, block.text)
+    modules = [module, *map(loaded, sorted(tmp_path.glob("*.py")))]
+    assert asyncio.run(failing_tools(modules)) == FAILING.get(named(page), {})
+
+
+FAILING: Final = {"docs/testing.md": {"buy": "RuntimeError: no soap left"}}
+"""By page and tool: the error of a tool that fails on purpose."""
+
+
+def loaded(file: Path) -> ModuleType:
+    """Return the module of a file if it makes a server; else an empty one. A program calls its tools itself."""
+    module = ModuleType(file.stem)
+    if "= Server(" in file.read_text() and "asyncio.run(main" not in file.read_text():
+        exec(compile(file.read_text(), file, "exec"), vars(module))  # noqa: S102 - our own documents
+    return module
+
+
+async def failing_tools(modules: list[ModuleType]) -> dict[str, str]:
+    """Call each tool of the servers of a page, and return the errors by tool."""
+    found = dict[str, str]()
+    for server in [one for module in modules for one in vars(module).values() if isinstance(one, Server)]:
+        found |= await failures(server)
+    return found
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)

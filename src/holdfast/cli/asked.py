@@ -6,7 +6,7 @@ from typing import Final
 from msgspec import Struct
 
 from holdfast.cli.collecting import laid_over, tables
-from holdfast.cli.config.plan import Plan
+from holdfast.cli.config.plan import Plan, with_checks
 from holdfast.cli.config.sources import planned
 from holdfast.cli.options import Options
 from holdfast.cli.process_options import ProcessOptions
@@ -42,7 +42,8 @@ class Asked(Struct, frozen=True, kw_only=True):
 
             options = from_arguments(options, self.target, self.named)
         options = laid_over(tables(Options, os.environ), options)
-        return planned(self.target, self.command, options, self.process, only=self.only)
+        plan = planned(self.target, self.command, options, self.process, only=self.only)
+        return with_checks(plan) if plan.process.reload else plan
 
 
 def run(asked: Asked) -> int:

@@ -121,6 +121,13 @@ class Options(Struct, frozen=True, kw_only=True):
     mask_errors: Annotated[
         bool | None, Row(help="Send clients a correlation id instead of the text of an exception.")
     ] = None
+    check_results: Annotated[
+        bool | None,
+        Row(
+            help="Fail a call whose tool returns a value that is not of its declared type.",
+            default="on; with --reload always",
+        ),
+    ] = None
     stateless: Annotated[bool | None, Row(help="Keep nothing between requests.")] = None
     store: Annotated[
         str | None,

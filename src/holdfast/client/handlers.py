@@ -80,7 +80,8 @@ def _read(params: dict[str, Any], shape: type[T]) -> T:
 
 def _read_elicitation(params: dict[str, Any]) -> Elicitation:
     if params.get("mode") == "url":
-        return _read(params, ElicitURLParams)
+        # 2026-07-28 has no such id: its pages are part of the call that is sent again.
+        return _read({"elicitationId": "", **params}, ElicitURLParams)
     return _read(params, ElicitFormParams)
 
 

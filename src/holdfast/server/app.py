@@ -14,6 +14,7 @@ from typing_extensions import override
 from holdfast.auth import Verifier
 from holdfast.auth.scopes import needs_of
 from holdfast.config import Eras, HttpSettings, Settings, StateOf
+from holdfast.errors import ConfigError
 from holdfast.ports import Observer
 from holdfast.protocol.subscriptions import Change
 from holdfast.protocol.types import Icon, Implementation
@@ -78,8 +79,12 @@ class Server(Served, Registration):
         the narrower scopes that it stands for: `{"mail": {"mail.read", "mail.send"}}`.
 
         Raises:
-            ConfigError: `cache`, `eras`, `eras_by_client`, `state` or a scope is invalid.
+            ConfigError: the name is empty, or `cache`, `eras`, `eras_by_client`, `state` or a scope is invalid.
         """
+        if not str(name).strip():
+            raise ConfigError(
+                f'a server has a name that its clients show, as in Server("weather"), not {name!r}'
+            )
         info = Implementation(
             name=name,
             version=version,

@@ -134,3 +134,10 @@ def test_the_collector_leaves_out_what_was_made_at_the_start() -> None:
         "assert gc.isenabled() and gc.get_freeze_count() > 1000"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_results_are_always_checked_with_reload() -> None:
+    for words, checked in ((["--no-check-results"], False), (["--no-check-results", "--reload"], True)):
+        asked = read(["serve", "server.py", *words], {})
+        assert asked is not None
+        assert [endpoint.options.check_results for endpoint in asked.plan().endpoints] == [checked]

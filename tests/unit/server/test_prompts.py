@@ -1,8 +1,10 @@
 """Prompts and completions as a client meets them."""
 
+from collections.abc import AsyncIterator
+
 import pytest
 
-from holdfast import Context, Image, McpError, Server
+from holdfast import ConfigError, Context, Image, McpError, Server
 from holdfast.content import AssistantMessage, ResourceLink
 from holdfast.protocol.types import CompletionArgument, CompletionContext, PromptReference, ResourceReference
 from holdfast.types import Completion
@@ -75,6 +77,8 @@ def asking(prompt: str, argument: str, value: str, **others: str) -> dict[str, o
 @async_test
 async def test_the_most_particular_completion_answers_first() -> None:
     server = Server("s")
+    server.add_prompt(lambda language="", other="": language + other, name="review")
+    server.add_resource("a://{city}", lambda city: city, name="city")
 
     @server.completion
     async def anything(
@@ -113,6 +117,8 @@ async def test_the_most_particular_completion_answers_first() -> None:
 @async_test
 async def test_completions_are_cut_at_a_hundred_and_a_missing_one_is_an_empty_list() -> None:
     server = Server("s")
+    for name in ("many", "none"):
+        server.add_prompt(lambda: "hi", name=name)
 
     @server.completion(prompt="many")
     def many() -> list[str]:
@@ -123,9 +129,44 @@ async def test_completions_are_cut_at_a_hundred_and_a_missing_one_is_an_empty_li
         assert (len(completion["values"]), completion["total"], completion["hasMore"]) == (100, 250, True)
         result = await peer.request("completion/complete", asking("none", "a", ""))
         assert result["completion"] == {"values": []}
-        with pytest.raises(McpError) as raised:
-            await peer.request("completion/complete", {"ref": {"type": "ref/moon"}})
-        assert raised.value.code == -32602
+        unknown = {"ref": {"type": "ref/resource", "uri": "a://b"}, "argument": {"name": "a", "value": ""}}
+        for params in ({"ref": {"type": "ref/moon"}}, asking("mayn", "a", ""), unknown):
+            with pytest.raises(McpError) as raised:
+                await peer.request("completion/complete", params)
+            assert raised.value.code == -32602
+
+
+@async_test
+async def test_a_completion_for_a_prompt_or_template_that_does_not_exist_is_refused_at_the_start() -> None:
+    for wrong, hint in (
+        ({"prompt": "meny"}, "did you mean 'menu'?"),
+        ({"resource": "a://{x}"}, "there are: none"),
+    ):
+        server = Server("s")
+        server.add_prompt(lambda guest: guest, name="menu")
+
+        def complete_it() -> list[str]:
+            return []
+
+        server.completion(**wrong)(complete_it)
+        with pytest.raises(ConfigError, match="complete_it completes the ") as raised:
+            async with connected(server):
+                pass
+        assert hint in str(raised.value)
+
+
+@async_test
+async def test_a_completion_may_be_for_a_prompt_that_the_lifespan_registers() -> None:
+    async def lifespan(server: Server) -> AsyncIterator[None]:
+        server.add_prompt(lambda guest: guest, name="menu")
+        yield
+
+    server = Server("s", lifespan=lifespan)
+    server.completion(prompt="menu")(lambda: ["a"])
+    async with connected(server) as peer:
+        assert (await peer.request("completion/complete", asking("menu", "guest", "")))["completion"][
+            "values"
+        ] == ["a"]
 
 
 def test_a_completion_function_with_an_unknown_parameter_is_refused() -> None:

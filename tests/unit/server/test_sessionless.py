@@ -1,6 +1,6 @@
 """Clients of 2026-07-28: discovery, caching hints, and errors."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import pytest
 from pydantic import Field
@@ -362,7 +362,7 @@ async def test_client_info_and_capabilities_are_read_from_each_request() -> None
     server = Server("x")
 
     @server.tool
-    async def who(ctx: Context) -> list[object]:
+    async def who(ctx: Context) -> list[str | dict[str, Any] | bool]:
         session = ctx.session
         await session.elicitation_complete("nothing happens")
         return [

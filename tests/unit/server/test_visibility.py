@@ -151,7 +151,7 @@ async def test_resources_and_prompts_are_hidden_in_the_same_way() -> None:
 
 
 @async_test
-async def test_hidden_components_get_no_completions() -> None:
+async def test_completions_of_hidden_components_are_refused_as_if_they_did_not_exist() -> None:
     server = Server("s")
     server.add_prompt(hello)
     server.add_resource("t://{x}", lambda x: x, name="t")
@@ -171,7 +171,9 @@ async def test_hidden_components_get_no_completions() -> None:
         server.disable_prompt("hello")
         server.disable_resource("t://{x}")
         for ref in ({"type": "ref/prompt", "name": "hello"}, {"type": "ref/resource", "uri": "t://{x}"}):
-            assert await values(ref) == []
+            with pytest.raises(McpError, match="Unknown ") as raised:
+                await values(ref)
+            assert raised.value.code == -32602
 
 
 @async_test

@@ -7,13 +7,15 @@ specification). It gets the `Context` by annotation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import difflib
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from holdfast.errors import ConfigError
 from holdfast.protocol.types import (
     CompleteParams,
     CompleteResult,
@@ -42,8 +44,7 @@ OFFERED: Final[dict[str, Callable[[CompleteParams], object]]] = {
     "ref": lambda params: params.ref,
     "context": lambda params: params.context,
 }
-NOTHING: Final = Completion(values=[])
-NO_ANSWER: Final = CompleteResult(completion=NOTHING)
+NO_ANSWER: Final = CompleteResult(completion=Completion(values=[]))
 
 
 class Completer(Struct, frozen=True):
@@ -101,6 +102,24 @@ def completer(fn: Callable[..., Any], owner: object, prompt: str, resource: str,
                 f"{describe(fn)}: a completion can be given {', '.join(OFFERED)} and the context, not {item.name!r}"
             )
     return Completer(fn, wanted, contexts, owner, prompt, resource, argument)
+
+
+def check_completers(
+    completers: Iterable[Completer], prompts: Collection[str], resources: Collection[str]
+) -> None:
+    """Refuse a completion for a prompt or resource template that the server does not have.
+
+    Raises:
+        ConfigError: there is none of this name; the message has the nearest one.
+    """
+    for item in completers:
+        for kind, name, known in (("prompt", item.prompt, prompts), ("resource", item.resource, resources)):
+            if name and name not in known:
+                near = difflib.get_close_matches(name, known, n=1)
+                hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known) or 'none'}"
+                raise ConfigError(
+                    f"{describe(item.fn)} completes the {kind} {name!r}, which the server does not have; {hint}"
+                )
 
 
 async def complete(

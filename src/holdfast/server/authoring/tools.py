@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 from msgspec.structs import replace
 
 from holdfast.config import Rate
-from holdfast.errors import ConfigError, InvalidArguments, ToolError, UrlElicitationRequired
+from holdfast.errors import ConfigError, InvalidArguments, ToolError, UrlElicitationRequired, WrongResult
 from holdfast.protocol.mirrored_headers import MirroredParameter, mirrored_parameters
 from holdfast.protocol.types import (
     CallToolResult,
@@ -125,7 +125,8 @@ def tool_entry(fn: Callable[..., Any], options: ToolOptions, owner: Host) -> Too
 
 
 def _runner(function: RegisteredFunction, call: Callee, owner: Host) -> Run:
-    bind, structure, wraps_result = function.bind, function.structure, function.wraps_result
+    name, bind = function.name, function.bind
+    structure, unchecked, wraps_result = function.structure, function.unchecked, function.wraps_result
     # A dependency may take the context too.
     wants_context = function.wants_context or isinstance(function.call, Injector)
 
@@ -153,7 +154,10 @@ def _runner(function: RegisteredFunction, call: Callee, owner: Host) -> Run:
                 )
                 if isinstance(value, InputRequiredResult):
                     return value
-            return to_result(value, structure, wraps_result=wraps_result)
+            checks = server.settings.check_results or exchange.caller.is_inner
+            return to_result(value, structure if checks else unchecked, wraps_result=wraps_result)
+        except WrongResult as error:
+            return failed_call(WrongResult(f"tool {name}: {error}"), exchange, server)
         except Exception as error:  # noqa: BLE001 - any exception of an author's function becomes its answer
             return failed_call(error, exchange, server)
         finally:

@@ -123,10 +123,6 @@ class Catalog(Generic[E]):
         """True if an entry is hidden from some principals by its scopes."""
         return not self._is_plain and any(entry.needs.hidden for entry in self.entries.values())
 
-    def may_hide(self, name: str) -> bool:
-        """True if a name that is not visible must be answered like a hidden one, also if it is unknown."""
-        return name in self.entries or self.hides
-
     # Lookup
 
     def get(self, name: str, viewer: Viewer) -> E | None:

@@ -5,7 +5,7 @@ A plain string takes the shortest path. Objects without a special form become JS
 
 import typing
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path, PurePath
 from typing import Any, Final, TypedDict, Unpack
 from urllib.parse import quote
@@ -32,6 +32,7 @@ from holdfast.protocol.types import (
     TextContent,
     TextResourceContents,
 )
+from holdfast.server.functions.returned import check_finite, refuse_files
 
 MIME_TYPES: Final = {
     "png": "image/png",
@@ -234,12 +235,16 @@ CONTENT_TYPES: Final = (
 )
 
 
+LISTS: Final = (list, tuple, set, Sequence, Collection, Iterable)
+"""Types whose items may be anything: with `Any` or `object` as items, a list may contain Images."""
+
+
 def is_content_type(annotation: Any) -> bool:
     """Return True if a return annotation is a content type, alone or in a list or union: then it has no schema."""
     args = typing.get_args(annotation)
     if args:
-        is_list = typing.get_origin(annotation) in (list, tuple, set)
-        return any(is_content_type(item) or (is_list and item is Any) for item in args)
+        is_list = typing.get_origin(annotation) in LISTS
+        return any(is_content_type(item) or (is_list and item in (Any, object)) for item in args)
     return isinstance(annotation, type) and issubclass(annotation, CONTENT_TYPES)
 
 
@@ -281,6 +286,8 @@ def to_result(
 
 def _explicit(value: ToolResult) -> CallToolResult:
     structured = None if value.structured is None else jsonable(value.structured)
+    if structured is not None and value.content is not None:
+        check_finite(structured)  # Without content, `to_text` checks it.
     if structured is not None and not isinstance(structured, dict):
         structured = {"result": structured}
     content = structured if value.content is None else value.content
@@ -302,12 +309,23 @@ def _block(value: object) -> ContentBlock:
 
 
 def to_text(value: object) -> str:
-    """Return a string unchanged, anything else as JSON. Raises TypeError if it has no JSON form."""
-    return str(value) if isinstance(value, str) else _encoder.encode(value).decode()
+    """Return a string unchanged, anything else as JSON. Raises TypeError or WrongResult if it has no JSON form."""
+    if isinstance(value, str):
+        return str(value)
+    text = _encoder.encode(value).decode()
+    if "null" in text:  # The encoder writes NaN as null.
+        check_finite(jsonable(value))
+    return text
 
 
 def jsonable(value: object) -> Any:
-    """Return the value as plain JSON data. Raises TypeError where it has no such form."""
+    """Return the value as plain JSON data.
+
+    Raises:
+        TypeError: it has no such form.
+        WrongResult: it is an open file, or an object with one. pydantic would read it as a list of lines.
+    """
+    refuse_files(value)
     # Deferred: pydantic is loaded only once something needs it.
     from holdfast.server.functions.schema import to_plain  # noqa: PLC0415
 

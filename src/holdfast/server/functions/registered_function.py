@@ -5,13 +5,13 @@ A call needs no analysis any more: `call` is the shortest path into the function
 
 import inspect
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
 from types import ModuleType
 from typing import Any, Final, Literal
 
 from typing_extensions import override
 
-from holdfast.errors import InvalidArguments
+from holdfast.errors import InvalidArguments, WrongResult
 from holdfast.protocol.types import PromptArgument
 from holdfast.protocol.wrapping import wrapped
 from holdfast.server.functions.content import is_content_type, jsonable
@@ -30,8 +30,9 @@ from holdfast.server.functions.signature import (
 )
 
 Schema = dict[str, Any]
-Outcome = tuple[Schema | None, Callable[[object], dict[str, Any] | None], bool]
-"""The schema of a result, the function that makes structured content, and whether that wraps the value."""
+Structure = Callable[[object], dict[str, Any] | None]
+Outcome = tuple[Schema | None, Structure, Structure, bool]
+"""The schema of a result, the functions that make structured content with and without a check, and whether they wrap the value."""
 
 SCALARS: Final[dict[Any, str]] = {str: "string", int: "integer", float: "number", bool: "boolean"}
 UNSTRUCTURED: Final = (MISSING, Any, None, type(None), object, dict, list, tuple, set, bytes)
@@ -43,7 +44,8 @@ class RegisteredFunction:
     """A registered callable.
 
     `call(kwargs, ctx)` calls it with the dict that `bind` returned, and may change that dict. `structure(value)`
-    returns the structured content of its value, or None.
+    returns the structured content of its value, or None; it raises WrongResult if the value is not of the declared type,
+    and `unchecked(value)` does not.
 
     Raises:
         TypeError: the callable cannot be registered; the message says how to change it.
@@ -61,6 +63,7 @@ class RegisteredFunction:
         "parameters",
         "structure",
         "title",
+        "unchecked",
         "wants_context",
         "wraps_result",
     )
@@ -99,9 +102,10 @@ class RegisteredFunction:
         if input_schema is not None:
             self.input_schema = dict(input_schema)
         self.output_schema: Schema | None
-        self.structure: Callable[[object], dict[str, Any] | None]
+        self.structure: Structure
+        self.unchecked: Structure
         self.wraps_result: bool
-        self.output_schema, self.structure, self.wraps_result = self._read_result(
+        self.output_schema, self.structure, self.unchecked, self.wraps_result = self._read_result(
             signature.returns, output_schema
         )
 
@@ -154,21 +158,21 @@ class RegisteredFunction:
 
     def _read_result(self, annotation: Any, override: Mapping[str, Any] | Literal[False] | None) -> Outcome:
         if override is False:
-            return None, _nothing, False
+            return None, _nothing, _nothing, False
         if override is not None:
-            return dict(override), _object, False
+            return dict(override), _required_object, _object, False
         annotation = without_input(annotation)
         if isinstance(annotation, type) and annotation in SCALARS:
-            return wrapped({"type": SCALARS[annotation]}), _scalar, True
+            return wrapped({"type": SCALARS[annotation]}), partial(_scalar, annotation), _any_scalar, True
         if annotation in UNSTRUCTURED:
-            return None, _object, False
+            return None, _object, _object, False
         if is_content_type(annotation):
-            return None, _nothing, False
+            return None, _nothing, _nothing, False
         try:
-            outcome: Outcome = _schema().output(annotation)
+            made = _schema().output(annotation)
         except TypeError as error:
             raise TypeError(f"{describe(self.fn)}: {error}") from error
-        return outcome
+        return made.schema, made.structure, made.unchecked, made.wraps
 
     def _refusal(self, error: ValueError) -> InvalidArguments:
         found = _schema().problems(error, tuple(self.input_schema["properties"]))
@@ -196,12 +200,33 @@ def _nothing(_value: object) -> None:
     return None
 
 
-def _scalar(value: object) -> dict[str, Any]:
+def _scalar(kind: type, value: object) -> dict[str, Any]:
+    if type(value) is kind or (kind is float and type(value) is int):
+        return {"result": value}
+    return _convert_scalar(kind)(value)
+
+
+@cache
+def _convert_scalar(kind: type) -> Callable[[object], dict[str, Any]]:
+    structure: Callable[[object], dict[str, Any]] = _schema().output(kind).structure
+    return structure
+
+
+def _any_scalar(value: object) -> dict[str, Any]:
     return {"result": value if type(value) in SCALARS else jsonable(value)}
 
 
 def _object(value: object) -> dict[str, Any] | None:
     return jsonable(value) if isinstance(value, dict) else None
+
+
+def _required_object(value: object) -> dict[str, Any]:
+    structured = _object(value)
+    if structured is None:
+        raise WrongResult(
+            f"it does not return dict, which its output_schema describes; returned {type(value).__name__}"
+        )
+    return structured
 
 
 # Calling the function

@@ -5,10 +5,13 @@ explains invalid arguments to the model.
 """
 
 import difflib
+import inspect
+import re
 import reprlib
 import sys
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import UnionType
 from typing import Annotated, Any, Final, NotRequired, Required, Union
 
@@ -20,7 +23,9 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import CoreSchema, PydanticSerializationError, to_jsonable_python
 
+from holdfast.errors import WrongResult
 from holdfast.protocol.wrapping import wrapped
+from holdfast.server.functions.returned import refuse_files
 from holdfast.server.functions.signature import Parameter
 
 Schema = dict[str, Any]
@@ -115,33 +120,98 @@ def _json_schema(adapter: TypeAdapter[Any], mode: typing.Literal["validation", "
 # Results
 
 
-def output(annotation: Any) -> tuple[Schema, Structure, bool]:
-    """Return a result type's schema, the function that makes structured content, and True if that wraps the value.
+class Output(msgspec.Struct, frozen=True):
+    """How the value of a function becomes structured content."""
 
-    A value that is not an object is wrapped as `{"result": value}`.
+    schema: Schema
+    structure: Structure
+    """Checks the value against the declared type, and converts it; raises WrongResult."""
+    unchecked: Structure
+    """Converts the value without a check."""
+    wraps: bool
+    """The value is not an object, and is wrapped as `{"result": value}`."""
+
+
+def output(annotation: Any) -> Output:
+    """Return the schema of a result type, and the functions that make structured content.
 
     Raises:
         TypeError: the type has no JSON schema.
     """
     if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
-        return _direct(msgspec.json.schema(annotation)), msgspec.to_builtins, False
+        schema, structure = _direct(msgspec.json.schema(annotation)), partial(_checked_struct, annotation)
+        return Output(schema, structure, msgspec.to_builtins, wraps=False)
     try:
-        adapter = TypeAdapter[Any](with_typing_extensions(annotation))
+        adapter = _adapter(with_typing_extensions(annotation))
         schema = _json_schema(adapter, "serialization")
     except (PydanticUserError, PydanticSchemaGenerationError) as error:
         reason = str(error).splitlines()[0]
         raise TypeError(
             f"its return type has no JSON schema: {reason}; annotate the return type as `Any` to have no output schema"
         ) from error
-    dump = adapter.serializer.to_python
+    dump, validate = adapter.serializer.to_python, adapter.validator.validate_python
+
+    def checked(value: object) -> Any:
+        refuse_files(value)
+        try:
+            return _dump(dump, validate(value), warnings="error")
+        except (ValidationError, PydanticSerializationError) as error:
+            raise WrongResult(f"it does not return {shown_type(annotation)}: {_misfit(error)}") from None
+
     direct = _direct(schema)
     if direct.get("type") == "object":
-        return direct, lambda value: _dump(dump, value), False
-    return wrapped(schema), lambda value: {"result": _dump(dump, value)}, True
+        return Output(direct, checked, lambda value: _dump(dump, value), wraps=False)
+    return Output(
+        wrapped(schema),
+        lambda value: {"result": checked(value)},
+        lambda value: {"result": _dump(dump, value)},
+        wraps=True,
+    )
 
 
-def _dump(dump: Callable[..., Any], value: object) -> Any:
-    return dump(value, mode="json", by_alias=True, warnings=False, fallback=_foreign)
+def _adapter(annotation: Any) -> TypeAdapter[Any]:
+    try:
+        # NaN in a value of any type stays NaN, and is found later; by default it would be None.
+        return TypeAdapter[Any](annotation, config={"ser_json_inf_nan": "constants"})
+    except PydanticUserError as error:
+        if error.code != "type-adapter-config-unused":
+            raise
+        return TypeAdapter[Any](annotation)
+
+
+def _checked_struct(kind: type[msgspec.Struct], value: object) -> Any:
+    plain = msgspec.to_builtins(value)
+    try:
+        msgspec.convert(plain, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise WrongResult(f"it does not return {shown_type(kind)}: {error}") from None
+    return plain
+
+
+def _dump(dump: Callable[..., Any], value: object, *, warnings: Any = False) -> Any:
+    return dump(value, mode="json", by_alias=True, warnings=warnings, fallback=_foreign)
+
+
+_UNEXPECTED: Final = re.compile(
+    r"Expected `(?P<type>[^`]+)`.*?\[(?:field_name='(?P<field>\w+)', )?input_value=(?P<value>.*), input_type=\w+\]",
+    re.DOTALL,
+)
+
+
+def _misfit(error: ValidationError | PydanticSerializationError) -> str:
+    """Return the field that does not fit, the type that was expected, and the value."""
+    if isinstance(error, ValidationError):
+        return "; ".join(problems(error, (), "returned"))
+    found = _UNEXPECTED.search(str(error))
+    if found is None:
+        return str(error)
+    field = f"{found['field']}: " if found["field"] else ""
+    return f"{field}Input should be of type {found['type']}; returned {found['value']}"
+
+
+def shown_type(annotation: Any) -> str:
+    """Return a type as its author has written it, without modules."""
+    return re.sub(r"\b(?:\w+\.)+(?=\w)", "", inspect.formatannotation(annotation))
 
 
 def _direct(schema: Schema) -> Schema:
@@ -170,18 +240,18 @@ def _foreign(value: object) -> Any:
 # Invalid arguments
 
 
-def problems(error: ValueError, known: Sequence[str]) -> tuple[str, ...]:
-    """Return one line for each invalid argument: its name, the given value, and a valid one."""
+def problems(error: ValueError, known: Sequence[str], verb: str = "given") -> tuple[str, ...]:
+    """Return one line for each invalid value: its name, the value after the verb, and a valid one."""
     if not isinstance(error, ValidationError):
         return (str(error),)
     found = error.errors(include_url=False, include_context=False)
-    lines = [_problem(item, known) for item in found[:MAX_PROBLEMS]]
+    lines = [_problem(item, known, verb) for item in found[:MAX_PROBLEMS]]
     if len(found) > MAX_PROBLEMS:
         lines.append(f"and {len(found) - MAX_PROBLEMS} more")
     return tuple(lines)
 
 
-def _problem(item: Any, known: Sequence[str]) -> str:
+def _problem(item: Any, known: Sequence[str], verb: str) -> str:
     place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in item["loc"]).lstrip(".")
     if item["type"] == "extra_forbidden" and len(item["loc"]) == 1:
         near = difflib.get_close_matches(place[:100], known, n=1)
@@ -191,7 +261,8 @@ def _problem(item: Any, known: Sequence[str]) -> str:
         return f"{place}: missing, but required"
     if item["type"] == "dict_type" and not place:
         return "the arguments are not an object"
-    return f"{place}: {item['msg']}; given {_shorten.repr(item['input'])}"
+    text = f"{item['msg']}; {verb} {_shorten.repr(item['input'])}"
+    return f"{place}: {text}" if place else text
 
 
 # Forms

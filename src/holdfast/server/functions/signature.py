@@ -21,7 +21,10 @@ VARIADIC: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWO
 
 
 class ContextBase:
-    """The base of `Context`: a parameter annotated with it or a subclass gets the context of the call."""
+    """The base of `Context`: a parameter annotated with it or a subclass gets the context of the call.
+
+    So does a parameter that is named `ctx` and has no annotation.
+    """
 
     __slots__ = ()
 
@@ -72,8 +75,16 @@ def read(call: Callable[..., Any]) -> Signature:
     if signature.return_annotation is not MISSING:
         annotations["return"] = signature.return_annotation
     hints = _resolve(call, annotations)
-    parameters = (Parameter(item.name, hints.get(item.name, Any), item.default, item.kind) for item in chosen)
+    parameters = (
+        Parameter(item.name, hints.get(item.name, _unannotated(item)), item.default, item.kind)
+        for item in chosen
+    )
     return Signature(tuple(parameters), hints.get("return", MISSING))
+
+
+def _unannotated(item: inspect.Parameter) -> Any:
+    """Return the type of a parameter without an annotation: a parameter named `ctx` is the context."""
+    return ContextBase if item.name == "ctx" and item.kind not in VARIADIC else Any
 
 
 def describe(call: Callable[..., Any]) -> str:

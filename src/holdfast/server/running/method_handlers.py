@@ -16,7 +16,6 @@ from holdfast.errors import InvalidParams, ResourceNotFound
 from holdfast.protocol.types import (
     CacheableResult,
     CompleteParams,
-    CompleteResult,
     DiscoverResult,
     InputRequiredResult,
     ListPromptsResult,
@@ -31,7 +30,7 @@ from holdfast.protocol.types import (
 )
 from holdfast.protocol.versions import SESSIONLESS
 from holdfast.server.authoring.caching import Cache
-from holdfast.server.authoring.completions import NOTHING, complete
+from holdfast.server.authoring.completions import complete
 from holdfast.server.authoring.included_servers import by_name, by_uri, through
 from holdfast.server.authoring.middleware import Handler
 from holdfast.server.authoring.prompts import PromptEntry
@@ -206,18 +205,20 @@ class MethodHandlers:
     # The rest
 
     async def complete(self, exchange: Exchange, params: Params) -> Result:
-        """Complete an argument; empty for a prompt or template that the client may not see."""
+        """Complete an argument. A prompt or template that the client may not see is refused like one that does not exist."""
         asked = _read(params, CompleteParams)
-        if self._is_hidden(asked.ref, exchange):
-            return CompleteResult(completion=NOTHING)
+        self._check_reference(asked.ref, exchange)
         return await complete(self._server.declared.completers(), exchange, asked, self._server)
 
-    def _is_hidden(self, ref: PromptReference | ResourceReference, exchange: Exchange) -> bool:
+    def _check_reference(self, ref: PromptReference | ResourceReference, exchange: Exchange) -> None:
         if isinstance(ref, PromptReference):
-            return self._prompts.get(ref.name, exchange) is None and self._prompts.may_hide(ref.name)
-        if self._templates.get(ref.uri, exchange) is not None or not self._templates.may_hide(ref.uri):
-            return False
-        return ref.uri in self._templates.entries or find_resource(self._server, ref.uri, exchange) is None
+            if self._prompts.get(ref.name, exchange) is None:
+                raise InvalidParams(f"Unknown prompt: {ref.name[:128]}")
+        elif (
+            self._templates.get(ref.uri, exchange) is None
+            and find_resource(self._server, ref.uri, exchange) is None
+        ):
+            raise InvalidParams(f"Unknown resource template: {ref.uri[:128]}")
 
     async def set_level(self, exchange: Exchange, params: Params) -> Result:
         """Store the log level of the session."""

@@ -21,6 +21,7 @@ from holdfast.protocol.sessionless import RequestMeta
 from holdfast.protocol.subscriptions import Filter, Kind, list_kinds
 from holdfast.protocol.types import Implementation
 from holdfast.protocol.versions import LATEST, SESSIONLESS
+from holdfast.server.authoring.completions import check_completers
 from holdfast.server.authoring.included_servers import check_unguarded
 from holdfast.server.authoring.middleware import Handler, surround
 from holdfast.server.authoring.registration import Registration
@@ -65,7 +66,8 @@ class NativeBack:
         """Enter the lifespans: the server's, then those that it includes.
 
         Raises:
-            ConfigError: an included server is guarded, or the store lacks a part that the server needs.
+            ConfigError: an included server is guarded, the store lacks a part that the server needs, or a completion is for a
+                prompt that does not exist.
         """
         server = self._server
         if server.is_built:
@@ -77,6 +79,12 @@ class NativeBack:
             for part in (server, *server.declared.all_included()):
                 await part.declared.lifespan.enter(outside.failed)
                 entered.append(part.declared.lifespan)
+            # A lifespan may register components.
+            check_completers(
+                server.declared.completers(),
+                server.prompts.entries,
+                {**server.resources.entries, **server.templates.entries},
+            )
         except BaseException:
             for lifespan in reversed(entered):
                 await lifespan.leave(outside.failed)

@@ -1,0 +1,225 @@
+"""Return values that are not of the declared type: the error names the tool, the field and the type."""
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Annotated, Any, Literal, TypedDict
+
+import msgspec
+import pytest
+from pydantic import BaseModel, Field
+
+from holdfast import Client, ConfigError, Context, Image, Server, Settings, ToolError, ToolResult
+from holdfast.content import ImageContent, TextContent
+from tests.support import async_test
+from tests.unit.server.peer import connected
+
+
+class Place(BaseModel):
+    name: str
+    lat: float = 0.0
+
+
+@dataclass
+class Forecast:
+    city: str
+    days: list[str]
+
+
+class Menu(TypedDict):
+    soup: str
+    price: int
+
+
+class Point(msgspec.Struct):
+    x: int
+
+
+class Mood(StrEnum):
+    FINE = "fine"
+
+
+def returning(annotation: Any, value: object, **options: Any) -> Server:
+    """Return a server with one tool, `t`, which declares one type and returns a value."""
+    server = Server("s", **options)
+
+    def t() -> Any:
+        return value() if callable(value) else value
+
+    t.__annotations__["return"] = annotation
+    server.add_tool(t)
+    return server
+
+
+WRONG = [
+    (int, "three", "tool t: it does not return int: ", "'three'"),
+    (float, "x", "tool t: it does not return float: ", "'x'"),
+    (str, 3, "tool t: it does not return str: ", "returned 3"),
+    (list[int], [1, "x"], "tool t: it does not return list[int]: [1]: ", "'x'"),
+    (dict[str, int], {"a": "x"}, "tool t: it does not return dict[str, int]: a: ", "'x'"),
+    (
+        Forecast,
+        Forecast("Oslo", ["sun", 3]),  # type: ignore[list-item]
+        "tool t: it does not return Forecast: days: ",
+        "of type str; returned 3",
+    ),
+    (list[Forecast], [Forecast(3, [])], "tool t: it does not return list[Forecast]: city: ", "type str"),  # type: ignore[arg-type]
+    (Place, Place.model_construct(name=3), "tool t: it does not return Place: name: ", "type str"),
+    (Place, {"lat": 1}, "tool t: it does not return Place: name: ", "missing"),
+    (Menu, {"soup": "pea"}, "tool t: it does not return Menu: price: ", "missing"),
+    (Point, Point("a"), "tool t: it does not return Point: ", "$.x"),  # type: ignore[arg-type]
+    (Literal["a", "b"], "c", "tool t: it does not return Literal['a', 'b']: ", "'c'"),
+    (
+        Annotated[int, Field(ge=1)],
+        0,
+        "tool t: it does not return Annotated[int, ",
+        "greater than or equal to 1",
+    ),
+    (Place | None, 3, "tool t: it does not return Place | None: ", "returned 3"),
+]
+
+
+@pytest.mark.parametrize(("annotation", "value", "said", "given"), WRONG)
+@async_test
+async def test_a_return_value_of_another_type_fails_and_names_tool_field_and_type(
+    annotation: Any, value: object, said: str, given: str
+) -> None:
+    for check in (True, False):  # A client in the same process is a test: its results are always checked.
+        server = returning(annotation, value, settings=Settings(check_results=check))
+        async with Client(server) as client:
+            with pytest.raises(ToolError) as raised:
+                await client.call_tool("t")
+            assert f"WrongResult: {said}" in str(raised.value)
+            assert given in str(raised.value)
+
+
+@async_test
+async def test_other_clients_get_a_wrong_result_only_if_the_check_is_off() -> None:
+    for check, expected in ((True, True), (False, False)):
+        async with connected(returning(int, "three", settings=Settings(check_results=check))) as peer:
+            result = await peer.request("tools/call", {"name": "t"})
+            assert result.get("isError", False) is expected
+            if not check:
+                assert result["structuredContent"] == {"result": "three"}
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "structured"),
+    [
+        (int, True, {"result": True}),
+        (float, 3, {"result": 3}),
+        (str, Mood.FINE, {"result": "fine"}),
+        (int, "3", {"result": 3}),
+        (list[int], (1, 2), {"result": [1, 2]}),
+        (list[int], {1}, {"result": [1]}),
+        (Place, {"name": "x"}, {"name": "x", "lat": 0.0}),
+        (Forecast, {"city": "Oslo", "days": []}, {"city": "Oslo", "days": []}),
+        (Menu, {"soup": "pea", "price": 1}, {"soup": "pea", "price": 1}),
+        (Point, Point(1), {"x": 1}),
+        (dict[str, Any], {"a": None}, {"a": None}),
+    ],
+)
+@async_test
+async def test_a_value_that_can_become_the_declared_type_is_converted(
+    annotation: Any, value: object, structured: object
+) -> None:
+    async with Client(returning(annotation, value)) as client:
+        assert (await client.call_tool("t")).structured_content == structured
+
+
+NAN: list[tuple[Any, object, str]] = [
+    (float, math.nan, "tool t: nan is a float"),
+    (Any, math.inf, "tool t: inf is a float"),
+    (Any, {"a": [1.0, -math.inf]}, "tool t: a[1]: -inf is a float"),
+    (dict[str, float], {"a": math.nan}, "tool t: a: nan"),
+    (dict[str, Any], {"a": {"b": math.nan}}, "tool t: a.b: nan"),
+    (list[float], [math.nan], "tool t: [0]: nan"),
+    (Place, Place(name="x", lat=math.nan), "tool t: lat: nan"),
+    (ToolResult, ToolResult(content="x", structured={"a": math.nan}), "tool t: a: nan"),
+    (ToolResult, ToolResult(structured={"a": math.nan}), "tool t: a: nan"),
+]
+
+
+@pytest.mark.parametrize(("annotation", "value", "said"), NAN)
+@async_test
+async def test_a_number_that_json_does_not_have_is_an_error(
+    annotation: Any, value: object, said: str
+) -> None:
+    async with Client(returning(annotation, value)) as client:
+        with pytest.raises(ToolError) as raised:
+            await client.call_tool("t")
+    assert said in str(raised.value)
+
+
+@async_test
+async def test_null_and_the_word_null_are_no_such_number() -> None:
+    async with Client(returning(Any, {"a": None, "b": "null", "c": [0.5, [None]]})) as client:
+        assert (await client.call_tool("t")).data == {"a": None, "b": "null", "c": [0.5, [None]]}
+
+
+@pytest.mark.parametrize("annotation", [Any, int, list[str], dict[str, Any]])
+@async_test
+async def test_an_open_file_is_an_error(annotation: Any, tmp_path: Path) -> None:
+    def opened() -> object:
+        file = TemporaryFile("w+", dir=tmp_path)  # noqa: SIM115 - the mistake of the author
+        files.append(file)
+        return {"file": file} if annotation == dict[str, Any] else file
+
+    files: list[Any] = []
+    async with Client(returning(annotation, opened)) as client:
+        with pytest.raises(ToolError, match="is an open file; return its content"):
+            await client.call_tool("t")
+    files[0].close()
+
+
+@async_test
+async def test_a_list_of_objects_may_contain_images() -> None:
+    for annotation in (list[object], list[Any], tuple[object, ...]):
+        async with Client(returning(annotation, ["Soup", Image(b"x"), 3])) as client:
+            result = await client.call_tool("t")
+            assert [type(block) for block in result.content] == [TextContent, ImageContent, TextContent]
+            assert result.structured_content is None
+
+
+@async_test
+async def test_a_tool_with_an_output_schema_returns_an_object() -> None:
+    server = Server("s")
+    server.add_tool(lambda: "x", name="t", output_schema={"type": "object"})
+    async with Client(server) as client:
+        with pytest.raises(
+            ToolError, match="tool t: it does not return dict, which its output_schema describes"
+        ):
+            await client.call_tool("t")
+
+
+@async_test
+async def test_a_parameter_named_ctx_is_the_context_without_an_annotation() -> None:
+    server = Server("s")
+
+    async def t(ctx, city: str):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+        assert isinstance(ctx, Context)
+        return city
+
+    server.add_tool(t)
+    async with Client(server) as client:
+        (listed,) = await client.list_tools()
+        assert list(listed.input_schema["properties"]) == ["city"]
+        assert (await client.call_tool("t", {"city": "Oslo"})).text == "Oslo"
+
+
+def test_a_parameter_named_ctx_with_another_annotation_is_an_argument() -> None:
+    server = Server("s")
+
+    def t(ctx: int) -> int:
+        return ctx
+
+    server.add_tool(t)
+    assert list(server.tools.entries["t"].listed.input_schema["properties"]) == ["ctx"]
+
+
+@pytest.mark.parametrize("name", ["", " "])
+def test_a_server_without_a_name_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=r'as in Server\("weather"\)'):
+        Server(name)
