@@ -68,8 +68,11 @@ class Reader:
     """A cursor in a stream, and the wake-up that says that there are more messages."""
 
     __slots__ = ("_clock", "_expires", "_is_nudged", "_store", "active", "caller", "cursor", "delivered_at", "end",
-                 "ended", "generation", "is_taken", "keep_alive", "on_gap", "on_idle", "on_last", "on_progress", "read_bytes",
+                 "ended", "generation", "is_taken", "is_writing", "keep_alive", "on_gap", "on_idle", "on_last", "on_progress", "read_bytes",
                  "request_id", "session", "stream", "wake")  # fmt: skip
+
+    is_writing: bool
+    """True from the moment in which messages were taken until they are written: a write waits only for the client."""
 
     def __init__(
         self,
@@ -110,7 +113,7 @@ class Reader:
         """Called when the terminal message is about to be written."""
         self.on_gap: Callable[[], None] | None = None
         """Called when events were dropped that this reader has not read."""
-        self._is_nudged = False
+        self._is_nudged = self.is_writing = False
         self.is_taken: Callable[[], bool | None] | None = None
         """Returns whether the client has received all written bytes; None: this cannot be known."""
         self.on_idle: Callable[[], None] | None = None
@@ -170,6 +173,7 @@ class Reader:
             return None
         if page.finished and self.on_last is not None:
             self.on_last()
+        self.is_writing = True
         return Batch(
             [event.data for event in page.events],
             page.finished,
@@ -194,6 +198,7 @@ class Reader:
 
     def written(self, batch: Batch) -> None:
         """Move the cursor behind a batch."""
+        self.is_writing = False
         if batch.positions:
             self.cursor = batch.positions[-1]
             self.read_bytes += sum(map(len, batch.messages))

@@ -63,6 +63,8 @@ class ResponseWaiter(Struct, eq=False):
     """Messages that were sent and not yet written to the connection."""
     is_over: bool = False
     """The client has disconnected: nothing more is to be written."""
+    is_writing: bool = False
+    """True from the moment in which messages were taken until they are written: a write waits only for the client."""
     _wake: Wake | None = None
 
     @property
@@ -121,6 +123,11 @@ class RoundWriter(Struct, eq=False):
     def is_parked(self) -> bool:
         """True if the newest round waits for the client's answers."""
         return self._rounds is not None and self._rounds.is_parked
+
+    @property
+    def is_unread(self) -> bool:
+        """True if a connection does not take the messages that are written to it."""
+        return any(waiter.is_writing for waiter in self._waiters)
 
     @property
     def asks(self) -> int:

@@ -152,13 +152,15 @@ class AwaitedCall(Struct, frozen=True):
         """Return the messages that wait and the outcome. The outcome is read first, so that no message comes after it."""
         outcome = self.outcome
         messages = self.writer.taken(self.waiter)
+        self.waiter.is_writing = bool(messages)
         if outcome is None:
             return Batch(messages) if messages else None
         messages.append(outcome.message(self.request_id))
         return Batch(messages, finished=True, error=outcome.error)
 
     def written(self, batch: Batch) -> None:
-        """Nothing to do: a message that was taken is forgotten, and an outcome is kept for repeats."""
+        """Move on: a message that was taken is forgotten, and an outcome is kept for repeats."""
+        self.waiter.is_writing = False
 
     async def wait(self, seconds: float | None) -> bool:
         """Wait for a message or the outcome. False: the time has passed without either."""

@@ -100,6 +100,11 @@ class TaskWriter:
         return f"<TaskWriter of {self.exchange!r}>"
 
     @property
+    def is_unread(self) -> bool:
+        """False: it writes to the store, where nobody waits for a client."""
+        return False
+
+    @property
     def is_waiting(self) -> bool:
         """True if the task requires input."""
         return bool(self._answers)

@@ -87,6 +87,11 @@ _OF_STORE: Final = frozenset({FateAction.LEAVE, FateAction.KEEP, FateAction.RELE
 class ExchangeWriter(Protocol):
     """Sends the messages of an exchange."""
 
+    @property
+    def is_unread(self) -> bool:
+        """True if the client's connection does not take the messages that are written to it, for operators."""
+        ...
+
     async def ask(self, method: str, params: object, timeout: float | None, key: str | None) -> Any:
         """Ask the client and wait for its result."""
         ...
@@ -150,6 +155,11 @@ class SessionWriter:
         if self._wake is None:
             self._wake = Wake()
         return self._wake
+
+    @property
+    def is_unread(self) -> bool:
+        """True if the client's connection does not take the messages that are written to it, for operators."""
+        return self.reader is not None and self.reader.end is None and self.reader.is_writing
 
     def changed(self) -> None:
         """Let the tasks that wait look again."""
@@ -547,7 +557,7 @@ async def _nowhere(message: bytes) -> None:
 class ConnectionWriter(SessionWriter):
     """Writes to the connection that carries the whole session."""
 
-    __slots__ = ("_before_end", "_channel", "_last", "_send")
+    __slots__ = ("_before_end", "_channel", "_last", "_send", "_writing")
 
     def __init__(
         self, store: Store, random: Random, session: Session, channel: Channel, claim: Claim, fence: int
@@ -558,6 +568,13 @@ class ConnectionWriter(SessionWriter):
         self._last: Send = channel.send
         """Sends the terminal message; does nothing once it was sent."""
         self._before_end: Sequence[bytes] = ()
+        self._writing = 0
+        """How many messages are being written."""
+
+    @property
+    @override
+    def is_unread(self) -> bool:
+        return self._writing > 0
 
     @override
     def before_end(self, messages: list[bytes]) -> None:
@@ -575,7 +592,11 @@ class ConnectionWriter(SessionWriter):
     @override
     async def send(self, message: bytes) -> None:
         """Write it; waits while the client is behind."""
-        await self._send(message)
+        self._writing += 1
+        try:
+            await self._send(message)
+        finally:
+            self._writing -= 1
 
     @override
     async def settle(self) -> None:

@@ -4,6 +4,10 @@ A suspended coroutine shows the object that it awaits (`cr_await`), which may be
 innermost of our own modules in this chain gives the reason: a store, a server behind, a question to the client, or
 the writer, which waits for a client that reads slowly. If there is none, the author's function itself waits or
 computes, or it has started other tasks and waits for them. Then an unanswered ask of the call is the reason.
+
+A client that does not read stops the call wherever its task is: another task forwards the messages of a server behind, or
+of a function that has started tasks. So the connection is asked first: a write to it that has not returned (`is_unread`)
+waits for the client.
 """
 
 from collections.abc import Iterator
@@ -43,6 +47,8 @@ _BY_PLACE: Final = {
 }
 """By module or function. A package includes its modules, and a module its functions, unless they are named too."""
 WAITS: Final = ("slot", "handler", "ask", "reader", "store", "upstream")
+_MAYBE_READER: Final = frozenset({"", "handler", "upstream"})
+"""A call whose task is there waits for its client in truth, if the client does not read."""
 _DEEPEST: Final = 200
 
 
@@ -54,6 +60,8 @@ def waits_for(exchange: Exchange) -> str:
     found = ""
     for frame in _frames(exchange.task.get_coro()):
         found = _meaning(frame.f_globals.get("__name__", ""), frame.f_code.co_qualname) or found
+    if found in _MAYBE_READER and exchange.writer.is_unread:
+        return "reader"
     return found or ("ask" if _has_asked(exchange) else "handler")
 
 

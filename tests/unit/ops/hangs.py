@@ -2,7 +2,7 @@
 
 import asyncio
 
-from holdfast import Server
+from holdfast import Context, Server
 
 server = Server("behind")
 
@@ -11,6 +11,15 @@ server = Server("behind")
 async def hang() -> str:
     """Wait forever."""
     await asyncio.Event().wait()
+    return ""
+
+
+@server.tool
+async def chatter(ctx: Context) -> str:
+    """Report progress without an end."""
+    for number in range(100_000):
+        await ctx.progress(number + 1, message="x")
+        await asyncio.sleep(0.005)  # The next message is another write.
     return ""
 
 

@@ -13,9 +13,11 @@ import pytest
 from holdfast import Context, Process, Server
 from holdfast.client import Client
 from holdfast.config import HttpSettings, Limits, Settings, Times
+from holdfast.engine.caller import Caller as EngineCaller
 from holdfast.engine.engine import Engine
 from holdfast.ops.waits import waits_for
 from tests.asgi import Call, Peer
+from tests.duplex import DuplexClient
 from tests.messages import LATEST, initialize, metadata, request
 from tests.support import async_test, until
 
@@ -54,6 +56,18 @@ def shop(store: str | None = None, may_write: asyncio.Event | None = None, **lim
         return await ctx.new_handle()
 
     @server.tool
+    async def begins_to_speak(ctx: Context) -> str:
+        async def speak() -> None:
+            for number in range(100_000):
+                await ctx.progress(number + 1, message="x")
+                await asyncio.sleep(0.005)  # The next message is another write.
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(speak())
+            group.create_task(asyncio.Event().wait())
+        return ""
+
+    @server.tool
     async def chatter(ctx: Context) -> str:
         for number in range(100_000):
             await ctx.progress(number + 1, message="x" * 1_000)
@@ -65,7 +79,7 @@ def shop(store: str | None = None, may_write: asyncio.Event | None = None, **lim
 class Caller:
     """A client of one era that begins calls over HTTP and answers nothing."""
 
-    def __init__(self, server: Server, era: str) -> None:
+    def __init__(self, server: Server | Process, era: str) -> None:
         self.engine = server.engine
         self._era = era
         self._peer = Peer(server.front(HttpSettings()))
@@ -99,7 +113,7 @@ class Caller:
 
 
 @asynccontextmanager
-async def calling(server: Server, era: str) -> AsyncIterator[Caller]:
+async def calling(server: Server | Process, era: str) -> AsyncIterator[Caller]:
     caller = await Caller(server, era).open()
     try:
         yield caller
@@ -159,6 +173,42 @@ async def test_a_client_that_does_not_read(era: str) -> None:
         call = caller.begin("chatter")
         call.stops_after = 3
         await shows(caller.engine, "reader")
+
+
+@ERAS
+@async_test
+async def test_a_client_that_does_not_read_is_shown_from_the_beginning(era: str) -> None:
+    """Nothing is full yet, and the function itself waits elsewhere."""
+    async with calling(shop(), era) as caller:
+        call = caller.begin("begins_to_speak")
+        call.stops_after = 1
+        await shows(caller.engine, "reader")
+
+
+@ERAS
+@async_test
+async def test_a_client_that_does_not_read_the_messages_of_a_server_behind(era: str) -> None:
+    program = [sys.executable, str(Path(__file__).with_name("hangs.py"))]
+    async with calling(Process(program, settings=Settings(times=Times(drain=0.0))), era) as caller:
+        call = caller.begin("chatter")
+        call.stops_after = 1
+        await shows(caller.engine, "reader")
+
+
+@pytest.mark.parametrize("kind", ["native", "behind"])
+@async_test
+async def test_a_client_on_one_connection_that_does_not_read(kind: str) -> None:
+    program = [sys.executable, str(Path(__file__).with_name("hangs.py"))]
+    settings = Settings(times=Times(drain=0.0))
+    server = shop() if kind == "native" else Process(program, settings=settings)
+    client = DuplexClient(server.engine, EngineCaller(""))
+    await client.open()
+    client.reading.clear()
+    tool = "begins_to_speak" if kind == "native" else "chatter"
+    await client.say("tools/call", 1, name=tool, _meta={"progressToken": 1})
+    await shows(server.engine, "reader")
+    client.reading.set()
+    await server.engine.aclose()
 
 
 @async_test
