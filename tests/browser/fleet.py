@@ -21,9 +21,11 @@ from holdfast.ops.schema import (
     CallView,
     FiguresView,
     FleetState,
+    RecentView,
     ReplicaView,
     ServerView,
     SessionView,
+    ToolView,
     UpstreamView,
 )
 from holdfast.ports import SystemClock
@@ -60,6 +62,12 @@ def session(number: int, **members: Any) -> SessionView:
     return replace(base, **members)
 
 
+def tool(name: str, *, server: str = "shop", **members: Any) -> ToolView:
+    """Return a tool that works."""
+    base = RecentView(calls_per_second=4.0, calls=240, p50=0.012, p95=0.11, earlier_calls=960)
+    return ToolView(name, server, replace(base, **members))
+
+
 class Fleet:
     """The source of the surface. A test changes its members."""
 
@@ -68,7 +76,7 @@ class Fleet:
         self.servers = [ServerView("shop", "1.4.0", "redis")]
         self.sessions: list[SessionView] = []
         self.calls: list[CallView] = []
-        self.replicas = [ReplicaView("r1", "live", 0, 0, 0.002, 11.0)]
+        self.replicas = [ReplicaView("r1", "live", 0, 0, 0.002, 0.004, 11.0)]
         self.upstreams: list[UpstreamView] = []
         self.events: list[Happened] = []
         self.counts = {
@@ -78,7 +86,8 @@ class Fleet:
             "calls lost with a replica": 0,
         }
         self.figures = FiguresView()
-        self.history: list[tuple[float, float, float]] = []
+        self.history: list[tuple[float, float, float, float, float]] = []
+        self.tools: list[ToolView] = []
         self.done: list[str] = []
         self.away = False
         self.gate = asyncio.Event()
@@ -118,6 +127,7 @@ class Fleet:
             upstreams=self.upstreams,
             counts=self.counts,
             history=self.history,
+            tools=self.tools,
             events=[one for one in self.events if one.number > after],
         )
 
@@ -223,13 +233,18 @@ def busy_fleet(now: float) -> Fleet:
             )
         )
     fleet.replicas = [
-        ReplicaView("r-7f31", "live", 71, 4, 0.0021, 11.0),
-        ReplicaView("r-a2c0", "live", 69, 3, 0.0034, 9.0),
-        ReplicaView("r-c9e4", "silent", None, None, None, 6.0),
+        ReplicaView("r-7f31", "live", 71, 4, 0.0021, 0.0041, 11.0),
+        ReplicaView("r-a2c0", "live", 69, 3, 0.0034, 0.0061, 9.0),
+        ReplicaView("r-c9e4", "silent", lease_left=6.0),
     ]
     fleet.upstreams = [
         UpstreamView("files", 4, "connected", 0, "r-7f31"),
         UpstreamView("browser", 0, "failing", 3, "r-a2c0"),
+    ]
+    fleet.tools = [
+        tool("search", calls_per_second=21.0, calls=1260),
+        tool("orders", errors=180, earlier_errors=12, trouble="rising"),
+        tool("reindex", calls_per_second=0.0, calls=0, slowest=734.0),
     ]
     fleet.counts = {
         "duplicates refused": 12,
@@ -257,6 +272,8 @@ def busy_fleet(now: float) -> Fleet:
                 rate,
                 0.012 + 0.004 * math.sin(second / 17),
                 0.12 + 0.07 * math.sin(second / 23) + (0.2 if 190 < second < 214 else 0),
+                3.0 if second > 260 else 0.1,
+                0.5 if 190 < second < 214 else 0.0,
             )
         )
     fleet.happen(

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from holdfast.ops.schema import ReplicaView, UpstreamView
 from tests.browser.chromium import Chromium, Tab
 from tests.browser.dashboard import CALLS, SESSIONS, count_is, rows, signed_in
-from tests.browser.fleet import PAGE, TOKEN, Fleet, Served, busy_fleet, call, served, session
+from tests.browser.fleet import PAGE, TOKEN, Fleet, Served, busy_fleet, call, served, session, tool
 from tests.support import async_test, until
 
 HOSTILE: Final = (
@@ -89,9 +89,10 @@ def test_an_empty_fleet_says_that_it_is_empty(browser: Chromium, fleet: Fleet) -
                 "[...document.querySelectorAll('section > .empty')].filter((one) => one.checkVisibility()).map((one) => one.innerText)"
             )
             assert [text.split()[:2] for text in shown] == [
+                ["Nothing", "was"],
                 ["No", "call"],
-                ["No", "session"],
                 ["No", "server"],
+                ["No", "session"],
                 ["Nothing", "has"],
             ]
 
@@ -202,6 +203,7 @@ def test_hostile_names_are_only_text(browser: Chromium, fleet: Fleet) -> None:
             fleet.calls.append(call(number, name=name, client=name, replica=name, waits_for=name, age=99.0))
             fleet.replicas.append(ReplicaView(name, "silent", lease_left=3.0))
             fleet.upstreams.append(UpstreamView(name, 1, name, 0, name))
+            fleet.tools.append(tool(name, server=name, errors=200, trouble="failing"))
             fleet.happen(
                 "handler.failed", time.time(), client=name, correlation="9c2f0b77aa10", session="s0000001"
             )
@@ -210,7 +212,7 @@ def test_hostile_names_are_only_text(browser: Chromium, fleet: Fleet) -> None:
             for width in (1280, 320):
                 await tab.resize(width, 900)
                 assert await has_no_sideways_scroll(tab)
-            await tab.click("#calls-table button")
+            await tab.click("#calls-table td button")
             await tab.until("document.querySelector('#confirm').open")
             await tab.press("Escape")
             await tab.click(f"{SESSIONS}:nth-child(2) button")
@@ -224,6 +226,112 @@ def test_hostile_names_are_only_text(browser: Chromium, fleet: Fleet) -> None:
                 )
                 < 900
             )
+
+    attempt()
+
+
+def test_a_table_is_sorted_by_the_column_that_is_pressed(browser: Chromium, fleet: Fleet) -> None:
+    @async_test
+    async def attempt() -> None:
+        fleet.tools = [
+            tool("search", calls_per_second=9.0),
+            tool("orders", calls_per_second=20.0, errors=12),
+            tool("audit", calls_per_second=0.5, slowest=3.0),
+        ]
+        names = "[...document.querySelectorAll('#tools-table tbody td:first-child')].map((one) => one.innerText).join()"
+        async with opened(browser, fleet) as (tab, _):
+            await tab.until(f"{names} === 'search,orders,audit'")
+            orders = {
+                ("Tool or method", "ascending"): "audit,orders,search",
+                ("Calls", "descending"): "orders,search,audit",
+                ("Errors", "descending"): "orders,search,audit",
+                ("Slowest now", "descending"): "audit,search,orders",
+            }
+            head = ""
+            for (column, direction), order in orders.items():
+                head = f"[...document.querySelectorAll('#tools-table th')].find((one) => one.innerText.startsWith({json.dumps(column)}))"
+                await tab.js(f"{head}.querySelector('button').click()")
+                assert await tab.js(f"{head}.ariaSort") == direction
+                await tab.until(f"{names} === {json.dumps(order)}")
+                fleet.tools = [*fleet.tools]
+            await tab.js(f"{head}.querySelector('button').click()")
+            assert await tab.js(f"{head}.ariaSort") == "ascending"
+            await tab.js(f"{head}.querySelector('button').click()")
+            assert await tab.js(f"{head}.ariaSort") is None
+            await tab.until(f"{names} === 'search,orders,audit'")
+
+    attempt()
+
+
+def test_a_column_without_a_value_is_hidden(browser: Chromium, fleet: Fleet) -> None:
+    @async_test
+    async def attempt() -> None:
+        fleet.tools = [tool("search")]
+        fleet.sessions = [session(1, principal="", log_bytes=0)]
+        heads = (
+            "[...document.querySelectorAll('#{}-table th')].filter((one) => one.checkVisibility())"
+            ".map((one) => one.innerText).join()"
+        )
+        async with opened(browser, fleet) as (tab, _):
+            await tab.until(f"{heads.format('tools')} === 'Tool or method,Calls,Median,95 %'")
+            await tab.until(
+                f"{heads.format('sessions')} === 'Session,Client,Era,State,Streams,Replica,Action'"
+            )
+            fleet.tools = [tool("search", errors=3)]
+            fleet.servers = [*fleet.servers, replace(fleet.servers[0], name="files")]
+            fleet.sessions = [session(1, principal="p-1", quiet=3.0)]
+            await tab.until(
+                f"{heads.format('tools')} === 'Tool or method,Server,Calls,Errors,Error rate,Median,95 %'"
+            )
+            await tab.until(f"{heads.format('sessions')}.includes('Quiet for,Streams,Log,Principal')")
+
+    attempt()
+
+
+def test_a_problem_leads_to_its_rows(browser: Chromium, fleet: Fleet) -> None:
+    @async_test
+    async def attempt() -> None:
+        fleet.tools = [tool("search"), tool("orders", errors=204, earlier_errors=9, trouble="rising")]
+        fleet.calls = [call(1, waits_for="upstream", age=50.0), call(2), call(3, name="upstream-report")]
+        fleet.happen("handler.failed", time.time(), tool="orders", error="KeyError: 'bob'")
+        fleet.happen("handler.failed", time.time(), tool="search", error="ValueError")
+        async with opened(browser, fleet) as (tab, _):
+            await tab.shows(
+                "#attention .bad",
+                "orders\u2069 fails more often: 204 of 240 calls in the last minute (85 %), < 1 %",
+            )
+            await tab.click("#attention .bad button")
+            await count_is(tab, "#tools-table tbody tr", 1)
+            await count_is(tab, "#feed-list li", 1)
+            await tab.shows("#feed-list", "KeyError: 'bob'")
+            assert await tab.js("document.activeElement.id") == "tools"
+            await tab.click("#attention .warn button")
+            await tab.until("document.activeElement.id === 'calls'")
+            await count_is(tab, CALLS, 1)
+            await tab.click("#unfilter")
+            await count_is(tab, CALLS, 3)
+            await count_is(tab, "#tools-table tbody tr", 2)
+            # The sentence changes each second, and its button keeps the focus.
+            await tab.js("document.querySelector('#attention .warn button').focus()")
+            fleet.calls = [call(1, waits_for="upstream", age=90.0)]
+            await tab.shows("#attention .warn", "1 min 3")
+            assert await tab.js("document.activeElement.innerText") == "Show"
+
+    attempt()
+
+
+def test_no_line_of_a_chart_crosses_its_labels(browser: Chromium) -> None:
+    @async_test
+    async def attempt() -> None:
+        async with opened(browser, busy_fleet(time.time())) as (tab, _):
+            await tab.shows("#errors-legend", "failed 3.0/s")
+            for width in (1280, 390):
+                await tab.resize(width, 900)
+                crossed = await tab.js(
+                    "[...document.querySelectorAll('.plot')].filter((plot) => [...plot.querySelectorAll('span')].some((label) =>"
+                    " label.getBoundingClientRect().right > plot.querySelector('svg').getBoundingClientRect().left)).length"
+                )
+                assert crossed == 0
 
     attempt()
 
@@ -325,8 +433,10 @@ def test_faults_of_the_fleet_are_sentences_at_the_top(browser: Chromium, fleet: 
             await tab.shows("#attention .bad", "does not answer. Its lease ends in")
             fleet.replicas = [live, ReplicaView("r2", "gone")]
             await tab.shows("#attention .bad", "is gone: its lease has ended")
-            fleet.replicas = [replace(live, loop_delay=0.4)]
-            await tab.shows("#attention", "is late by 400 ms")
+            fleet.replicas = [replace(live, loop_delay_max=0.4)]
+            await tab.shows(
+                "#attention", "was late by 400 ms in the last minute: something blocks its event loop."
+            )
             fleet.replicas = [live]
             fleet.upstreams = [UpstreamView("files", 0, "failing", 3, "r1")]
             await tab.shows("#attention", "The server behind \u2068files\u2069 is \u2068failing")
@@ -334,11 +444,30 @@ def test_faults_of_the_fleet_are_sentences_at_the_top(browser: Chromium, fleet: 
             await tab.shows("#attention", "Nothing needs attention.")
             (shop,) = fleet.servers
             fleet.servers = [replace(shop, is_away=True)]
-            await tab.shows("#attention .bad", "The store of \u2068shop\u2069 does not answer")
+            await tab.shows(
+                "#attention .bad", "The store of \u2068shop\u2069 (\u2068redis\u2069) does not answer"
+            )
             fleet.servers = [shop]
             await tab.shows("#attention", "Nothing needs attention.")
+            fleet.tools = [
+                tool("orders", calls=10, errors=5, earlier_calls=10, earlier_errors=5, trouble="failing")
+            ]
+            await tab.shows("#attention .bad", "fails: 10 of 20 calls in the last five minutes (50 %)")
+            fleet.tools = []
+            fleet.happen("queue.full", time.time(), client="raw", session="1f0c22ab", running="2", queued="1")
+            await tab.shows("#attention .warn", "The queue of a session of \u2068raw\u2069 was full")
             fleet.happen("store.unreachable", time.time(), error="refused")
             await tab.shows("#attention .bad", "The store did not answer")
+            fleet.happen(
+                "verifier.failed",
+                time.time(),
+                server="https://id.example",
+                reason="answered 500 instead of the keys",
+            )
+            await tab.shows(
+                "#attention",
+                "the authorization server \u2068https://id.example\u2069 fails (\u2068answered 500",
+            )
 
     attempt()
 

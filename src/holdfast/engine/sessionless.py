@@ -158,7 +158,7 @@ class AwaitedCall(Struct, frozen=True):
         messages.append(outcome.message(self.request_id))
         return Batch(messages, finished=True, error=outcome.error)
 
-    def written(self, batch: Batch) -> None:
+    def written(self, batch: Batch) -> None:  # noqa: ARG002 - its messages were taken from the waiter
         """Move on: a message that was taken is forgotten, and an outcome is kept for repeats."""
         self.waiter.is_writing = False
 

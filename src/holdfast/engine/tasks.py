@@ -101,7 +101,7 @@ class TaskWriter:
 
     @property
     def is_unread(self) -> bool:
-        """False: it writes to the store, where nobody waits for a client."""
+        """False: it writes to the store, and waits for no client."""
         return False
 
     @property

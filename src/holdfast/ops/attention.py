@@ -1,10 +1,11 @@
-"""Warns operators of urgent problems: a call that hangs, a question without an answer, a full queue, a dead replica.
+"""Warns operators of urgent problems: a call that hangs, a question without an answer, a full queue, a tool that fails, a dead replica.
 
 A loop checks the live objects once a second, so a call pays nothing for it. A call that has not ended after
 `Times.report_after` seconds gets one line with the reason why it waits; one more if it later waits as long for
 another reason. Its `call` is its name on the dashboard.
 
-A full queue is reported when it becomes full, once until it has room again.
+A full queue is reported when it becomes full, once until it has room again. A tool is reported when it begins to fail, once until
+it no longer does (`recent.py`).
 
 A replica that stops gives its lease back, and a replica that dies does not: the lease of a dead replica runs out.
 """
@@ -15,8 +16,10 @@ from typing import Any, Final
 
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Exchange, SessionExchange
+from holdfast.engine.failure_log import NAMED
 from holdfast.errors import StoreError
 from holdfast.ops.call_names import call_name, subject
+from holdfast.ops.recent import Subject
 from holdfast.ops.waits import waits_for
 from holdfast.ops.watch import Watch
 from holdfast.ports import Clock, Observer
@@ -41,6 +44,8 @@ class Attention:
         """By call: the reason why it waits, and since when."""
         self._full: set[str] = set()
         """Names of the sessions whose queues are full; empty: that of sessionless calls."""
+        self._failing: set[Subject] = set()
+        """The tools that fail."""
         self._leases: dict[str, float] = {}
         """By replica: the remaining time of its lease at the last check."""
         self._looked_at = 0.0
@@ -71,6 +76,8 @@ class Attention:
         exchanges = self._engine.live_exchanges()
         self._look_at_calls(exchanges)
         self._look_at_queues(exchanges)
+        if self._watch.recent.look(self._now()):
+            self._look_at_tools()
 
     # Calls
 
@@ -121,6 +128,19 @@ class Attention:
             if "" not in self._full:
                 self._note("queue.full", era="sessionless", running=running)
         self._full = full
+
+    # Tools
+
+    def _look_at_tools(self) -> None:
+        recent = self._watch.recent_calls()
+        failing = {tool for tool, calls in recent.items() if calls.trouble}
+        for tool in failing - self._failing:
+            (method, name), calls = tool, recent[tool]
+            facts: dict[str, Any] = {NAMED[method]: name} if name else {"method": method}
+            facts |= {"errors": calls.last.errors, "calls": calls.last.calls, "seconds": round(calls.seconds)}
+            facts |= {"earlier_errors": calls.earlier_errors, "earlier_calls": calls.earlier_calls}
+            self._note("tool.failing", **facts)
+        self._failing = failing
 
     # Replicas
 

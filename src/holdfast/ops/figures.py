@@ -28,6 +28,8 @@ OTHER: Final = "other"
 CallOutcome = Literal["ok", "tool_error", "error", "failed", "cancelled"]
 """How a call ended: with a result, with a result that says `isError`, with an error that the handler chose, with an exception that its
 client does not see, or by a cancellation."""
+ERRORS: Final[frozenset[CallOutcome]] = frozenset({"tool_error", "error", "failed"})
+"""The outcomes that count as errors. A call that its client has cancelled does not."""
 
 
 Era = Literal["session", "sessionless"]
@@ -154,6 +156,10 @@ class Figures:
         for one in self._calls.values():
             every.merge(one)
         return every
+
+    def errors(self) -> int:
+        """Return how many calls have failed."""
+        return sum(row.count for labels, row in self._calls.items() if labels[-1] in ERRORS)
 
     def calls(self) -> Iterator[tuple[CallLabels, Durations]]:
         """Yield the durations of calls by their labels."""

@@ -22,45 +22,38 @@ A session is found by the beginning of its key, which is its short name: a listi
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from math import isfinite
 from typing import Final
 
 import msgspec
 
-from holdfast.core.lifecycle import SessionInput, SessionState
+from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.audit import short
 from holdfast.engine.questions import NOTHING
 from holdfast.errors import HoldfastError, StoreError
-from holdfast.ops.history import Point
+from holdfast.ops.merged_figures import merged_figures, merged_history, merged_tools
 from holdfast.ops.metrics.samples import Sample
 from holdfast.ops.process import MOST_CALLS, MOST_EVENTS, Asked, Live, Part, Process, Said
 from holdfast.ops.ring import Happened, Ring
 from holdfast.ops.schema import (
     NO_EVENTS,
     CallView,
-    FiguresView,
     FleetState,
     ReplicaView,
     ServerView,
     SessionView,
 )
+from holdfast.ops.session_pages import PATIENCE, SessionPages, session_view
 from holdfast.ports import Random
-from holdfast.protocol.quirks import shown_name
-from holdfast.protocol.versions import SESSIONLESS
-from holdfast.stores.base import Status, Totals
+from holdfast.stores.base import Totals
 
-PAGE_SESSIONS: Final = 50
-PATIENCE: Final = 2.0
-"""Seconds for a replica to answer."""
 LESS_PATIENCE: Final = 0.3
 """The same for a replica that did not answer the last question."""
 FRESH_SECONDS: Final = 0.5
 """Seconds for which the answers of a round are used again."""
 GONE_SECONDS: Final = 300.0
 """How long a replica is shown after its lease has ended."""
-_SHORTEST: Final = 8
-"""Characters of a session's short name."""
 _LONGEST: Final = 64
 """Characters of a name that an operator may ask for."""
 
@@ -88,6 +81,7 @@ class Fleet:
     def __init__(self, parts: Sequence[Part], ring: Ring, *, random: Random | None = None) -> None:
         """Show these servers; `ring` has the events of this process. Answers the questions of other replicas from now on."""
         self._process = Process(parts, ring, random=random)
+        self._pages = SessionPages(parts)
         self._silent: set[str] = set()
         self._seen: dict[str, tuple[str, float]] = {}
         """By the name of a replica that has answered: its server, and the time of its last answer."""
@@ -118,7 +112,8 @@ class Fleet:
     async def state(self, page: str, after: int) -> FleetState:
         """Return the present state, with one page of sessions and the events after a number."""
         gathered = await self._shared_round()
-        sessions, next_page = await self._sessions(page, gathered)
+        where = _places(gathered)
+        sessions, next_page = await self._pages.page(page, where, gathered.totals, gathered.away)
         lives = [live for _, live in gathered.lives]
         calls = sorted((call for live in lives for call in live.calls), key=_age, reverse=True)
         counts = Counter[str]()
@@ -134,12 +129,13 @@ class Fleet:
                 ServerView(part.name, part.version, part.store, is_away=part.name in gathered.away)
                 for part in self._process.parts
             ],
-            figures=_figures(lives, processes.values(), gathered.totals),
+            figures=merged_figures(lives, processes.values(), gathered.totals),
             calls=calls[:MOST_CALLS],
             sessions=sessions,
             next_page=next_page,
             replicas=gathered.replicas,
             upstreams=[upstream for live in lives for upstream in live.upstreams],
+            tools=merged_tools([(part.name, live) for part, live in gathered.lives]),
             counts=dict(counts),
             history=merged_history(processes.values()),
             events=self._feed.after(after, limit=MOST_EVENTS),
@@ -251,45 +247,12 @@ class Fleet:
             sessions=live.sessions,
             calls=live.figures.running + live.figures.queued + live.figures.parked,
             loop_delay=live.figures.loop_delay,
+            loop_delay_max=live.figures.loop_delay_max,
             lease_left=lease,
             server=part.name,
         )
 
     # Sessions
-
-    async def _sessions(self, page: str, gathered: Round) -> tuple[list[SessionView], str]:
-        """Return a page of sessions and the cursor of the next one. The servers follow one after another."""
-        number, _, after = page.partition(".")
-        index = int(number) if number.isdecimal() and len(number) < _SHORTEST else 0
-        where = _places(gathered)
-        for at, part in list(enumerate(self._process.parts))[index:]:
-            if not part.engine.started or part.name in gathered.away:
-                continue
-            try:
-                async with asyncio.timeout(PATIENCE):
-                    listing = await part.engine.store.sessions_after(
-                        after if at == index else "", limit=PAGE_SESSIONS
-                    )
-            except (StoreError, TimeoutError):
-                gathered.away.add(part.name)
-                continue
-            views = [_session(part, status, where) for status in listing.sessions if _is_shown(status)]
-            if listing.after:
-                return views, f"{at}.{listing.after}"
-            if views:
-                return views, f"{at + 1}." if at + 1 < len(self._process.parts) else ""
-        return [], ""
-
-    async def _find(self, name: str) -> tuple[Part, Status] | None:
-        """Return the session of a short name, and its server; None: no session, or several, have this name."""
-        found: list[tuple[Part, Status]] = []
-        if len(name) < _SHORTEST or not name.isalnum():
-            return None
-        for part in self._process.parts:
-            if part.engine.started:
-                listing = await part.engine.store.sessions_after(name, limit=2)
-                found += [(part, one) for one in listing.sessions if one.record.key.startswith(name)]
-        return found[0] if len(found) == 1 else None
 
     async def session(self, name: str) -> tuple[SessionView | None, list[Happened]]:
         """Return a session and its last events. While the store is unavailable there are only the events of this process.
@@ -300,7 +263,7 @@ class Fleet:
         found, is_away = None, False
         try:
             async with asyncio.timeout(PATIENCE):
-                found = await self._find(name)
+                found = await self._pages.find(name)
         except (StoreError, TimeoutError):
             is_away = True
         events = await self._events(Asked("session", short(name)))
@@ -308,7 +271,7 @@ class Fleet:
             raise StoreError(_AWAY)
         if found is None:
             return None, events
-        return _session(*found, _places(await self._shared_round())), events
+        return session_view(*found, _places(await self._shared_round())), events
 
     async def find(self, correlation: str) -> list[Happened]:
         """Return the events of a correlation id."""
@@ -316,7 +279,7 @@ class Fleet:
 
     async def close_session(self, name: str) -> bool:
         """Close a session, also if its calls run elsewhere; False: there is no session of this name."""
-        found = await self._find(name)
+        found = await self._pages.find(name)
         if found is None:
             return False
         part, status = found
@@ -379,67 +342,3 @@ def _places(gathered: Round) -> dict[str, str]:
 
 def _age(call: CallView) -> float:
     return -1.0 if call.age is None else call.age
-
-
-def _is_shown(status: Status) -> bool:
-    """True if a session belongs to a client. A retry that one replica forwards to another has a session too."""
-    return status.record.version != SESSIONLESS.name
-
-
-def _session(part: Part, status: Status, where: Mapping[str, str]) -> SessionView:
-    record, is_detached = status.record, status.state is SessionState.DETACHED
-    name = short(record.key)
-    is_here = not part.engine.store.is_shared
-    return SessionView(
-        id=name,
-        client=shown_name(record.client),
-        era=record.version,
-        state=status.state.value,
-        closes_in=status.closes_in if is_detached else None,
-        principal=short(record.principal),
-        log_bytes=status.log_bytes,
-        kept_bytes=status.kept_bytes,
-        calls=status.running,
-        streams=status.readers,
-        replica=part.replica if is_here else record.home or where.get(name, ""),
-        server=part.name,
-    )
-
-
-def _figures(lives: list[Live], processes: Iterable[Live], totals: list[Totals]) -> FiguresView:
-    """Return the sums. The median of all replicas is the mean of their medians, weighted by their rates."""
-    figures = [live.figures for live in lives]
-    rated = [live.figures for live in processes]
-    rate = sum(one.calls_per_second for one in rated)
-    detached = sum(one.detached for one in totals)
-    return FiguresView(
-        attached=sum(one.sessions for one in totals) - detached,
-        detached=detached,
-        running=sum(one.running for one in figures),
-        queued=sum(one.queued for one in figures),
-        parked=sum(one.parked for one in figures),
-        asks=sum(one.asks for one in figures),
-        streams=sum(one.streams for one in figures),
-        log_bytes=sum(one.log_bytes for one in totals),
-        calls_per_second=rate,
-        p50=sum(one.p50 * one.calls_per_second for one in rated) / rate if rate else 0.0,
-        p95=max((one.p95 for one in rated), default=0.0),
-        loop_delay=max((one.loop_delay for one in rated), default=0.0),
-    )
-
-
-def merged_history(processes: Iterable[Live]) -> list[Point]:
-    """Merge the charts of all processes; their newest points are of about the same second."""
-    return [_point(points) for points in _together([live.history for live in processes])]
-
-
-def _together(histories: list[list[Point]]) -> Iterator[list[Point]]:
-    longest = max(map(len, histories), default=0)
-    for back in range(longest, 0, -1):
-        yield [points[-back] for points in histories if len(points) >= back]
-
-
-def _point(points: list[Point]) -> Point:
-    rate = sum(point[0] for point in points)
-    median = sum(point[0] * point[1] for point in points) / rate if rate else 0.0
-    return rate, median, max(point[2] for point in points)

@@ -70,6 +70,7 @@ LEVELS: Final = {
     "answer.unread": logging.WARNING,
     "stream.stalled": logging.WARNING,
     "queue.full": logging.WARNING,
+    "tool.failing": logging.WARNING,
     "replica.gone": logging.WARNING,
     "replica.left": logging.INFO,
     "call.ended": logging.INFO,

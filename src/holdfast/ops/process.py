@@ -11,6 +11,7 @@ so that a call which has ended is never mistaken for another one at the same add
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from functools import reduce
 from typing import Final, Literal
 
 import msgspec
@@ -18,7 +19,7 @@ from msgspec import Struct
 
 from holdfast.backs.proxy.back import ProxyBack
 from holdfast.core.exchange import ExchangeState
-from holdfast.engine.audit import short
+from holdfast.engine.audit import REASONS, short
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Exchange, SessionExchange
 from holdfast.errors import StoreError
@@ -29,8 +30,9 @@ from holdfast.ops.loop_delay import LoopDelay
 from holdfast.ops.metrics.reading import samples_of
 from holdfast.ops.metrics.samples import Sample
 from holdfast.ops.operated import Operated
+from holdfast.ops.recent import Recent
 from holdfast.ops.ring import Happened, Ring
-from holdfast.ops.schema import CallView, FiguresView, UpstreamView
+from holdfast.ops.schema import CallView, FiguresView, RecentView, UpstreamView
 from holdfast.ops.waits import QUEUED, waits_for
 from holdfast.ports import Random, SystemRandom
 from holdfast.protocol.quirks import SHOWN_NAME
@@ -90,6 +92,8 @@ class Live(Struct, frozen=True):
     counts: dict[str, int]
     history: list[Point]
     """Of all servers of the process."""
+    tools: list[tuple[str, str, Recent]] = []
+    """Method, name and recent calls of each tool that was called in the last minutes."""
 
 
 class Asked(Struct, frozen=True, omit_defaults=True):
@@ -156,11 +160,13 @@ class Process:
         self._timer = loop.call_later(SAMPLE_SECONDS, self._sample, loop)
 
     def _sample(self, loop: asyncio.AbstractEventLoop) -> None:
-        every = Durations()
+        every, failed, refused = Durations(), 0, 0
         for part in self.parts:
+            refused += sum(part.engine.audit.counts[reason] for reason in REASONS)
             if part.operated.figures is not None:
                 every.merge(part.operated.figures.all_calls())
-        self._history.sample(loop.time(), every)
+                failed += part.operated.figures.errors()
+        self._history.sample(loop.time(), every, failed, refused)
         self._sample_at(loop)
 
     async def metrics(self) -> list[Sample]:
@@ -203,7 +209,7 @@ class Process:
         """Return the live work of a server in this process."""
         engine = part.engine
         sessions, exchanges = engine.live_sessions(), engine.live_exchanges()
-        rate, median, slow = self._history.last
+        rate, median, slow, _, _ = self._history.last
         running = [exchange for exchange in exchanges if _is_shown(part, exchange)]
         states = Counter(map(_state, running))
         queued, parked = states["queued"], states["parked"]
@@ -217,17 +223,20 @@ class Process:
             p50=median,
             p95=slow,
             loop_delay=self._loop_delay.last,
+            loop_delay_max=self._loop_delay.largest,
         )
+        calls, tools = self._calls(part, running), _tools(part)
         return Live(
             self.name,
             part.replica,
             engine.leaving or engine.draining,
             len(sessions),
             figures,
-            self._calls(part, running),
-            list(_upstreams(part)),
+            calls,
+            list(_upstreams(part, tools, calls)),
             dict(_counts(part)),
             list(self._history.points),
+            tools,
         )
 
     def _calls(self, part: Part, running: list[Exchange]) -> list[CallView]:
@@ -290,14 +299,39 @@ def _waited(part: Part, exchange: Exchange) -> float | None:
     return max(0.0, part.engine.settings.limits.queue_seconds - left)
 
 
-def _upstreams(part: Part) -> Iterator[UpstreamView]:
+def _tools(part: Part) -> list[tuple[str, str, Recent]]:
+    watch = part.operated.watch
+    found = {} if watch is None else watch.recent_calls()
+    return [(method, name, recent) for (method, name), recent in found.items()]
+
+
+def recent_view(recent: Recent, calls: Iterable[CallView]) -> RecentView:
+    """Return the recent calls for people, with the age of the oldest of those that run now."""
+    last = recent.last
+    return RecentView(
+        calls_per_second=last.calls / recent.seconds if recent.seconds else 0.0,
+        calls=last.calls,
+        errors=last.errors,
+        p50=last.quantile(0.5),
+        p95=last.quantile(0.95),
+        slowest=max((call.age for call in calls if call.age is not None), default=None),
+        earlier_calls=recent.earlier_calls,
+        earlier_errors=recent.earlier_errors,
+        trouble=recent.trouble,
+    )
+
+
+def _upstreams(
+    part: Part, tools: Iterable[tuple[str, str, Recent]], calls: Iterable[CallView]
+) -> Iterator[UpstreamView]:
     back, figures = part.operated.back, part.operated.figures
     if not isinstance(back, ProxyBack):
         return
     connections = len(back.upstreams)
     state = "failing" if back.upstreams.is_failing else "connected" if connections else "idle"
     restarts = 0 if figures is None else figures.events["client.reconnected"]
-    yield UpstreamView(part.name, connections, state, restarts, part.replica)
+    recent = recent_view(reduce(Recent.plus, (recent for *_, recent in tools), Recent()), calls)
+    yield UpstreamView(part.name, connections, state, restarts, part.replica, recent)
 
 
 def _state(exchange: Exchange) -> str:

@@ -62,6 +62,8 @@ class SessionView(Struct, frozen=True):
     """Where it is used now, or its home; empty: any replica answers its next request."""
     server: str = ""
     kept_bytes: int = 0
+    quiet: float | None = None
+    """Seconds since the last sign of its client; None: the store does not say."""
 
 
 class ReplicaView(Struct, frozen=True):
@@ -74,8 +76,34 @@ class ReplicaView(Struct, frozen=True):
     sessions: int | None = None
     calls: int | None = None
     loop_delay: float | None = None
+    loop_delay_max: float | None = None
     lease_left: float | None = None
     server: str = ""
+
+
+class RecentView(Struct, frozen=True):
+    """The calls of the last minute."""
+
+    calls_per_second: float = 0.0
+    calls: int = 0
+    errors: int = 0
+    p50: float = 0.0
+    p95: float = 0.0
+    slowest: float | None = None
+    """The age of the oldest call that runs now; None: none runs."""
+    earlier_calls: int = 0
+    """Of the four minutes before."""
+    earlier_errors: int = 0
+    trouble: str = ""
+    """rising: it fails more often than before; failing: it fails often; else empty."""
+
+
+class ToolView(Struct, frozen=True):
+    """A tool, a prompt or another method of a server that was called in the last minutes."""
+
+    name: str
+    server: str
+    recent: RecentView
 
 
 class UpstreamView(Struct, frozen=True):
@@ -86,6 +114,7 @@ class UpstreamView(Struct, frozen=True):
     state: str
     restarts: int
     replica: str
+    recent: RecentView = RecentView()
 
 
 class FiguresView(Struct, frozen=True):
@@ -103,6 +132,8 @@ class FiguresView(Struct, frozen=True):
     p50: float = 0.0
     p95: float = 0.0
     loop_delay: float = 0.0
+    loop_delay_max: float = 0.0
+    """The largest of the last minute."""
 
 
 class FleetState(Struct, frozen=True):
@@ -119,6 +150,9 @@ class FleetState(Struct, frozen=True):
     upstreams: list[UpstreamView]
     counts: dict[str, int]
     """How often notable events happened since the start."""
-    history: list[tuple[float, float, float]] = field(default_factory=list)
-    """Calls per second, median and 95th percentile of their durations, for each of the last seconds; the oldest first."""
+    history: list[tuple[float, float, float, float, float]] = field(default_factory=list)
+    """Calls per second, median and 95th percentile of their durations, failed calls and refused requests per second, for each of the
+    last seconds; the oldest first."""
     events: list[Happened] = field(default_factory=list)
+    tools: list[ToolView] = field(default_factory=list)
+    """Those that were called in the last minutes, the busiest first."""

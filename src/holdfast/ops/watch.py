@@ -24,6 +24,7 @@ from holdfast.errors import McpError
 from holdfast.ops.call_names import component_name, subject
 from holdfast.ops.figures import BOUNDS, CallOutcome, Era, Figures
 from holdfast.ops.log import FAILURES_PER_SECOND, LINES_PER_SECOND, LineLimit
+from holdfast.ops.recent import Recent, RecentCalls, Subject
 from holdfast.ports import Clock, Observer
 from holdfast.protocol.quirks import SHOWN_NAME
 from holdfast.protocol.results import is_tool_error
@@ -60,6 +61,8 @@ class Watch:
         # Without figures for an operator the calls are counted nevertheless: one path through the code, and it costs
         # little.
         self._figures = Figures() if figures is None else figures
+        self.recent: RecentCalls = RecentCalls(self._figures, clock.now())
+        """The calls of the last minutes by tool. The loop of `attention.py` makes its copies."""
         self._successes = LineLimit(LINES_PER_SECOND, 1.0)
         self._failures = LineLimit(FAILURES_PER_SECOND, 1.0)
         self._running: dict[Exchange, float] = {}
@@ -78,6 +81,10 @@ class Watch:
         """Yield the requests whose handlers run, each with the seconds since it began."""
         now = self._now()
         return ((exchange, now - began) for exchange, began in list(self._running.items()))
+
+    def recent_calls(self) -> dict[Subject, Recent]:
+        """Return the tools that were called in the last five minutes."""
+        return self.recent.by_subject(self._now())
 
     def began_at(self, exchange: Exchange) -> float | None:
         """Return when the handler of a request began; None: it does not run."""

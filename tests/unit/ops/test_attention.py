@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -10,7 +10,7 @@ import pytest
 from holdfast import Context, Limits, Server, Settings, Times
 from holdfast.client import Client
 from holdfast.engine.engine import Engine
-from holdfast.errors import McpError, StoreUnavailable
+from holdfast.errors import McpError, StoreUnavailable, ToolError
 from holdfast.ops.attention import Attention
 from holdfast.ops.operated import Operated
 from holdfast.ops.ring import Ring
@@ -37,6 +37,10 @@ async def observed(era: str, ring: Ring, **options: Any) -> AsyncIterator[Client
     async def interview(ctx: Context) -> str:
         return str(await ctx.elicit("Your name?", FORM))
 
+    @server.tool
+    async def divide(by: int) -> float:
+        return 1 / by
+
     async with Client(server, protocol_version=era, **options) as client:
         yield client
 
@@ -60,6 +64,31 @@ async def test_a_call_that_hangs_gets_one_line_with_the_reason_of_its_wait(era: 
         assert len(line["call"]) == 12
         assert ("session" in line) == (era == "sessions")
         hanging.cancel()
+
+
+@pytest.mark.parametrize("era", ["sessions", "sessionless"])
+@virtual_test
+async def test_a_tool_that_begins_to_fail_gets_one_line_until_it_works_again(era: str) -> None:
+    ring = Ring()
+    async with observed(era, ring) as client:
+
+        async def divide(by: int, seconds: int) -> None:
+            for _ in range(seconds):
+                with suppress(ToolError):
+                    await client.call_tool("divide", {"by": by})
+                await asyncio.sleep(1)
+
+        await divide(1, 200)
+        assert not warned(ring, "tool.failing")
+        await divide(0, 40)
+        (line,) = warned(ring, "tool.failing")
+        assert line["tool"] == "divide"
+        assert 5 <= int(line["errors"]) <= int(line["calls"]) <= 66
+        assert (int(line["earlier_errors"]), int(line["earlier_calls"]) > 100) == (0, True)
+        await divide(1, 300)
+        assert len(warned(ring, "tool.failing")) == 1
+        await divide(0, 40)
+        assert len(warned(ring, "tool.failing")) == 2
 
 
 @pytest.mark.parametrize("era", ["sessions", "sessionless"])

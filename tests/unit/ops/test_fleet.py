@@ -14,13 +14,17 @@ from holdfast import Context, Server, Settings
 from holdfast.client import Client
 from holdfast.client.tasks import Task
 from holdfast.errors import HoldfastError, McpError, StoreError, StoreUnavailable
+from holdfast.ops import session_pages
 from holdfast.ops.figures import Figures
-from holdfast.ops.fleet import PATIENCE, Fleet, merged_history
+from holdfast.ops.fleet import Fleet
+from holdfast.ops.merged_figures import merged_history, merged_tools
 from holdfast.ops.operated import Operated
 from holdfast.ops.process import ANSWER_BYTES, Live, Part, Said, bounded
+from holdfast.ops.recent import NO_CALLS, Recent, Row
 from holdfast.ops.ring import Happened, Ring
 from holdfast.ops.schema import NO_EVENTS, CallView, FiguresView
-from holdfast.stores.base import Store
+from holdfast.ops.session_pages import PATIENCE
+from holdfast.stores.base import Claim, Claimed, Store
 from holdfast.testing.store.bench import record
 from tests.stores import ScriptedStore
 from tests.support import async_test, until
@@ -248,7 +252,33 @@ async def test_a_parked_call_and_a_task_are_cancelled_too() -> None:
 
 
 @async_test
-async def test_sessions_of_all_servers_come_in_pages_one_server_after_another() -> None:
+async def test_the_most_active_sessions_come_first() -> None:
+    part = Operation().part("s")
+    fleet, store = Fleet([part], Ring()), part.engine.store
+    await part.engine.ensure_started()
+    keys = [f"{number:08d}{'k' * 20}" for number in range(60)]
+    for key in keys:
+        await store.open(record(key, principal="p"), evict=False)
+    for number, key in enumerate((keys[59], keys[31])):
+        claimed = await store.claim(key, "p", Claim(number, f"stream {number}", b""))
+        assert isinstance(claimed, Claimed)
+        if key == keys[31]:
+            await store.settle(key, f"stream {number}", claimed.fence, None)
+    first = await fleet.state("", 0)
+    assert [session.id for session in first.sessions[:2]] == ["00000059", "00000031"]
+    assert first.sessions[0].quiet is None, "it has a call"
+    assert (len(first.sessions), first.next_page) == (50, "50")
+    last = await fleet.state(first.next_page, 0)
+    assert (len(last.sessions), last.next_page) == (10, "")
+    assert len({session.id for session in (*first.sessions, *last.sessions)}) == 60
+    await part.engine.aclose()
+
+
+@async_test
+async def test_many_sessions_of_all_servers_come_in_pages_one_server_after_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(session_pages, "SORTED_SESSIONS", 71)
     servers = [Operation() for _ in range(3)]
     parts = [one.part(f"s{number}") for number, one in enumerate(servers)]
     fleet = Fleet(parts, Ring())
@@ -266,8 +296,8 @@ async def test_sessions_of_all_servers_come_in_pages_one_server_after_another() 
             break
     assert [len(one) for one in pages] == [50, 20, 2]
     assert len({session for one in pages for session in one}) == 72
-    assert pages[2] == [("s2", "20000000"), ("s2", "20000001")]
-    assert (await fleet.state("garbage", 0)).sessions[0].id == "00000000"
+    assert sorted(pages[2]) == [("s2", "20000000"), ("s2", "20000001")]
+    assert (await fleet.state("garbage", 0)).sessions[-1].id == "00000000"
     shown, _ = await fleet.session("20000001")
     assert shown is not None
     assert shown.server == "s2"
@@ -486,6 +516,24 @@ def test_an_answer_is_bounded_and_leaves_out_new_calls_and_old_events() -> None:
 
 
 def test_charts_of_several_processes_are_one() -> None:
-    one = Live("1", "a", False, 0, FiguresView(), [], [], {}, [(1.0, 0.1, 0.2), (2.0, 0.1, 0.2)])
-    two = Live("2", "b", False, 0, FiguresView(), [], [], {}, [(6.0, 0.5, 0.9)])
-    assert merged_history([one, two]) == [(1.0, 0.1, 0.2), (8.0, pytest.approx(0.4), 0.9)]
+    one = Live(
+        "1", "a", False, 0, FiguresView(), [], [], {}, [(1.0, 0.1, 0.2, 1.0, 0.0), (2.0, 0.1, 0.2, 0.0, 0.0)]
+    )
+    two = Live("2", "b", False, 0, FiguresView(), [], [], {}, [(6.0, 0.5, 0.9, 2.0, 3.0)])
+    merged = (8.0, pytest.approx(0.4), 0.9, 2.0, 3.0)
+    assert list(map(list, merged_history([one, two]))) == [[1.0, 0.1, 0.2, 1.0, 0.0], list(merged)]
+
+
+def test_tools_of_several_processes_are_one_and_a_tool_that_runs_for_the_first_time_is_shown() -> None:
+    half = Row((1, *NO_CALLS.counts[1:-1], 1), errors=1)
+    hung = CallView("1", "tools/call", "hang", 7.0, "handler", "c", "", "", "", "a")
+    tools = [("tools/call", "search", Recent(60.0, half, 10, 1)), ("ping", "", Recent(60.0, half))]
+    one = Live("1", "a", False, 0, FiguresView(), [hung], [], {}, [], tools)
+    two = Live("2", "b", False, 0, FiguresView(), [], [], {}, [], tools[:1])
+    found = {(view.name, view.server): view.recent for view in merged_tools([("s", one), ("s", two)])}
+    assert list(found) == [("search", "s"), ("ping", "s"), ("hang", "s")], "the busiest first"
+    search = found["search", "s"]
+    assert (search.calls, search.errors, search.earlier_calls, search.earlier_errors) == (4, 2, 20, 2)
+    assert search.calls_per_second == pytest.approx(4 / 60)
+    assert search.p50 <= 0.001 < search.p95
+    assert (found["hang", "s"].calls, found["hang", "s"].slowest) == (0, 7.0)

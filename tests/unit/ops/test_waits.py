@@ -56,24 +56,27 @@ def shop(store: str | None = None, may_write: asyncio.Event | None = None, **lim
         return await ctx.new_handle()
 
     @server.tool
-    async def begins_to_speak(ctx: Context) -> str:
-        async def speak() -> None:
-            for number in range(100_000):
-                await ctx.progress(number + 1, message="x")
-                await asyncio.sleep(0.005)  # The next message is another write.
-
-        async with asyncio.TaskGroup() as group:
-            group.create_task(speak())
-            group.create_task(asyncio.Event().wait())
-        return ""
-
-    @server.tool
     async def chatter(ctx: Context) -> str:
         for number in range(100_000):
             await ctx.progress(number + 1, message="x" * 1_000)
         return ""
 
+    server.tool(begins_to_speak)
     return server
+
+
+async def begins_to_speak(ctx: Context) -> str:
+    """Report progress in another task, without an end."""
+
+    async def speak() -> None:
+        for number in range(100_000):
+            await ctx.progress(number + 1, message="x")
+            await asyncio.sleep(0.005)  # The next message is another write.
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(speak())
+        group.create_task(asyncio.Event().wait())
+    return ""
 
 
 class Caller:

@@ -41,7 +41,7 @@ _HEADERS: Final = [
     (b"referrer-policy", b"no-referrer"),
     (b"cache-control", b"no-store"),
 ]
-_SCRIPTS: Final = ("app", "attention", "charts", "elements", "events", "text", "view")
+_SCRIPTS: Final = ("app", "attention", "charts", "elements", "events", "filter", "tables", "text", "view")
 _PAGE: Final = {
     "/": ("index.html", b"text/html; charset=utf-8"),
     "/style.css": ("style.css", b"text/css; charset=utf-8"),

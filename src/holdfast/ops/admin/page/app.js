@@ -3,7 +3,9 @@
 import { follow } from "./charts.js";
 import { $, element, pairs } from "./elements.js";
 import { feed, forget, lines, showFeed } from "./events.js";
+import { isFiltered } from "./filter.js";
 import { bytes, clock, short, time } from "./text.js";
+import { sortable } from "./tables.js";
 import { show } from "./view.js";
 
 const STALE_SECONDS = 6; // A state comes each second; a silent replica delays it by two.
@@ -29,7 +31,7 @@ const reason = async (response) => (await response.json().catch(() => ({}))).err
 function render() {
   if (!state) return;
   const isStale = problem !== "" || passed() > STALE_SECONDS;
-  const found = show(state, Math.min(passed(), STALE_SECONDS), pages.length, act, details);
+  const found = show(state, Math.min(passed(), STALE_SECONDS), pages.length, act, details, go);
   connected(!isStale, isStale ? "reconnecting" : state.replicas.length > 1 ? `live, answered by ${short(state.replica)}` : "live");
   $("#stale").hidden = !isStale;
   $("#stale").textContent = isStale ? `Stale since ${time(received.date)}, ${clock(passed())} ago. ${problem || "The server sends nothing."} Reconnecting.` : "";
@@ -221,7 +223,23 @@ function turn() {
   $("#sessions").scrollIntoView({ block: "nearest" });
 }
 
-$("#filter").addEventListener("input", render);
+/** Show the rows of a problem: its section, filtered. */
+function go(section, filter) {
+  $("#filter").value = filter;
+  filtered();
+  $(`#${section}`).scrollIntoView({ block: "start" });
+  $(`#${section}`).focus({ preventScroll: true });
+}
+
+function filtered() {
+  $("#unfilter").hidden = !isFiltered();
+  $("#dashboard").classList.toggle("filtered", isFiltered());
+  showFeed();
+  render();
+}
+
+$("#filter").addEventListener("input", filtered);
+$("#unfilter").addEventListener("click", () => { $("#filter").value = ""; filtered(); $("#filter").focus(); });
 $("#feed-calls").addEventListener("change", showFeed);
 $("#find").addEventListener("submit", (event) => { event.preventDefault(); find($("#correlation").value.trim()); });
 $("#next").addEventListener("click", () => { pages.push(state.next_page); turn(); });
@@ -232,6 +250,7 @@ document.addEventListener("keydown", (event) => {
   $("#filter").focus();
 });
 follow(render);
+sortable(render);
 setInterval(() => {
   if (state && performance.now() - Math.max(received.at, openedAt) > LOST_SECONDS * 1000) live();
   render();

@@ -11,43 +11,11 @@ export function element(tag, text = "", attributes = {}) {
   return made;
 }
 
-function set(target, value, style) {
-  const text = short(value);
+/** Set text and class of an element, if they change. */
+export function set(target, value, style, longest) {
+  const text = short(value, longest);
   if (target.textContent !== text) target.textContent = text;
   if (target.className !== style) target.className = style;
-}
-
-/**
- * Show things in a table. The row of a thing that stays is kept, so that focus and selection survive an update.
- * A cell is a text, or a text with a class, or a text with a class and the function of its button.
- */
-export function fill(id, things, key, cells, action) {
-  const table = $(`#${id}-table`), body = $("tbody", table), heads = [...table.querySelectorAll("th")];
-  const wanted = new Set(things.map(key));
-  for (const row of [...body.children]) if (!wanted.has(row.dataset.key)) row.remove();
-  const known = new Map([...body.children].map((row) => [row.dataset.key, row]));
-  things.forEach((thing, index) => {
-    const name = key(thing);
-    let row = known.get(name);
-    if (!row) {
-      row = element("tr");
-      row.dataset.key = name;
-      for (const head of heads) row.append(element("td", "", { "data-label": head.textContent }));
-      if (action) row.lastChild.append(action(thing));
-    }
-    cells(thing).forEach((cell, column) => {
-      const [text, style = "", pressed = null] = Array.isArray(cell) ? cell : [cell];
-      const target = row.children[column];
-      if (pressed && !target.firstElementChild) {
-        const button = element("button", "", { type: "button" });
-        button.addEventListener("click", () => pressed());
-        target.append(button);
-      }
-      set(pressed ? target.firstElementChild : target, text, pressed ? "link" : `${heads[column].className} ${style}`.trim());
-      if (pressed) target.className = style;
-    });
-    if (body.children[index] !== row) body.insertBefore(row, body.children[index] ?? null);
-  });
 }
 
 /** Replace the children of an element only if their texts or classes change. */

@@ -1,10 +1,11 @@
 // The feed of events, and lists of events elsewhere.
 
 import { $, element } from "./elements.js";
+import { matches } from "./filter.js";
 import { short, time } from "./text.js";
 
 const KEPT = 300;
-const BAD = /failed|unreachable|lost|reaped|not_renewed|refused|dropped|not_ready|slow|unanswered|stalled|full|gone|ended$/;
+const BAD = /failed|failing|blocked|unreachable|lost|reaped|not_renewed|refused|dropped|not_ready|slow|unanswered|stalled|full|gone|ended$/;
 const QUIET = new Set(["call.ended"]);
 export const recent = []; // The oldest first. Calls that succeeded are kept apart: they are many.
 const quiet = [];
@@ -47,5 +48,6 @@ export function forget() {
 export function showFeed() {
   const shown = $("#feed-calls").checked ? [...recent] : recent;
   if (shown !== recent) keep(shown, quiet);
-  $("#feed-list").replaceChildren(...lines(shown).reverse());
+  const found = shown.filter(({ event, facts }) => matches({ event, ...facts, waits: facts.waits_for }, false));
+  $("#feed-list").replaceChildren(...lines(found).reverse());
 }

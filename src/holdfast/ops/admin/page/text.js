@@ -3,9 +3,9 @@
 const LONGEST = 160;
 
 /** Return a name that cannot fill the page. */
-export function short(text) {
+export function short(text, longest = LONGEST) {
   const whole = String(text ?? "");
-  return whole.length > LONGEST ? `${whole.slice(0, LONGEST)}…` : whole;
+  return whole.length > longest ? `${whole.slice(0, longest)}…` : whole;
 }
 
 /** Return a name for the middle of a sentence: it cannot turn the direction of the words after it. */
@@ -32,6 +32,8 @@ export function bytes(value) {
   if (value < 1024) return `${value} B`;
   return value < 1024 ** 2 ? `${(value / 1024).toFixed(1)} KiB` : `${(value / 1024 ** 2).toFixed(1)} MiB`;
 }
+
+export const percent = (share) => (share > 0 && share < 0.01 ? "< 1 %" : `${Math.round(share * 100)} %`);
 
 export const rate = (value) => `${value < 10 ? value.toFixed(1) : Math.round(value)}/s`;
 
