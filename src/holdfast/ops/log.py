@@ -1,14 +1,21 @@
 """The operators' log: every event is a line of the standard library's logging, and an entry of the ring if there is one.
 
+Clients cause most events. A flood of them must not fill the disk, and must not hide the others: so each event has its own limit of lines
+in a time (`_limit`). Lines above it are left out and counted; the next line of the event has their number (`left_out`), or, if
+there is none for a while, a line of its own (`log.left_out`).
+
 Logger `holdfast`; events of security (`audit.*`) have the logger `holdfast.audit`, so that they can be sent elsewhere.
 No session id, payload or token is ever among the facts; text that a client may have chosen is escaped, so that no
 line can look like another and no value like two.
 """
 
+import asyncio
+import contextlib
 import logging
 import traceback
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 from holdfast.ops.ring import Ring
@@ -19,6 +26,7 @@ AUDIT: Final = logging.getLogger("holdfast.audit")
 
 LEVELS: Final = {
     "handler.failed": logging.ERROR,
+    "request.failed": logging.ERROR,
     "route.failed": logging.ERROR,
     "verifier.failed": logging.ERROR,
     "listener.failed": logging.ERROR,
@@ -82,7 +90,14 @@ LEVELS: Final = {
 }
 """Events that are not on this list are for debugging."""
 TRACED: Final = frozenset(
-    {"handler.failed", "lifespan.ended", "listener.failed", "notification.failed", "route.failed"}
+    {
+        "handler.failed",
+        "lifespan.ended",
+        "listener.failed",
+        "notification.failed",
+        "request.failed",
+        "route.failed",
+    }
 )
 """Events whose cause is an author's code: the traceback helps."""
 
@@ -103,31 +118,16 @@ REPEATING: Final = frozenset(
     }
 )
 """Events that one cause can repeat very often. Each is logged once in `REPEAT_SECONDS`, with the number of lines left out."""
-ATTENTION: Final = frozenset(
-    {
-        "answer.unread",
-        "ask.unanswered",
-        "call.slow",
-        "call.unknown",
-        "call.unserved",
-        "handler.fenced",
-        "queue.full",
-        "reader.slow",
-        "session.unserved",
-        "stream.stalled",
-    }
-)
-"""Warnings that clients can cause. They share one limit: `ATTENTION_LINES` in `REPEAT_SECONDS`."""
-ATTENTION_LINES: Final = 100
 REPEAT_SECONDS: Final = 10.0
-LINES_PER_SECOND: Final = 100
-"""How many lines of level INFO are logged in a second. Clients cause them: a flood of sessions must not fill the disk.
+LINES: Final = 100
+"""How many lines of each warning or error are logged in `REPEAT_SECONDS`, and of every other event in a second.
 
-The lines of calls are not among them: they have their own limits (`watch.py`).
+The lines of calls and of the audit are not among them: they have their own limits (`watch.py`, `engine/audit.py`).
 """
-FAILURES_PER_SECOND: Final = 1_000
-"""How many calls that fail have a line in a second. Enough, unless a client fails on purpose to fill the disk."""
-_LIMITED_BEFORE: Final = frozenset({"audit.done", "call.ended", "call.failed"})
+FAILURES: Final = 1_000
+"""How many calls that fail have a line in `REPEAT_SECONDS`. Enough, unless a client fails on purpose to fill the disk."""
+LEFT_OUT: Final = "log.left_out"
+_LIMITED_BEFORE: Final = frozenset({"call.ended", "call.failed", LEFT_OUT})
 """Events that are limited before they come here."""
 
 
@@ -153,7 +153,7 @@ class LogObserver:
 
     def note(self, event: str, /, **facts: object) -> None:
         """Log one line, and the traceback if an author's code failed."""
-        logger, level = LOGGER, LEVELS.get(event, logging.DEBUG)
+        logger, level = LOGGER, LEVELS.get(str(facts["of"]) if event == LEFT_OUT else event, logging.DEBUG)
         if event.startswith("audit."):
             logger, level = AUDIT, LEVELS.get(event, logging.WARNING)
         if self._counts is not None:
@@ -175,31 +175,37 @@ class LogObserver:
             _write(logger, level, event, facts)
 
     def _limit(self, event: str, level: int, loop: object) -> "LineLimit | None":
-        """Return the limit that an event shares with others; None: each one is logged."""
-        if event in REPEATING:
-            name, lines, seconds = (event, loop), 1, REPEAT_SECONDS
-        elif event in ATTENTION:
-            name, lines, seconds = ("attention", None), ATTENTION_LINES, REPEAT_SECONDS
-        elif level == logging.INFO and event not in _LIMITED_BEFORE:
-            name, lines, seconds = ("", None), LINES_PER_SECOND, 1.0
-        else:
+        """Return the limit of an event; None: each one is logged."""
+        if event in _LIMITED_BEFORE or event.startswith("audit."):
             return None
-        limit = self._limits.get(name)
+        limit = self._limits.get((event, loop))
         if limit is None:
-            limit = self._limits[name] = LineLimit(lines, seconds)
+            most = 1 if event in REPEATING else LINES
+            seconds = REPEAT_SECONDS if event in REPEATING or level >= logging.WARNING else 1.0
+            limit = self._limits[event, loop] = LineLimit(most, seconds, partial(note_left_out, self, event))
         return limit
 
 
+def note_left_out(observer: Observer, event: str, count: int) -> None:
+    """Report how many lines of an event were left out."""
+    observer.note(LEFT_OUT, of=event, count=count)
+
+
 class LineLimit:
-    """A limit of lines in some seconds, and the number of lines that were left out since the last line."""
+    """A limit of lines in some seconds, and the number of lines that were left out since the last line.
 
-    __slots__ = ("_began", "_lines", "_most", "_seconds", "full_until", "left_out")
+    If no further line comes for as long again, `report` is called with that number.
+    """
 
-    def __init__(self, most: int, seconds: float) -> None:
+    __slots__ = ("_began", "_is_due", "_lines", "_most", "_report", "_seconds", "full_until", "left_out")
+
+    def __init__(self, most: int, seconds: float, report: Callable[[int], None]) -> None:
         self._most = most
         self._seconds = seconds
+        self._report = report
         self._began = -seconds
         self._lines = 0
+        self._is_due = False
         self.full_until: float = -seconds
         """A line before this moment is left out. Code that runs for each call reads it, and counts the line itself."""
         self.left_out: int = 0
@@ -214,8 +220,22 @@ class LineLimit:
         self._lines += 1
         if self._lines >= self._most:
             self.full_until = self._began + self._seconds
+            self._report_later()
         left_out, self.left_out = self.left_out, 0
         return left_out
+
+    def _report_later(self) -> None:
+        """Report what will be left out. A thread without a loop cannot: then the next line has the number."""
+        if not self._is_due:
+            with contextlib.suppress(RuntimeError):
+                asyncio.get_running_loop().call_later(2 * self._seconds, self._report_now)
+                self._is_due = True
+
+    def _report_now(self) -> None:
+        self._is_due = False
+        left_out, self.left_out = self.left_out, 0
+        if left_out:
+            self._report(left_out)
 
 
 def _write(logger: logging.Logger, level: int, event: str, facts: Mapping[str, object]) -> None:

@@ -14,6 +14,8 @@ from typing import Any, Final, Literal, TextIO
 
 import msgspec
 
+from holdfast.ops.log_thread import ThreadedHandler
+
 LogFormat = Literal["auto", "human", "json"]
 
 _RESET: Final = "\x1b[0m"
@@ -84,7 +86,7 @@ def log_to_stderr(level: int | None = None, form: LogFormat = "auto", stream: Te
     level on. `auto` is `human` on a terminal and `json` elsewhere.
     """
     stream = stream or sys.stderr
-    handler = logging.StreamHandler(stream)
+    handler = ThreadedHandler(stream)
     if form == "json" or (form == "auto" and not stream.isatty()):
         handler.setFormatter(JsonFormatter())
     else:

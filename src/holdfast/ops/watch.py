@@ -4,13 +4,14 @@ A watch is between the engine and its back, so that a server without one pays no
 handler runs. A request that is refused before that is an event of the audit log, and `process.py` shows a call that
 waits for its slot.
 
-At most 100 lines a second are written for calls that succeed, and as many for calls that do not: an operator sees the failures also while
-the successes are left out. A line says how many were left out before it.
+At most 100 lines a second are written for calls that succeed, and 1,000 in ten seconds for calls that do not: an operator sees the failures
+also while the successes are left out. A line says how many were left out before it.
 """
 
 import asyncio
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from typing import Any, Final, cast
 
 import msgspec
@@ -23,7 +24,7 @@ from holdfast.engine.session import Session
 from holdfast.errors import McpError
 from holdfast.ops.call_names import component_name, subject
 from holdfast.ops.figures import BOUNDS, CallOutcome, Era, Figures
-from holdfast.ops.log import FAILURES_PER_SECOND, LINES_PER_SECOND, LineLimit
+from holdfast.ops.log import FAILURES, LINES, REPEAT_SECONDS, LineLimit, note_left_out
 from holdfast.ops.recent import Recent, RecentCalls, Subject
 from holdfast.ports import Clock, Observer
 from holdfast.protocol.quirks import SHOWN_NAME
@@ -63,8 +64,8 @@ class Watch:
         self._figures = Figures() if figures is None else figures
         self.recent: RecentCalls = RecentCalls(self._figures, clock.now())
         """The calls of the last minutes by tool. The loop of `attention.py` makes its copies."""
-        self._successes = LineLimit(LINES_PER_SECOND, 1.0)
-        self._failures = LineLimit(FAILURES_PER_SECOND, 1.0)
+        self._successes = LineLimit(LINES, 1.0, partial(note_left_out, observer, "call.ended"))
+        self._failures = LineLimit(FAILURES, REPEAT_SECONDS, partial(note_left_out, observer, "call.failed"))
         self._running: dict[Exchange, float] = {}
         self.on_start: Callable[[], None] | None = None
         self.on_stop: Callable[[], None] | None = None

@@ -1,14 +1,16 @@
 """The log lines operators read."""
 
+import asyncio
 import logging
 
 import pytest
 
 from holdfast.ops.figures import Figures
-from holdfast.ops.log import LINES_PER_SECOND, LogObserver
+from holdfast.ops.log import _LIMITED_BEFORE, LEVELS, LINES, REPEAT_SECONDS, REPEATING, LogObserver
 from holdfast.ops.operated import Operated
 from holdfast.ops.ring import Ring
 from holdfast.testing import NotingObserver, VirtualClock
+from tests.support import LoopClock, virtual_test
 
 
 def test_an_event_is_one_line_with_its_facts(caplog: pytest.LogCaptureFixture) -> None:
@@ -109,21 +111,48 @@ def test_an_event_that_repeats_is_one_line_in_ten_seconds_with_how_many_were_lef
     ]
 
 
-def test_a_flood_of_sessions_is_a_hundred_lines_a_second_and_failures_are_all_logged(
-    caplog: pytest.LogCaptureFixture,
+def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records]
+
+
+@pytest.mark.parametrize("event", [*sorted(LEVELS.keys() - _LIMITED_BEFORE - REPEATING), "of.debugging"])
+def test_a_flood_of_one_event_is_limited_and_hides_no_other(
+    caplog: pytest.LogCaptureFixture, event: str
 ) -> None:
+    """One POST could write 29,744 lines: warnings and errors had no limit."""
+    if event.startswith("audit."):
+        # `engine/audit.py` limits them.
+        return
     clock = VirtualClock()
     observer = LogObserver(clock)
-    with caplog.at_level(logging.INFO, "holdfast"):
-        for _ in range(150):
-            observer.note("session.opened", session="1f0c")
-            observer.note("exchange.fenced", session="1f0c")
-        clock.advance(1)
-        observer.note("session.closed", session="1f0c")
-    texts = [record.getMessage() for record in caplog.records]
-    assert texts.count("session.opened session=1f0c") == LINES_PER_SECOND
-    assert texts.count("exchange.fenced session=1f0c") == 150
-    assert texts[-1] == "session.closed session=1f0c left_out=50"
+    with caplog.at_level(logging.DEBUG, "holdfast"):
+        for _ in range(LINES + 50):
+            observer.note(event)
+        observer.note("another.event")
+        assert messages(caplog) == [event] * LINES + ["another.event"]
+        clock.advance(REPEAT_SECONDS)
+        observer.note(event)
+    assert messages(caplog)[-1] == f"{event} left_out=50"
+
+
+@pytest.mark.parametrize("event", ["handler.failed", "session.opened"])
+def test_lines_that_were_left_out_are_counted_in_a_line_also_if_no_further_one_comes(
+    caplog: pytest.LogCaptureFixture, event: str
+) -> None:
+    @virtual_test
+    async def run() -> None:
+        observer = LogObserver(LoopClock())
+        for _ in range(LINES + 50):
+            observer.note(event)
+        await asyncio.sleep(3 * REPEAT_SECONDS)
+        for _ in range(LINES):
+            observer.note(event)
+        await asyncio.sleep(3 * REPEAT_SECONDS)
+
+    with caplog.at_level(logging.DEBUG, "holdfast"):
+        run()
+    assert messages(caplog) == [event] * LINES + [f"log.left_out of={event} count=50"] + [event] * LINES
+    assert caplog.records[LINES].levelno == LEVELS[event]
 
 
 def test_an_observer_of_the_author_is_in_place_of_the_log_and_the_ring_stays(

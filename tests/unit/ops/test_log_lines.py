@@ -38,15 +38,22 @@ def begin() -> Iterator[Begin]:
     ours.setLevel(levels[1])
 
 
+def text(out: io.StringIO) -> str:
+    """Wait for the thread that writes, and return the text."""
+    for handler in logging.getLogger().handlers:
+        handler.flush()
+    return out.getvalue()
+
+
 def lines(out: io.StringIO) -> list[str]:
-    return out.getvalue().splitlines()
+    return text(out).splitlines()
 
 
 def test_a_pipe_gets_one_json_object_per_event(begin: Begin) -> None:
     out = io.StringIO()
     begin(stream=out)
     LogObserver().note("session.opened", session="1f0c", client="two words", count=3)
-    line = json.loads(out.getvalue())
+    line = json.loads(text(out))
     assert line.pop("time").endswith("+00:00")
     assert line == {
         "level": "info",
@@ -74,8 +81,8 @@ def test_no_color_removes_the_colours(begin: Begin, monkeypatch: pytest.MonkeyPa
     out = Terminal()
     begin(stream=out)
     LogObserver().note("session.opened", session="1f0c")
-    assert "\x1b" not in out.getvalue()
-    assert out.getvalue().endswith("INFO     session.opened session=1f0c\n")
+    assert "\x1b" not in text(out)
+    assert text(out).endswith("INFO     session.opened session=1f0c\n")
 
 
 @pytest.mark.parametrize(
@@ -104,7 +111,7 @@ def test_a_chosen_format_is_used_everywhere(begin: Begin, form: str, is_json: bo
     for out in (io.StringIO(), Terminal()):
         begin(form=form, stream=out)
         LogObserver().note("session.opened", session="1f0c")
-        assert out.getvalue().startswith("{") == is_json
+        assert text(out).startswith("{") == is_json
 
 
 def test_by_default_holdfast_logs_from_info_on_and_others_from_warning_on(begin: Begin) -> None:

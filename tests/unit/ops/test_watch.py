@@ -9,7 +9,7 @@ from holdfast import Context, Server
 from holdfast.client import Client
 from holdfast.errors import McpError, ToolError
 from holdfast.ops.figures import NAMES, Figures
-from holdfast.ops.log import LINES_PER_SECOND
+from holdfast.ops.log import LINES
 from holdfast.ops.operated import Operated
 from holdfast.ops.ring import Ring
 from holdfast.testing import VirtualClock
@@ -103,16 +103,16 @@ async def test_failures_are_logged_while_the_lines_of_successes_are_left_out() -
     async with Client(
         watched(ring, clock=clock), protocol_version="sessionless", raise_on_error=False
     ) as client:
-        for _ in range(LINES_PER_SECOND + 5):
+        for _ in range(LINES + 5):
             await client.call_tool("echo", {"text": ""})
-        for _ in range(LINES_PER_SECOND + 5):
+        for _ in range(LINES + 5):
             await client.call_tool("refuse")
         clock.advance(1)
         await client.call_tool("echo", {"text": ""})
     lines = [line for line in calls(ring) if "tool" in line]
     failures = [line for line in lines if line["outcome"] == "tool_error"]
-    assert len(failures) == LINES_PER_SECOND + 5
-    assert len(lines) - len(failures) <= LINES_PER_SECOND + 1
+    assert len(failures) == LINES + 5
+    assert len(lines) - len(failures) <= LINES + 1
     assert int(lines[-1]["left_out"]) >= 5
 
 

@@ -62,7 +62,8 @@ class AdminAddress(Struct, frozen=True):
     async def serving(self, source: Source, clock: Clock, observer: Observer) -> AsyncIterator[None]:
         """Answer requests while the block runs. At its end live streams end, and the last answers are written."""
         surface = Surface(source, self.token, observer, self.hosts, clock=clock)
-        members = Members(surface.serve, Deadlines(LIMITS, _STALL), refused=surface.guard.refused)
+        deadlines = Deadlines(LIMITS, _STALL)
+        members = Members(surface.serve, deadlines, surface.guard.refused, observer=observer)
         acceptor = Acceptor(members, clock, observer, tls=self.tls)
         async with acceptor.running([self.listener]):
             try:

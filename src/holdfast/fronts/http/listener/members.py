@@ -19,6 +19,7 @@ from holdfast.fronts.http.listener.deadlines import Deadlines
 from holdfast.fronts.http.listener.heads import EVENT_LINES, JSON_LINES, Heads
 from holdfast.fronts.http.request import Channel, RawRequest
 from holdfast.fronts.http.started import Unfinished
+from holdfast.ports import Observer, SilentObserver
 
 if TYPE_CHECKING:
     from holdfast.fronts.http.listener.handshakes import Handshake
@@ -43,12 +44,14 @@ class Members:
         deadlines: Deadlines,
         refused: Callable[[Reason, str | None], None] = _unreported,
         *,
+        observer: Observer = SilentObserver(),  # noqa: B008
         connections: int | None = None,
     ) -> None:
         """`connections`: how many are served at once; by default as many as the limits allow."""
         self.serve: Serve = serve
         self.refused: Callable[[Reason, str | None], None] = refused
         """Reports the reason of a refusal and the address of the connection, for the audit."""
+        self.observer: Observer = observer
         self.deadlines: Deadlines = deadlines
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self._context = copy_context()

@@ -10,7 +10,6 @@ of the read waits too.
 """
 
 import asyncio
-import logging
 from collections.abc import Coroutine
 from math import inf
 from typing import Any, Final, cast
@@ -30,8 +29,6 @@ from holdfast.fronts.http.listener.members import Members
 from holdfast.fronts.http.listener.parser import BODY, HEAD, IDLE, RequestParser
 from holdfast.fronts.http.request import RawRequest
 from holdfast.fronts.http.started import StartedCall
-
-LOGGER: Final = logging.getLogger("holdfast")
 
 _WAITING: Final = 8
 """When so many requests of a connection wait, no more are read. Then the end of the connection is not noticed."""
@@ -334,7 +331,7 @@ class HttpProtocol(asyncio.Protocol):
 
     def _failed(self, channel: SocketChannel, error: Exception) -> None:
         """Answer a request that was not answered, or close its connection."""
-        LOGGER.error("a request failed", exc_info=error)
+        self.members.observer.note("request.failed", error=error)
         if not channel.answer(500, _FAILED_HEADERS, _FAILED):
             self._close()
 

@@ -96,7 +96,11 @@ class Service:
         settings = self._engine.settings
         deadlines = Deadlines(settings.limits, settings.times.write_stall)
         self.members = Members(
-            self._front.serve, deadlines, self._front.refused, connections=self._connections
+            self._front.serve,
+            deadlines,
+            self._front.refused,
+            observer=self._engine.observer,
+            connections=self._connections,
         )
         self._acceptor = Acceptor(self.members, self._engine.clock, self._engine.observer, tls=self._tls)
         async with self._acceptor.running(listeners):

@@ -3,7 +3,6 @@
 import asyncio
 import itertools
 import json
-import logging
 import sys
 from typing import Any
 
@@ -18,6 +17,7 @@ from holdfast.fronts.http.listener.deadlines import Deadlines
 from holdfast.fronts.http.listener.members import Members
 from holdfast.fronts.http.listener.protocol import HttpProtocol
 from holdfast.fronts.http.posts import PostedCall, Posts
+from holdfast.testing import NotingObserver
 from holdfast.testing.back import ScriptedBack
 from tests.http.paper import Paper, settled
 from tests.messages import LATEST, initialize, metadata, modern_headers, request
@@ -55,7 +55,9 @@ class Line:
         # The tests count turns of the loop: a pause of this machine must not add any.
         self.engine.pulse = Pulse(LoopClock().now)
         self.front = HttpFront(self.engine, HttpSettings(response=mode))
-        self.members = Members(self.front.serve, Deadlines(self.engine.settings.limits, 30.0))
+        self.observer = NotingObserver()
+        deadlines = Deadlines(self.engine.settings.limits, 30.0)
+        self.members = Members(self.front.serve, deadlines, observer=self.observer)
         self.protocol, self.paper = HttpProtocol(self.members), Paper()
         self.protocol.connection_made(self.paper)
         self.headers: dict[str, str] = {}
@@ -259,7 +261,7 @@ async def test_other_connections_have_their_turn_between_the_requests_of_one_rea
 
 @pytest.mark.parametrize("broken", [(Posts, "request"), (PostedCall, "is_answered")])
 def test_a_fault_before_or_after_the_handler_is_answered_with_500_and_logged(
-    broken: tuple[type, str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    broken: tuple[type, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object, **__: object) -> Any:
         raise LookupError("a fault of ours")
@@ -267,14 +269,15 @@ def test_a_fault_before_or_after_the_handler_is_answered_with_500_and_logged(
     @virtual_test
     async def run() -> None:
         line = await Line(ScriptedBack({"tools/call": _nothing})).open(sessionless=False)
-        with caplog.at_level(logging.ERROR), monkeypatch.context() as patched:
+        with monkeypatch.context() as patched:
             patched.setattr(*broken, fail)
             line.protocol.data_received(line.call(1, sessionless=False))
             await settled()
         line.protocol.data_received(line.call(2, sessionless=False))
         await settled()
         assert line.paper.statuses == [500, 200]
-        assert "a fault of ours" in caplog.text
+        [failed] = line.observer.named("request.failed")
+        assert str(failed["error"]) == "a fault of ours"
         await line.engine.aclose()
 
     run()

@@ -48,12 +48,17 @@ def connected(
 ) -> tuple[HttpProtocol, Paper]:
     """Return a connection to a front with an application of its author's at /route."""
     engine = Engine(ScriptedBack(), settings=settings, observer=observer)
-    return connected_to(HttpFront(engine, routes={"/route": Public(route)}).serve, settings.limits)
+    front = HttpFront(engine, routes={"/route": Public(route)})
+    return connected_to(front.serve, settings.limits, observer)
 
 
-def connected_to(serve: Serve, limits: Limits = Limits()) -> tuple[HttpProtocol, Paper]:
+def connected_to(
+    serve: Serve,
+    limits: Limits = Limits(),
+    observer: Observer = SilentObserver(),  # noqa: B008
+) -> tuple[HttpProtocol, Paper]:
     """Return a connection whose requests this function serves."""
-    protocol = HttpProtocol(Members(serve, Deadlines(limits, 30.0)))
+    protocol = HttpProtocol(Members(serve, Deadlines(limits, 30.0), observer=observer))
     paper = Paper()
     protocol.connection_made(paper)
     return protocol, paper
