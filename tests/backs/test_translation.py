@@ -12,7 +12,7 @@ from holdfast.backs.proxy.translation import (
     for_sessions,
     input_required,
     request_params,
-    server_capabilities,
+    without_subscription,
     without_tasks,
 )
 from holdfast.errors import McpError
@@ -21,9 +21,11 @@ from holdfast.protocol.sessionless import (
     CLIENT_KEY,
     LEVEL_KEY,
     SERVER_KEY,
+    SUBSCRIPTION_KEY,
     TASKS,
     VERSION_KEY,
 )
+from holdfast.protocol.subscriptions import Change, change_message
 
 
 def test_what_a_client_says_of_itself_its_token_retries_and_tasks_do_not_reach_the_server() -> None:
@@ -44,14 +46,25 @@ def test_what_a_client_says_of_itself_its_token_retries_and_tasks_do_not_reach_t
 
 
 @pytest.mark.parametrize(
-    "body", [b"{}", b" { } ", b'{"tools":[]}', b'{"tools":[],"_meta":{"a":1}}', b'{"resultType":"x"}']
+    "body",
+    [
+        b"{}",
+        b" { } ",
+        b'{"tools":[]}',
+        b'{"tools":[],"_meta":{"a":1}}',
+        b'{"resultType":"x"}',
+        b'{"tools":[],"ttlMs":5,"cacheScope":"public"}',
+        b'{"cacheScope":"public"}',
+    ],
 )
 def test_a_result_of_2025_gets_every_member_that_2026_requires(body: bytes) -> None:
+    members = json.loads(SessionlessForm({"name": "s"}).of("tools/list", body), object_pairs_hook=list)
+    assert len(dict(members)) == len(members), "a member twice"
     result = json.loads(SessionlessForm({"name": "s"}).of("tools/list", body))
     own = json.loads(body)
     meta = {**own.get("_meta", {}), SERVER_KEY: {"name": "s"}}
-    assert result == {**own, "resultType": "complete", "ttlMs": 0, "cacheScope": "private", "_meta": meta}
-    assert "ttlMs" not in json.loads(SessionlessForm({"name": "s"}).of("tools/call", body))
+    assert result == {"ttlMs": 0, "cacheScope": "private", **own, "resultType": "complete", "_meta": meta}
+    assert ("ttlMs" in json.loads(SessionlessForm({"name": "s"}).of("tools/call", body))) == ("ttlMs" in own)
 
 
 def test_a_result_of_2026_loses_the_members_that_2025_does_not_know() -> None:
@@ -88,12 +101,18 @@ def test_only_the_error_for_a_missing_resource_has_another_code_in_2026(
     assert (error.code, error.message, error.data) == (translated, "not here", {"uri": "memo://x"})
 
 
+def test_a_change_loses_the_subscription_of_the_server_and_gets_that_of_the_client() -> None:
+    params = {"uri": "memo://x", "odd": 1, "_meta": {SUBSCRIPTION_KEY: 7, "odd": 2}}
+    assert without_subscription(params) == {"uri": "memo://x", "odd": 1, "_meta": {"odd": 2}}
+    assert without_subscription({"_meta": {SUBSCRIPTION_KEY: 7}}) == {}
+    change = Change("resource", "memo://x", {"odd": 1, "_meta": {"odd": 2}})
+    sent = json.loads(change_message("mine", change))["params"]
+    assert sent == {"uri": "memo://x", "odd": 1, "_meta": {"odd": 2, SUBSCRIPTION_KEY: "mine"}}
+
+
 def test_tasks_are_declared_only_between_a_client_and_a_server_of_2026() -> None:
     declared: dict[str, Any] = {"tasks": {}, "tools": {}, "extensions": {TASKS: {}, "other": {}}}
     without: dict[str, Any] = {"tools": {}, "extensions": {"other": {}}}
     whole: dict[str, Any] = {"tools": {}, "extensions": {TASKS: {}, "other": {}}}
     assert without_tasks(declared) == without
     assert without_tasks(declared, extension=True) == whole
-    assert server_capabilities(declared, sessionless=True) == without
-    assert server_capabilities(declared, sessionless=True, tasks=True) == whole
-    assert server_capabilities(declared, sessionless=False) == {"tools": {}}

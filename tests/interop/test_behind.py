@@ -224,6 +224,21 @@ async def test_a_question_of_a_hosted_call_that_has_ended_does_not_reach_another
     assert not seen
 
 
+@pytest.mark.parametrize("back", ["hosted", "http"])
+@every_era
+@async_test
+async def test_a_server_sees_the_extensions_of_the_client(fronts: Fronts, back: str, era: str) -> None:
+    """MCP Apps are such an extension."""
+    ui = "io.modelcontextprotocol/ui"
+    target, able = url(fronts.ports[Row("fastmcp", back)]), {"extensions": {ui: {"mimeTypes": ["text/html"]}}}
+    async with Client(target, protocol_version=era, capabilities=able, timeout=BOUND) as client:
+        known, of_request = json.loads((await client.call_tool("supports", {"extension": ui})).text)
+        other = json.loads((await client.call_tool("supports", {"extension": "com.example/other"})).text)
+    # A request of 2025-11-25 declares nothing.
+    assert [known, of_request] == [True, able["extensions"][ui] if era == "sessionless" else None]
+    assert other == [False, None]
+
+
 @async_test
 async def test_without_a_verifier_there_is_no_user_and_a_tool_that_needs_one_is_not_offered(
     fronts: Fronts,

@@ -184,7 +184,8 @@ def acknowledged_message(subscription: RequestId, honoured: Filter) -> bytes:
 
 def change_message(subscription: RequestId, change: Change) -> bytes:
     """Return the message that reports a change to this subscription."""
-    params = {"_meta": {SUBSCRIPTION_KEY: subscription}, **change.params}
+    own = change.detail.get("_meta", {})
+    params = {**change.params, "_meta": {**own, SUBSCRIPTION_KEY: subscription}}
     return notification_message(TOPICS[change.kind].method, params)
 
 

@@ -36,6 +36,15 @@ def declares_tasks(capabilities: dict[str, Any]) -> bool:
     return isinstance(extensions, dict) and isinstance(extensions.get(TASKS), dict)
 
 
+def without_extension(capabilities: dict[str, Any]) -> dict[str, Any]:
+    """Return capabilities without this extension. Others stay."""
+    if not declares_tasks(capabilities):
+        return capabilities
+    extensions = {name: value for name, value in capabilities["extensions"].items() if name != TASKS}
+    kept = {name: value for name, value in capabilities.items() if name != "extensions"}
+    return {**kept, "extensions": extensions} if extensions else kept
+
+
 def check_tasks(capabilities: dict[str, Any]) -> None:
     """Refuse a client that did not declare the extension.
 

@@ -52,6 +52,13 @@ from holdfast.wire.jsonrpc import notification_message
 SESSIONLESS_ERRORS: Final = frozenset({HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION})
 REFUSALS: Final = frozenset({METHOD_NOT_FOUND, INVALID_REQUEST, INVALID_PARAMS, *SESSIONLESS_ERRORS})
 """Codes by which a server says that it does not know `initialize`. Other errors may be gone at the next attempt."""
+_READ: Final = frozenset(
+    {
+        *("protocolVersion", "capabilities", "serverInfo", "instructions", "_meta"),
+        *("supportedVersions", "resultType", "ttlMs", "cacheScope"),
+    }
+)
+"""The members of the server's description that Holdfast reads, or sends with its own value."""
 VERSIONS: Final = ("auto", "sessionless", "sessions", VERSION, *REVISIONS)
 """The versions that a user may choose: either era, one era, or one version."""
 
@@ -79,6 +86,8 @@ class Agreed(Struct, frozen=True, kw_only=True):
     """Name and version of the server's software, as it says."""
     capabilities: dict[str, Any]
     instructions: str | None = None
+    others: dict[str, Any] = {}
+    """Members of the server's answer that the protocol does not define, and its `_meta`."""
 
     @property
     def is_sessionless(self) -> bool:
@@ -205,6 +214,7 @@ class Negotiation:
             server=_members(result.get("serverInfo")),
             capabilities=_members(result.get("capabilities")),
             instructions=result.get("instructions"),
+            others=_others(result),
         )
 
     async def _initialized(self, link: UpstreamLink) -> Agreed:
@@ -241,12 +251,12 @@ class Negotiation:
             era, is_certain = judge_error(error), not isinstance(error, Broken)
         if era is ServerEra.SESSION:
             raise _Refused(VersionRefused(f"the server does not speak {VERSION}"), is_certain=is_certain)
-        meta = result.get("_meta")
         return Agreed(
             version=VERSION,
-            server=_members(meta.get(SERVER_KEY)) if isinstance(meta, dict) else {},
+            server=_members(_members(result.get("_meta")).get(SERVER_KEY)),
             capabilities=_members(result.get("capabilities")),
             instructions=result.get("instructions"),
+            others=_others(result),
         )
 
 
@@ -373,6 +383,12 @@ def choose(supported: list[Any]) -> ServerEra:
 
 def _plain(result: Any) -> Any:
     return msgspec.json.decode(result) if isinstance(result, msgspec.Raw) else result
+
+
+def _others(result: dict[str, Any]) -> dict[str, Any]:
+    others = {name: value for name, value in result.items() if name not in _READ}
+    meta = {name: value for name, value in _members(result.get("_meta")).items() if name != SERVER_KEY}
+    return {**others, "_meta": meta} if meta else others
 
 
 def _members(value: Any) -> dict[str, Any]:

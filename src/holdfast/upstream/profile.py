@@ -1,27 +1,43 @@
 """The description of a client for the server: once, in `initialize`, or in `_meta` of every request (2026-07-28)."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
 from holdfast.protocol.params import LoggingLevel
 from holdfast.protocol.sessionless import CAPABILITIES_KEY, CLIENT_KEY, LEVEL_KEY, VERSION_KEY
+from holdfast.protocol.tasks import without_extension
+
+_NOTHING: Final[Mapping[str, Any]] = {}
 
 
 class ClientProfile:
     """A client's name, capabilities and log level."""
 
-    __slots__ = ("capabilities", "info", "level")
+    __slots__ = ("_repeated", "capabilities", "info", "level")
 
-    def __init__(self, info: dict[str, Any], capabilities: dict[str, Any]) -> None:
+    def __init__(
+        self, info: dict[str, Any], capabilities: dict[str, Any], *, repeats_extensions: bool = False
+    ) -> None:
+        """Describe a client. `repeats_extensions`: every request declares them, also in a session.
+
+        Some handlers read the extensions of a client there, because clients of 2026-07-28 declare them so.
+        """
         self.info: dict[str, Any] = info
         """Name and version, as `clientInfo`."""
         self.capabilities: dict[str, Any] = capabilities
         self.level: LoggingLevel | None = None
         """The lowest level of log messages that the server shall send; None: the server chooses."""
+        extensions = self._in_session.get("extensions") if repeats_extensions else None
+        self._repeated = {CAPABILITIES_KEY: {"extensions": extensions}} if extensions else _NOTHING
 
     def initialize(self, version: str) -> dict[str, Any]:
-        """Return the params of `initialize`. Only 2026-07-28 knows extensions, so they are left out."""
-        capabilities = {name: value for name, value in self.capabilities.items() if name != "extensions"}
-        return {"protocolVersion": version, "capabilities": capabilities, "clientInfo": self.info}
+        """Return the params of `initialize`."""
+        return {"protocolVersion": version, "capabilities": self._in_session, "clientInfo": self.info}
+
+    @property
+    def _in_session(self) -> dict[str, Any]:
+        """The capabilities in a session: the tasks of 2026-07-28 need no session and work in none."""
+        return without_extension(self.capabilities)
 
     def stamp(
         self, params: dict[str, Any], *, version: str, is_sessionless: bool, progress_token: int | None
@@ -36,4 +52,6 @@ class ClientProfile:
             meta[CAPABILITIES_KEY] = self.capabilities
             if self.level is not None:
                 meta[LEVEL_KEY] = self.level
+        elif self._repeated:
+            meta.update(self._repeated)
         return {**params, "_meta": meta} if meta else params

@@ -31,7 +31,6 @@ from holdfast.backs.proxy.scopes import NO_TABLE, ScopeTable, TableRules
 from holdfast.backs.proxy.target import Target, UpstreamClient
 from holdfast.backs.proxy.translation import (
     error_for,
-    server_capabilities,
     without_subscriptions,
     without_tasks,
 )
@@ -162,8 +161,9 @@ class ProxyBack:
             self._leave(record.key)
             raise
         self._server_info = agreed.server or self._server_info
-        capabilities = server_capabilities(agreed.capabilities, sessionless=False)
+        capabilities = without_tasks(agreed.capabilities)
         described: dict[str, Any] = {
+            **agreed.others,
             "capabilities": capabilities if self.has_home else without_subscriptions(capabilities),
             "serverInfo": self._server_info,
         }
@@ -243,7 +243,7 @@ class ProxyBack:
     def _offered(self, agreed: Agreed, caller: Caller) -> dict[str, Any]:
         """Return the capabilities that the server offers to a client of 2026-07-28."""
         tasks = agreed.is_sessionless and self._passes_tasks and not self._is_for_one_call(caller)
-        return server_capabilities(agreed.capabilities, sessionless=True, tasks=tasks)
+        return without_tasks(agreed.capabilities, extension=tasks)
 
     # Requests
 
@@ -259,7 +259,7 @@ class ProxyBack:
         if method in (NOT_SESSIONLESS if is_sessionless else NOT_IN_SESSIONS):
             raise MethodNotFound(method[:100])
         own = self._own.get(method)
-        if own is None and method not in _FORWARDED and method not in _TASKS:
+        if own is None and method not in _FORWARDED and not self._is_passing(method):
             raise MethodNotFound(method[:100])
         record, caller = exchange.session.record, exchange.caller
         try:
@@ -277,6 +277,12 @@ class ProxyBack:
             if not is_sessionless:
                 raise
             raise error_for(method, error) from error
+
+    def _is_passing(self, method: str) -> bool:
+        """True if an unknown request goes to the server: an extension may define it. No scope can be demanded for it."""
+        if method.startswith("tasks/"):
+            return method in _TASKS
+        return method not in METHODS and self.access.rules is None
 
     async def _forward(self, exchange: Exchange, upstream: Upstream) -> bytes:
         method = exchange.request.method
@@ -299,12 +305,13 @@ class ProxyBack:
         async with self._upstream(exchange.session.record, exchange.caller) as upstream:
             agreed = upstream.agreed
         result: dict[str, Any] = {
+            **agreed.others,
             "resultType": "complete",
             "ttlMs": 0,
             "cacheScope": "private",
             "supportedVersions": list(SUPPORTED),
             "capabilities": self._offered(agreed, exchange.caller),
-            "_meta": {SERVER_KEY: agreed.server},
+            "_meta": {**agreed.others.get("_meta", {}), SERVER_KEY: agreed.server},
         }
         if agreed.instructions is not None:
             result["instructions"] = agreed.instructions
@@ -366,7 +373,7 @@ class ProxyBack:
         upstream = await self._upstream_of(self._client(client.record, caller))
         await upstream.subscriptions.ready()
         # Changes of tasks are not reported: clients ask for them with tasks/get.
-        honoured = wanted.within(server_capabilities(upstream.agreed.capabilities, sessionless=True))
+        honoured = wanted.within(without_tasks(upstream.agreed.capabilities))
         hidden = self._hidden
         for uri in honoured.names.get("resource", ()):
             if hidden is not None and hidden.is_hidden("resources", uri, caller):

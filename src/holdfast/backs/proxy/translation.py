@@ -7,12 +7,14 @@ The differences between the eras, and how this module treats them:
     the client's name              once, in `initialize`          `_meta` of every request: removed, the upstream
                                                                   connection adds the values of its own era
     the result's kind              absent                         `resultType`: added or removed
-    how long a result is valid     absent                         `ttlMs`, `cacheScope`: added (not kept), removed
+    how long a result is valid     mostly absent                  `ttlMs`, `cacheScope`: added (not kept), removed
     the server's name              once, in `initialize`          `_meta` of every result: added or left
     questions to the client        requests of the server         `input_required` results: see call.py
     a resource that does not exist error -32002                   error -32602: translated for 2026-07-28 clients
     tasks                          absent, or another form        pass if client and server are of 2026-07-28,
                                                                   else refused and not declared
+    any other member, capability   passes                         passes
+    or extension
 
 A result is not decoded if it can pass unchanged. Members are added in front of the text of the others.
 """
@@ -34,10 +36,11 @@ from holdfast.protocol.sessionless import (
     CLIENT_KEY,
     LEVEL_KEY,
     SERVER_KEY,
+    SUBSCRIPTION_KEY,
     SUSPENDABLE,
-    TASKS,
     VERSION_KEY,
 )
+from holdfast.protocol.tasks import without_extension
 from holdfast.wire.jsonrpc import encode
 
 _OWN_META: Final = frozenset({VERSION_KEY, CLIENT_KEY, CAPABILITIES_KEY, LEVEL_KEY})
@@ -45,6 +48,8 @@ _OWN_META: Final = frozenset({VERSION_KEY, CLIENT_KEY, CAPABILITIES_KEY, LEVEL_K
 _NOT_SENT: Final = frozenset({"requestState", "inputResponses", "task"})
 """Params of calls that are not sent on: those of retries, which the engine has used, and the request to run as a task."""
 _SESSIONLESS_MEMBERS: Final = ("resultType", "ttlMs", "cacheScope")
+_ADDED: Final = tuple(f'"{name}"'.encode() for name in (*_SESSIONLESS_MEMBERS, "_meta"))
+"""The names of the members that a 2025 result gets. Some servers send them in sessions too: then theirs stay."""
 _NOT_KEPT: Final = {"ttlMs": 0, "cacheScope": "private"}
 
 _Members = dict[str, msgspec.Raw]
@@ -118,7 +123,7 @@ class SessionlessForm:
 
     def of(self, method: str, result: bytes) -> bytes:
         """Return the result of a request in the form of 2026-07-28."""
-        if b'"_meta"' in result or b'"resultType"' in result:
+        if any(name in result for name in _ADDED):
             members = _decode_members(result)
             own = msgspec.json.decode(members["_meta"]) if "_meta" in members else {}
             members.pop("resultType", None)
@@ -151,22 +156,19 @@ def without_subscriptions(capabilities: dict[str, Any]) -> dict[str, Any]:
     return {**capabilities, "resources": {k: v for k, v in resources.items() if k != "subscribe"}}
 
 
+def without_subscription(params: dict[str, Any]) -> dict[str, Any]:
+    """Return the params of a change without the name of the subscription (2026-07-28), which is ours."""
+    meta = params.get("_meta")
+    kept = {name: value for name, value in params.items() if name != "_meta"}
+    own = (
+        {name: value for name, value in meta.items() if name != SUBSCRIPTION_KEY}
+        if type(meta) is dict
+        else {}
+    )
+    return {**kept, "_meta": own} if own else kept
+
+
 def without_tasks(capabilities: dict[str, Any], *, extension: bool = False) -> dict[str, Any]:
     """Return capabilities without the tasks of 2025-11-25, and without those of 2026-07-28 unless `extension`."""
-    kept = {name: value for name, value in capabilities.items() if name not in {"tasks", "extensions"}}
-    extensions = capabilities.get("extensions")
-    if isinstance(extensions, dict):
-        passing = {name: value for name, value in extensions.items() if extension or name != TASKS}
-        if passing:
-            kept["extensions"] = passing
-    return kept
-
-
-def server_capabilities(
-    capabilities: dict[str, Any], *, sessionless: bool, tasks: bool = False
-) -> dict[str, Any]:
-    """Return the capabilities of the server behind us, for a client of one era. `tasks`: those of 2026-07-28 pass."""
-    kept = without_tasks(capabilities, extension=tasks)
-    if not sessionless:
-        kept.pop("extensions", None)
-    return kept
+    kept = {name: value for name, value in capabilities.items() if name != "tasks"}
+    return kept if extension else without_extension(kept)

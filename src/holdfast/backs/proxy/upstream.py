@@ -45,6 +45,7 @@ from holdfast.backs.proxy.translation import (
     client_info,
     error_for,
     for_sessions,
+    without_subscription,
     without_tasks,
 )
 from holdfast.backs.proxy.turns import Turns, needs_turns
@@ -104,9 +105,7 @@ class Upstream:
         self._options = options
         self._outside = outside
         self._clock, _, self._observer = ports
-        self._profile = ClientProfile(
-            client_info(client.info), without_tasks(client.capabilities, extension=not client.session)
-        )
+        self._profile = _profile(client)
         self._turns = Turns(options.queued) if needs_turns(target, client) else None
         self._questions = Questions(self._turns, outside, lambda: self.record, is_shared=client.is_shared)
         self._connection = self._connection_to(target, ports)
@@ -384,8 +383,7 @@ class Upstream:
         elif method == "notifications/cancelled":
             return  # the connection has cancelled the question
         elif (kind := REPORTED.get(method)) is not None:
-            # A 2026-07-28 server names the subscription, which is ours.
-            detail = {name: value for name, value in params.items() if name != "_meta"}
+            detail = without_subscription(params)
             uri = detail.pop("uri", "") if TOPICS[kind].name else ""
             self._changed(Change(kind, str(uri), detail))
         elif (call := self._parent(origin)) is not None:
@@ -506,3 +504,11 @@ class Upstream:
 
     async def _restored(self, link: UpstreamLink, method: str, params: dict[str, Any]) -> None:
         await self._noting(method, link.request(self._connection.outgoing(link, method, params)))
+
+
+def _profile(client: UpstreamClient) -> ClientProfile:
+    return ClientProfile(
+        client_info(client.info),
+        without_tasks(client.capabilities, extension=not client.session),
+        repeats_extensions=not client.session,
+    )

@@ -1,0 +1,220 @@
+"""A server of one revision that shows what it has received, and sends members that no revision defines.
+
+It runs as a program (`python mirror.py REVISION`), behind a URL (`Served`), and as an object of a framework (`run`). Standard
+library only, except the URL.
+"""
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any, Final
+
+MODERN: Final = "2026-07-28"
+EXTENSION: Final = "com.example/extension"
+ODD: Final = "com.example/odd"
+_META: Final = "io.modelcontextprotocol/"
+Json = dict[str, Any]
+Send = Callable[[Json], None]
+FORM: Final = {"type": "object", "properties": {"name": {"type": "string"}}}
+
+
+class Mirror:
+    """One conversation."""
+
+    def __init__(self, version: str) -> None:
+        self._version = version
+        self._client: Json = {}
+        self._waiting: tuple[Any, Send] | None = None
+        """The call that waits for an answer: its id, and where its result goes."""
+
+    def take(self, message: Json, send: Send) -> None:
+        """Take a message, and answer it with `send`."""
+        method, number, params = message.get("method"), message.get("id"), message.get("params") or {}
+        if method is None:
+            call, back = self._waiting or (None, send)
+            back(_result(call, {"content": [], "answer": message.get("result")}))
+        elif method == "initialize" and self._version != MODERN:
+            self._client = {"capabilities": params["capabilities"], "info": params["clientInfo"]}
+            send(_result(number, {**DESCRIBED, "protocolVersion": self._version, "serverInfo": DESCRIBED_AS}))
+        elif method == "server/discover" and self._version == MODERN:
+            meta = {**DESCRIBED["_meta"], f"{_META}serverInfo": DESCRIBED_AS}
+            send(
+                _result(
+                    number,
+                    {
+                        **DESCRIBED,
+                        "supportedVersions": [MODERN],
+                        "resultType": "complete",
+                        "ttlMs": 0,
+                        "cacheScope": "private",
+                        "_meta": meta,
+                    },
+                )
+            )
+        elif method in {"initialize", "server/discover"}:
+            send({"jsonrpc": "2.0", "id": number, "error": {"code": -32601, "message": "unknown"}})
+        elif number is not None:
+            self._request(method, number, params, send)
+
+    def _request(self, method: str, number: Any, params: Json, send: Send) -> None:
+        meta = params.get("_meta") or {}
+        result: Json = {
+            # Members of 2026-07-28, which a few servers send in sessions too.
+            "resultType": "complete",
+            "ttlMs": 7,
+            "cacheScope": "public",
+            ODD: "field",
+            "_meta": {ODD: "result"},
+        }
+        if method == "tools/list":
+            result["tools"] = [{"name": "x", "inputSchema": {"type": "object"}, ODD: "tool"}]
+        elif params.get("name") == "ask":
+            self._ask(number, params, send)
+            return
+        else:
+            own = {name: value for name, value in meta.items() if not name.startswith(_META)}
+            if self._version == MODERN:
+                self._client = {
+                    "capabilities": meta[f"{_META}clientCapabilities"],
+                    "info": meta[f"{_META}clientInfo"],
+                }
+            result |= {"content": [], "method": method, "params": {**params, "_meta": own}}
+            result["client"] = self._client
+        send(_result(number, result))
+
+    def _ask(self, number: Any, params: Json, send: Send) -> None:
+        question = {"message": "?", "requestedSchema": FORM, ODD: "question", "_meta": {ODD: "question"}}
+        if self._version != MODERN:
+            self._waiting = number, send
+            send({"jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": question})
+        elif "inputResponses" in params:
+            send(
+                _result(
+                    number,
+                    {"resultType": "complete", "content": [], "answer": params["inputResponses"]["q"]},
+                )
+            )
+        else:
+            asked = {"q": {"method": "elicitation/create", "params": question}}
+            send(_result(number, {"resultType": "input_required", "inputRequests": asked}))
+
+
+DESCRIBED: Final[Json] = {
+    "capabilities": {"tools": {ODD: True}, "extensions": {EXTENSION: {"server": 1}}, ODD: {"server": 2}},
+    "instructions": "Look.",
+    ODD: "described",
+    "_meta": {ODD: "described"},
+}
+DESCRIBED_AS: Final = {"name": "mirror", "version": "1", ODD: "info"}
+
+
+def _result(number: Any, result: Json) -> Json:
+    return {"jsonrpc": "2.0", "id": number, "result": result}
+
+
+class Served:
+    """The server behind a URL: each POST is answered by a stream of events."""
+
+    def __init__(self, version: str) -> None:
+        self._version = version
+        self._mirror = Mirror(version)
+
+    async def __aenter__(self) -> str:
+        from aiohttp import web  # noqa: PLC0415 - a program of the standard library starts faster
+
+        application = web.Application()
+        application.router.add_post("/mcp", self._post)
+        self._runner = web.AppRunner(application, shutdown_timeout=0.1)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        return f"http://127.0.0.1:{self._runner.addresses[0][1]}/mcp"
+
+    async def __aexit__(self, *_error: object) -> None:
+        await self._runner.cleanup()
+
+    async def _post(self, asked: Any) -> Any:
+        from aiohttp import web  # noqa: PLC0415
+
+        message = await asked.json()
+        if "id" not in message or "method" not in message:
+            self._mirror.take(message, lambda _message: None)
+            return web.Response(status=202)
+        said: asyncio.Queue[Json] = asyncio.Queue()
+        self._mirror.take(message, said.put_nowait)
+        headers = {"content-type": "text/event-stream"}
+        if message["method"] == "initialize" and self._version != MODERN:
+            headers["mcp-session-id"] = "one"
+        stream = web.StreamResponse(headers=headers)
+        await stream.prepare(asked)
+        while True:
+            one = await said.get()
+            await stream.write(b"data: %b\n\n" % json.dumps(one).encode())
+            if one.get("id") == message["id"]:
+                return stream
+
+
+class Object:
+    """The server as an object of a framework whose messages are plain values."""
+
+    name = "mirror"
+
+    def __init__(self, version: str) -> None:
+        self._version = version
+
+    @asynccontextmanager
+    async def lifespan(self, _server: object) -> AsyncIterator[None]:
+        """Have nothing to enter."""
+        yield
+
+    def create_initialization_options(self) -> None:
+        """Have none."""
+
+    async def run(self, read: Any, write: Any, _options: None) -> None:
+        """Answer until the input ends."""
+        mirror = Mirror(self._version)
+        said: list[Json] = []
+        async with read, write:
+            async for message in read:
+                mirror.take(message, said.append)
+                while said:
+                    await write.send((said.pop(0), message.get("id")))
+
+
+class Dialect:
+    """The messages of that framework: each with the id of the call that it belongs to."""
+
+    identity = SimpleNamespace(variable=SimpleNamespace(set=lambda _user: None), user=lambda _caller: None)
+
+    def decode(self, data: bytes) -> tuple[Json, object]:
+        """Return a message and its id."""
+        message = json.loads(data)
+        return message, message.get("id")
+
+    def wrap(self, message: Json, _caller: object) -> Json:
+        """Return a message for the run."""
+        return message
+
+    def user_of_run(self, _caller: object) -> None:
+        """Know no user."""
+
+    def encode(self, item: tuple[Json, object]) -> bytes:
+        """Return the bytes of a message of the run."""
+        return json.dumps(item[0]).encode()
+
+    def call_id(self, item: tuple[Json, object]) -> object:
+        """Return the id of the call that a message belongs to."""
+        return item[1]
+
+
+def _main(version: str) -> None:
+    mirror = Mirror(version)
+    for line in sys.stdin:
+        mirror.take(json.loads(line), lambda message: print(json.dumps(message), flush=True))
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1])

@@ -1,0 +1,183 @@
+"""Everything that Holdfast does not know passes: extensions, capabilities, `_meta`, params and results, both eras, every back."""
+
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final, cast
+
+import pytest
+
+from holdfast import Client, McpError, Process, Remote
+from holdfast.backs.hosted.lifespan import Lifespan
+from holdfast.backs.hosted.pipe import Dialect
+from holdfast.backs.hosted.target import HostedConnector
+from holdfast.backs.proxy.target import Target, UpstreamClient
+from holdfast.client.in_process import InProcessConnector
+from holdfast.engine.caller import Caller
+from holdfast.engine.sessions import ANONYMOUS
+from holdfast.errors import METHOD_NOT_FOUND
+from holdfast.options import ScopeTable
+from holdfast.ports import Ports, SilentObserver, SystemClock, SystemRandom
+from holdfast.server.proxy import Proxy
+from holdfast.upstream.connection import Callbacks, Connection, ConnectionOptions
+from holdfast.upstream.connectors import Connector
+from holdfast.upstream.negotiation import Agreed
+from holdfast.upstream.profile import ClientProfile
+from holdfast.upstream.settings import ClientLimits, ClientTimes
+from tests.backs import mirror
+from tests.backs.mirror import DESCRIBED, DESCRIBED_AS, EXTENSION, MODERN, ODD, Object, Served
+from tests.support import async_test
+
+PROGRAM: Final = str(Path(mirror.__file__))
+SERVERS: Final = {"sessions": "2025-11-25", "sessionless": MODERN}
+BACKS: Final = ("url", "program", "object")
+CLIENT: Final[dict[str, Any]] = {
+    "extensions": {EXTENSION: {"client": 1}},
+    "elicitation": {},
+    ODD: {"client": 2},
+}
+
+
+class Hosting(Target):
+    """An object of a framework that exists in this test only."""
+
+    names_calls = True
+
+    def __init__(self, version: str) -> None:
+        super().__init__("mirror", version="auto", limits=ClientLimits(), times=ClientTimes())
+        self._object = Object(version)
+        self._lifespan: Lifespan | None = None
+
+    async def start(self, ports: Any, failed: Any) -> None:
+        await super().start(ports, failed)
+        self._lifespan = Lifespan(self._object, ports.observer, failed)
+        await self._lifespan.start()
+
+    def connector(self, client: UpstreamClient) -> Connector:
+        assert self._lifespan is not None
+        dialect = cast("Dialect", mirror.Dialect())
+        observer = self.ports.observer
+        return HostedConnector(self._object, dialect, self._lifespan, client.caller, self.times, observer)
+
+    async def stop(self) -> None:
+        assert self._lifespan is not None
+        await self._lifespan.stop()
+
+
+class Hosted(Proxy):
+    """A proxy of that object."""
+
+    summary = "hosts the mirror"
+
+
+@asynccontextmanager
+async def in_front(back: str, version: str) -> AsyncIterator[Proxy]:
+    """Serve the mirror of one revision behind one kind of back."""
+    if back == "program":
+        yield Process([sys.executable, PROGRAM, version])
+    elif back == "object":
+        yield Hosted(Hosting(version), {})
+    else:
+        async with Served(version) as url:
+            yield Remote(url)
+
+
+class Asked:
+    """The client: it writes down the questions, and answers them."""
+
+    def __init__(self) -> None:
+        self.questions: list[dict[str, Any]] = []
+
+    async def answer(self, method: str, params: dict[str, Any], _origins: object) -> dict[str, Any]:
+        assert method == "elicitation/create"
+        self.questions.append(params)
+        return {"action": "accept", "content": {}, ODD: "answer", "_meta": {ODD: "answer"}}
+
+    @asynccontextmanager
+    async def connected(self, proxy: Proxy, era: str) -> AsyncIterator[Connection]:
+        """Connect to a server of this process. `Client` has types for answers, and sends no unknown members."""
+        ports = Ports(SystemClock(), SystemRandom(), SilentObserver())
+        connection = Connection(
+            InProcessConnector(proxy, Caller(ANONYMOUS), 60.0, ports.observer),
+            ClientProfile({"name": "test", "version": "1", ODD: "info"}, CLIENT),
+            Callbacks(on_request=self.answer, on_notification=lambda _message, _origin: None),
+            options=ConnectionOptions(version=era),
+            ports=ports,
+        )
+        try:
+            await connection.open()
+            yield connection
+        finally:
+            await connection.aclose()
+
+
+@pytest.mark.parametrize("back", BACKS)
+@pytest.mark.parametrize("server_era", SERVERS)
+@pytest.mark.parametrize("client_era", SERVERS)
+def test_what_no_revision_defines_passes_in_both_directions(
+    client_era: str, server_era: str, back: str
+) -> None:
+    @async_test
+    async def run() -> None:
+        asked = Asked()
+        async with (
+            in_front(back, SERVERS[server_era]) as proxy,
+            asked.connected(proxy, client_era) as connection,
+        ):
+            described(connection.agreed)
+            await called(connection)
+            answered = await answered_call(connection, asked)
+        assert (answered["answer"][ODD], answered["answer"]["_meta"]) == ("answer", {ODD: "answer"})
+        [question] = asked.questions
+        assert (question[ODD], question["_meta"][ODD]) == ("question", "question")
+
+    run()
+
+
+def described(agreed: Agreed | None) -> None:
+    """Look at the description of the server."""
+    assert agreed is not None
+    assert agreed.capabilities == DESCRIBED["capabilities"]
+    assert agreed.server == DESCRIBED_AS
+    assert agreed.others == {ODD: "described", "_meta": {ODD: "described"}}
+
+
+async def called(connection: Connection) -> None:
+    """Send unknown members, and look at those that come back."""
+    listed = await connection.request("tools/list")
+    assert (listed[ODD], listed["_meta"][ODD]) == ("field", "result")
+    assert listed["tools"][0][ODD] == "tool"
+    for method in ("tools/call", "com.example/method"):
+        params = {"name": "x", "arguments": {}, ODD: "param", "_meta": {ODD: {"deep": [1]}}}
+        result = await connection.request(method, params)
+        assert (result["method"], result["params"]) == (method, params)
+        assert (result[ODD], result["_meta"][ODD]) == ("field", "result")
+        assert result["client"] == {
+            "capabilities": CLIENT,
+            "info": {"name": "test", "version": "1", ODD: "info"},
+        }
+
+
+async def answered_call(connection: Connection, asked: Asked) -> dict[str, Any]:
+    """Call a tool that asks, and answer it in the way of the era."""
+    params: dict[str, Any] = {"name": "ask", "arguments": {}}
+    result: dict[str, Any] = await connection.request("tools/call", params)
+    if result.get("resultType") != "input_required":
+        return result
+    [(key, request)] = result["inputRequests"].items()
+    answers = {key: await asked.answer(request["method"], request["params"], None)}
+    params |= {"inputResponses": answers, "requestState": result["requestState"]}
+    retried: dict[str, Any] = await connection.request("tools/call", params)
+    return retried
+
+
+@async_test
+async def test_requests_that_an_extension_defines_do_not_pass_a_table_of_scopes() -> None:
+    async with Served("2025-11-25") as url:
+        guarded = Remote(url, scopes=ScopeTable(tools={"x": ["admin"]}))
+        async with Client(guarded, protocol_version="sessions") as client:
+            for method in ("com.example/method", "tasks/list"):
+                with pytest.raises(McpError, match=method) as refused:
+                    await client.request(method)
+                assert refused.value.code == METHOD_NOT_FOUND
