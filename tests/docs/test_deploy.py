@@ -1,10 +1,13 @@
 """The examples under deploy/: they can be read, use only options that exist, and give the process the time it needs."""
 
+import asyncio
+import configparser
 import contextlib
 import http.client
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,9 +24,11 @@ from holdfast.cli.worker import MARGIN
 from holdfast.config import Limits
 from holdfast.fronts.http.health import LIVE, READY
 from holdfast.stores.urls import SCHEMES
+from tests.http.client import Client, http_test
 from tests.http.serving import wait_until_connected
 from tests.programs import program
-from tests.support import BOUND, wait_until
+from tests.support import BOUND, until, wait_until
+from tests.workers.fleet import fleet
 from tools.ports import free_port
 
 DEPLOY: Final = Path(__file__).parents[2] / "deploy"
@@ -51,6 +56,93 @@ def image_words(instruction: str) -> list[str]:
     (found,) = re.findall(rf"^{instruction} (\[.*\])$", text, re.MULTILINE)
     words: list[str] = yaml.safe_load(found)
     return words
+
+
+def unit(name: str) -> configparser.ConfigParser:
+    """Return a unit of systemd. A name of it occurs once in its section."""
+    found = configparser.ConfigParser(interpolation=None, strict=True)
+    found.optionxform = str  # type: ignore[assignment, method-assign] # names have capital letters
+    found.read_string((DEPLOY / name).read_text())
+    return found
+
+
+def unit_words() -> list[str]:
+    """Return the command of the unit, with a credential of this machine."""
+    words = shlex.split(unit("holdfast.service")["Service"]["ExecStart"])
+    return [Path(words[0]).name, *words[1:]]
+
+
+def test_the_unit_has_options_that_exist_and_gives_the_process_its_time() -> None:
+    group: Any = typer.main.get_command(app)
+    words = unit_words()
+    assert words[:2] == ["holdfast", "serve"]
+    options = group.commands["serve"].make_context("serve", words[2:]).params
+    assert options["http"] is None, "the address is that of the socket unit"
+    assert options["store"].startswith(
+        "sqlite:////var/lib/" + unit("holdfast.service")["Service"]["StateDirectory"]
+    )
+    assert float(options["drain"]) + MARGIN < float(unit("holdfast.service")["Service"]["TimeoutStopSec"])
+    assert unit("holdfast.socket")["Socket"]["ListenStream"] == "127.0.0.1:8000"
+    assert unit("holdfast.service")["Service"]["ExecReload"] == "/bin/kill -HUP $MAINPID"
+    assert unit("holdfast.service")["Service"]["KillMode"] == "mixed", (
+        "the workers are stopped by their parent"
+    )
+
+
+@http_test
+async def test_the_unit_is_upgraded_by_a_link_and_a_signal_while_a_session_goes_on(tmp_path: Path) -> None:
+    for release in ("1", "2"):
+        code = tmp_path / "releases" / release / "server.py"
+        code.parent.mkdir(parents=True)
+        code.write_text(_RELEASE.format(release=release))
+    link = tmp_path / "current"
+    link.symlink_to("releases/1")
+    options = ("--workers", "2", "--store", f"sqlite:///{tmp_path}/mcp.db", "--drain", "60")
+    with fleet(*options, target=f"{link}/server.py:server") as process:
+        client = await Client.opened(process.port)
+        assert await client.call("release") == "1"
+        running = asyncio.ensure_future(client.call("patient", folder=str(tmp_path)))
+        await until((tmp_path / "runs").exists)
+        newer = tmp_path / "newer"
+        newer.symlink_to("releases/2")
+        newer.rename(link)
+        process.tell(signal.SIGHUP)
+
+        await until(lambda: is_seen(client, "2"))
+        (tmp_path / "go").touch()
+        assert await running == "patient 1", "the call of the old worker has finished"
+        await until(lambda: are_all(client, "2"))
+
+
+async def is_seen(client: Client, release: str) -> bool:
+    return bool(await client.call("release") == release)
+
+
+async def are_all(client: Client, release: str) -> bool:
+    """Ask several times: each call has a connection of its own, which any worker may accept."""
+    return {await client.call("release") for _ in range(6)} == {release}
+
+
+_RELEASE: Final = """
+import asyncio
+from pathlib import Path
+from holdfast import Server
+
+server = Server("released")
+
+
+@server.tool
+async def release() -> str:
+    return "{release}"
+
+
+@server.tool
+async def patient(folder: str) -> str:
+    Path(folder, "runs").touch()
+    while not Path(folder, "go").exists():
+        await asyncio.sleep(0.05)
+    return "patient {release}"
+"""
 
 
 def commands() -> Iterator[list[str]]:
