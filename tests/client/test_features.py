@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast import Client, McpError, ToolError
+from holdfast import Client, Context, Image, McpError, Server, Settings, Times, ToolError
 from holdfast.client import InputNeeded
 from holdfast.client.targets import Target
 from holdfast.client.tasks import Task
@@ -75,7 +75,6 @@ async def test_progress_and_log_messages_arrive_in_order(place: Place) -> None:
         told.append((progress, total, message))
 
     async with connected(place, on_log=logged.append) as client:
-        await client.set_log_level("info")
         assert (await client.call_tool("steps", {"n": 5}, progress=slowly)).text == "done"
         assert [progress for progress, _, _ in told] == [0, 1, 2, 3, 4]
         assert [message["data"] for message in logged] == ["done"]
@@ -140,6 +139,69 @@ async def test_a_call_that_becomes_a_task_is_waited_for(place: Place) -> None:
     async with connected(place, sampling=lambda _asked: "well indeed") as client:
         assert (await client.call_tool("compute", {"seconds": 0.1})).text == "computed"
         assert (await client.call_tool("survey")).text == "well indeed"
+
+
+@async_test
+async def test_progress_of_a_task_comes_from_its_status() -> None:
+    server = Server("s", settings=Settings(times=Times(task_poll=0.05)))
+
+    @server.tool(task="optional")
+    async def cook(ctx: Context, message: str | None = None) -> str:
+        for step in range(3):
+            await ctx.progress(step, total=3, message=message)
+        return "done"
+
+    told: list[tuple[float, float | None, str | None]] = []
+    async with Client(server, protocol_version="sessionless") as client:
+        for message, last in ((None, (2.0, 3.0, None)), ("stir", (1, None, "stir"))):
+            result = await client.call_tool(
+                "cook", {"message": message}, progress=lambda *report: told.append(report)
+            )
+            assert (result.text, told[-1]) == ("done", last)
+
+
+@async_test
+async def test_log_messages_arrive_unless_the_client_wants_none() -> None:
+    server = Server("s")
+
+    @server.tool
+    async def talk(ctx: Context) -> str:
+        await ctx.debug("quiet")
+        await ctx.info("loud")
+        return "done"
+
+    for era in ("auto", "sessions", "sessionless"):
+        logged: list[Any] = []
+        noted: list[str] = []
+        async with Client(server, on_log=logged.append, protocol_version=era) as client:
+            await client.call_tool("talk")
+            assert [message["data"] for message in logged] == ["loud"]
+            await client.set_log_level("debug")
+            await client.call_tool("talk")
+            assert [message["data"] for message in logged[1:]] == ["quiet", "loud"]
+        async with Client(
+            server, on_notification=lambda *note, noted=noted: noted.append(note[0]), protocol_version=era
+        ) as client:
+            await client.call_tool("talk")
+        assert noted == ["notifications/message"]
+
+
+@async_test
+async def test_the_repr_of_a_result_shows_its_value_or_its_error() -> None:
+    server = Server("s")
+    server.add_tool(lambda: ["Soup", Image(b"x")], name="plate")
+    server.add_tool(lambda: Image(b"x"), name="picture")
+
+    @server.tool
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    async with Client(server, raise_on_error=False) as client:
+        assert repr(await client.call_tool("add", {"a": 1, "b": 2})) == "<ToolCallResult 3>"
+        assert "Invalid arguments for add" in repr(await client.call_tool("add"))
+        assert repr(await client.call_tool("add")).startswith("<ToolCallResult error '")
+        assert repr(await client.call_tool("plate")) == "<ToolCallResult 'Soup' ImageContent>"
+        assert repr(await client.call_tool("picture")) == "<ToolCallResult None ImageContent>"
 
 
 @async_test

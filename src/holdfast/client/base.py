@@ -101,7 +101,7 @@ class Requester:
             ports=options.ports,
         )
         self._cache = Cache(options.limits.cached)
-        self._log_queue, self._notification_queue = map(self._queue, options.callbacks)
+        self._log_queue, self._notification_queue = map(self.queue, options.callbacks)
         self._mirrored: dict[str, tuple[MirroredParameter, ...]] = {}
         self._listeners: set[Listener] = set()
         self._subscribers: dict[object, Listener] = {}
@@ -157,7 +157,7 @@ class Requester:
         if key is not None and not fresh and (kept := self._cache.find(key, self._clock.now())) is not None:
             return kept
         may_repeat = method in HARMLESS if idempotent is None else idempotent
-        queue = self._queue(progress)
+        queue = self.queue(progress)
         result = await self._within(
             timeout, method, self._rounds(method, plain, queue, may_repeat=may_repeat)
         )
@@ -264,7 +264,8 @@ class Requester:
 
     # Notifications
 
-    def _queue(self, callback: Callback | None) -> CallbackQueue | None:
+    def queue(self, callback: Callback | None) -> CallbackQueue | None:
+        """Return the queue of messages for a callback."""
         return CallbackQueue(callback, self._limits.behind, self._observer) if callback is not None else None
 
     def _notified(self, notification: Notification, _origin: OutgoingRequest | None) -> None:

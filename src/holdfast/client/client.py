@@ -74,7 +74,8 @@ class Client(Tools, Resources, Prompts, Listening):
         target                         a URL; a command, as words or as one line; the path of a .py or .js file;
                                        {"mcpServers": {...}} with one server; or a `Server`
         sampling, elicitation, roots   answer requests of the server; passing one declares the capability
-        on_log, on_notification        receive log messages, and every notification except progress
+        on_log, on_notification        receive log messages (from level info on, see `set_log_level`), and every notification
+                                       except progress
         auth                           a bearer token, a function that returns one, or an Authorizer
         headers                        headers of every request over HTTP; for a `Server`, `ctx.headers`
         principal                      for a `Server`: the user as whom the client calls, as a verifier would return it
@@ -92,6 +93,9 @@ class Client(Tools, Resources, Prompts, Listening):
         found = find(target, cwd).adding(env or {}, cwd, headers or {})
         connector = _connector(found, principal, authorizer_of(auth), limits, times, given)
         profile = _profile(handlers, capabilities or {}, info or {})
+        if on_log is not None or on_notification is not None:
+            # 2026-07-28 sends log messages only to a client that asks. A session has this level by default.
+            profile.level = "info"
         callbacks = (on_log, on_notification)
         options = Options(
             connector, handlers, profile, protocol_version, eras, callbacks, auto_input, limits, times, given

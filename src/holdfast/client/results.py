@@ -26,7 +26,10 @@ class ToolCallResult(Generic[T]):
         self.is_error: bool = is_error
 
     def __repr__(self) -> str:
-        return f"<ToolCallResult {'error ' if self.is_error else ''}{self.data!r:.200}>"
+        others = [type(block).__name__ for block in self.content if not isinstance(block, TextContent)]
+        value = self.data if self.data is not None or (others and not self.text) else self.text or None
+        shown = [*(["error"] if self.is_error else ()), f"{value!r:.200}", *others]
+        return f"<ToolCallResult {' '.join(shown)}>"
 
     @property
     def text(self) -> str:

@@ -1,16 +1,19 @@
 """Calls that the server runs as tasks (extension io.modelcontextprotocol/tasks): polled, answered, cancelled."""
 
 import asyncio
+import re
 from typing import Any, Final, Literal
 
 from msgspec import Struct
 
-from holdfast.client.base import Requester
+from holdfast.client.base import Progress, Requester
 from holdfast.client.results import ToolCallResult, tool_call_result, typed
 from holdfast.errors import INTERNAL_ERROR, Cancelled, McpError
 from holdfast.upstream.pending import error_of
 
 Status = Literal["working", "input_required", "completed", "failed", "cancelled"]
+_OF: Final = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)(?: of (\d{1,15}(?:\.\d{1,15})?))?")
+"""The status of a task of Holdfast that reports progress without a message."""
 POLL_SECONDS: Final = (0.05, 1.0, 60.0)
 """The shortest, the default and the longest pause between two polls; the server's suggestion is kept between them."""
 
@@ -45,7 +48,8 @@ class Task:
         self.state: TaskState = state
 
     def __repr__(self) -> str:
-        return f"<Task {self.state.status}>"
+        message = self.state.status_message
+        return f"<Task {self.state.status}{f': {message:.200}' if message else ''}>"
 
     @property
     def id(self) -> str:
@@ -67,17 +71,29 @@ class Task:
         """Ask the server to cancel the task. It may have ended already."""
         await self._client.request("tasks/cancel", {"taskId": self.id})
 
-    async def result(self) -> ToolCallResult[Any]:
+    async def result(self, progress: Progress | None = None) -> ToolCallResult[Any]:
         """Wait for the end and return the result of the tool. The client's handlers answer input requests.
+
+        `progress` receives each status message that a poll finds. A task has no progress notifications: a status such as
+        `3 of 10` gives the numbers, any other one counts the messages.
 
         Raises:
             McpError: the task failed; Cancelled if it was cancelled.
             BadAnswer: the result is not a valid result of a tool, or its data do not fit the requested type.
         """
-        while not self.state.is_over:
+        queue = self._client.queue(progress)
+        said, count = "", 0
+        while True:
+            if queue is not None and self.state.status_message not in (None, said):
+                said, count = self.state.status_message or "", count + 1
+                queue.put(*_progress(said, count))
+            if self.state.is_over:
+                break
             await self._answer()
             await asyncio.sleep(self._pause())
             await self.poll()
+        if queue is not None:
+            await queue.drain()
         if self.state.status == "completed":
             return tool_call_result(self.state.result, self._shape)
         if self.state.status == "cancelled":
@@ -96,6 +112,14 @@ class Task:
         shortest, usual, longest = POLL_SECONDS
         wish = self.state.poll_interval_ms
         return min(longest, max(shortest, wish / 1_000)) if wish is not None else usual
+
+
+def _progress(status: str, count: int) -> tuple[float, float | None, str | None]:
+    """Return progress, total and message of a status."""
+    found = _OF.fullmatch(status)
+    if found is None:
+        return count, None, status
+    return float(found[1]), float(found[2]) if found[2] else None, None
 
 
 def _failure(state: TaskState) -> McpError:

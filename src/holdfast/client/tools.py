@@ -15,6 +15,7 @@ from holdfast.errors import BadAnswer, ConfigError, HoldfastError, ToolError
 from holdfast.protocol.listing import Tool
 from holdfast.protocol.mirrored_headers import mirrored_parameters
 from holdfast.protocol.results import ListToolsResult
+from holdfast.protocol.sessionless import TASKS
 
 T = TypeVar("T")
 
@@ -83,7 +84,7 @@ class Tools(Requester):
         raise_on_error: bool | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> ToolCallResult[Any]:
-        """Call a tool and wait for its result, also if the server runs it as a task.
+        """Call a tool and wait for its result, also if the server runs it as a task: then progress comes from its status.
 
         With `type`, `data` is the structured content as that type. Without it, `data` follows the tool's output schema
         (see `structured`); for that, the tools are listed once if they were not. `idempotent` allows the call to be sent
@@ -106,7 +107,7 @@ class Tools(Requester):
                 meta=meta,
             )
             if isinstance(started, Task):
-                return await started.result()
+                return await started.result(progress=progress)
             if isinstance(started, InputNeeded):
                 raise BadAnswer(
                     "the server asks for input, and this client has auto_input=False: use start_tool"
@@ -195,6 +196,10 @@ class Tools(Requester):
                 self._observer.note("client.no_output_schema", tool=name, error=error)
         tool = self._known.get(name)
         result.data = shaped(result.structured_content, tool.output_schema if tool is not None else None)
+
+    def declare_tasks(self) -> None:
+        """Declare from now on that this client accepts tasks, if it was made with `capabilities={"extensions": {}}`."""
+        self._profile.capabilities["extensions"] = {TASKS: {}}
 
     def task(self, task_id: str) -> Task:
         """Return the task with an id."""

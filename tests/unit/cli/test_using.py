@@ -168,7 +168,39 @@ def test_call_takes_arguments_by_the_schema(server: str, protocol: str) -> None:
 def test_a_failed_tool_has_exit_status_one_and_no_control_characters(server: str) -> None:
     result = run("call", server, "fail")
     assert result.exit_code == 1
-    assert result.stdout == "burnt �[31m\n"
+    assert result.stderr == "burnt �[31m\n"
+
+
+def test_the_error_of_a_tool_goes_to_standard_error_and_its_json_to_standard_output(server: str) -> None:
+    failed = run("call", server, "fail")
+    assert (failed.stdout, "burnt" in failed.stderr) == ("", True)
+    failed = run("call", server, "fail", "--json")
+    assert (json.loads(failed.stdout)["isError"], failed.stderr) == (True, "")
+
+
+@pytest.mark.parametrize("protocol", ["auto", "sessions", "sessionless"])
+@pytest.mark.parametrize("task", ["", 'task="optional"', 'task="required"'])
+def test_log_messages_go_to_standard_error_in_both_eras(tmp_path: Path, protocol: str, task: str) -> None:
+    (tmp_path / "talks.py").write_text(TALKS.replace("TASK", task))
+    result = run("call", str(tmp_path / "talks.py"), "talk", "--protocol", protocol)
+    assert (result.exit_code, result.stdout) == (0, "done\n")
+    # A task has no log messages.
+    expected = "" if "required" in task and protocol != "sessions" else 'info: stirring\nwarning: {"hot":1}\n'
+    assert result.stderr == expected
+
+
+TALKS = """
+from holdfast import Context, Server, Settings, Times
+
+server = Server("talks", settings=Settings(times=Times(task_poll=0.05)))
+
+@server.tool(TASK)
+async def talk(ctx: Context) -> str:
+    await ctx.debug("not shown")
+    await ctx.info("stirring")
+    await ctx.warning({"hot": 1})
+    return "done"
+"""
 
 
 def test_media_is_described(server: str) -> None:

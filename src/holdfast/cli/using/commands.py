@@ -7,9 +7,11 @@ Its exit status is 0; 1 if the server or the tool answers with an error or canno
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Annotated, Any, Final
 
 import typer
+from msgspec.json import encode as encode_json
 from rich.console import Console
 from rich.text import Text
 
@@ -23,7 +25,7 @@ from holdfast.cli.using.connecting import client_of
 from holdfast.cli.using.plain import plain, print_json
 from holdfast.cli.using.showing import show_blocks, show_contents, tree
 from holdfast.client.client import Client
-from holdfast.errors import ConfigError, HoldfastError, Unauthorized
+from holdfast.errors import MISSING_CAPABILITY, ConfigError, HoldfastError, McpError, Unauthorized
 
 _FAILED: Final = 1
 _ENDLESS: Final = 10_000
@@ -158,7 +160,15 @@ def _command(name: str, use: Use, needed: str) -> Callable[..., None]:
             env=pairs(env, "--env"),
         )
         client = client_of(
-            target, program, options, only, protocol_version=protocol, timeout=timeout, on_log=_show_log
+            target,
+            program,
+            options,
+            only,
+            protocol_version=protocol,
+            timeout=timeout,
+            on_log=_show_log,
+            # A task sends no log messages and no progress.
+            capabilities={"extensions": {}},
         )
         _Output.as_json = json
         raise typer.Exit(asyncio.run(_used(client, use, given)))
@@ -223,7 +233,15 @@ async def _call(client: Client, words: list[str]) -> int:
         raise ConfigError(f"the server has no tool {name!r}; it has: {known}")
     arguments = typed(given, tools[name].input_schema, name)
     with Bar() as bar:
-        result = await client.call_tool(name, arguments, progress=bar.report, raise_on_error=False)
+        call = partial(client.call_tool, name, arguments, progress=bar.report, raise_on_error=False)
+        try:
+            result = await call()
+        except McpError as error:
+            if error.code != MISSING_CAPABILITY:
+                raise
+            # The tool runs only as a task.
+            client.declare_tasks()
+            result = await call()
     if _Output.as_json:
         print_json(
             {
@@ -232,6 +250,8 @@ async def _call(client: Client, words: list[str]) -> int:
                 "isError": result.is_error,
             }
         )
+    elif result.is_error:
+        show_blocks(Console(highlight=False, soft_wrap=True, stderr=True), result.content)
     else:
         show_blocks(_Output.console, result.content)
     return _FAILED if result.is_error else 0
@@ -273,5 +293,9 @@ async def _prompt(client: Client, words: list[str]) -> int:
 # Output
 
 
-def _show_log(message: Any) -> None:
-    sys.stderr.write(f"{plain(message.level)}: {plain(message.data)}\n")
+def _show_log(message: dict[str, Any]) -> None:
+    data = message.get("data")
+    text = data if isinstance(data, str) else encode_json(data).decode()
+    if Bar.shown is not None:
+        Bar.shown.hide()
+    sys.stderr.write(f"{plain(message.get('level', 'info'))}: {plain(text)}\n")
