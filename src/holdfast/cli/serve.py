@@ -8,6 +8,7 @@ from holdfast.cli.admin import admin
 from holdfast.cli.config.plan import Plan
 from holdfast.cli.listening import listeners, tls_of
 from holdfast.cli.prepared import Prepared
+from holdfast.cli.pushing import pusher
 from holdfast.cli.tracing import begin_tracing
 from holdfast.errors import ConfigError
 from holdfast.fronts.http.serve import run_on
@@ -41,8 +42,10 @@ def serve(plan: Plan, *, stdio: bool) -> None:
         names = ", ".join(endpoint.name for endpoint in plan.endpoints)
         raise ConfigError(f"--stdio serves one server: choose it with --only NAME; the file has {names}")
     with admin(plan.process) as surface:
-        operations = None if surface is None else _operations()
-        beside = None if surface is None or operations is None else operations.at(surface)
+        operations = operations_of(is_wanted=surface is not None)
+        beside = (
+            None if operations is None else operations.alone() if surface is None else operations.at(surface)
+        )
         shown = () if surface is None else surface.lines()
         if stdio:
             _serve_stdio(plan, operations, beside, shown)
@@ -50,10 +53,18 @@ def serve(plan: Plan, *, stdio: bool) -> None:
             _serve_http(plan, operations, beside, shown)
 
 
-def _operations() -> "Operations":
+def operations_of(*, is_wanted: bool) -> "Operations | None":
+    """Return the view of operators on this process; None: no admin surface wants it, and no metrics are pushed.
+
+    Raises:
+        ConfigError: the variables ask for metrics, and their exporter is not installed.
+    """
+    pushes = pusher()
+    if not is_wanted and pushes is None:
+        return None
     from holdfast.server.running.operations import Operations  # noqa: PLC0415 - imported only by this command
 
-    return Operations()
+    return Operations(pushes)
 
 
 def _serve_stdio(

@@ -24,7 +24,7 @@ from holdfast.cli.prepared import Prepared
 from holdfast.cli.private_store import PrivateStoreUser
 from holdfast.cli.process_options import ProcessOptions
 from holdfast.cli.refusing import refuse
-from holdfast.cli.serve import begin_logging
+from holdfast.cli.serve import begin_logging, operations_of
 from holdfast.cli.tracing import begin_tracing
 from holdfast.errors import ConfigError, LifespanEnded
 from holdfast.fronts.http.serve import check_listeners, serve
@@ -157,14 +157,12 @@ def _serve(job: Job, channel: socket.socket) -> None:
 
 def _operations(line: int | None, stack: contextlib.ExitStack) -> tuple["Operations | None", Beside | None]:
     """Return the view of operators on this process, and the task that answers the parent's questions. None without an admin surface."""
-    if line is None:
-        return None, None
-    from holdfast.server.running.operations import Operations  # noqa: PLC0415 - imported only by this command
-
+    operations = operations_of(is_wanted=line is not None)
+    if operations is None or line is None:
+        return operations, None if operations is None else operations.alone()
     opened = stack.enter_context(socket.socket(fileno=line))
     # A child process that kept it open would hide the end of this one.
     opened.set_inheritable(False)
-    operations = Operations()
     return operations, operations.on(opened)
 
 

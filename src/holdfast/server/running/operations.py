@@ -3,6 +3,7 @@
 import contextlib
 import socket
 from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
 
 from holdfast.ops.admin.address import AdminAddress, open_admin
 from holdfast.ops.admin.lines import answering
@@ -17,13 +18,18 @@ from holdfast.ops.store_watch import store_kind
 from holdfast.ports import Observer, SystemClock
 from holdfast.stores.base import Store
 
+if TYPE_CHECKING:
+    from holdfast.ops.metrics.otlp import Pusher
+
 __all__ = ["Operations", "open_admin"]
 
 
 class Operations:
     """The servers of this process, seen by operators. Give it each server before its engine is built."""
 
-    def __init__(self) -> None:
+    def __init__(self, pusher: "Pusher | None" = None) -> None:
+        """`pusher` sends the metrics to a collector."""
+        self._pusher = pusher
         self._clock = SystemClock()
         self._ring = Ring()
         self._observer: Observer = LogObserver(self._clock, self._ring)
@@ -51,9 +57,18 @@ class Operations:
         fleet = Fleet(parts, self._ring)
         fleet.start()
         try:
-            yield fleet
+            async with (
+                self._pusher.pushing(fleet, self._observer) if self._pusher else contextlib.nullcontext()
+            ):
+                yield fleet
         finally:
             fleet.stop()
+
+    @contextlib.asynccontextmanager
+    async def alone(self) -> AsyncIterator[None]:
+        """Only push the metrics while the block runs."""
+        async with self.source():
+            yield
 
     @contextlib.asynccontextmanager
     async def on(self, line: socket.socket) -> AsyncIterator[None]:
