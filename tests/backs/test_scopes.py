@@ -32,6 +32,7 @@ from tests.unit.server.post_office import (
     LETTER,
     METADATA,
     NEEDED,
+    UNKNOWN,
     Known,
     PostOffice,
     Sessionless,
@@ -133,6 +134,49 @@ async def test_the_scopes_of_the_whole_server_are_for_every_component_and_for_th
         assert (await client.ask("none", "tools/list", {})).status == 200
         found = await Peer(app).send("GET", path="/.well-known/oauth-protected-resource").done()
         assert found.json["scopes_supported"] == ["mail.send", "post"]
+
+
+OTHERS: list[tuple[str, dict[str, Any]]] = [
+    *UNKNOWN,
+    ("x.example/run", {"command": "rm"}),
+    ("resources/directory/read", {"uri": "mail://inbox"}),
+]
+
+
+@both
+@eras_behind
+@async_test
+async def test_a_request_that_reaches_the_server_behind_needs_the_scopes_of_the_server(
+    era: type[Sessions], behind: str
+) -> None:
+    table = ScopeTable(server=["post"], tools=TABLE.tools, resources=TABLE.resources, hidden=["admin"])
+    async with post_office(behind, table) as (app, server):
+        client = era(app)
+        for method, params in OTHERS:
+            refused = await client.ask("none", method, params)
+            assert (refused.status, 'scope="post"' in refused.headers["www-authenticate"]) == (403, True), (
+                method,
+                params,
+            )
+        for method, params, other in HIDDEN:
+            hidden, unknown = [await client.ask("none", method, asked) for asked in (params, other)]
+            assert as_misspelt(hidden) == as_misspelt(unknown), method
+        assert not server.ran
+        for method in ("tools/list", "resources/list", "prompts/list", "resources/templates/list"):
+            assert (await client.ask("none", method, {})).status == 200
+
+
+@both
+@async_test
+async def test_of_a_server_that_is_hidden_as_a_whole_no_request_reaches_it(era: type[Sessions]) -> None:
+    async with post_office("sessions", ScopeTable(server=["admin"], hidden=["admin"])) as (app, server):
+        client = era(app)
+        for method, params in OTHERS:
+            refused = await client.ask("none", method, params)
+            assert "admin" not in str((refused.headers, refused.json)), method
+        nameless = await client.ask("none", "x.example/run", {})
+        assert nameless.json["error"]["code"] == -32601
+        assert not server.ran
 
 
 @async_test

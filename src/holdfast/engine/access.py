@@ -8,7 +8,8 @@
 The back has the rules (`ScopeRules`): which component a request names, and which scopes this component needs. A back
 without scopes has no rules, and then nothing of this module runs.
 
-An unknown component goes to the back, which answers that it is unknown. A component that is hidden from the caller takes
+A component needs the scopes of its server, also if it is unknown: the request may reach an author's code, such as a completion
+for any prompt, or the server behind. With these scopes, an unknown component goes to the back, which answers that it is unknown. A component that is hidden from the caller takes
 the same way, so that neither the text nor the time of the answer shows that it exists. Two answers do not come from
 the back, and must not show it either:
 
@@ -44,7 +45,7 @@ class ScopeRules(Protocol):
     """The rules of one back."""
 
     def needs(self, request: Request, caller: Caller, session: str) -> Needs:
-        """Return the needs of a request; none for an unknown component. `session` is its session's key, or empty."""
+        """Return the needs of a request; those of the server for an unknown component. `session` is its session's key, or empty."""
         ...
 
     def declared(self) -> Iterable[Needs]:
@@ -89,6 +90,7 @@ class Access:
             return Needs()
         needs = rules.needs(request, caller, session)
         if self.missing(needs.hidden, caller):
+            self.demand(rules.basic(), caller, request.id)
             return None
         self.demand(needs.scopes, caller, request.id)
         return needs

@@ -77,6 +77,7 @@ def _register(server: PostOffice) -> None:  # noqa: C901 - a list of functions
 
     @server.completion
     def complete(value: str) -> list[str]:
+        ran.append("complete")
         return [f"{value}1"]
 
     @server.tool(scopes={"mail.send"})
@@ -162,6 +163,19 @@ HIDDEN: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("completion/complete", template("vault://box/{name}"), template("vault://bax/{name}")),
 ]
 """Requests that name a hidden component, and the same with a name that nothing has."""
+
+
+UNKNOWN: list[tuple[str, dict[str, Any]]] = [
+    *((method, other) for method, _, other in HIDDEN),
+    ("completion/complete", {**prompt("x"), "ref": {"type": "ref/other", "name": "x"}}),
+    ("completion/complete", {**prompt("x"), "ref": {"type": "ref/prompt"}}),
+    ("completion/complete", {**prompt("x"), "ref": {"type": "ref/resource", "uri": 7}}),
+    ("completion/complete", {**prompt("x"), "ref": "draft"}),
+    ("completion/complete", {"argument": {"name": "topic", "value": "a"}}),
+    ("tools/call", {"name": 7}),
+    ("resources/read", {"uri": None}),
+]
+"""Requests that name no component of the server, or none in a form that it understands."""
 
 
 def as_misspelt(answer: Call) -> str:

@@ -23,12 +23,14 @@ from tests.unit.server.post_office import (
     LETTER,
     METADATA,
     NEEDED,
+    UNKNOWN,
     Known,
     PostOffice,
     Sessionless,
     Sessions,
     as_misspelt,
     both,
+    prompt,
 )
 from tests.unit.server.task_client import TASKS
 
@@ -54,6 +56,59 @@ async def test_a_missing_scope_is_refused_before_anything_runs(
     allowed = await client.ask(scope, method, params)
     assert (allowed.status, "result" in allowed.json) == (200, True)
     await server.engine.aclose()
+
+
+@both
+@async_test
+async def test_an_unknown_or_hidden_component_needs_the_scopes_of_its_server(era: type[Sessions]) -> None:
+    server = PostOffice(scopes={"post"})
+    client = era(server.asgi())
+    for method, params in UNKNOWN:
+        refused = await client.ask("none", method, params)
+        assert (refused.status, 'scope="post"' in refused.headers["www-authenticate"]) == (403, True), params
+    for method, params, other in HIDDEN:
+        hidden, unknown = [await client.ask("none", method, asked) for asked in (params, other)]
+        assert (hidden.status, as_misspelt(hidden)) == (403, as_misspelt(unknown))
+    assert not server.ran
+    found = await client.ask("post+admin", "completion/complete", prompt("plot"))
+    assert found.json["result"]["completion"]["values"] == ["a1"]
+    assert server.ran == ["complete"]
+    await server.engine.aclose()
+
+
+@async_test
+async def test_a_listener_for_an_unknown_resource_needs_the_scopes_of_the_server() -> None:
+    server = PostOffice(scopes={"post"})
+    wanted = {"notifications": {"resourceSubscriptions": ["vault://kex"]}}
+    refused = await Sessionless(server.asgi()).ask("none", "subscriptions/listen", wanted)
+    assert (refused.status, 'scope="post"' in refused.headers["www-authenticate"]) == (403, True)
+    await server.engine.aclose()
+
+
+@both
+@async_test
+async def test_a_completion_for_anything_of_an_included_server_needs_the_scopes_of_that_server(
+    era: type[Sessions],
+) -> None:
+    ran: list[str] = []
+    outer, inner = Server("outer", verifier=Known()), Server("inner", scopes={"inner"})
+
+    @outer.prompt
+    def draft(topic: str) -> str:
+        return topic
+
+    @inner.completion
+    def any_prompt(value: str) -> list[str]:
+        ran.append(value)
+        return [value]
+
+    outer.include(inner, "in")
+    client = era(outer.asgi())
+    for token, values in (("none", []), ("inner", ["a"])):
+        found = await client.ask(token, "completion/complete", prompt("draft"))
+        assert found.json["result"]["completion"]["values"] == values
+    assert ran == ["a"]
+    await outer.engine.aclose()
 
 
 @both

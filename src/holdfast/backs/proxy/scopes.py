@@ -19,7 +19,7 @@ from holdfast.auth.scopes import NO_NEEDS, Needs, implications, scope_set
 from holdfast.config import KIB
 from holdfast.engine.access import Access
 from holdfast.engine.caller import Caller
-from holdfast.errors import ConfigError, InvalidParams
+from holdfast.errors import ConfigError, InvalidParams, MethodNotFound
 from holdfast.protocol.subscriptions import TOPICS
 from holdfast.wire.jsonrpc import Request
 
@@ -31,6 +31,15 @@ _DECODINGS: Final = 3
 """How often a URI is decoded: a server may decode one that its client has encoded twice."""
 _LONGEST: Final = 64 * KIB
 """Characters of all URIs of one request. Comparing them takes time, and a client chooses them."""
+
+
+_OPEN: Final = frozenset(
+    {
+        *("initialize", "ping", "server/discover", "logging/setLevel", "resources/unsubscribe"),
+        *("tools/list", "prompts/list", "resources/list", "resources/templates/list", "subscriptions/listen"),
+    }
+)
+"""The requests without a component that need no scope. All others need those of the server, also those that we do not know."""
 
 
 class ScopeTable(Struct, frozen=True, kw_only=True):
@@ -140,17 +149,27 @@ class TableRules:
 
         Raises:
             InvalidParams: its URIs are too long.
+            MethodNotFound: it names no component, and the whole server is hidden from the caller.
         """
-        if request.method.startswith("tasks/"):
-            return self._server
-        is_listener, found = request.method == "subscriptions/listen", NO_NEEDS
-        components = named(request.method, request.params)
+        method = request.method
+        is_listener, found = method == "subscriptions/listen", NO_NEEDS
+        components = named(method, request.params)
+        if not components:
+            return NO_NEEDS if method in _OPEN else self._without_name(method, caller)
         if sum(len(name) for kind, name in components if kind == "resources") > _LONGEST:
             raise InvalidParams(f"the URIs of a request are at most {_LONGEST} characters long")
         for kind, name in components:
             if not (is_listener and self.is_hidden(kind, name, caller)):
                 found = found.plus(self.component(kind, name))
+            else:
+                found = found.plus(Needs(self.basic()))
         return found
+
+    def _without_name(self, method: str, caller: Caller) -> Needs:
+        """Return the needs of a request that reaches the server behind and names no component: those of the server."""
+        if self._access.missing(self._server.hidden, caller):
+            raise MethodNotFound(method[:100])
+        return self._server
 
     def declared(self) -> Iterator[Needs]:
         """Return the needs of the server and of each row."""

@@ -208,7 +208,14 @@ class MethodHandlers:
         """Complete an argument. A prompt or template that the client may not see is refused like one that does not exist."""
         asked = _read(params, CompleteParams)
         self._check_reference(asked.ref, exchange)
-        return await complete(self._server.declared.completers(), exchange, asked, self._server)
+        access, caller = self._server.scopes.access, exchange.caller
+        # A function of an included server for any prompt completes those of other servers too: it needs the scopes of its server.
+        allowed = [
+            item
+            for item in self._server.declared.completers()
+            if not any(access.missing(layer.server.scopes.needs.scopes, caller) for layer in item.within)
+        ]
+        return await complete(allowed, exchange, asked, self._server)
 
     def _check_reference(self, ref: PromptReference | ResourceReference, exchange: Exchange) -> None:
         if isinstance(ref, PromptReference):

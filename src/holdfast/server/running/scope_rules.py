@@ -50,7 +50,7 @@ class ServerRules:
         }
 
     def needs(self, request: Request, caller: Caller, session: str) -> Needs:
-        """Return the needs of a request; nothing if it names no component, or an unknown one."""
+        """Return the needs of a request; nothing if its method names no component."""
         find = self._needs.get(request.method)
         return NO_NEEDS if find is None else find(request.params, View(caller, session))
 
@@ -67,31 +67,34 @@ class ServerRules:
         return self._server.scopes.needs.scopes
 
     def _tool(self, params: Params, view: View) -> Needs:
-        return _named(self._server.tools, params.get("name"), view)
+        return self._known_or_all(_named(self._server.tools, params.get("name"), view))
 
     def _prompt(self, params: Params, view: View) -> Needs:
-        return _named(self._server.prompts, params.get("name"), view)
+        return self._known_or_all(_named(self._server.prompts, params.get("name"), view))
 
     def _resource(self, params: Params, view: View) -> Needs:
         uri = params.get("uri")
         if type(uri) is not str:
-            return NO_NEEDS
+            return self._server.scopes.needs
         found = find_resource(self._server, uri, view)
         if found is not None:
             return found[0].needs
         # Not visible: perhaps because it is hidden from this caller.
-        needs = _named(self._server.resources, uri, view)
-        hidden = _matching(self._server.templates.all_switched(view).values(), uri)
-        return needs if needs.scopes or hidden is None else hidden[0].needs
+        hidden = _named(self._server.resources, uri, view)
+        matching = _matching(self._server.templates.all_switched(view).values(), uri)
+        return self._known_or_all(hidden or (matching[0].needs if matching is not None else None))
 
     def _reference(self, params: Params, view: View) -> Needs:
         ref = params.get("ref")
         if type(ref) is not dict:
-            return NO_NEEDS
+            return self._server.scopes.needs
         if ref.get("type") == "ref/prompt":
-            return _named(self._server.prompts, ref.get("name"), view)
-        needs = _named(self._server.templates, ref.get("uri"), view)
-        return needs if needs.scopes else self._resource(ref, view)
+            return self._prompt(ref, view)
+        return _named(self._server.templates, ref.get("uri"), view) or self._resource(ref, view)
+
+    def _known_or_all(self, found: Needs | None) -> Needs:
+        """Return the needs of a component; for an unknown one, those that all components have."""
+        return self._server.scopes.needs if found is None else found
 
     def _listening(self, params: Params, view: View) -> Needs:
         """Return the needs of the resources and tasks of a filter. Hidden resources are left out of the filter."""
@@ -101,8 +104,7 @@ class ServerRules:
         needs = NO_NEEDS
         for uri in _texts(wanted.get(TOPICS["resource"].member)):
             found = find_resource(self._server, uri, view)
-            if found is not None:
-                needs = needs.plus(found[0].needs)
+            needs = needs.plus(self._known_or_all(found[0].needs if found is not None else None))
         for task_id in _texts(wanted.get(TOPICS["task"].member)):
             needs = needs.plus(self._task({"taskId": task_id}, view))
         return needs
@@ -121,9 +123,9 @@ class ServerRules:
         return Needs(scopes)
 
 
-def _named(catalog: Catalog[Any], name: object, view: View) -> Needs:
+def _named(catalog: Catalog[Any], name: object, view: View) -> Needs | None:
     entry = catalog.switched(name, view) if type(name) is str else None
-    return entry.needs if entry is not None else NO_NEEDS
+    return entry.needs if entry is not None else None
 
 
 def _texts(value: object) -> list[str]:
