@@ -2,8 +2,9 @@
 
 The Host must be one of the allowed ones, so that a page of another site cannot reach the surface by a name that it
 has bound to this address (DNS rebinding). A request of a browser has an Origin; it must be the surface itself. The
-token is compared in constant time. An address that has sent too many wrong tokens is refused for a while, even with
-the right token; otherwise it could continue to guess.
+token is compared in constant time, and the right one always passes: others who share the operator's address must not be able
+to lock the operator out. An address that has sent too many wrong tokens gets 429 for further ones. It may continue to
+guess, and cannot succeed: a token has 16 characters or more.
 
 Refusals and acts are events of the audit log, in the form of `engine/audit.py`. They have the same limits of lines as
 the refusals of the MCP endpoint, so that an attacker cannot fill the disk.
@@ -81,6 +82,9 @@ class Guard:
         Raises:
             Refused: the request does not pass.
         """
+        given = request.head.text(b"authorization")
+        if hmac.compare_digest(given.encode("latin-1"), b"Bearer " + self._token):
+            return
         key, now = counted(_address(request)).encode(), self._clock.now()
         wait = self._guesses.wait(key, GUESSES, now)
         if wait:
@@ -88,9 +92,6 @@ class Guard:
             raise self._refusal(
                 "admin_rate", request, 429, "Too many wrong tokens of this address: try again later", later
             )
-        given = request.head.text(b"authorization")
-        if hmac.compare_digest(given.encode("latin-1"), b"Bearer " + self._token):
-            return
         if given:
             self._guesses.take(key, GUESSES, now)
         raise self._refusal(
