@@ -234,6 +234,12 @@ def test_haproxy_delays_no_event_and_sends_no_request_twice() -> None:
         assert line in lines
 
 
+def test_haproxy_waits_for_a_head_as_long_as_the_server_does() -> None:
+    lines = settings_of("haproxy.cfg").splitlines()
+    (seconds,) = [line.split()[-1] for line in lines if line.split()[:2] == ["timeout", "http-request"]]
+    assert seconds == f"{Limits().header_seconds:g}s"
+
+
 def test_nginx_buffers_nothing_and_waits_long_enough() -> None:
     config = settings_of("nginx.conf")
     assert config.count("{") == config.count("}")
