@@ -8,8 +8,8 @@
 The back has the rules (`ScopeRules`): which component a request names, and which scopes this component needs. A back
 without scopes has no rules, and then nothing of this module runs.
 
-A component needs the scopes of its server, also if it is unknown: the request may reach an author's code, such as a completion
-for any prompt, or the server behind. With these scopes, an unknown component goes to the back, which answers that it is unknown. A component that is hidden from the caller takes
+A component needs the scopes of its server, also if it is unknown: the request may reach an author's middleware, or the server
+behind. With these scopes, an unknown component goes to the back, which answers that it is unknown. A component that is hidden from the caller takes
 the same way, so that neither the text nor the time of the answer shows that it exists. Two answers do not come from
 the back, and must not show it either:
 
