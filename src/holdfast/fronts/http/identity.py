@@ -17,6 +17,7 @@ anything for a token that it has accepted recently.
 """
 
 import asyncio
+import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,7 +35,7 @@ from holdfast.auth import (
 from holdfast.auth.known_tokens import REFUSED_SECONDS, KnownTokens
 from holdfast.core.log_rates import LogRates
 from holdfast.engine.engine import Engine
-from holdfast.errors import BUSY
+from holdfast.errors import BUSY, HoldfastError
 from holdfast.fronts.http.addresses import Addresses, counted
 from holdfast.fronts.http.answer import UNSTARTED, Answer, refuse, refused_unstarted, retry_after
 from holdfast.fronts.http.head import Head
@@ -48,6 +49,8 @@ _CHECKS_ALIKE: Final = 4
 """The same for tokens that begin alike."""
 _ALIKE: Final = 8
 """Characters in which such tokens are equal. Wrong tokens are mostly equal there, as numbered ones are; a valid token differs."""
+_QUERY: Final = re.compile(r"\?\S+")
+"""The query of a URL, which may have a secret."""
 _UNVERIFIED: Final = refuse(
     503,
     "Service unavailable: the token cannot be checked now; try again",
@@ -79,6 +82,7 @@ class Identity:
         self._accepted: dict[int, None] = {}
         """Hashes of tokens that were accepted; not of the tokens' text alone, but with a secret of this process."""
         self._checks = Checks()
+        self._servers: tuple[str, ...] = tuple(getattr(verifier, "authorization_servers", ()))
         self._failures = LogRates(engine.clock.now())
 
     def remembered(self, request: RawRequest) -> Principal | None:
@@ -122,7 +126,7 @@ class Identity:
             if principal is not None and not isinstance(principal, Principal):
                 raise TypeError  # noqa: TRY301 - one way to fail for all that a verifier can do wrong
         except Exception as error:  # noqa: BLE001 - an author's code raises anything
-            self._failed(type(error).__name__)
+            self._failed(error)
             return _UNVERIFIED
         if principal is None and self._with_request is None:
             self._refused.put(token, None, now)
@@ -137,10 +141,16 @@ class Identity:
         """True if the token of a request was accepted before: it is not limited, even if its address had many refusals."""
         return hash(token_of(head)) in self._accepted
 
-    def _failed(self, kind: str) -> None:
+    def _failed(self, error: Exception) -> None:
+        """Log the type of an author's error. The text of ours names the authorization server and the reason, and no token."""
+        kind = type(error).__name__
         held = self._failures.admit(kind, self._engine.clock.now())
-        if held is not None:
-            self._engine.observer.note("verifier.failed", error=kind, held_back=held)
+        if held is None:
+            return
+        facts = {"server": ", ".join(self._servers)} if self._servers else {}
+        if self._servers and isinstance(error, HoldfastError):
+            facts["reason"] = _QUERY.sub("?…", str(error))
+        self._engine.observer.note("verifier.failed", error=kind, **facts, held_back=held)
 
     def _unauthorized(self, head: Head) -> Answer:
         return refuse(

@@ -8,6 +8,7 @@ import pytest
 from holdfast.auth import AuthRequest, Principal, Verifier
 from holdfast.auth.verifiers import AnyOf
 from holdfast.config import Settings, Times
+from holdfast.errors import AuthorizationFailed
 from holdfast.fronts.http.request import RawRequest
 from tests.asgi import Call, Peer
 from tests.messages import LATEST, metadata, notification
@@ -362,6 +363,25 @@ async def test_a_verifier_that_fails_is_503_and_only_the_type_of_its_error_is_lo
         assert facts["error"] == kind
         assert token not in str(facts)
         assert (await opened(b)).session
+
+
+@front_test
+async def test_a_failing_authorization_server_is_named_with_the_reason() -> None:
+    class Failing:
+        authorization_servers = ("https://id.example",)
+
+        async def __call__(self, token: str) -> Principal | None:
+            if token == "own":
+                raise ValueError(token)
+            raise AuthorizationFailed("https://id.example/keys?key=secret answered 500 instead of the keys")
+
+    async with bench(verifier=Failing()) as b:
+        for token in ("any", "own"):
+            assert (await b.peer(token=token).initialize()).status == 503
+        ours, own = b.observer.named("verifier.failed")
+        assert ours["server"] == own["server"] == "https://id.example"
+        assert ours["reason"] == "https://id.example/keys?… answered 500 instead of the keys"
+        assert "reason" not in own, "the text of an author's error may have the token"
 
 
 @front_test
