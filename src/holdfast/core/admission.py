@@ -1,13 +1,25 @@
 """A gate decides which calls and asks start now, which wait, and which are refused.
 
-The gate has no task and no future. It decides, and returns the ticket that may start next;
+A gate has no task and no future. It decides, and returns the ticket that may start next;
 the caller acts (law 13).
+
+`Gate` has one owner: the calls of a session, for example. `SharedGate` has places that several owners want: the threads of a process,
+the calls without a session, the slots of a server behind. An owner is a principal, or the address of an anonymous client. Two rules
+prevent that one of them takes everything:
+
+- **In turn.** A free place goes to the owner whose turn it is, not to the ticket that has waited for the longest time.
+- **Something stays free.** An owner that has `SHARE` times as many places as are free gets no more. So one owner alone gets seven eighths,
+  two get seven fifteenths each, and one that comes now finds a place. Less than eight places are given out all: then no eighth exists.
+  The places of the queue have the same rule.
 """
 
 from collections import OrderedDict
 from collections.abc import Hashable
 from enum import Enum
 from typing import Any, Final, Generic, TypeVar
+
+SHARE: Final = 7
+"""How many times as many places as are free one owner of a shared gate may have."""
 
 T = TypeVar("T", bound=Hashable)
 _EMPTY: Final[OrderedDict[Any, None]] = OrderedDict()
@@ -81,3 +93,68 @@ class Gate(Generic[T]):
             del self._waiting[ticket]
             return True
         return False
+
+
+class SharedGate(Generic[T]):
+    """`places` and a queue that owners share. The head of this module has the rules."""
+
+    __slots__ = ("_held", "_inside", "_places", "_queue", "_waiting", "waiting")
+
+    def __init__(self, places: int, queue: int) -> None:
+        self._places = places
+        self._queue = queue
+        self._inside = 0
+        self._held: dict[str, int] = {}
+        """Places by owner."""
+        self._waiting: dict[str, dict[T, None]] = {}
+        """Tickets by owner. The owner whose turn is next is the first."""
+        self.waiting: int = 0
+        """The number of tickets that wait."""
+
+    def __repr__(self) -> str:
+        return f"<SharedGate {self._inside}/{self._places} inside, {self.waiting} waiting, {len(self._held)} owners>"
+
+    def enter(self, owner: str, ticket: T) -> Admission:
+        """Let the ticket of an owner in, queue it, or refuse it. Tickets of the same owner that wait go first."""
+        held = self._held.get(owner, 0)
+        if held < SHARE * (self._places - self._inside) and owner not in self._waiting:
+            self._held[owner] = held + 1
+            self._inside += 1
+            return Admission.START
+        queue = self._waiting.get(owner, {})
+        if len(queue) < SHARE * (self._queue - self.waiting):
+            self._waiting.setdefault(owner, queue)[ticket] = None
+            self.waiting += 1
+            return Admission.WAIT
+        return Admission.REFUSE
+
+    def leave(self, owner: str) -> T | None:
+        """Free one place of an owner. If a ticket gets it, return the ticket."""
+        held = self._held.pop(owner) - 1
+        if held:
+            self._held[owner] = held
+        self._inside -= 1
+        most = SHARE * (self._places - self._inside)
+        for other, queue in self._waiting.items():
+            if self._held.get(other, 0) < most:
+                self._held[other] = self._held.get(other, 0) + 1
+                self._inside += 1
+                ticket = next(iter(queue))
+                self._take(other, ticket)
+                return ticket
+        return None
+
+    def _take(self, owner: str, ticket: T) -> None:
+        """Take a ticket out of the queue. The next turn of its owner comes after those of all others."""
+        queue = self._waiting.pop(owner)
+        del queue[ticket]
+        self.waiting -= 1
+        if queue:
+            self._waiting[owner] = queue
+
+    def abandon(self, owner: str, ticket: T) -> bool:
+        """Remove a ticket from the queue. Return False if it is not in the queue: then it has a place and must leave."""
+        if ticket not in self._waiting.get(owner, ()):
+            return False
+        self._take(owner, ticket)
+        return True

@@ -13,6 +13,11 @@ class Waiter(Protocol):
     """The connection of a request. A request that no connection waits for does not start (law 12)."""
 
     @property
+    def address(self) -> str:
+        """The address of the client, as limits count it."""
+        ...
+
+    @property
     def gone(self) -> bool:
         """True if the client is known to have disconnected."""
         ...
@@ -38,3 +43,8 @@ class Caller(Struct, frozen=True):
     """The connection that waits for the answer. None: on stdio, and at a home, which learns it from the store."""
     is_inner: bool = False
     """The client runs in this process: its requests are part of the work that runs here, and a stop does not refuse them."""
+
+    @property
+    def owner(self) -> str:
+        """The owner of places that clients share (`core/admission.py`): the principal; the address if it is anonymous."""
+        return self.key or ("" if self.waiter is None else self.waiter.address)

@@ -55,6 +55,7 @@ from msgspec.structs import replace
 
 from holdfast.auth.seal import MAX_SEALED
 from holdfast.config import KIB
+from holdfast.core.admission import Admission, SharedGate
 from holdfast.core.exchange import Action, Actions, ExchangeInput, ExchangeState, step
 from holdfast.core.rounds import NOTHING_GIVEN, Asked, Given
 from holdfast.engine.caller import Caller
@@ -172,8 +173,10 @@ class SessionlessCalls:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._running: set[Exchange] = set()
+        self._running: dict[Exchange, str] = {}
+        """The calls that have a place, each with its owner."""
         times, limits = runtime.settings.times, runtime.settings.limits
+        self._places: SharedGate[Exchange] = SharedGate(limits.sessionless_calls, 0)
         self.keys: Keys = Keys(runtime)
         self.parking: Parking = Parking(limits, times.parked, self._expired)
 
@@ -200,8 +203,6 @@ class SessionlessCalls:
         limits = runtime.settings.limits
         if runtime.access.rules is not None:
             runtime.access.judge(request, caller)
-        if len(self._running) >= limits.sessionless_calls:
-            raise Busy("Busy: too many calls are running; try again shortly")
         if given is None:
             given = Given(None, _responses(request)) if "inputResponses" in request.params else NOTHING_GIVEN
         client = SessionlessClient(meta, caller.key, limits)
@@ -217,7 +218,10 @@ class SessionlessCalls:
         exchange = Exchange("", client, request, caller, writer, runtime.store)
         exchange.given = given
         waiter = writer.add_waiter(0)
-        self._running.add(exchange)
+        owner = caller.owner
+        if self._places.enter(owner, exchange) is not Admission.START:
+            raise Busy("Busy: too many calls are running; try again shortly")
+        self._running[exchange] = owner
         exchange.task = runtime.new_task(run(runtime, exchange, self), name=_TASK_NAME)
         return AwaitedCall(exchange, writer, waiter, request.id)
 
@@ -263,7 +267,9 @@ class SessionlessCalls:
         self._forget(exchange)
 
     def _forget(self, exchange: Exchange) -> None:
-        self._running.discard(exchange)
+        owner = self._running.pop(exchange, None)
+        if owner is not None:
+            self._places.leave(owner)
         exchange.writer.end_asks()
 
     # Parking and going on

@@ -14,9 +14,10 @@ class Calls:
         self._slots = slots
         self._now = self.peak = 0
         self.done: list[int] = []
+        self.owners: dict[int, str] = {}
 
     async def call(self, number: int) -> int:
-        async with self._slots:
+        async with self._slots.of(self.owners.get(number, "a")):
             self._now += 1
             self.peak = max(self.peak, self._now)
             try:
@@ -55,5 +56,15 @@ async def test_an_error_frees_the_slot() -> None:
     slots = Slots(1, 0)
     for _ in range(2):
         with pytest.raises(ZeroDivisionError):
-            async with slots:
+            async with slots.of("a"):
                 raise ZeroDivisionError
+
+
+@virtual_test
+async def test_calls_that_wait_are_started_in_turn_by_their_owners() -> None:
+    """The calls of one client were all started before the first call of the next one."""
+    calls = Calls(Slots(1, 100))
+    calls.owners = {50: "b", 51: "b", 60: "c"}
+    running = [asyncio.create_task(calls.call(number)) for number in (*range(5), 50, 51, 60)]
+    await asyncio.gather(*running)
+    assert calls.done == [0, 1, 50, 60, 2, 51, 3, 4]

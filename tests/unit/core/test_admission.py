@@ -1,6 +1,10 @@
 """The gate's order and verdicts; its counts are a property."""
 
-from holdfast.core.admission import Admission, Gate
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.core.admission import Admission, Gate, SharedGate
 
 
 def test_tickets_enter_then_wait_then_are_refused() -> None:
@@ -45,3 +49,86 @@ def test_gates_share_no_queue() -> None:
     one, other = Gate[int](0, 1), Gate[int](0, 1)
     assert one.enter(1) is Admission.WAIT
     assert (one.waiting, other.waiting) == (1, 0)
+
+
+# A gate with several owners
+
+
+def started(gate: SharedGate[str], owner: str, count: int) -> int:
+    """Let so many tickets of an owner enter; return how many start."""
+    verdicts = [gate.enter(owner, f"{owner}{number}") for number in range(count)]
+    return verdicts.count(Admission.START)
+
+
+def test_one_owner_leaves_an_eighth_of_the_places_to_others() -> None:
+    gate: SharedGate[str] = SharedGate(64, 1_000)
+    assert started(gate, "a", 768) == 56
+    assert gate.waiting == 712
+    assert started(gate, "b", 10) == 7
+    assert started(gate, "c", 10) == 1
+    assert started(gate, "d", 1) == 0
+
+
+@pytest.mark.parametrize("places", range(1, 8))
+def test_few_places_are_given_out_all(places: int) -> None:
+    assert started(SharedGate(places, 0), "a", 10) == places
+
+
+def test_a_free_place_goes_to_the_owners_in_turn() -> None:
+    gate: SharedGate[str] = SharedGate(1, 1_000)
+    assert started(gate, "a", 4) == 1
+    assert started(gate, "b", 2) == started(gate, "c", 1) == 0
+    order, owner = [], "a"
+    while (ticket := gate.leave(owner)) is not None:
+        order.append(ticket)
+        owner = ticket[0]
+    assert order == ["a1", "b0", "c0", "a2", "b1", "a3"]
+    assert gate.enter("d", "d0") is Admission.START
+
+
+def test_one_owner_leaves_places_of_the_queue_to_others() -> None:
+    gate: SharedGate[str] = SharedGate(1, 16)
+    verdicts = [gate.enter("a", f"a{number}") for number in range(30)]
+    assert verdicts.count(Admission.WAIT) == 14
+    assert verdicts.count(Admission.REFUSE) == 15
+    assert gate.enter("b", "b0") is Admission.WAIT
+
+
+def test_a_ticket_that_is_abandoned_loses_its_place_in_the_queue_only() -> None:
+    gate: SharedGate[str] = SharedGate(1, 9)
+    assert started(gate, "a", 3) == 1
+    assert gate.abandon("a", "a1")
+    assert not gate.abandon("a", "a1")
+    assert not gate.abandon("a", "a0")
+    assert not gate.abandon("b", "a2")
+    assert gate.leave("a") == "a2"
+    assert gate.leave("a") is None
+    assert not gate._held
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=200), st.integers(1, 20))
+def test_no_ticket_waits_without_a_reason_and_none_is_lost(
+    steps: list[tuple[str, bool]], places: int
+) -> None:
+    gate: SharedGate[int] = SharedGate(places, 1_000)
+    inside: list[str] = []
+    waiting: dict[int, str] = {}
+    for number, (owner, enters) in enumerate(steps):
+        if enters:
+            if gate.enter(owner, number) is Admission.START:
+                inside.append(owner)
+            else:
+                waiting[number] = owner
+        elif inside:
+            ticket = gate.leave(inside.pop())
+            if ticket is not None:
+                inside.append(waiting.pop(ticket))
+        assert len(inside) <= places
+        assert gate.waiting == len(waiting)
+        # One that waits finds no free place, or its owner has some that will be free.
+        assert all(len(inside) == places or one in inside for one in waiting.values())
+    while inside:
+        ticket = gate.leave(inside.pop())
+        if ticket is not None:
+            inside.append(waiting.pop(ticket))
+    assert not waiting

@@ -606,6 +606,24 @@ async def test_a_limit_of_running_calls_refuses_the_next_as_busy() -> None:
 
 
 @engine_test
+async def test_one_client_does_not_take_all_places_of_running_calls() -> None:
+    """Places were given out in the order of arrival: one client could have all of them."""
+
+    async def wait(exchange: Exchange) -> object:
+        await asyncio.sleep(1)
+        return None
+
+    async with house(wait, limits=Limits(sessionless_calls=16)) as home:
+        visits = [home.call() for _ in range(14)]
+        with pytest.raises(Busy):
+            home.call()
+        visits.append(home.call(caller=BOB))
+        for visit in visits:
+            await visit.answer()
+        assert not home.engine.sessionless._places._held
+
+
+@engine_test
 async def test_a_cancelled_call_keeps_its_place_until_its_handler_has_ended() -> None:
     async def stubborn(exchange: Exchange) -> object:
         try:

@@ -9,10 +9,14 @@ import pytest
 
 from holdfast.config import Settings
 from holdfast.engine.turn import TURN, Turn
+from holdfast.fronts.http.addresses import counted
 from holdfast.server.app import Server
 from holdfast.server.context.session_view import SessionView
 from holdfast.server.functions.depends import Depends
 from holdfast.server.functions.threads import in_thread
+from holdfast.transports.threads import OWNER
+from tests.asgi import Peer
+from tests.messages import LATEST
 from tests.support import async_test, until
 from tests.unit.server.peer import connected
 from tests.unit.server.sessionless_client import sessionless
@@ -155,3 +159,26 @@ def test_a_plain_function_that_is_cancelled_before_its_thread_begins_never_runs_
     conversation()
     turn.leave()
     assert ran == ["later", "over"]
+
+
+@async_test
+async def test_a_plain_function_gets_its_thread_as_a_function_of_its_client() -> None:
+    """Threads are given to clients in turn. An anonymous client is known by its address."""
+    server = Server("owners")
+
+    def whose() -> str:
+        return OWNER.get()
+
+    @server.tool
+    async def depends(owner: str = Depends(whose)) -> str:
+        return owner
+
+    server.tool(whose)
+    app = server.asgi(allow_anonymous=True, response="json")
+    for client in ("10.0.0.7", "2001:db8::1"):
+        peer = Peer(app, client=client)
+        assert (await peer.initialize(LATEST)).status == 200
+        for tool in ("whose", "depends"):
+            call = await peer.call(1, tool).done()
+            assert call.json["result"]["content"] == [{"type": "text", "text": counted(client)}]
+    await server.engine.aclose()

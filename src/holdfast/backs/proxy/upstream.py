@@ -253,7 +253,7 @@ class Upstream:
     async def _in_slot(self, call: Call) -> bytes:
         if self._slots is None:
             return await self._sent(call)
-        async with self._slots:
+        async with self._slots.of(call.exchange.caller.owner):
             return await self._sent(call)
 
     def _may_be_unclear(self) -> bool:

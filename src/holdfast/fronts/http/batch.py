@@ -102,6 +102,11 @@ class BatchedRequests:
     # The connection, for the member that is being submitted
 
     @property
+    def address(self) -> str:
+        """The address of the client."""
+        return self._connection.address
+
+    @property
     def gone(self) -> bool:
         """True if the client is known to have disconnected."""
         return self._connection.gone

@@ -46,6 +46,10 @@ class Refusals(Protocol):
         """Report a refusal; return it, or the refusal that is sent instead."""
         ...
 
+    def address(self, request: RawRequest) -> str:
+        """Return the address of the client, as limits count it."""
+        ...
+
 
 class BadBody(Exception):
     """The body cannot be read; `answer` is the refusal."""
@@ -74,6 +78,11 @@ class Connection(Struct, eq=False):
     is_doubtful: bool = False
     """The request was sent while this process could not run: its client may have left before it is served."""
     on_gone: Callable[[], object] | None = None
+
+    @property
+    def address(self) -> str:
+        """The address of the client, as limits count it."""
+        return "" if self._front is None else self._front.address(self.request)
 
     # Serving
 

@@ -175,6 +175,10 @@ class HttpFront:
         correlation = audit.refused(answer.audit, address, principal, session)
         return joined(answer, correlation) if correlation else answer
 
+    def address(self, request: RawRequest) -> str:
+        """Return the address of a client, as limits count it."""
+        return counted(self._addresses.of(request))
+
     def refused(self, reason: Reason, address: str | None) -> None:
         """Report a connection or request that was refused before its head could be read."""
         self._engine.audit.refused(reason, address or LOCAL)

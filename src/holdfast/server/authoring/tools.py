@@ -25,9 +25,9 @@ from holdfast.protocol.types import (
 from holdfast.server.catalog.catalog import Entry
 from holdfast.server.catalog.server_controls import ServerControls
 from holdfast.server.context.context import Context
-from holdfast.server.context.current import CURRENT
 from holdfast.server.context.input_rounds import open_pages_first, run_input_rounds
 from holdfast.server.context.task_calls import Run, TaskMode, as_task
+from holdfast.server.current_call import CURRENT
 from holdfast.server.functions.client_errors import failed, failed_call
 from holdfast.server.functions.content import to_result
 from holdfast.server.functions.depends import Injector

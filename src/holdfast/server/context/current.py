@@ -8,21 +8,13 @@ outlives the call, and the exchange has a reference to its task, which would be 
 from __future__ import annotations
 
 from contextlib import contextmanager
-from contextvars import ContextVar
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from holdfast.server.context.context import Context, parts_of
+from holdfast.server.current_call import CURRENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from holdfast.engine.exchange import Exchange
-    from holdfast.server.catalog.server_controls import ServerControls
-    from holdfast.server.host import Host
-
-CURRENT: Final[ContextVar[tuple[Exchange, ServerControls, Host] | None]] = ContextVar(
-    "holdfast_context", default=None
-)
 
 
 def current_context() -> Context:

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.engine.turn import TURN, Turn
+from holdfast.server.current_call import CURRENT
+from holdfast.transports.threads import OWNER
 
 
 async def in_thread(fn: Callable[..., Any], /, *args: object, **kwargs: object) -> Any:
@@ -18,6 +20,9 @@ async def in_thread(fn: Callable[..., Any], /, *args: object, **kwargs: object) 
     Raises:
         RuntimeError: the function raised StopIteration or GeneratorExit, which cannot pass into a coroutine.
     """
+    current = CURRENT.get()
+    if current is not None:
+        OWNER.set(current[0].caller.owner)
     turn = TURN.get()
     if turn is None:
         return await asyncio.to_thread(_called, fn, args, kwargs)
