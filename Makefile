@@ -16,7 +16,7 @@ SIDE_BY_SIDE := tools/side_by_side.sh '$(MAKE) -s lint types' '$(MAKE) -s simula
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help serve test check lint types simulation simulation-full others unit test-pythons format docs record bench bench-quick bench-pythons conformance chaos fuzz campaigns wheel wheel-test clean venv runtime system node peers
+.PHONY: help serve test check lint types simulation simulation-full others unit test-pythons format docs record bench bench-quick bench-pythons conformance chaos fuzz attack campaigns wheel wheel-test clean venv runtime system node peers
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -88,6 +88,9 @@ fuzz: venv  ## Try random variants of the smuggling corpus against the HTTP serv
 
 chaos: venv  ## Put three replicas behind a balancer on trial: the full plan and its report (SEED=1)
 	$(BIN)/python -m tests.chaos --full --seed $(or $(SEED),1)
+
+attack: venv  ## Measure the memory of a server under attack, against three figures (15 minutes; FIGURES=256)
+	$(BIN)/python -m tests.attacks --figures $(or $(FIGURES),256,512,1024)
 
 wheel: venv  ## Build the wheel and install it in an empty environment
 	tools/wheel_test.sh install $(BIN)/python

@@ -14,7 +14,7 @@ MIB = 1024 * KIB
 
 _MAY_BE_ZERO: Final = frozenset(
     {
-        "subscriptions", "queued", "queue_seconds", "asks_queued", "store_seconds", "handles", "handles_per_principal",
+        "memory", "subscriptions", "queued", "queue_seconds", "asks_queued", "store_seconds", "handles", "handles_per_principal",
         "principal_states", "principal_state_bytes",
         "listeners", "listeners_per_principal", "parked", "parked_per_principal", "tasks", "tasks_per_principal",
         "state_bytes", "idle_readers",
@@ -71,6 +71,11 @@ class Limits(Struct, frozen=True, kw_only=True):
         ConfigError: a number is invalid.
     """
 
+    memory: int = 0
+    """Bytes of memory: everything that clients make the process keep, decoded; under `holdfast serve` also the process at rest, and all
+    workers together. 0: three quarters of the container's memory, or a quarter of the machine's. Not in it: the memory of
+    authors' functions and of programs behind. Each client has a share of the free memory, so that one that uses much does not
+    affect the others; beyond: 429, 503, or the connection closes."""
     body: int = 4 * MIB
     """Bytes of one incoming message; beyond: 413."""
     depth: int = 64
@@ -91,9 +96,6 @@ class Limits(Struct, frozen=True, kw_only=True):
     connections: int = 10_000
     """Open connections of a process under `holdfast serve`; beyond: an idle one closes, of the address that has the most idle
     ones; if none is idle, the new one gets 503 and closes."""
-    unsent_bytes: int = 256 * MIB
-    """Bytes of answers that clients have not taken yet, of all connections under `holdfast serve`; beyond: the connections of
-    those clients end that take slowest for what waits for them. They may ask for their answers again."""
 
     verifier_seconds: float = 10.0
     """Seconds in which a verifier must check a token; beyond: 503. Identity providers answer faster, and clients wait
@@ -116,14 +118,6 @@ class Limits(Struct, frozen=True, kw_only=True):
     queue_seconds: float = 30.0
     """Seconds that a call waits in the queue; beyond: 429, −31001."""
 
-    work_bytes: int = 256 * MIB
-    principal_work_bytes: int = 128 * MIB
-    session_work_bytes: int = 64 * MIB
-    """Memory of the messages of 16 KiB or more whose calls run or wait in this process: in total, of a principal (of an
-    address, for anonymous clients) and of a session; beyond: 429, −31001. It counts the decoded size: 4 MiB of text
-    use 4 MiB, 4 MiB of small values use 14. A session can run at least four of the largest messages at the same time,
-    and no client can use more than half of a process with 512 MiB."""
-
     asks: int = 256
     """Open requests to the client of one session; further ones wait."""
     asks_queued: int = 256
@@ -145,10 +139,6 @@ class Limits(Struct, frozen=True, kw_only=True):
     listeners: int = 10_000
     listeners_per_principal: int = 1_000
     """Open `subscriptions/listen` streams, in total and per authenticated principal; beyond: 429, −31001."""
-    listener_bytes: int = 64 * MIB
-    principal_listener_bytes: int = 16 * MIB
-    """Memory of the subscriptions of listeners, in total and per authenticated principal: the names, and 256 bytes for
-    each; beyond: 429, −31001."""
     listener_changes: int = 1_024
     """Different changes that wait for a slow listener; beyond: its stream is closed. If it is above `subscriptions`, a
     burst of changes cannot reach it."""
@@ -156,16 +146,6 @@ class Limits(Struct, frozen=True, kw_only=True):
     parked_per_principal: int = 1_000
     """Parked calls, in total and per authenticated principal; beyond: busy. Anonymous clients have no limit of their
     own."""
-
-    finished_bytes: int = 64 * MIB
-    principal_finished_bytes: int = 16 * MIB
-    """Bytes of the answers of ended calls that had asked, kept in case a response was lost and the client repeats its
-    retry, in total and per authenticated principal; beyond: the oldest are dropped, and a repeat gets −31003."""
-
-    parked_bytes: int = 64 * MIB
-    principal_parked_bytes: int = 32 * MIB
-    """Bytes of the asks, answers and arguments of parked calls (without those in `work_bytes`), in total and per
-    authenticated principal; beyond: busy. One principal gets at most half, so another one can always ask."""
 
     tasks: int = 10_000
     tasks_per_principal: int = 1_000

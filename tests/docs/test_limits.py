@@ -13,6 +13,7 @@ ROW: Final = re.compile(r"^\| `([a-z]\w*)` \| (.*?) \|", re.MULTILINE)
 GROUPS: Final = (Limits, Times, RateLimits, Settings, HttpSettings)
 SIZES: Final = {"body", "headers"}
 WORDS: Final[dict[str, str]] = {
+    "memory": "by the machine",
     "grace": "as `idle`",
     "continue_after": "off",
     "limits": "above",

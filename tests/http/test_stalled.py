@@ -68,21 +68,29 @@ async def test_trap_26_stopped_readers_do_not_delay_other_calls(trial: Process) 
 
 @http_test
 async def test_answers_that_clients_do_not_take_are_bounded_in_all() -> None:
-    most, size, number = MIB // 2, 3_500_000, 8
-    back, _, front = build(Config(settings=Settings(limits=Limits(unsent_bytes=most))))
+    # The process of the tests is large, so half of the figure is for clients: too little for all answers.
+    most, size, number = 80 * MIB, 3_500_000, 10
+    back, _, front = build(Config(settings=Settings(limits=Limits(memory=2 * most))))
     service = Service(front)
     with listening() as sock:
         async with service.running([sock]):
             port = sock.getsockname()[1]
             clients = [await Client.opened(port) for _ in range(number)]
             calls = [call(1, "echo", text=f"{n}" * size) for n in range(number)]
+            statuses = []
             for client, message in zip(clients, calls, strict=True):
                 connection = await Connection.open(port, receive_buffer=4_096)
-                await client.post(message, on=connection)
+                statuses.append((await client.post(message, on=connection)).status)
                 connection.stop_reading()
+            assert statuses[0] == 200
+            assert statuses[-1] == 429, (
+                "a call does not start while the unsent answers of its address take its share"
+            )
             connections = service.members.connections
-            await until(lambda: sum(connection.unsent for connection in connections) <= most)
+            assert sum(connection.unsent for connection in connections) <= most
             assert await clients[-1].call("echo", text="quick") == "quick"
+            await Connection.cut_all()
+            await until(lambda: not connections)
             again = await clients[0].post(calls[0])
             assert text(await again.answer()) == "0" * size, "the answer was kept for its client"
             assert back.runs["0" * size] == 1

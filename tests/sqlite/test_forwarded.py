@@ -294,9 +294,8 @@ async def test_a_retry_for_which_the_other_replica_has_no_memory_waits_there() -
         answers: dict[str, Any] = {key: {"roots": []} for key in parked["inputRequests"]}
         retry = {"requestState": parked["requestState"], "inputResponses": answers, **long}
         load = there.engine.runtime.load
-        rest = there.engine.settings.limits.work_bytes - load.work.used
-        taken = [load.work.take(rest, principal="others"), load.reserve.take(rest, principal="others")]
-        assert None not in taken
+        taken = load.account("others").open()
+        taken.set(load.ledger.total)
         call = called(Peer(here.asgi(response="json")), talks=False, **retry)
         inbox = there.engine.runtime.store.inbox
 
@@ -306,7 +305,7 @@ async def test_a_retry_for_which_the_other_replica_has_no_memory_waits_there() -
         await until(is_in_the_inbox)
         # There is no room for it.
         await stays(is_in_the_inbox, 0.2)
-        taken.clear()
+        taken.free()
         assert (await call.done()).json["result"]["structuredContent"] == {"result": 0}
         assert await inbox() == []
         await here.engine.aclose()

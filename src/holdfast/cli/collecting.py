@@ -31,7 +31,8 @@ def collected(
         if value is None or value in ("", [], ()):
             continue
         if len(entry.place) > 1:
-            known.setdefault(entry.place[0], {})[entry.place[1]] = value
+            read = entry.row.read
+            known.setdefault(entry.place[0], {})[entry.place[1]] = value if read is None else read(value)
         elif entry.is_table:
             name = named(entry) or entry.flag
             known.setdefault(entry.place[0], {}).update(_settings(pairs(value, name) or {}, entry, name))

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from holdfast.backs.proxy.options import Home, ProxyOptions
 from holdfast.backs.proxy.scopes import ScopeTable
 from holdfast.cli.rows import BEHIND, COMMAND, ONE_SERVER, URL, Count, Row
+from holdfast.cli.sizes import size_of
 from holdfast.config import (
     LOOPBACK_HOSTS,
     Duplicates,
@@ -47,7 +48,15 @@ class Options(Struct, frozen=True, kw_only=True):
             metavar="NAME=NUMBER",
             help="A limit, such as running=32; may be repeated. The names and defaults are in docs/limits.md.",
             settings=Limits,
-            members={},
+            members={
+                "memory": Row(
+                    metavar="SIZE",
+                    help="The memory of the server, such as 512M or 2G: of all workers, without programs behind. docs/limits.md says what "
+                    "happens when it is used up.",
+                    default="three quarters of the container's memory, or a quarter of the machine's",
+                    read=size_of,
+                ),
+            },
         ),
     ] = None
     times: Annotated[

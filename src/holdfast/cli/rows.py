@@ -1,6 +1,6 @@
 """A row of the table of options: the facts of one option of `holdfast serve`, and its names in the three places where it can be set."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Final, Literal, get_args, get_origin, get_type_hints
 
 from msgspec import Meta, Struct
@@ -32,6 +32,8 @@ class Row(Struct, frozen=True, kw_only=True):
     """The form of its value; not needed for a switch and for a choice of words. PATH: a path, which in a file begins at the directory of that file."""
     default: str | None = None
     """The default, as `--help` shows it."""
+    read: Callable[[Any], Any] | None = None
+    """For a key of a table that is written in another form on the command line, a text: returns its value."""
     settings: Any = None
     """For a table of settings: their structure, which checks them."""
     members: dict[str, "Row"] | None = None
@@ -98,7 +100,7 @@ def entries(kind: type[Struct]) -> Iterator[Entry]:
         if row.members is None or row.flag:
             yield Entry((name,), annotation.__origin__, row)
         for member, inner in (row.members or {}).items():
-            yield Entry((name, member), Seconds | None, inner)
+            yield Entry((name, member), Seconds | None if inner.read is None else str | None, inner)
 
 
 def rows(kind: type[Struct]) -> dict[str, Row]:

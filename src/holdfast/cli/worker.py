@@ -58,6 +58,8 @@ class Job(Struct, frozen=True, kw_only=True):
     """The private store for a server that names none."""
     private_key: str = ""
     """The forward key of the workers that use the private store. No other process needs it."""
+    processes: int = 1
+    """How many workers share the figure of memory."""
     words: tuple[str, ...] = ()
     """The words of the command line, for an error."""
     watched: bool = False
@@ -148,6 +150,7 @@ def _serve(job: Job, channel: socket.socket) -> None:
                 *opened,
                 ready=lambda url: _report(channel, job, prepared.report(url)),
                 siblings=True,
+                processes=job.processes,
                 tls=tls_of(ProcessOptions(tls_cert=job.tls_cert, tls_key=job.tls_key)),
                 beside=beside,
             ),

@@ -96,6 +96,7 @@ def _serve(plan: Plan, count: int, reloader: Reloader | None) -> int:
             tls_key=plan.process.tls_key,
             private=private,
             private_key=new_key(SystemRandom()),
+            processes=count,
             words=tuple(sys.argv[1:]),
             watched=reloader is not None,
         )

@@ -6,7 +6,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from holdfast.auth import Principal
-from holdfast.core.budget import Charge
+from holdfast.core.ledger import Charge
 
 
 class Waiter(Protocol):
@@ -38,7 +38,7 @@ class Caller(Struct, frozen=True):
     principal: Principal | None = None
     headers: Mapping[str, str] = {}
     charge: Charge | None = None
-    """The memory that a large message takes; freed when this object and its copies are deleted (`load.py`)."""
+    """The memory that the message takes; freed when this object and its copies are deleted (`load.py`). None: it came from no client."""
     waiter: Waiter | None = None
     """The connection that waits for the answer. None: on stdio, and at a home, which learns it from the store."""
     is_inner: bool = False

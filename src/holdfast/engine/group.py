@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from holdfast.config import Settings
 from holdfast.engine.engine import Engine
+from holdfast.engine.load import Load
 from holdfast.errors import LifespanEnded
 from holdfast.ports import Clock, Observer
 
@@ -17,7 +18,7 @@ _LIMITS: Final = (
     "header_seconds",
     "body_seconds",
     "connections",
-    "unsent_bytes",
+    "memory",
     "threads",
 )
 _TIMES: Final = ("write_stall", "drain", "drain_notice")
@@ -33,6 +34,10 @@ class EngineGroup:
         """For connections, which belong to no engine until their request was read: the largest of each limit."""
         self.observer: Observer = next(iter(engines.values())).observer
         self.clock: Clock = next(iter(engines.values())).clock
+        self.load: Load = Load(self.settings.limits)
+        """One ledger for the process: all engines charge to it."""
+        for engine in engines.values():
+            engine.load.ledger = self.load.ledger
         self.store: _Stores = _Stores(engines.values())
         self.failed: str = ""
         """The name of the engine that could not start."""

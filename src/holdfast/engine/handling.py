@@ -7,6 +7,7 @@ from holdfast.core.exchange import ExchangeInput
 from holdfast.engine.author_errors import ends_the_task
 from holdfast.engine.exchange import Exchange
 from holdfast.engine.failure_log import masked_words, note_failure
+from holdfast.engine.load import is_large
 from holdfast.engine.outcome import Outcome
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import Session
@@ -54,7 +55,7 @@ async def run(runtime: Runtime, exchange: E, ends: Ends[E]) -> None:
     except BaseException as error:  # noqa: BLE001 - raised again by `_failed` if it ends the task
         outcome = await _failed(runtime, exchange, error)
     finally:
-        if exchange.caller.charge is not None:
+        if is_large(exchange.caller):
             exchange.drop_request()
     task = exchange.task
     if task is not None and task.cancelling():

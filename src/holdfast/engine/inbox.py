@@ -26,7 +26,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from holdfast.auth.forward_key import Credentials
-from holdfast.core.budget import Charge
+from holdfast.core.ledger import Charge
 from holdfast.engine.caller import Caller
 from holdfast.engine.outages import Recovery, retried
 from holdfast.engine.replica_messages import (
@@ -222,13 +222,14 @@ class Inbox:
                 message = replace(message, headers={**message.headers, **credentials})
             await self.handlers[type(message)](name, message, payload)
 
-    def charge(self, payload: bytes) -> Charge | None:
+    def charge(self, payload: bytes) -> Charge:
         """Return the charge for a message; hold it while the message is in memory.
 
         Raises:
             TooMuchWork: there is no room. A message whose handler raises this stays in the inbox, and is taken again later.
         """
-        return self._runtime.load.intake(_SENDERS).charge(payload)
+        load = self._runtime.load
+        return load.intake(load.account(_SENDERS)).charge(payload)
 
     async def _refuse_unsealed(self, name: str, message: InboxMessage) -> None:
         """Refuse a message whose credentials cannot be decrypted: without them it would be another request."""

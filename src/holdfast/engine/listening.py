@@ -12,8 +12,8 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Final
 
-from holdfast.core.budget import Charge
 from holdfast.core.changes import ChangeSet
+from holdfast.core.ledger import Charge
 from holdfast.core.tasks import task_key
 from holdfast.engine.caller import Caller
 from holdfast.engine.delivery import Batch
@@ -168,15 +168,14 @@ class Listening:
         honoured = await self._runtime.back.honoured(client, wanted, caller)
         # Other listeners may have been added while the back was asked.
         self._check_room(owner, request, caller)
-        charge = self._charge(owner, honoured)
+        charge = self._charge(caller, honoured)
         listener = Listener(request.id, owner, honoured, limits.listener_changes, charge)
         self._add(listener, expires)
         return listener
 
-    def _charge(self, owner: str, honoured: Filter) -> Charge:
-        load = self._runtime.load
+    def _charge(self, caller: Caller, honoured: Filter) -> Charge:
         size = honoured.size + len(honoured.keys) * _ENTRY_BYTES
-        charge = load.listeners.take(size, **load.held_by(owner))
+        charge = self._runtime.load.account_of(caller).take(size)
         if charge is None:
             self._runtime.observer.note("listen.refused", listeners=len(self))
             raise Busy(

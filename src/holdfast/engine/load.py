@@ -1,75 +1,79 @@
-"""The memory cost of the work in flight, by session, principal and process, and which requests are refused for it.
+"""The memory of messages, and which of them are refused for it (`core/ledger.py` has the shares).
 
-Slots limit the number of calls, not their size: a message of 4 MiB may take 15 MB of memory after it is decoded, for as
-long as its handler runs. So a message of 16 KiB or more is charged to a budget. The charge begins while the message is
-read, before it is decoded. A shorter message is not charged: the limit of slots is enough for it, and a plain call must
-cost nothing. The charge is a member of the message's `Caller`, which all exchanges of the message share. It is freed when
-the last exchange drops it: its request was refused, or its handler has ended (`Exchange.drop_request`).
+Slots limit the number of calls, not their size: a message of 15 KiB may take 300 KiB of memory after it is decoded, for as long
+as its handler runs. So every message is charged: from its first byte while it is read, and at its decoded cost before it is
+decoded. The charge is a member of the message's `Caller`, which all exchanges of the message share. It is freed when the last
+exchange drops it: its request was refused, or its handler has ended.
 
-Answers, cancellations, pings and retries must be accepted also when the budget is used up, because the running work may
-wait for them. But the kind of a message is known only after it is decoded. So there is a reserve of one eighth. If the
-budget has no room for a message, the message is charged to the reserve and decoded: a request is then refused, and every
-other message is accepted. These charges end soon, because no new work begins with them. If the reserve is full too, every
-large message is refused.
+Answers, cancellations, pings and retries must be accepted also when there is no room, because the running work may wait for
+them. But the kind of a message is known only after it is decoded. So a message without room is charged as urgent and decoded: a
+request is then refused, and every other message is accepted. These charges end soon, because no new work begins with
+them. If there is no room for urgent ones either, every message is refused.
 """
 
 from typing import Final
 
 from holdfast.config import KIB, Limits
-from holdfast.core.budget import Budget, Charge
+from holdfast.core.ledger import Account, Charge, Ledger
+from holdfast.engine.caller import Caller
 from holdfast.errors import TooMuchWork
 from holdfast.protocol.methods import CONTROL
 from holdfast.protocol.sessionless import declared_version
+from holdfast.transports.memory import usual_figure
 from holdfast.wire.jsonrpc import Message, Request
 from holdfast.wire.shape import cost
 
-FREE: Final = 16 * KIB
-"""Messages shorter than this are not charged."""
-_RESERVE: Final = 8
+CALL_BYTES: Final = 8 * KIB
+"""The memory of a call besides its message: task, writer, exchange, connection. Measured: 5 to 8 KiB."""
+LARGE: Final = 16 * KIB
+"""Messages from this size on are taken in a task, and their memory is freed at once when their handler has ended."""
+_LOCAL: Final = "local"
+"""The account of a client without an address: in this process, on stdio, or behind a Unix socket."""
 _PASSING: Final = CONTROL - {"initialize"} | {"tasks/get", "tasks/update", "tasks/cancel"}
 
 
+def is_large(caller: Caller) -> bool:
+    """True if the message of a caller is large."""
+    return caller.charge is not None and caller.charge.size >= LARGE
+
+
 class Load:
-    """The budgets of one process."""
+    """The ledger of a process, and the cost of messages."""
 
     def __init__(self, limits: Limits) -> None:
         self._values = limits.values
-        principal, session = limits.principal_work_bytes, limits.session_work_bytes
-        self.work: Budget = Budget(limits.work_bytes, principal=principal, session=session)
-        self.parked: Budget = Budget(limits.parked_bytes, principal=limits.principal_parked_bytes)
-        self.listeners: Budget = Budget(limits.listener_bytes, principal=limits.principal_listener_bytes)
-        self.reserve: Budget = Budget(limits.work_bytes // _RESERVE, principal=principal // _RESERVE)
+        self.ledger: Ledger = Ledger(limits.memory or usual_figure())
 
     def __repr__(self) -> str:
-        return f"<Load {self.work!r}, reserve {self.reserve!r}>"
+        return f"<Load {self.ledger!r}>"
 
-    def intake(self, who: str, session: object = "") -> "Intake":
-        """Begin to take a message. `who` is a principal's key, or the address of an anonymous client."""
-        return Intake(self, who, session)
+    def account(self, who: str | None, session: object = "") -> Account:
+        """Return the account of a message. `who` is a principal's key, or the address of an anonymous client."""
+        return self.ledger.account(who or _LOCAL, session)
 
-    @staticmethod
-    def held_by(owner: str) -> dict[str, str]:
-        """Return the holder for memory that a principal keeps for long; none for anonymous clients, which share the budget."""
-        return {"principal": owner} if owner else {}
+    def account_of(self, caller: Caller) -> Account:
+        """Return the account that the message of a caller is charged to."""
+        return self.account(caller.key) if caller.charge is None else caller.charge.account
+
+    def intake(self, account: Account) -> "Intake":
+        """Begin to take a message."""
+        return Intake(self, account)
 
     def cost(self, data: bytes) -> int:
-        """Return the memory cost of a message."""
-        return cost(data, self._values)
+        """Return the memory cost of a message and its call."""
+        return cost(data, self._values) + CALL_BYTES
 
 
 class Intake:
     """One message that is being read, and its charge so far."""
 
-    __slots__ = ("_charge", "_load", "_session", "_who", "is_reserved")
+    __slots__ = ("_charge", "_load", "is_reserved")
 
-    def __init__(self, load: Load, who: str, session: object) -> None:
-        # Made for every message whose length is not known in advance: nothing is charged until it is large.
+    def __init__(self, load: Load, account: Account) -> None:
         self._load = load
-        self._who = who
-        self._session = session
-        self._charge: Charge | None = None
+        self._charge = account.open()
         self.is_reserved: bool = False
-        """It is charged to the reserve: only messages that belong to running work are taken."""
+        """It is charged as urgent: only messages that belong to running work are taken."""
 
     def read(self, size: int) -> None:
         """Charge the bytes that were read so far.
@@ -77,28 +81,18 @@ class Intake:
         Raises:
             Busy: there is no room for it.
         """
-        if size < FREE:
-            return
-        if self._charge is None:
-            holders = {"session": (self._who, self._session)} if self._session else {}
-            self._charge = self._load.work.open(principal=self._who, **holders)
         if self._charge.grow(size):
             return
-        if not self.is_reserved:
-            self.is_reserved = True
-            self._charge = self._load.reserve.open(principal=self._who)
-            if self._charge.grow(size):
-                return
-        raise TooMuchWork
+        self.is_reserved = True
+        if not self._charge.grow(size, urgent=True):
+            raise TooMuchWork
 
-    def charge(self, data: bytes) -> Charge | None:
-        """Charge the memory of the whole message, before it is decoded. None: a short message costs nothing.
+    def charge(self, data: bytes) -> Charge:
+        """Charge the memory of the whole message, before it is decoded.
 
         Raises:
             Busy: there is no room for it.
         """
-        if len(data) < FREE:
-            return None
         self.read(self._load.cost(data))
         return self._charge
 

@@ -24,7 +24,7 @@ lifetime. The removal frees the place or the bytes of the entry. `_finished` say
 import asyncio
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
@@ -34,6 +34,11 @@ from holdfast.errors import Busy
 
 if TYPE_CHECKING:
     from holdfast.engine.exchange import Exchange
+
+
+_ALL: Final = 8
+_OWN: Final = 16
+"""The parts of the process's memory for the outcomes of ended calls: of all, and of one principal."""
 
 
 class ParkingStatistics(Struct, frozen=True):
@@ -52,13 +57,15 @@ class ParkingStatistics(Struct, frozen=True):
 class Parking:
     """The calls that a retry can return to, by their keys."""
 
-    def __init__(self, limits: Limits, lifetime: float, expire: "Callable[[Exchange], None]") -> None:
+    def __init__(
+        self, limits: Limits, memory: int, lifetime: float, expire: "Callable[[Exchange], None]"
+    ) -> None:
         self._limits = limits
         self._lifetime = lifetime
         self._expire = expire
         self._kept: dict[str, tuple[Exchange, asyncio.TimerHandle]] = {}
         self._owners: Counter[str] = Counter()
-        self._finished = ByteLimitedQueue(limits.finished_bytes, limits.principal_finished_bytes)
+        self._finished = ByteLimitedQueue(memory // _ALL, memory // _OWN)
         self._parked = self._resumed = self._expired = self._refused = 0
 
     def __repr__(self) -> str:
@@ -97,14 +104,21 @@ class Parking:
         self._resumed += 1
         return known[0]
 
-    def finish(self, exchange: "Exchange", size: int) -> None:
-        """Free the place of a call that has ended; keep its outcomes, of `size` bytes, for a repeated retry."""
-        if exchange.key not in self._kept or exchange.key in self._finished:
-            return
+    def finish(self, exchange: "Exchange", size: int) -> list["Exchange"]:
+        """Free the place of a call that has ended; keep its outcomes, of `size` bytes, for a repeated retry.
+
+        Return the calls whose outcomes are not kept: those that are dropped for it, or this one if no retry can reach it any more.
+        """
+        if exchange.key in self._finished:
+            return []
+        if exchange.key not in self._kept:
+            return [exchange]
         owner = exchange.session.record.principal
         self._leave(owner)
-        for key in self._finished.put(exchange.key, owner, size):
-            self._kept.pop(key)[1].cancel()
+        dropped = [self._kept.pop(key) for key in self._finished.put(exchange.key, owner, size)]
+        for _, timer in dropped:
+            timer.cancel()
+        return [exchange for exchange, _ in dropped]
 
     def _leave(self, owner: str) -> None:
         self._owners[owner] -= 1

@@ -23,7 +23,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.auth import Principal
-from holdfast.core.budget import Charge
+from holdfast.core.ledger import Charge
 from holdfast.engine.caller import Caller
 from holdfast.stores.base import Duplicate, Refusal
 from holdfast.wire.jsonrpc import Request, encode

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from holdfast.core.budget import Charge
+from holdfast.core.ledger import Charge
 from holdfast.core.rounds import Asked, Rounds, Taken
 from holdfast.engine.outcome import Outcome
 from holdfast.engine.wake import Wake

@@ -178,7 +178,7 @@ class SessionlessCalls:
         times, limits = runtime.settings.times, runtime.settings.limits
         self._places: SharedGate[Exchange] = SharedGate(limits.sessionless_calls, 0)
         self.keys: Keys = Keys(runtime)
-        self.parking: Parking = Parking(limits, times.parked, self._expired)
+        self.parking: Parking = Parking(limits, runtime.load.ledger.total, times.parked, self._expired)
 
     def __repr__(self) -> str:
         return f"<SessionlessCalls {len(self._running)} running, {self.parking!r}>"
@@ -292,11 +292,14 @@ class SessionlessCalls:
 
     def _finished(self, exchange: Exchange, writer: RoundWriter) -> None:
         """Keep the outcomes of a call that has ended, for repeats. They have their own limit."""
-        _free(exchange)
         if exchange.has_ended:
             # A call that has become a task still runs and needs its request.
             exchange.drop_request()
-        self.parking.finish(exchange, _CALL_BYTES + sum(outcome.size for outcome in writer.outcomes.values()))
+        size = _CALL_BYTES + sum(outcome.size for outcome in writer.outcomes.values())
+        if writer.charge is not None:
+            writer.charge.set(size)
+        for dropped in self.parking.finish(exchange, size):
+            _free(dropped)
 
     def _charge(self, exchange: Exchange, writer: RoundWriter, size: int) -> None:
         """Charge a call for the memory of its questions, which are kept for repeats, and of its client's later messages.
@@ -308,12 +311,12 @@ class SessionlessCalls:
         """
         load, params = self._runtime.load, exchange.request.params
         if writer.charge is None:
-            writer.charge = load.parked.open(**load.held_by(exchange.session.record.principal))
+            writer.charge = load.account_of(exchange.caller).open()
         if writer.charge.size:
             size += load.cost(encode({name: params[name] for name in _RETRY_MEMBERS & params.keys()}))
         elif exchange.caller.charge is None:
             size += load.cost(encode(params))
-        if not writer.charge.grow(writer.charge.size + size):
+        if not writer.charge.grow(writer.charge.size + size, urgent=True):
             raise Busy(
                 "Busy: calls that wait for input take too much memory; try again later", retry_after=30
             )

@@ -28,8 +28,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from holdfast.core.budget import Charge
 from holdfast.core.eras import check_client, check_handshake
+from holdfast.core.ledger import Charge
 from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.asks import ask
 from holdfast.engine.author_errors import ends_the_task

@@ -21,7 +21,6 @@ from holdfast.engine.caller import Caller
 from holdfast.engine.claims import Repeat
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import SessionExchange
-from holdfast.engine.load import FREE
 from holdfast.engine.session import Session
 from holdfast.engine.sessions import ANONYMOUS
 from holdfast.engine.wake import after_few
@@ -74,6 +73,7 @@ class Duplex:
         self._deaf = False
         self.gone: asyncio.Event = asyncio.Event()
         """The peer no longer reads."""
+        self._account = engine.load.account(caller.key, id(self))
         self._sessionless = SessionlessRequests(engine, self.send, self._refusal, self.gone)
         self.session: Session | None = None
 
@@ -117,11 +117,9 @@ class Duplex:
     async def take(self, line: bytes) -> None:
         """Take one message, or an array of messages, of the peer."""
         limits, caller = self._engine.settings.limits, self._caller
-        intake = None
+        intake = self._engine.load.intake(self._account)
         try:
-            if len(line) >= FREE:
-                intake = self._engine.load.intake(caller.key or "local", id(self))
-                caller = replace(caller, charge=intake.charge(line))
+            caller = replace(caller, charge=intake.charge(line))
             message = decode(line, max_depth=limits.depth, max_values=limits.values, max_batch=BATCH)
         except WireError as error:
             await self.refuse(error)
@@ -133,7 +131,7 @@ class Duplex:
         if caller.principal is not None and caller.principal.is_over(self._engine.clock.wall()):
             self._audited("token")
             await self._refuse_all(message, McpError(INVALID_REQUEST, "Unauthorized: the token has expired"))
-        elif intake is not None and not intake.may_pass(message):
+        elif not intake.may_pass(message):
             await self._refuse_all(message, TooMuchWork())
         elif (over := self._over_rate(message)) is not None:
             await self._refuse_all(message, over)

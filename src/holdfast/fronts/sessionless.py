@@ -13,6 +13,7 @@ from holdfast.engine.caller import Caller
 from holdfast.engine.delivery import Batch, deliver
 from holdfast.engine.engine import Engine
 from holdfast.engine.listening import Ended, Listener
+from holdfast.engine.load import is_large
 from holdfast.engine.sessionless import AwaitedCall
 from holdfast.engine.sessionless_client import SessionlessClient
 from holdfast.errors import Busy, Cancelled, DuplicateId, McpError, ParkedElsewhere, ParkedGone
@@ -63,7 +64,7 @@ class SessionlessRequests:
         if request.id in self._flights:
             raise DuplicateId
         meta = read_meta(request.params)
-        check_sessionless(self._engine.settings, meta, large=caller.charge is not None)
+        check_sessionless(self._engine.settings, meta, large=is_large(caller))
         if len(self._tasks) >= self._limit:
             raise Busy("Busy: too many calls are in flight on this connection; try again shortly")
         task = asyncio.get_running_loop().create_task(self._serve(request, meta, caller))

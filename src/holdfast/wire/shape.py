@@ -19,6 +19,7 @@ the text before anything is counted (`_shortened`): counting its characters woul
 A loop in Python for each character or value would take longer than decoding. There is a step for each level only.
 """
 
+import re
 import sys
 from itertools import accumulate, chain
 from typing import Any, Final
@@ -28,6 +29,10 @@ from holdfast.errors import INVALID_REQUEST, WireError
 VALUE_BYTES: Final = 96
 """The most memory that one comma or bracket can cost after decoding. An object with one member takes 192 bytes and has
 a bracket and a comma; a number in a list takes 8 to 32."""
+_WIDEST: Final = 4
+"""Bytes of a character in a string that has a character beyond the first 65,536."""
+_WIDE: Final = re.compile(rb"[\xf0-\xf4]|\\u[dD][89abAB]")
+"""Such a character in UTF-8, or the first half of it as an escape."""
 _MANY: Final = 4_096
 _EXACT_BYTES: Final = 1024 * 1024
 """Longer texts are not counted exactly: that would take longer than decoding them."""
@@ -264,9 +269,20 @@ def _too_deep(max_depth: int) -> WireError:
 
 
 def cost(data: bytes, max_values: int) -> int:
-    """Estimate the memory of a message, text and decoded values together, before it is decoded."""
+    """Estimate the memory of a message, text and decoded values together, before it is decoded.
+
+    A text with one character outside of Latin-1 takes two bytes for each of its characters, or four.
+    """
+    size = len(data)
+    if size <= LONG:
+        values = 1 + data.count(b",") + data.count(b"{") + data.count(b"[")
+        if _BACKSLASH in data or not data.isascii():
+            size *= _WIDEST
+        return len(data) + size + values * VALUE_BYTES
     values = _values(data)
     if values > _MANY and len(data) <= _EXACT_BYTES:
         # Commas inside strings are not values, and a table in a string has many.
         values = _values(outside(data))
-    return len(data) + min(values, max_values) * VALUE_BYTES
+    if not data.isascii() or b"\\u" in data:
+        size *= _WIDEST if _WIDE.search(data) else 2
+    return len(data) + size + min(values, max_values) * VALUE_BYTES

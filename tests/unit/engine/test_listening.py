@@ -250,7 +250,7 @@ async def test_a_listener_that_is_dropped_or_refused_is_noted() -> None:
 
 @virtual_test
 async def test_the_filters_of_subscriptions_have_a_limit_in_bytes() -> None:
-    engine = make(listener_bytes=3_000, principal_listener_bytes=1_300)
+    engine = make(memory=3_100)
     first = await listen(engine, "ann", resourceSubscriptions=["x" * 1_000])
     with pytest.raises(Busy, match="too much"):
         await listen(engine, "ann", resourceSubscriptions=["y" * 100])
@@ -260,15 +260,15 @@ async def test_the_filters_of_subscriptions_have_a_limit_in_bytes() -> None:
     assert len(engine.listening) == 2
     engine.listening.leave(first)
     third = await listen(engine, "ann", resourceSubscriptions=["y" * 100])
-    assert engine.runtime.load.listeners.used == 1_256 + 356
+    assert engine.runtime.load.ledger.used == 1_256 + 356
     for listener in (second, third):
         engine.listening.leave(listener)
-    assert engine.runtime.load.listeners.used == 0
+    assert engine.runtime.load.ledger.used == 0
 
 
 @virtual_test
 async def test_many_short_names_are_charged_for_their_entries() -> None:
-    engine = make(listener_bytes=10_000)
+    engine = make(memory=10_000)
     listeners = [await listen(engine, resourceSubscriptions=[str(n) for n in range(20)])]
     with pytest.raises(Busy, match="too much"):
         listeners += [await listen(engine, resourceSubscriptions=[str(n) for n in range(20)])]

@@ -15,11 +15,12 @@ from typing import Final
 from holdfast.auth import Principal, Verifier
 from holdfast.config import HttpSettings, ResponseMode
 from holdfast.core.eras import has_sessions
+from holdfast.core.ledger import Account
 from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.audit import JOINED, Reason
 from holdfast.engine.caller import Caller
 from holdfast.engine.engine import Engine
-from holdfast.engine.load import FREE, Intake
+from holdfast.engine.load import LARGE
 from holdfast.engine.reader import End
 from holdfast.engine.session import parse_event_id
 from holdfast.engine.sessions import ANONYMOUS, session_key
@@ -92,6 +93,7 @@ class HttpFront:
         self.engine = self._engine = engine
         self.settings: HttpSettings = settings
         self._limits = engine.settings.limits
+        self._load = engine.load
         self.path: str = settings.path.rstrip("/") or "/"
         self._rules = HeadRules(settings)
         self.is_verified: bool = verifier is not None
@@ -234,21 +236,32 @@ class HttpFront:
         if request.method != "POST":
             return self._on_session(request, principal, connection)
         body = connection.whole_body(limits.body)
-        if body is None or len(body) >= FREE:
-            return self._charged(body, request, principal, connection)
+        account = request.account
+        if account is None:
+            account = request.account = self._account(request, principal)
+        if body is None or len(body) >= LARGE:
+            return self._charged(account, body, request, principal, connection)
+        charge = account.take(self._load.cost(body))
+        if charge is None:
+            return self._charged(account, body, request, principal, connection)
         message = decode(body, max_depth=limits.depth, max_values=limits.values, max_batch=BATCH)
         key = ANONYMOUS if principal is None else principal.key
-        caller = Caller(key, principal, head, None, connection)
+        caller = Caller(key, principal, head, charge, connection)
         if connection.is_doubtful or self._is_waking():
             return self._if_present(message, body, caller, connection)
         return self._post(message, body, caller, connection)
 
     async def _charged(
-        self, body: bytes | None, request: RawRequest, principal: Principal | None, connection: Connection
+        self,
+        account: Account,
+        body: bytes | None,
+        request: RawRequest,
+        principal: Principal | None,
+        connection: Connection,
     ) -> Answer | None:
-        """Answer a message that is not short, or has not arrived: charge its memory before it is decoded."""
+        """Answer a message that is not short, has not arrived, or has no room: charge its memory before it is decoded."""
         limits, owner, head = self._limits, _owner(principal), request.head
-        intake = self._intake(owner, request)
+        intake = self._load.intake(account)
         try:
             if body is None:
                 length = head.text(b"content-length")
@@ -262,9 +275,10 @@ class HttpFront:
         caller = Caller(owner, principal, head, charge, connection)
         return await self._if_present(message, body, caller, connection)
 
-    def _intake(self, owner: str, request: RawRequest) -> Intake:
-        who = owner or request.client or "local"
-        return self._engine.load.intake(who, request.session_id)
+    def _account(self, request: RawRequest, principal: Principal | None) -> Account:
+        """Return the account of a request: of its session, and so of its principal; of its address if it has none."""
+        who = counted(self._addresses.of(request)) if principal is None else principal.key
+        return self._load.account(who, request.session_id)
 
     def _check(self, request: RawRequest) -> Answer | None:
         """Return the refusal of a head. A head that passes is remembered: its connection may send the same one again."""

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final, Protocol
 
 from holdfast.auth import Principal
+from holdfast.core.ledger import Account
 from holdfast.fronts.http.head import Head, RawHeaders
 
 Scope = MutableMapping[str, Any]
@@ -19,6 +20,9 @@ AT_ONCE: Final = 65_536
 """The longest answer that its client has taken when it is written. A longer one is taken when no more bytes of it wait."""
 
 
+_ACCOUNTED: Final = frozenset({b"authorization", b"forwarded", b"mcp-session-id", b"x-forwarded-for"})
+
+
 class Gone(ConnectionError):
     """The client's connection is gone, or takes no bytes."""
 
@@ -26,7 +30,18 @@ class Gone(ConnectionError):
 class RawRequest:
     """The head of a request. It does not change, so one object may serve several requests with equal heads."""
 
-    __slots__ = ("client", "has_origin", "head", "known", "method", "passed", "path", "session_id", "version")
+    __slots__ = (
+        "account",
+        "client",
+        "has_origin",
+        "head",
+        "known",
+        "method",
+        "passed",
+        "path",
+        "session_id",
+        "version",
+    )
 
     def __init__(self, method: str, path: str, headers: RawHeaders, client: str | None) -> None:
         self.method: str = method
@@ -42,6 +57,8 @@ class RawRequest:
         """The address of the client; None: it is not known, or the socket is a Unix socket."""
         self.known: tuple[Principal, float] | None = None
         """The principal of this head's token, and the date until which it need not be checked again (`Identity`)."""
+        self.account: Account | None = None
+        """The account that its messages are charged to."""
         self.passed: object = None
         """The rules that this head has passed (`HttpFront`), so that an equal head is not checked again."""
 
@@ -57,6 +74,9 @@ class RawRequest:
         other.session_id = head.text(b"mcp-session-id") if b"mcp-session-id" in values else self.session_id
         # The rules read the address of the client, which a trusted proxy reports in this header.
         other.passed = None if b"x-forwarded-for" in values else self.passed
+        # The account belongs to a principal or an address, and to a session.
+        is_same = values.keys().isdisjoint(_ACCOUNTED)
+        other.account = self.account if is_same else None
         # A principal belongs to its token. With another token it is not known yet.
         other.known = None if b"authorization" in values else self.known
         return other

@@ -65,10 +65,13 @@ async def serve(
     *listeners: socket.socket,
     ready: Ready | None = None,
     siblings: bool = False,
+    processes: int = 1,
     tls: ssl.SSLContext | None = None,
     beside: Beside | None = None,
 ) -> None:
     """Serve on bound sockets until a signal stops it; with `siblings`, other processes accept from them too.
+
+    `processes`: how many of them share the figure of memory.
 
     Raises:
         StoreUnavailable: the store cannot be used at the start.
@@ -78,7 +81,7 @@ async def serve(
 
     await front.engine.ensure_started()
     connections = connections_that_fit(front.engine.settings.limits.connections)
-    service = Service(front, siblings=siblings, tls=tls, connections=connections)
+    service = Service(front, siblings=siblings, processes=processes, tls=tls, connections=connections)
     async with beside or contextlib.nullcontext():
         if ready is not None:
             ready(url_of(listeners[0], front.path, tls=tls is not None))

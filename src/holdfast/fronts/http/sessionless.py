@@ -13,6 +13,7 @@ from holdfast.engine.audit import reason_of
 from holdfast.engine.caller import Caller
 from holdfast.engine.delivery import Batch, deliver
 from holdfast.engine.engine import Engine
+from holdfast.engine.load import is_large
 from holdfast.engine.reader import End
 from holdfast.engine.sessionless import AwaitedCall
 from holdfast.engine.wake import turn
@@ -127,7 +128,7 @@ class SessionlessPosts:
             check_headers(head.get, meta.version, request.method, params)
             if type(name) is str and request.method == "tools/call" and len(self._agreed) < _REMEMBERED:
                 self._agreed.add(said)
-        check_sessionless(self.engine.settings, meta, large=caller.charge is not None)
+        check_sessionless(self.engine.settings, meta, large=is_large(caller))
         return meta
 
     async def wait(self, request: Request, awaited: AwaitedCall, connection: Connection) -> None:

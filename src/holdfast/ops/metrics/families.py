@@ -127,12 +127,13 @@ DUPLICATES: Final = _counter(
 REFUSALS: Final = _counter("holdfast_refusals_total", "Refused requests, by reason.", "server", "reason")
 ACTS: Final = _counter("holdfast_acts_total", "Administrative acts.", "server", "act")
 MEMORY: Final = _gauge(
-    "holdfast_memory_bytes",
-    "Memory in use of each budget: work, parked, listeners, reserve.",
-    "server",
-    "budget",
+    "holdfast_memory_bytes", "Memory that clients use, as it is charged to the ledger.", "server"
 )
-MEMORY_LIMIT: Final = _gauge("holdfast_memory_limit_bytes", "The size of each budget.", "server", "budget")
+MEMORY_LIMIT: Final = _gauge(
+    "holdfast_memory_limit_bytes",
+    "The memory that clients may use: the figure less the process at rest.",
+    "server",
+)
 LOG_BYTES: Final = _gauge(
     "holdfast_store_log_bytes", "Bytes of all streams in the store.", "server", merge="max"
 )

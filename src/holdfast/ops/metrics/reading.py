@@ -115,11 +115,9 @@ def _live(server: str, engine: Engine) -> Iterator[Sample]:
         yield number(families.REFUSALS, engine.audit.counts[reason], server, reason)
     for act in ACTS:
         yield number(families.ACTS, engine.audit.counts[act], server, act)
-    load = engine.load
-    budgets = {"work": load.work, "parked": load.parked, "listeners": load.listeners, "reserve": load.reserve}
-    for budget, bytes_ in budgets.items():
-        yield number(families.MEMORY, bytes_.used, server, budget)
-        yield number(families.MEMORY_LIMIT, bytes_.total, server, budget)
+    ledger = engine.load.ledger
+    yield number(families.MEMORY, ledger.used, server)
+    yield number(families.MEMORY_LIMIT, ledger.total, server)
 
 
 async def _stored(server: str, engine: Engine) -> list[Sample]:

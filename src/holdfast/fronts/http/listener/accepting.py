@@ -78,26 +78,26 @@ class Acceptor:
             await asyncio.sleep(deadlines.interval)
 
     def _bound_unsent(self) -> None:
-        """End connections whose clients leave too many bytes in all: first those that take slowest for what waits for them.
+        """End connections while clients use too much memory: first those that take slowest for what waits for them.
 
         The measure is the time that a client still needs at its pace (`seconds_left`). So a client that reads a large answer
         stays while one that takes single bytes of a small answer is ended. Clients that will be ready within the time of a
-        stall are reading: all of them may use as much again before one of them is ended.
+        stall are reading: they may use the reserve before one of them is ended.
         """
-        deadlines = self.members.deadlines
-        waiting = [connection for connection in self.members.connections if connection.unsent]
-        total = sum(connection.unsent for connection in waiting)
-        most = deadlines.limits.unsent_bytes
-        if total <= most:
+        members = self.members
+        over = members.pressed
+        if over <= 0:
             return
+        waiting = [connection for connection in members.connections if connection.unsent]
+        total = sum(connection.unsent for connection in waiting)
         waiting.sort(key=lambda connection: (connection.seconds_left, connection.unsent), reverse=True)
         for connection in waiting:
-            if connection.seconds_left <= deadlines.stall and total <= 2 * most:
+            if connection.seconds_left <= members.deadlines.stall and over <= members.reserve:
                 return
             self._observer.note("answer.unread", bytes=connection.unsent, total=total)
-            total -= connection.unsent
+            over -= connection.unsent
             connection.abort()
-            if total <= most:
+            if over <= 0:
                 return
 
     def close_listeners(self) -> None:

@@ -92,6 +92,11 @@ class SocketChannel(Struct, eq=False, weakref=True):
         """True if too many bytes of the body wait to be read."""
         return len(self._body) > HIGH_WATER and not self.is_complete
 
+    @property
+    def held(self) -> int:
+        """The bytes of the body that wait to be read."""
+        return len(self._body)
+
     def ended(self) -> None:
         """Take the end of the body."""
         self.has_all = True
@@ -208,9 +213,14 @@ class SocketChannel(Struct, eq=False, weakref=True):
 
     def _write_whole(self, head: bytes, body: bytes) -> None:
         self.is_begun = True
+        head = b"".join((head, self.connection.members.common, self._head_end()))
         if len(body) > AT_ONCE:
+            # Not in one piece: that would be a second copy of a long body.
             self._owe(len(body))
-        self._transport.write(b"".join((head, self.connection.members.common, self._head_end(), body)))
+            self._transport.write(head)
+            self._transport.write(body)
+        else:
+            self._transport.write(head + body)
 
     def _head_end(self) -> bytes:
         """Return the end of a head; decide whether the connection serves another request."""

@@ -28,12 +28,18 @@ SHAPES: Final = 4
 """Heads that a connection remembers. Clients of different programs behind one proxy send different lines."""
 _LONGEST: Final = 4_096
 """Bytes of the longest head that is remembered."""
+_MOST_LINES: Final = 64
+"""Lines of such a head."""
+_LINE_BYTES: Final = 1_024
+"""The memory of a line of a remembered head besides its bytes: in the lines, in their names, and in the headers of its request."""
 _DIGITS: Final = 8
 """Digits of the longest number."""
 _VARYING: Final = frozenset({
     LENGTH, b"authorization", b"baggage", b"forwarded", b"last-event-id", b"mcp-method", b"mcp-name", b"mcp-protocol-version",
     b"mcp-session-id", b"traceparent", b"tracestate", b"user-agent", b"x-forwarded-for", b"x-real-ip", b"x-request-id",
 })  # fmt: skip
+_COPIES: Final = 4
+"""How often the bytes of a remembered head are in memory."""
 _PRINTABLE: Final = bytes(range(0x20, 0x7F))
 _END: Final = b"\r\n\r\n"
 
@@ -51,7 +57,7 @@ class _Line(NamedTuple):
 class KnownHead:
     """One of the last heads of a connection, and its request."""
 
-    __slots__ = ("_head", "_length", "_lines", "_longest", "_size", "_text", "parsed", "request")
+    __slots__ = ("_head", "_length", "_lines", "_longest", "_size", "_text", "cost", "parsed", "request")
 
     def __init__(self, head: bytes, length: int, request: RawRequest, parsed: Parsed, longest: int) -> None:
         self._head = head
@@ -65,6 +71,8 @@ class KnownHead:
         self.request: RawRequest = request
         """The request that was matched last."""
         self.parsed: Parsed = parsed
+        self.cost: int = _COPIES * len(head) + _LINE_BYTES * head.count(b"\n")
+        """The memory that it takes."""
 
     def match(self, data: bytes) -> int:
         """Return where the body begins, if a read is this head and a whole body; 0: the parser must read it."""
@@ -105,7 +113,7 @@ def known_head(data: bytes, length: int, request: RawRequest, parsed: Parsed, li
         return None
     head = data[: len(data) - length]
     # The parser drops empty lines before and behind a request: then these bytes are not exactly its head.
-    if head.find(_END) + len(_END) != len(head) or len(head) > _LONGEST:
+    if head.find(_END) + len(_END) != len(head) or len(head) > _LONGEST or head.count(b"\n") > _MOST_LINES:
         return None
     return KnownHead(head, length, request, parsed, min(limit, _LONGEST))
 

@@ -13,6 +13,7 @@ from email.utils import formatdate
 from typing import TYPE_CHECKING, Final
 
 from holdfast.core.crowding import Crowd
+from holdfast.core.ledger import Account, Ledger
 from holdfast.engine.audit import Reason
 from holdfast.fronts.http.addresses import LOCAL, counted
 from holdfast.fronts.http.listener.deadlines import Deadlines
@@ -20,6 +21,7 @@ from holdfast.fronts.http.listener.heads import EVENT_LINES, JSON_LINES, Heads
 from holdfast.fronts.http.request import Channel, RawRequest
 from holdfast.fronts.http.started import Unfinished
 from holdfast.ports import Observer, SilentObserver
+from holdfast.transports.memory import LEAST
 
 if TYPE_CHECKING:
     from holdfast.fronts.http.listener.handshakes import Handshake
@@ -46,8 +48,10 @@ class Members:
         *,
         observer: Observer = SilentObserver(),  # noqa: B008
         connections: int | None = None,
+        ledger: Ledger | None = None,
     ) -> None:
         """`connections`: how many are served at once; by default as many as the limits allow."""
+        self._ledger = ledger or Ledger(deadlines.limits.memory or LEAST)
         self.serve: Serve = serve
         self.refused: Callable[[Reason, str | None], None] = refused
         """Reports the reason of a refusal and the address of the connection, for the audit."""
@@ -78,15 +82,29 @@ class Members:
         """
         return self._context.copy()
 
+    def account(self, client: str | None) -> Account:
+        """Return the account of an address."""
+        return self._ledger.account(counted(client or LOCAL))
+
+    @property
+    def pressed(self) -> int:
+        """The bytes that clients use of the reserve of the process; not above 0 if they use none of it."""
+        return self._ledger.used - self._ledger.total + self._ledger.reserve
+
+    @property
+    def reserve(self) -> int:
+        """The bytes that new work may not use."""
+        return self._ledger.reserve
+
     def set_date(self, wall: float) -> None:
         """Set the date that answers carry."""
         self.common = b"date: %b\r\n" % formatdate(wall, usegmt=True).encode("ascii")
         self.json_heads = Heads(JSON_LINES, self.common)
         self.event_heads = Heads(EVENT_LINES, self.common)
 
-    def admit(self, connection: "HttpProtocol | Handshake") -> bool:
-        """Count a new connection; False: there are too many. Call `leave` in both cases."""
-        is_over = self._is_full and not self._has_made_room()
+    def admit(self, connection: "HttpProtocol | Handshake", *, has_room: bool = True) -> bool:
+        """Count a new connection; False: there are too many, or no memory for it. Call `leave` in both cases."""
+        is_over = not has_room or (self._is_full and not self._has_made_room())
         self.connections[connection] = None
         if is_over:
             self._refused.add(connection)

@@ -35,6 +35,8 @@ _PER_HEADER: Final = 4
 """Bytes around a header: colon, space, line end."""
 _PER_LINE: Final = 64
 """The limit of a head allows one header for so many bytes. A header of a few bytes costs some hundred bytes of memory."""
+HEADER_BYTES: Final = 176
+"""The memory of a header besides its bytes: two objects in a tuple in a list."""
 _PER_BYTE: Final = 8
 """Bytes of overhead that are allowed for each byte of a body in chunks, besides those of a head. A chunk of one byte takes six."""
 _INVALID: Final = "Bad request: Invalid HTTP request received."
@@ -97,6 +99,13 @@ class RequestParser:
     def is_fresh(self) -> bool:
         """True if the next byte is the first one of a request."""
         return self.phase == IDLE or (self.phase == HEAD and not (self._fed or self._is_unsure))
+
+    @property
+    def held(self) -> int:
+        """The memory of the head that is being parsed, and of the headers before it that httptools has not reported."""
+        if self.phase != HEAD:
+            return 0
+        return self._fed + self._head_size() + len(self._headers) * HEADER_BYTES
 
     def close(self) -> None:
         """Break the reference cycles with httptools and the connection. Feed nothing after this."""
@@ -177,6 +186,9 @@ class RequestParser:
             return
         name = name.lower()
         self._headers.append((name, value))
+        # Here, and not at the end of the head: a client that never ends it would make us keep all of them.
+        if len(self._headers) * _PER_LINE > self._limit:
+            raise self._too_large()
         if name in NOTABLE:
             self._notable.append((name, value))
 
@@ -185,8 +197,6 @@ class RequestParser:
         parser = self._parser
         # Count exactly only if the received bytes could exceed the limit.
         if (self._is_unsure or self._fed + self._chunk > self._limit) and self._head_size() > self._limit:
-            raise self._too_large()
-        if len(self._headers) * _PER_LINE > self._limit:
             raise self._too_large()
         method, version = parser.get_method(), parser.get_http_version()
         check_start(method, self._target, version)

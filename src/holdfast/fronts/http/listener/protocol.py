@@ -16,17 +16,17 @@ from typing import Any, Final, cast
 
 from typing_extensions import override
 
-from holdfast.engine.audit import Reason
 from holdfast.fronts.http.acknowledged import is_acknowledged
 from holdfast.fronts.http.connection import AWAKE
-from holdfast.fronts.http.listener.channel import CLOSE, SocketChannel, bytes_taken
+from holdfast.fronts.http.listener.channel import HIGH_WATER, SocketChannel, bytes_taken
 from holdfast.fronts.http.listener.deadlines import KEEP_ALIVE, Deadlines
 from holdfast.fronts.http.listener.framing import Parsed, Refused
 from holdfast.fronts.http.listener.half_closed import HalfClosed
-from holdfast.fronts.http.listener.heads import STATUS_LINES
+from holdfast.fronts.http.listener.held import Held
 from holdfast.fronts.http.listener.known import SHAPES, KnownHead, known_head
 from holdfast.fronts.http.listener.members import Members
 from holdfast.fronts.http.listener.parser import BODY, HEAD, IDLE, RequestParser
+from holdfast.fronts.http.listener.refusals import AUDITED, FAILED, FULL, NO_MEMORY, written
 from holdfast.fronts.http.request import RawRequest
 from holdfast.fronts.http.started import StartedCall
 
@@ -38,23 +38,14 @@ _BODY_SLICE: Final = 65_536
 """The same within a body."""
 _READ_SECONDS: Final = 5.0
 """A client that has taken no byte for so long does not read its answer: a stop does not wait for it."""
-_FAILED: Final = b"Internal Server Error"
-_FAILED_HEADERS: Final = [
-    (b"content-type", b"text/plain; charset=utf-8"),
-    (b"content-length", b"%d" % len(_FAILED)),
-]
-_REFUSAL_LINES: Final = b"content-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\n"
-_FULL: Final = Refused(503, "Service unavailable: too many connections")
-_AUDITED: Final[dict[int, Reason]] = {503: "connections", 408: "slow", 431: "too_large"}
-"""The reason of a refusal, by its status; of all others: malformed."""
 
 
 class HttpProtocol(asyncio.Protocol):
     """A connection."""
 
     __slots__ = (
-        "__weakref__", "_after", "_deadlines", "_is_over", "_is_paused", "_known", "_lingers", "_newest", "_pace", "_parser",
-        "_room", "_served", "_started", "_taken", "_unread", "_waiting", "address", "client",
+        "__weakref__", "_after", "_deadlines", "_held", "_is_over", "_is_paused", "_known", "_lingers", "_newest", "_pace",
+        "_parser", "_room", "_served", "_started", "_taken", "_unread", "_waiting", "address", "client",
         "half_closed", "is_full", "members", "peer", "scheme", "since", "taken_at", "transport",
     )  # fmt: skip
 
@@ -106,8 +97,9 @@ class HttpProtocol(asyncio.Protocol):
         )
         self.client: str | None = self.peer[0] if self.peer else None
         self.scheme: str = "https" if transport.get_extra_info("sslcontext") else "http"
-        if not self.members.admit(self):
-            self.refuse(_FULL)
+        self._held = Held(self.members.account(self.client), tls=self.scheme == "https")
+        if not self.members.admit(self, has_room=self._held.begin()):
+            self.refuse(FULL)
             if self.members.has_many_refused:
                 # It does not wait until the client has read its answer: a flood must not hold descriptors.
                 self.transport.abort()
@@ -125,6 +117,8 @@ class HttpProtocol(asyncio.Protocol):
         lost = [self._served, *self._waiting]
         # These break the reference cycles: a closed connection must not wait for the garbage collector.
         self._parser.close()
+        self._is_over = True
+        self._held.end()
         self._newest = self._served = None
         self._waiting, self._known, self._unread = [], (), b""
         for channel in lost:
@@ -162,6 +156,8 @@ class HttpProtocol(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._is_over:
             return
+        if len(data) > self._held.longest:
+            self._held.read(len(data))
         if self._served is None and self._parser.phase == IDLE:
             for known in self._known:
                 if start := known.match(data):
@@ -176,6 +172,17 @@ class HttpProtocol(asyncio.Protocol):
             self._unread += data
         else:
             self._feed(data)
+        self._recount()
+
+    def _recount(self) -> None:
+        """Charge the memory of the connection; close it if there is no room for what its client has sent."""
+        if self._is_over:
+            return
+        received = len(self._unread) + self._parser.held + sum(known.cost for known in self._known)
+        if self._served is not None:
+            received += self._served.held + sum(channel.held for channel in self._waiting)
+        if not self._held.count(received, self.unsent):
+            self.refuse(NO_MEMORY)
 
     def _feed(self, data: bytes) -> None:
         """Parse, and serve the first request. Bytes behind many waiting requests wait too."""
@@ -183,10 +190,17 @@ class HttpProtocol(asyncio.Protocol):
             self._parse(data)
         except Refused as refusal:
             self.refuse(refusal)
-        if len(self._waiting) >= _WAITING:
+        if self._is_crowded():
             self._pause()
         if self._served is None and (self._waiting or self._after is not None):
             self._next()
+
+    def _is_crowded(self) -> bool:
+        """True if too many requests wait, or too many bytes of them."""
+        waiting = self._waiting
+        return bool(waiting) and (
+            len(waiting) >= _WAITING or sum(channel.held for channel in waiting) > HIGH_WATER
+        )
 
     def _parse(self, data: bytes) -> None:
         parser = self._parser
@@ -199,7 +213,7 @@ class HttpProtocol(asyncio.Protocol):
             return
         rest = memoryview(data)
         while rest:
-            if len(self._waiting) >= _WAITING:
+            if self._is_crowded():
                 self._unread = bytes(rest)
                 return
             size = _BODY_SLICE if parser.phase == BODY else _SLICE
@@ -243,7 +257,7 @@ class HttpProtocol(asyncio.Protocol):
 
     def read_on(self) -> None:
         """Read, unless too many requests wait, or too many bytes of a body."""
-        if not self._is_paused or self._unread or len(self._waiting) >= _WAITING:
+        if not self._is_paused or self._unread or self._is_crowded():
             return
         if self._newest is None or not self._newest.has_much:
             self._is_paused = False
@@ -268,7 +282,7 @@ class HttpProtocol(asyncio.Protocol):
                 self.members.loop.call_soon(self._begin, channel, context=self.members.context())
             else:
                 self._begin(channel)
-        if self._unread and len(self._waiting) < _WAITING:
+        if self._unread and not self._is_crowded():
             rest, self._unread = self._unread, b""
             self._feed(rest)
         self.read_on()
@@ -332,7 +346,7 @@ class HttpProtocol(asyncio.Protocol):
     def _failed(self, channel: SocketChannel, error: Exception) -> None:
         """Answer a request that was not answered, or close its connection."""
         self.members.observer.note("request.failed", error=error)
-        if not channel.answer(500, _FAILED_HEADERS, _FAILED):
+        if not channel.answer(*FAILED):
             self._close()
 
     def completed(self, channel: SocketChannel) -> None:
@@ -368,7 +382,7 @@ class HttpProtocol(asyncio.Protocol):
         if self._is_over or self.transport.is_closing():
             return
         self._is_over = True
-        self.members.refused(_AUDITED.get(refusal.status, "malformed"), self.client)
+        self.members.refused(AUDITED.get(refusal.status, "malformed"), self.client)
         broken = self._newest
         if broken is not None and not (broken.has_all or broken.is_complete):
             if self._waiting and self._waiting[-1] is broken:
@@ -387,9 +401,7 @@ class HttpProtocol(asyncio.Protocol):
 
     def _write_refusal(self, refusal: Refused) -> None:
         self._after = None
-        reason = refusal.reason.encode()
-        head = STATUS_LINES[refusal.status] + _REFUSAL_LINES % len(reason) + self.members.common
-        self.transport.write(head + CLOSE + reason)
+        self.transport.write(written(refusal, self.members.common))
         self._linger()
 
     def _linger(self) -> None:
@@ -411,10 +423,12 @@ class HttpProtocol(asyncio.Protocol):
     @override
     def pause_writing(self) -> None:
         self.is_full = True
+        self._recount()
 
     @override
     def resume_writing(self) -> None:
         self.is_full = False
+        self._recount()
         if self._room is not None:
             self._room.set()
             self._room = None
@@ -429,6 +443,7 @@ class HttpProtocol(asyncio.Protocol):
 
     def sweep(self) -> None:
         """End the connection if its client is late with its request, or takes no bytes of its answer."""
+        self._recount()
         deadlines = self._deadlines
         limits = deadlines.limits
         waited = deadlines.now - self.since

@@ -35,6 +35,7 @@ from holdfast.fronts.http.listener.deadlines import Deadlines
 from holdfast.fronts.http.listener.members import Members
 from holdfast.fronts.http.router import Router
 from holdfast.transports.loops import hangup
+from holdfast.transports.memory import at_rest
 
 LOGGER: Final = logging.getLogger("holdfast")
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
@@ -61,6 +62,7 @@ class Service:
         siblings: bool = False,
         tls: ssl.SSLContext | None = None,
         connections: int | None = None,
+        processes: int = 1,
     ) -> None:
         self._front = front
         self._engine: Engine | EngineGroup = front.engine
@@ -69,6 +71,8 @@ class Service:
         self._tls = tls
         self._connections = connections
         """How many connections are served at once; None: as many as the limits allow."""
+        self._processes = processes
+        """How many processes share the figure of memory."""
         self.members: Members
         self._acceptor: Acceptor
         self.started: asyncio.Event = asyncio.Event()
@@ -101,6 +105,7 @@ class Service:
             self._front.refused,
             observer=self._engine.observer,
             connections=self._connections,
+            ledger=self._engine.load.ledger,
         )
         self._acceptor = Acceptor(self.members, self._engine.clock, self._engine.observer, tls=self._tls)
         async with self._acceptor.running(listeners):
@@ -108,6 +113,7 @@ class Service:
             gc.collect()
             gc.freeze()
             gc.set_threshold(_GARBAGE_THRESHOLD, 20, 20)
+            self._engine.load.ledger.divide(self._processes, at_rest())
             self.started.set()
             try:
                 yield

@@ -10,6 +10,7 @@ from typing_extensions import override
 from holdfast.config import Limits, Settings
 from holdfast.engine.exchange import Exchange
 from holdfast.fronts.http.listener.accepting import Acceptor
+from holdfast.fronts.http.listener.held import CONNECTION_BYTES
 from holdfast.fronts.http.listener.protocol import HttpProtocol
 from holdfast.fronts.http.request import AT_ONCE
 from holdfast.testing import NotingObserver
@@ -235,7 +236,9 @@ def ended(clients: list[tuple[int, int]], most: int, *, sweeps: int = SWEEPS) ->
 
     @virtual_test
     async def run() -> None:
-        line = Line(ScriptedBack(), settings=Settings(limits=Limits(unsent_bytes=most)))
+        # New work may use seven eighths, and each connection takes some bytes itself.
+        memory = (most + len(waiting) * CONNECTION_BYTES) * 8 // 7 + 64 * 1_024
+        line = Line(ScriptedBack(), settings=Settings(limits=Limits(memory=memory)))
         connections = [HttpProtocol(line.members) for _ in waiting]
         for connection, transport in zip(connections, waiting, strict=True):
             connection.connection_made(transport)
@@ -244,6 +247,7 @@ def ended(clients: list[tuple[int, int]], most: int, *, sweeps: int = SWEEPS) ->
             for connection in connections:
                 # Only what waits is the subject: an unfinished head would end them too.
                 connection._stalls()
+                connection._recount()
             for transport in waiting:
                 transport.takes()
         Acceptor(line.members, LoopClock(), NotingObserver())._bound_unsent()
@@ -264,7 +268,7 @@ def test_the_client_that_takes_slowest_for_what_waits_is_ended_and_not_the_one_w
 
 
 def test_a_client_that_took_much_and_stops_is_ended_before_one_that_keeps_reading() -> None:
-    assert ended([(50, 0), (60, 40), (50, 1)], 111) == [True, False, False]
+    assert ended([(50 * MIB, 0), (60 * MIB, 40 * MIB), (50 * MIB, 1)], 111 * MIB) == [True, False, False]
 
 
 @pytest.mark.parametrize(
@@ -272,17 +276,17 @@ def test_a_client_that_took_much_and_stops_is_ended_before_one_that_keeps_readin
     [
         ([40, 50], [60], [False, True, False]),
         ([40, 50], [60, 60], [True, True, False, False]),
-        ([], [90, 95], [False, False]),
-        ([], [70, 90, 95], [False, False, True]),
+        ([], [60, 62], [False, False]),
+        ([], [70, 90], [False, True]),
     ],
 )
-def test_a_client_that_reads_is_ended_only_if_clients_that_read_leave_twice_as_much(
+def test_a_client_that_reads_is_ended_only_if_clients_that_read_use_up_the_reserve(
     stalled: list[int], reading: list[int], expected: list[bool]
 ) -> None:
-    clients = [(size, 0) for size in stalled] + [(size, 10) for size in reading]
-    assert ended(clients, 111) == expected
+    clients = [(size * MIB, 0) for size in stalled] + [(size * MIB, 10 * MIB) for size in reading]
+    assert ended(clients, 111 * MIB) == expected
 
 
 def test_a_client_whose_bytes_have_just_begun_to_wait_is_reading() -> None:
-    assert ended([(90, 0), (95, 0)], 111, sweeps=1) == [False, False]
-    assert ended([(90, 0), (95, 0)], 111, sweeps=2) == [False, True]
+    assert ended([(60 * MIB, 0), (62 * MIB, 0)], 111 * MIB, sweeps=1) == [False, False]
+    assert ended([(60 * MIB, 0), (62 * MIB, 0)], 111 * MIB, sweeps=2) == [False, True]

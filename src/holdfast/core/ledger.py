@@ -1,0 +1,170 @@
+"""The ledger: the memory of a process that clients use, in one sum, with a share for each of them.
+
+Everything that a client can make us keep is charged here at its cost in memory, decoded, from its first byte until it is gone.
+
+    Ledger                     the process: the figure of the operator, less what the process takes at rest
+     └─ Account                a principal; or an address, while the client of a connection or message is anonymous or unknown
+         └─ Account            a session of it
+             └─ Charge         one thing that is kept: a connection, a message and its call, an answer, a record, a listener, …
+
+How large a share is. No share has a fixed size. A holder that takes bytes must leave as many free as it uses itself (a session: twice as
+many). So one client alone gets half of the figure (one session a third), two get a third each, n get 1/(n + 1) each; and a
+client that comes now always finds room, also if others use as much as they can. The one who uses most is refused first.
+
+Two grades. New work must also leave an eighth of the figure free. What belongs to work that exists already (an answer of a client, a
+cancellation, the result of a call) is `urgent`: it may use that eighth, and needs to leave half as many bytes free as its account
+uses. So new work is refused before running work suffers.
+
+A holder that has nothing else in use may take any size that is free. Otherwise a share below the size of one legal message would refuse
+that message forever, instead of making it wait for its turn. If the process has nothing else in use, any size is taken.
+
+Some things are in memory when they are noticed: bytes that wait for a slow client, for example. They are charged without a
+question (`Charge.set`). Then the sum may be above the figure for a moment, nothing new is taken, and their owner makes room (for
+unsent answers: `fronts/http/listener/accepting.py`).
+
+Why a charge is an object. The bytes are in use while the charge exists. Code that keeps a charged message keeps its charge beside it;
+several objects may share one charge; and no path that ends early can forget to free it. Python may delete an object between
+any two steps of the code below (the garbage collector runs there), and in any thread. So a charge that ends changes no number: it
+puts its size into a queue, which is one step, and the ledger subtracts the sizes in the queue before it next decides. Only
+the thread of the event loop changes numbers.
+"""
+
+from collections import deque
+from typing import Final
+from weakref import WeakValueDictionary
+
+_FLOOR: Final = 3
+"""New work leaves an eighth of the figure free: so many bits less."""
+
+
+class Account:
+    """The bytes that one holder uses: a principal or an address; or one of its sessions."""
+
+    __slots__ = ("__weakref__", "above", "ledger", "used")
+
+    def __init__(self, ledger: "Ledger", above: "Account | None") -> None:
+        self.ledger: Final = ledger
+        self.above: Final = above
+        """The account of the principal or the address, if this is a session's."""
+        self.used: int = 0
+
+    def __repr__(self) -> str:
+        return f"<Account of {self.used} bytes>"
+
+    def open(self) -> "Charge":
+        """Return a charge of 0 bytes, which may grow."""
+        return Charge(self)
+
+    def take(self, size: int, *, urgent: bool = False) -> "Charge | None":
+        """Take bytes. Return None if there is no room."""
+        charge = Charge(self)
+        return charge if charge.grow(size, urgent=urgent) else None
+
+    def has_room(self, more: int, own: int = 0, *, urgent: bool = False) -> bool:
+        """Return True if `more` bytes fit. A holder that has only the `own` bytes of a charge may take what is free."""
+        ledger = self.ledger
+        used = ledger.used
+        free = ledger.total - used - more
+        share, floor = (2 * free, 0) if urgent else (free, ledger.total >> _FLOOR)
+        if free < floor:
+            return used <= own
+        above = self.above
+        if above is None:
+            return self.used + more <= share or self.used <= own
+        return (self.used + more <= share >> 1 or self.used <= own) and (
+            above.used + more <= share or above.used <= own
+        )
+
+    def add(self, size: int) -> None:
+        """Add to the bytes in use; a negative size subtracts."""
+        self.used += size
+        if self.above is not None:
+            self.above.used += size
+        self.ledger.add(size)
+
+
+class Charge:
+    """Bytes in use. They are free again when the object is deleted, or after `free`."""
+
+    __slots__ = ("account", "size")
+
+    def __init__(self, account: Account) -> None:
+        self.account: Final = account
+        self.size: int = 0
+
+    def __repr__(self) -> str:
+        return f"<Charge of {self.size} bytes>"
+
+    def grow(self, size: int, *, urgent: bool = False) -> bool:
+        """Take more bytes, up to `size` in total. If there is no room, change nothing and return False."""
+        more = size - self.size
+        if more > 0:
+            if not self.account.has_room(more, self.size, urgent=urgent):
+                return False
+            self.account.add(more)
+            self.size = size
+        return True
+
+    def set(self, size: int) -> None:
+        """Use exactly so many bytes, whether or not there is room: they are in memory already."""
+        if size != self.size:
+            self.account.add(size - self.size)
+            self.size = size
+
+    def free(self) -> None:
+        """Free the bytes. Safe to call twice."""
+        size, self.size = self.size, 0
+        if size:
+            self.account.ledger.freed.append((size, self.account))
+
+    def __del__(self) -> None:
+        self.free()
+
+
+class Ledger:
+    """All charged bytes of a process: at most `total`."""
+
+    __slots__ = ("_accounts", "_figure", "_used", "freed", "total")
+
+    def __init__(self, total: int) -> None:
+        self._figure = total
+        self.total: int = total
+        """The bytes that may be given out."""
+        self._used = 0
+        self.freed: deque[tuple[int, Account]] = deque()
+        """Sizes that charges have freed and that are not subtracted yet."""
+        self._accounts: WeakValueDictionary[tuple[str, object], Account] = WeakValueDictionary()
+        """An account is forgotten with its last charge, and with the last connection and request that refer to it."""
+
+    def __repr__(self) -> str:
+        return f"<Ledger {self.used}/{self.total} bytes, {len(self._accounts)} accounts>"
+
+    @property
+    def used(self) -> int:
+        """Bytes in use."""
+        while self.freed:
+            size, account = self.freed.popleft()
+            account.add(-size)
+        return self._used
+
+    @property
+    def reserve(self) -> int:
+        """The bytes that new work leaves free."""
+        return self.total >> _FLOOR
+
+    def add(self, size: int) -> None:
+        """Add to the bytes in use of the process. Called by accounts only."""
+        self._used += size
+
+    def divide(self, processes: int, rest: int) -> None:
+        """Give out the part of one of several processes, less what it takes at rest. At least half of its part stays for clients."""
+        part = self._figure // processes
+        self.total = max(part - rest, part // 2)
+
+    def account(self, owner: str, session: object = "") -> Account:
+        """Return the account of a principal or an address, or of one of its sessions."""
+        found = self._accounts.get((owner, session))
+        if found is None:
+            above = self.account(owner) if session else None
+            found = self._accounts[owner, session] = Account(self, above)
+        return found

@@ -1,0 +1,46 @@
+"""The server that the memory campaign attacks: tools that hold a call, and tools with large answers."""
+
+import asyncio
+from typing import Any
+
+from holdfast import Context, Server
+
+server = Server("attacked")
+
+
+@server.tool
+async def echo(text: str) -> str:
+    """Return the text."""
+    return text
+
+
+@server.tool
+async def hold(data: Any = None) -> str:
+    """Return after a long time."""
+    await asyncio.sleep(600)
+    return "held"
+
+
+@server.tool
+async def large(size: int) -> str:
+    """Return a large text."""
+    return "x" * size
+
+
+@server.tool
+async def chatty(size: int, ctx: Context) -> str:
+    """Send an event before a large answer, so that the answer is in a stream."""
+    await ctx.progress(0.5, 1.0)
+    return "x" * size
+
+
+@server.tool
+async def ask(ctx: Context, data: Any = None) -> str:
+    """Ask the client, and wait."""
+    return str(await ctx.elicit("?", bool))
+
+
+@server.resource("note://{name}")
+async def note(name: str) -> str:
+    """Return the name."""
+    return name

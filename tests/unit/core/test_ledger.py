@@ -1,0 +1,141 @@
+"""The ledger: how much each holder may use, and when bytes are free again."""
+
+import gc
+from threading import Thread
+
+import pytest
+
+from holdfast.core.ledger import Account, Charge, Ledger
+
+
+def filled(account: Account, size: int = 1, *, urgent: bool = False) -> list[Charge]:
+    """Take as much as an account gets, in small pieces."""
+    charges = []
+    while (charge := account.take(size, urgent=urgent)) is not None:
+        charges.append(charge)
+    return charges
+
+
+@pytest.mark.parametrize(("others", "expected"), [(0, 500), (1, 333), (2, 250), (4, 166)])
+def test_holders_that_take_all_they_can_get_equal_shares(others: int, expected: int) -> None:
+    ledger = Ledger(1_000)
+    accounts = [ledger.account(str(number)) for number in range(others + 1)]
+    kept: list[Charge] = []
+    before = -1
+    while len(kept) != before:
+        before = len(kept)
+        kept += [charge for account in accounts if (charge := account.take(1)) is not None]
+    assert all(abs(account.used - expected) <= 1 for account in accounts)
+
+
+def test_one_who_comes_late_finds_room() -> None:
+    ledger = Ledger(1_000)
+    kept = filled(ledger.account("first"))
+    assert len(filled(ledger.account("late"))) == 250
+    assert len(kept) == 500
+
+
+def test_a_session_gets_a_third_and_all_sessions_of_a_principal_its_share() -> None:
+    ledger = Ledger(1_200)
+    first = filled(ledger.account("ann", "one"))
+    assert len(first) == 400
+    second = filled(ledger.account("ann", "two"))
+    assert ledger.account("ann").used == len(first) + len(second) == 600
+
+
+def test_new_work_leaves_an_eighth_and_urgent_work_may_use_it() -> None:
+    ledger = Ledger(800)
+    kept = [ledger.account(str(number)).take(100) for number in range(8)]
+    assert [charge is not None for charge in kept] == [True] * 7 + [False]
+    last = ledger.account("last")
+    assert last.take(1) is None
+    kept.append(last.take(100, urgent=True))
+    assert kept[-1] is not None
+    assert ledger.account("0").take(1, urgent=True) is None
+
+
+def test_a_holder_without_bytes_in_use_may_take_any_size_that_is_free() -> None:
+    ledger = Ledger(100)
+    ann = ledger.account("ann", 1)
+    charge = ann.take(80)
+    assert charge is not None
+    assert ledger.account("bob").take(10) is None
+    del charge
+    huge = ann.take(1_000)
+    assert huge is not None, "nothing else is in use"
+    assert ledger.account("bob").take(1) is None
+
+
+def test_bytes_that_are_in_memory_are_charged_without_a_question() -> None:
+    ledger = Ledger(100)
+    charge = ledger.account("ann").open()
+    charge.set(150)
+    assert ledger.used == 150
+    assert ledger.account("bob").take(1, urgent=True) is None
+    charge.set(10)
+    assert (ledger.used, ledger.account("ann").used) == (10, 10)
+
+
+def test_bytes_are_free_when_the_last_reference_is_dropped() -> None:
+    ledger = Ledger(100)
+    charge = ledger.account("ann", "session").take(40)
+    shared = [charge, charge]
+    gc.disable()
+    try:
+        del charge
+        shared.pop()
+        assert ledger.used == 40
+        shared.pop()
+        assert ledger.used == 0
+    finally:
+        gc.enable()
+    assert repr(ledger) == "<Ledger 0/100 bytes, 0 accounts>"
+
+
+def test_freed_by_hand_they_are_not_freed_again() -> None:
+    ledger = Ledger(1_000)
+    account = ledger.account("ann")
+    other, charge = account.take(10), account.take(20)
+    assert other is not None
+    assert charge is not None
+    charge.free()
+    charge.free()
+    del charge
+    assert (ledger.used, account.used) == (10, 10)
+
+
+def test_a_charge_grows_as_far_as_there_is_room() -> None:
+    account = Ledger(100).account("ann")
+    other, charge = account.take(10), account.open()
+    assert other is not None
+    assert charge.grow(30)
+    assert not charge.grow(50)
+    assert (charge.size, account.used) == (30, 40)
+    assert charge.grow(20), "it has them already"
+
+
+def test_charges_that_end_in_other_threads_are_counted() -> None:
+    ledger = Ledger(10_000_000)
+    charges = [ledger.account(str(number % 7)).take(10) for number in range(2_000)]
+
+    def drop() -> None:
+        while charges:
+            try:
+                charges.pop()
+            except IndexError:
+                return
+
+    threads = [Thread(target=drop) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert ledger.used == 0
+
+
+def test_a_process_gives_out_its_part_less_what_it_takes_at_rest() -> None:
+    ledger = Ledger(1_000)
+    ledger.divide(2, 100)
+    assert ledger.total == 400
+    ledger.divide(2, 450)
+    assert ledger.total == 250, "at least half of its part"
