@@ -7,6 +7,7 @@ library only, except the URL.
 import asyncio
 import json
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
@@ -155,6 +156,58 @@ class Served:
             await stream.write(b"data: %b\n\n" % json.dumps(one).encode())
             if one.get("id") == message["id"]:
                 return stream
+
+
+class ServedSse:
+    """The server behind a URL with the transport of 2024-11-05. It has one session at a time."""
+
+    def __init__(self, endpoint: str = "/messages") -> None:
+        self.asked: Counter[str] = Counter()
+        """How often each method and path was asked for."""
+        self._endpoint = endpoint
+        self._mirror = Mirror("2024-11-05")
+        self._said: asyncio.Queue[Json | None] = asyncio.Queue()
+
+    async def __aenter__(self) -> str:
+        from aiohttp import web  # noqa: PLC0415
+
+        @web.middleware
+        async def count(request: Any, handler: Any) -> Any:
+            self.asked[f"{request.method} {request.path}"] += 1
+            return await handler(request)
+
+        application = web.Application(middlewares=[count])
+        application.router.add_get("/sse", self._get)
+        application.router.add_post("/messages", self._post)
+        self._runner = web.AppRunner(application, shutdown_timeout=0.1)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        return f"http://127.0.0.1:{self._runner.addresses[0][1]}/sse"
+
+    async def __aexit__(self, *_error: object) -> None:
+        self.cut()
+        await self._runner.cleanup()
+
+    def cut(self) -> None:
+        """End the stream, and with it the session."""
+        self._said.put_nowait(None)
+
+    async def _get(self, asked: Any) -> Any:
+        from aiohttp import web  # noqa: PLC0415
+
+        said = self._said = asyncio.Queue()
+        stream = web.StreamResponse(headers={"content-type": "text/event-stream"})
+        await stream.prepare(asked)
+        await stream.write(b"event: endpoint\r\ndata: %b\r\n\r\n" % self._endpoint.encode())
+        while (one := await said.get()) is not None:
+            await stream.write(b"event: message\r\ndata: %b\r\n\r\n" % json.dumps(one).encode())
+        return stream
+
+    async def _post(self, asked: Any) -> Any:
+        from aiohttp import web  # noqa: PLC0415
+
+        self._mirror.take(await asked.json(), self._said.put_nowait)
+        return web.Response(status=202, text="Accepted")
 
 
 class Object:

@@ -86,10 +86,10 @@ def app(framework: str, name: str = "mcp") -> str:
 
 
 @contextlib.contextmanager
-def started(server: str, port: int) -> Iterator["subprocess.Popen[bytes]"]:
+def started(server: str, port: int, *words: str) -> Iterator["subprocess.Popen[bytes]"]:
     """Run a server by its own SDK over HTTP. Does not wait until it listens."""
     silent = subprocess.DEVNULL
-    process = subprocess.Popen(command(server, str(port)), cwd=ROOT, stdout=silent, stderr=silent)
+    process = subprocess.Popen(command(server, str(port), *words), cwd=ROOT, stdout=silent, stderr=silent)
     try:
         yield process
     finally:

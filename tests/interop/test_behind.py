@@ -325,6 +325,28 @@ async def test_two_clients_at_once_never_see_each_others_questions(
     ]
 
 
+@every_era
+@async_test
+async def test_a_server_with_the_transport_of_2024_11_05_asks_its_client(era: str) -> None:
+    port = free_port()
+
+    def fill_in(_params: Any) -> dict[str, Any]:
+        return {"name": "Ada"}
+
+    def say(params: Any) -> str:
+        line: str = params.messages[0].content.text
+        return line
+
+    with started("mcp1", port, "sse") as process:
+        wait_until_connected(port, process)
+        remote = Remote(f"http://127.0.0.1:{port}/sse", times=QUICK)
+        async with Client(
+            remote, protocol_version=era, elicitation=fill_in, sampling=say, timeout=BOUND
+        ) as client:
+            assert (await client.call_tool("add", {"a": 1, "b": 2})).text == "3"
+            assert (await client.call_tool("greet", {"color": "red"})).text == "red Ada about red"
+
+
 # The end of the server behind
 
 

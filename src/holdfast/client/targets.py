@@ -123,10 +123,9 @@ def _configured(target: Mapping[str, Any]) -> Found:
     [(name, entry)] = servers.items()
     kind = entry.get("type", entry.get("transport", ""))
     url, command = entry.get("url"), entry.get("command")
-    if kind in ("sse", "ws") or isinstance(url, str) == isinstance(command, str):
+    if kind == "ws" or isinstance(url, str) == isinstance(command, str):
         raise ConfigError(
-            f'server {name!r} must have either "url" (Streamable HTTP) and "headers", or "command", "args", "env" and "cwd"; '
-            "the old HTTP+SSE transport is not supported"
+            f'server {name!r} must have either "url" and "headers", or "command", "args", "env" and "cwd"'
         )
     if isinstance(url, str):
         return Found(url=_checked_url(url), headers=_texts(entry, "headers", name))

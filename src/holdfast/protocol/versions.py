@@ -26,6 +26,8 @@ REVISIONS: Final[dict[str, Revision]] = {
     )
 }
 
+OLDEST: Final = "2024-11-05"
+"""Only servers behind us may speak it: as 2025-03-26, without batches and without Streamable HTTP."""
 SESSIONLESS: Final = Revision("2026-07-28", priming=False, early_close=False, batches=False)
 """The revision without sessions. It is not negotiated: each request names it."""
 

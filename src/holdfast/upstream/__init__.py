@@ -10,6 +10,7 @@ From the outside in:
     http_link.py      a link over Streamable HTTP
     http_server.py    HTTP requests to the server: credentials, redirects, refusals
     pipe_link.py      a link over a pair of pipes
+    sse_pipe.py       a pipe over HTTP+SSE, the transport of 2024-11-05
     pending.py        requests of ours that wait for their response
     incoming.py       requests of the server that wait for ours
     profile.py        our description for the server

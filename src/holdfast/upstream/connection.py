@@ -22,7 +22,16 @@ from typing import Any, Final
 from msgspec import Struct
 
 from holdfast import tracing
-from holdfast.errors import UNSUPPORTED_VERSION, Broken, ClientError, ConfigError, McpError, NotSent
+from holdfast.errors import (
+    UNSUPPORTED_VERSION,
+    Broken,
+    ClientError,
+    ConfigError,
+    HttpRefused,
+    McpError,
+    NotSent,
+    Unauthorized,
+)
 from holdfast.ports import Ports
 from holdfast.upstream.backoff import Backoff
 from holdfast.upstream.connectors import Connector
@@ -345,23 +354,41 @@ class Connection:
         Raises:
             NotSent: the server cannot be reached, or the negotiation broke. No request of the caller was sent.
         """
-        negotiate = partial(self._negotiation.negotiate, probe_seconds=self._connector.probe_seconds)
+        negotiation = self._negotiation
+        negotiate = partial(negotiation.negotiate, probe_seconds=self._connector.probe_seconds)
+        found = await self._connect_older() if negotiation.expects_older else None
         try:
-            link, agreed = await self._negotiated(negotiate)
+            found = found or await self._negotiated(negotiate)
         except DiedOfProbe as error:
             self._observer.note("client.died_of_probe", error=error)
-            link, agreed = await self._negotiated(partial(negotiate, died=error.era))
-        self.agreed = agreed
-        return link, agreed
+            found = await self._negotiated(partial(negotiate, died=error.era))
+        except HttpRefused as error:
+            if isinstance(error, Unauthorized) or not negotiation.may_be_older:
+                raise
+            found = await self._connect_older()
+            if found is None:
+                raise
+            negotiation.learn_older()
+        self.agreed = found[1]
+        return found
+
+    async def _connect_older(self) -> tuple[UpstreamLink, Agreed] | None:
+        """Return a link over the transport of 2024-11-05; None if the server does not have it."""
+        try:
+            return await self._negotiated(self._negotiation.initialize, is_older=True)
+        except HttpRefused as error:
+            self._observer.note("client.no_older_transport", error=error)
+            return None
 
     async def _negotiated(
-        self, negotiate: Callable[[UpstreamLink], Awaitable[Agreed]]
+        self, negotiate: Callable[[UpstreamLink], Awaitable[Agreed]], *, is_older: bool = False
     ) -> tuple[UpstreamLink, Agreed]:
         bound = asyncio.timeout(self._connector.answer_seconds)
         on_notification = self._callbacks.on_notification
         receiver = Receiver(self.incoming, on_notification, self._decode, self._observer)
         receiver.on_missed = self._callbacks.on_missed
-        link = await self._connector.connect(receiver)
+        connect = self._connector.connect_older if is_older else self._connector.connect
+        link = await connect(receiver)
         try:
             async with bound:
                 return link, await negotiate(link)

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from holdfast.auth.authorizer import Authorizer
 from holdfast.auth.urls import origin
+from holdfast.errors import HttpRefused
 from holdfast.ports import Observer, Ports
 from holdfast.transports.child import Child, ChildOptions
 from holdfast.transports.http import HttpOptions, HttpTransport
@@ -13,6 +14,7 @@ from holdfast.upstream.http_server import HttpServer
 from holdfast.upstream.link import Receiver, UpstreamLink
 from holdfast.upstream.pipe_link import PipeLink
 from holdfast.upstream.settings import ClientLimits, ClientTimes
+from holdfast.upstream.sse_pipe import SsePipe
 
 
 class Connector(ABC):
@@ -39,6 +41,15 @@ class Connector(ABC):
         Raises:
             NotSent: the server cannot be reached.
         """
+
+    async def connect_older(self, receiver: Receiver) -> UpstreamLink:  # noqa: ARG002 - only a URL can have it
+        """Return a new link over the transport of 2024-11-05 for URLs.
+
+        Raises:
+            HttpRefused: the server does not have it.
+            NotSent: the server cannot be reached.
+        """
+        raise HttpRefused(0, "the server is not behind a URL")
 
     async def aclose(self) -> None:  # noqa: B027 - most connectors have nothing to release
         """Release everything that the links shared. A link closes its own parts itself."""
@@ -71,6 +82,12 @@ class HttpConnector(Connector):
     async def connect(self, receiver: Receiver) -> UpstreamLink:
         """Return a new link. Nothing is sent yet."""
         return HttpLink(self._server, receiver)
+
+    async def connect_older(self, receiver: Receiver) -> UpstreamLink:
+        """Open the stream of HTTP+SSE."""
+        pipe = SsePipe(self._server)
+        await pipe.open()
+        return PipeLink(pipe, receiver, self._server.observer)
 
     async def aclose(self) -> None:
         """Close every connection, unless the pool is shared."""

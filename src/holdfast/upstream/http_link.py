@@ -89,7 +89,7 @@ class HttpLink:
                 return request.answer.result()
             if request.method == "initialize":
                 self._session, self._initialized = answer.header(SESSION), True
-            if _is_stream(answer):
+            if is_stream(answer):
                 return await self._read_until_answered(answer, request)
             return await self._read_body(answer, request)
         except asyncio.CancelledError as cancelled:
@@ -234,7 +234,7 @@ class HttpLink:
 
     async def _post(self, headers: Mapping[str, str], message: bytes) -> None:
         answer = await self._open("POST", headers, message)
-        await _discard(answer, self._server.limits.refusal)
+        await discard(answer, self._server.limits.refusal)
 
     async def answer(self, message: bytes) -> None:
         """Send a response; repeat it while the server cannot be reached. The server ignores a second copy."""
@@ -341,7 +341,7 @@ class HttpLink:
 
     async def _delete(self) -> None:
         answer = await self._server.open("DELETE", self._common_headers(), {})
-        await _discard(answer, self._server.limits.refusal)
+        await discard(answer, self._server.limits.refusal)
 
     def _send_in_background(self, work: Any) -> None:
         async def quietly() -> None:
@@ -380,10 +380,10 @@ class HttpLink:
             return True
         except (HoldfastError, TimeoutError):
             return False
-        if _is_stream(answer):
+        if is_stream(answer):
             answer.close()
         else:
-            await _discard(answer, self._server.limits.refusal)
+            await discard(answer, self._server.limits.refusal)
         return False
 
     def _request_headers(self, request: OutgoingRequest) -> dict[str, str]:
@@ -403,7 +403,7 @@ class HttpLink:
             HoldfastError: the meaning of a status that is not 2xx; HttpRefused if the response is not such a stream.
         """
         answer = await self._open("GET", {**GET_HEADERS, **headers})
-        if _is_stream(answer):
+        if is_stream(answer):
             return answer
         answer.close()
         raise HttpRefused(
@@ -451,11 +451,11 @@ def _close_with(request: OutgoingRequest, answer: HttpAnswer) -> None:
     request.answer.add_done_callback(lambda _done: answer.close())
 
 
-def _is_stream(answer: HttpAnswer) -> bool:
+def is_stream(answer: HttpAnswer) -> bool:
     return answer.header("content-type").partition(";")[0].strip().lower() == EVENTS
 
 
-async def _discard(answer: HttpAnswer, limit: int) -> None:
+async def discard(answer: HttpAnswer, limit: int) -> None:
     """Read a short response to its end, so that its connection can be used again."""
     try:
         await answer.body(limit)

@@ -51,16 +51,23 @@ class HttpServer:
         return Backoff(self.random, self.times.backoff)
 
     async def open(
-        self, method: str, link: Mapping[str, str], headers: Mapping[str, str], body: bytes | None = None
+        self,
+        method: str,
+        link: Mapping[str, str],
+        headers: Mapping[str, str],
+        body: bytes | None = None,
+        *,
+        url: str = "",
     ) -> HttpAnswer:
         """Send an HTTP request and return its response if the status is 2xx. Follow redirects, answer challenges.
 
-        `link` are the headers that every request of a link has, with the id of its session.
+        `link` are the headers that every request of a link has, with the id of its session. `url` is another URL of
+        the server than its own.
 
         Raises:
             HoldfastError: the meaning of another status; see `http_status`.
         """
-        url, moves, challenges = self.url, 0, 0
+        url, moves, challenges = url or self.url, 0, 0
         while True:
             credentials = await self.authorizer.headers(method, url) if self.authorizer else {}
             # The headers of one request are newer than those of the link.

@@ -44,12 +44,14 @@ from holdfast.errors import (
 )
 from holdfast.ports import Observer
 from holdfast.protocol.sessionless import SERVER_KEY, VERSION
-from holdfast.protocol.versions import LATEST, REVISIONS
+from holdfast.protocol.versions import LATEST, OLDEST, REVISIONS
 from holdfast.upstream.link import Overloaded, UpstreamLink
 from holdfast.upstream.profile import ClientProfile
 from holdfast.wire.jsonrpc import notification_message
 
 SESSIONLESS_ERRORS: Final = frozenset({HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION})
+SPOKEN: Final = frozenset({*REVISIONS, OLDEST})
+"""The revisions with sessions that a server may choose. OLDEST is only for servers: we do not offer it."""
 REFUSALS: Final = frozenset({METHOD_NOT_FOUND, INVALID_REQUEST, INVALID_PARAMS, *SESSIONLESS_ERRORS})
 """Codes by which a server says that it does not know `initialize`. Other errors may be gone at the next attempt."""
 _READ: Final = frozenset(
@@ -107,8 +109,11 @@ class EraMemory:
         """Return the eras that a server has refused."""
         return self._refused.get(server, frozenset())
 
-    def learn(self, server: str, refused: Iterable[ServerEra], spoken: ServerEra) -> None:
-        """Remember what a server refuses, and what it speaks; the oldest entry is forgotten first."""
+    def learn(self, server: str, refused: Iterable[ServerEra], spoken: ServerEra | None) -> None:
+        """Remember the eras that a server refuses, and the one that it speaks; the oldest entry is forgotten first.
+
+        A server that refuses both speaks the transport of 2024-11-05.
+        """
         known = (self._refused.pop(server, frozenset[ServerEra]()) | {*refused}) - {spoken}
         if server and known:
             self._refused[server] = known
@@ -141,6 +146,20 @@ class Negotiation:
         self._memory, self._server = memory
         self._ask = ask
         self._observer = observer
+
+    @property
+    def expects_older(self) -> bool:
+        """True if the server is known to speak only the transport of 2024-11-05."""
+        return self._memory.refused(self._server) >= {*ServerEra}
+
+    @property
+    def may_be_older(self) -> bool:
+        """True if the user accepts 2024-11-05."""
+        return self._version in {"auto", "sessions"}
+
+    def learn_older(self) -> None:
+        """Remember that the server speaks only the transport of 2024-11-05."""
+        self._memory.learn(self._server, ServerEra, None)
 
     def _eras(self) -> list[ServerEra]:
         """Return the eras to ask for, in order."""
@@ -190,7 +209,7 @@ class Negotiation:
             refused = refused | {died}
         self._memory.learn(self._server, refused, spoken)
 
-    async def _initialize(self, link: UpstreamLink) -> Agreed:
+    async def initialize(self, link: UpstreamLink) -> Agreed:
         """Open a session.
 
         Raises:
@@ -202,7 +221,7 @@ class Negotiation:
         version = result.get("protocolVersion") if isinstance(result, dict) else None
         if not isinstance(version, str):
             raise BadAnswer("the server's response to initialize contains no protocolVersion")
-        if version not in REVISIONS or (self._version in REVISIONS and version != self._version):
+        if version not in SPOKEN or (self._version in REVISIONS and version != self._version):
             raise VersionRefused(
                 f"the server asks for protocol {version[:20]}, which this client does not speak"
             )
@@ -224,7 +243,7 @@ class Negotiation:
             _Refused: the server may have no sessions.
         """
         try:
-            return await self._initialize(link)
+            return await self.initialize(link)
         except (McpError, ClientError) as error:
             if _says_nothing(error):
                 raise
@@ -373,7 +392,7 @@ def choose(supported: list[Any]) -> ServerEra:
     """
     if VERSION in supported:
         return ServerEra.SESSIONLESS
-    if any(version in REVISIONS for version in supported if isinstance(version, str)):
+    if any(version in SPOKEN for version in supported if isinstance(version, str)):
         return ServerEra.SESSION
     offered = ", ".join(str(version)[:20] for version in supported[:10]) or "nothing"
     raise VersionRefused(

@@ -41,6 +41,8 @@ class Received(NamedTuple):
     id: str | None
     retry: int | None
     """Milliseconds."""
+    kind: str = ""
+    """The name of the event; empty for a message."""
 
 
 _BOM: Final = b"\xef\xbb\xbf"
@@ -52,7 +54,18 @@ _NUL: Final = 0
 class EventParser:
     """Parses chunks of bytes into events. Lines end with CR, LF or both, as the standard says."""
 
-    __slots__ = ("_data", "_event_limit", "_id", "_limit", "_line", "_retry", "_size", "_started", "_was_cr")
+    __slots__ = (
+        "_data",
+        "_event_limit",
+        "_id",
+        "_kind",
+        "_limit",
+        "_line",
+        "_retry",
+        "_size",
+        "_started",
+        "_was_cr",
+    )
 
     def __init__(self, limit: int, event_limit: int | None = None) -> None:
         self._limit = limit
@@ -62,6 +75,7 @@ class EventParser:
         self._size = 0
         self._id: str | None = None
         self._retry: int | None = None
+        self._kind = ""
         self._was_cr = False
         self._started = False
 
@@ -110,12 +124,15 @@ class EventParser:
             self._data.append(value)
         elif name == b"id" and _NUL not in value:
             self._id = value.decode("utf-8", "replace")
+        elif name == b"event":
+            self._kind = "" if value == b"message" else value.decode("utf-8", "replace")
         elif name == b"retry" and value.isdigit():
             self._retry = int(value[:9])
 
     def _dispatch(self, events: list[Received]) -> None:
         if self._data or self._id is not None or self._retry is not None:
-            events.append(Received(b"\n".join(self._data), self._id, self._retry))
+            events.append(Received(b"\n".join(self._data), self._id, self._retry, self._kind))
         self._data.clear()
         self._size = 0
         self._id = self._retry = None
+        self._kind = ""

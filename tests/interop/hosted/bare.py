@@ -1,6 +1,9 @@
 # mypy: disable-error-code="import-not-found"
 # The frameworks live in .peers, never in our environment.
-"""Serves an object by its own framework, without Holdfast: python bare.py mcp1|mcp2|fastmcp [PORT]; without a port, on stdio."""
+"""Serves an object by its own framework, without Holdfast: python bare.py mcp1|mcp2|fastmcp [PORT]; without a port, on stdio.
+
+`mcp1 PORT sse` serves the transport HTTP+SSE of 2024-11-05.
+"""
 
 import sys
 from importlib import import_module
@@ -22,7 +25,7 @@ def serve_http(port: int) -> None:
     if framework == "mcp1":
         mcp.settings.port = port
         mcp.settings.transport_security = security
-        mcp.run("streamable-http")
+        mcp.run("sse" if "sse" in ports else "streamable-http")
     else:
         mcp.run("streamable-http", port=port, transport_security=security)
 

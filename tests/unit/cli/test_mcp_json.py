@@ -26,9 +26,7 @@ def test_a_file_of_an_editor_that_writes_a_byte_order_mark_is_read(tmp_path: Pat
 
 def test_servers_that_are_not_chosen_are_not_read(tmp_path: Path) -> None:
     file = tmp_path / "mcp.json"
-    file.write_text(
-        '{"mcpServers": {"old": {"type": "sse", "url": "http://h/sse"}, "new": {"command": "x"}}}'
-    )
+    file.write_text('{"mcpServers": {"old": {"type": "ws", "url": "http://h"}, "new": {"command": "x"}}}')
     assert [endpoint.name for endpoint in read_mcp_json(file, ("new",)).endpoints] == ["new"]
 
 
@@ -105,8 +103,8 @@ def test_a_file_of_vs_code_is_read(tmp_path: Path) -> None:
     assert servers["local"].source.command == ("x", str(tmp_path))
 
 
-@pytest.mark.parametrize("kind", ["http", "streamable-http", "streamableHttp"])
-def test_the_names_of_streamable_http_are_accepted(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["http", "streamable-http", "streamableHttp", "sse"])
+def test_the_names_of_the_http_transports_are_accepted(kind: str, tmp_path: Path) -> None:
     (one,) = read(
         {"mcpServers": {"a": {"transport": kind, "url": "https://h"}}}, tmp_path / "m.json"
     ).values()
@@ -116,7 +114,6 @@ def test_the_names_of_streamable_http_are_accepted(kind: str, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("entry", "said"),
     [
-        ({"type": "sse", "url": "https://h/sse"}, "the transport sse (of 2024-11-05) is not supported"),
         ({"type": "ws", "url": "https://h"}, "type must be stdio or http"),
         ({}, "needs a command, or a url with type http, and not both"),
         ({"type": "stdio"}, "a server of type stdio needs a command"),

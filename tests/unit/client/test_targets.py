@@ -85,7 +85,7 @@ def test_an_mcp_servers_dict_with_one_server_is_that_server() -> None:
         ({"mcpServers": {"a": {"command": "x"}, "b": {"command": "y"}}}, r"names 2 \('a', 'b'\)"),
         ({"mcpServers": {"a": {}}}, '"url"'),
         ({"mcpServers": {"a": {"command": "x", "url": "https://example.com"}}}, '"url"'),
-        ({"mcpServers": {"a": {"url": "https://example.com/sse", "type": "sse"}}}, "HTTP\\+SSE"),
+        ({"mcpServers": {"a": {"url": "wss://example.com", "type": "ws"}}}, '"url"'),
         ({"mcpServers": {"a": {"url": "ftp://example.com"}}}, "is not an http://"),
         ({"mcpServers": {"a": {"command": "x", "args": "-y"}}}, '"args"'),
         ({"mcpServers": {"a": {"command": "x", "env": {"A": 1}}}}, '"env"'),

@@ -29,7 +29,7 @@ _EDITORS: Final = (".vscode", ".cursor")
 """Directories in which an editor keeps the file of the project around it."""
 _OTHER: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _STDIO: Final = "stdio"
-_HTTP: Final = frozenset({"http", "streamable-http", "streamableHttp", "streamable_http"})
+_HTTP: Final = frozenset({"http", "streamable-http", "streamableHttp", "streamable_http", "sse"})
 _REFUSED: Final = {
     "envFile": "write the variables into env",
 }
@@ -111,10 +111,6 @@ def _read(given: dict[str, Any], where: str, project: Path) -> Entry | None:
 
 def _what(entry: Entry, where: str, project: Path) -> tuple[Source, Options]:
     kind = entry.type or entry.transport or (_STDIO if entry.command else "http")
-    if kind == "sse":
-        raise ConfigError(
-            f"{where} the transport sse (of 2024-11-05) is not supported: use the server's Streamable HTTP URL and type http"
-        )
     if kind != _STDIO and kind not in _HTTP:
         raise ConfigError(f"{where} type must be stdio or http")
     if kind == _STDIO:
