@@ -1,4 +1,4 @@
-"""A server of one revision that shows what it has received, and sends members that no revision defines.
+"""A server of one revision, or of both eras, that shows what it has received, and sends members that no revision defines.
 
 It runs as a program (`python mirror.py REVISION`), behind a URL (`Served`), and as an object of a framework (`run`). Standard
 library only, except the URL.
@@ -14,6 +14,8 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 MODERN: Final = "2026-07-28"
+LATEST: Final = "2025-11-25"
+BOTH: Final = "both"
 EXTENSION: Final = "com.example/extension"
 ODD: Final = "com.example/odd"
 _META: Final = "io.modelcontextprotocol/"
@@ -38,9 +40,10 @@ class Mirror:
             call, back = self._waiting or (None, send)
             back(_result(call, {"content": [], "answer": message.get("result")}))
         elif method == "initialize" and self._version != MODERN:
+            version = LATEST if self._version == BOTH else self._version
             self._client = {"capabilities": params["capabilities"], "info": params["clientInfo"]}
-            send(_result(number, {**DESCRIBED, "protocolVersion": self._version, "serverInfo": DESCRIBED_AS}))
-        elif method == "server/discover" and self._version == MODERN:
+            send(_result(number, {**DESCRIBED, "protocolVersion": version, "serverInfo": DESCRIBED_AS}))
+        elif method == "server/discover" and self._version in {MODERN, BOTH}:
             meta = {**DESCRIBED["_meta"], f"{_META}serverInfo": DESCRIBED_AS}
             send(
                 _result(
@@ -60,6 +63,9 @@ class Mirror:
         elif number is not None:
             self._request(method, number, params, send)
 
+    def _is_modern(self, params: Json) -> bool:
+        return f"{_META}protocolVersion" in (params.get("_meta") or {})
+
     def _request(self, method: str, number: Any, params: Json, send: Send) -> None:
         meta = params.get("_meta") or {}
         result: Json = {
@@ -77,18 +83,18 @@ class Mirror:
             return
         else:
             own = {name: value for name, value in meta.items() if not name.startswith(_META)}
-            if self._version == MODERN:
+            if self._is_modern(params):
                 self._client = {
                     "capabilities": meta[f"{_META}clientCapabilities"],
                     "info": meta[f"{_META}clientInfo"],
                 }
             result |= {"content": [], "method": method, "params": {**params, "_meta": own}}
-            result["client"] = self._client
+            result |= {"client": self._client, "spoken": MODERN if self._is_modern(params) else LATEST}
         send(_result(number, result))
 
     def _ask(self, number: Any, params: Json, send: Send) -> None:
         question = {"message": "?", "requestedSchema": FORM, ODD: "question", "_meta": {ODD: "question"}}
-        if self._version != MODERN:
+        if not self._is_modern(params):
             self._waiting = number, send
             send({"jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": question})
         elif "inputResponses" in params:

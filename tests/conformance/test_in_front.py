@@ -1,7 +1,7 @@
-"""The official conformance suites through `holdfast serve URL`: in front of our own server, and of one that speaks only 2025.
+"""The official conformance suites through `holdfast serve URL`: in front of our own server, in both eras or in one.
 
-In front of our own server every check ends as it does without Holdfast in between. In front of a server that does not
-speak 2026-07-28 the table below names every check of that revision that cannot succeed.
+In front of our own server every check ends as it does without Holdfast in between, also if it speaks only 2026-07-28 and the
+client speaks 2025-11-25. In front of a server that does not speak 2026-07-28 the table below names every check of that revision that cannot succeed.
 """
 
 from pathlib import Path
@@ -13,6 +13,7 @@ from tests.conformance.serving import EVERYTHING, ROOT, served
 from tests.conformance.suite import Explained, Suite, stale, tally, unexplained
 from tests.conformance.test_server import EXPLAINED, OPTIONAL, RUNS, SUITES
 
+SESSIONLESS_ONLY: Final = f"{Path(__file__).parent / 'sessionless_only.py'}:server"
 SESSIONS_ONLY: Final = f"{Path(__file__).parent / 'sessions_only.py'}:server"
 
 NO_CUT: Final = "Holdfast resumes the stream that the server behind closes: its own client sees no cut"
@@ -57,6 +58,7 @@ _SCENARIOS, _VERDICTS = RUNS["required", "adaptive"]
 TABLE: Final = {
     "own server, 2025-11-25": Run(EVERYTHING, REQUIRED, (_SCENARIOS, _VERDICTS), NOT_POLLED),
     "own server, 2026-07-28": Run(EVERYTHING, SUITES["modern"], RUNS["modern", "adaptive"], {}),
+    "2026-only server, 2025-11-25": Run(SESSIONLESS_ONLY, REQUIRED, (_SCENARIOS, _VERDICTS), NOT_POLLED),
     "2025-only server, 2026-07-28": Run(SESSIONS_ONLY, MODERN_ONLY, (40, 152), BRIDGED),
 }
 
