@@ -234,7 +234,11 @@ async def test_tasks_do_not_pass_where_tools_need_scopes(table: ScopeTable, stat
         "vault://box%3f/../key",
         "vault://box%23/../key?x=1",
         "vault://box%253f/../key#x",
-        " vault://key\n",
+        "vault://user@key",
+        "vault://user:word@key/",
+        "\uff56ault://\uff4bey",
+        "url:vault://key",
+        "<URL:vault://key>",
     ],
 )
 def test_a_uri_needs_its_scope_in_every_spelling(uri: str) -> None:
@@ -244,9 +248,206 @@ def test_a_uri_needs_its_scope_in_every_spelling(uri: str) -> None:
     assert not rules.component("resources", "vault://other").scopes
 
 
+INTERNAL = "https://internal.example/*"
+SAME_HOST = [
+    "https://internal.example/",
+    "https://internal.example/a",
+    "https://internal.example",
+    "https://internal.example?a",
+    "https://internal.example#a",
+    "https://internal.example/?a",
+    "HTTPS://INTERNAL.EXAMPLE/a",
+    "https://internal.example:443/a",
+    "https://internal.example:443",
+    "https://internal.example:0443/a",
+    "https://internal.example:/a",
+    "https://internal.example%3A443/a",
+    "https://user@internal.example/a",
+    "https://user:word@internal.example/a",
+    "https://@internal.example/a",
+    "https://user%40internal.example/a",
+    "https://other.example%40internal.example/a",
+    "https://user:word@internal.example.:443/a",
+    "https://internal.example./a",
+    "https://internal.example.",
+    "https://internal%2Eexample/a",
+    "https://internal%252Eexample/a",
+    "https://%69nternal.example/a",
+    "https://internal.example%2Fa",
+    "https://internal.example%3Fa",
+    "https://internal\u3002example/a",
+    "https://internal\uff0eexample/a",
+    "https://internal\uff61example/a",
+    "https://\uff49\uff4e\uff54\uff45\uff52\uff4e\uff41\uff4c.example/a",
+    "https://\u24d8nternal.example/a",
+    "https://internal.ex\u00adample/a",
+    "https://%EF%BD%89nternal.example/a",
+    "\uff48ttps://internal.example/a",
+    "https\uff1a//internal.example/a",
+    "https:/internal.example/a",
+    "https:internal.example/a",
+    "https:///internal.example/a",
+    "https:////internal.example//a",
+    "https:\\\\internal.example\\a",
+    "https:/\\internal.example/a",
+    "https://internal.example\\a",
+    "https://internal.example/../a",
+    "https://internal.example/x/../../a",
+    "https://internal.example/%2e%2e/a",
+    "https://internal.example/a;b=c",
+    "url:https://internal.example/a",
+    "URL:https://internal.example:443/a",
+    "<URL:https://internal.example/a>",
+]
+"""Spellings of one host, which servers accept; each of them needs the scope of the row."""
+NO_HOST = [
+    "https://internal.example\uff0fa",
+    "https:\uff0f\uff0finternal.example/a",
+    "https://internal.example\t/a",
+    "https://internal\n.example/a",
+    "ht\ntps://internal.example/a",
+    " https://internal.example/a",
+    "https://internal.example/a ",
+    "\u00a0https://internal.example/a",
+    "https://internal.example/%00a",
+    "https://internal.example%0a/a",
+    "https://internal.example/\u2028a",
+    "https://internal.example:https/a",
+    "https://internal.example:65536/a",
+    "https://internal.example:443:443/a",
+    "https://internal.example:\u0664\u0664\u0663/a",
+    "https://a@b@internal.example/a",
+    "https://internal.example@other.example@x/a",
+    "https://internal.example../a",
+    "https://internal..example/a",
+    "https://.internal.example/a",
+    "https://xn--internal-.example/a",
+    "https://internal.ex\u200dample/a",
+    "https://stra\u00dfe.example/a",
+    "https://internal.example;x/a",
+    "https://internal_ex ample/a",
+    "https://[internal.example]/a",
+    "https://[::1/a",
+    "https://[::1]x/a",
+    "https:///",
+    "https://",
+    "https:",
+    "//internal.example/a",
+    "\\\\internal.example\\a",
+    "https://%2525252569nternal.example/a",
+    "http://010.0.0.1/",
+    "http://1.2.3.4.5/",
+    "http://99999999999/",
+    "https://internal.example/" + "\ufdfa" * 50,
+    "https://" + "a" * 5_000 + "/a",
+]
+"""URIs that programs read differently, or that nobody needs."""
+OTHER_HOSTS = [
+    "https://other.example/a",
+    "https://internal.example.other.example/a",
+    "https://notinternal.example/a",
+    "https://internal.example:8443/a",
+    "http://internal.example/a",
+    "https://other.example/internal.example/a",
+    "https://xn--strae-oqa.example/a",
+    "mail://internal.example/a",
+    "mailto:a@internal.example",
+    "urn:isbn:0451450523",
+    "file:///docs/what\uff1f.md",
+    "data:text/plain,https",
+    "notes",
+]
+
+
+def needed(rules: TableRules, uri: str) -> frozenset[str]:
+    return rules.needs(Request(1, "resources/read", {"uri": uri}), Caller(""), "").scopes
+
+
+@pytest.mark.parametrize("row", [INTERNAL, "HTTPS://Internal.Example:443/*", "http*://internal.example/*"])
+def test_a_host_needs_its_scope_in_every_spelling(row: str) -> None:
+    rules = TableRules(ScopeTable(resources={row: ["staff"]}), Access())
+    assert [uri for uri in SAME_HOST if needed(rules, uri) != {"staff"}] == []
+
+
+@pytest.mark.parametrize("uri", NO_HOST, ids=ascii)
+def test_a_uri_without_a_canonical_form_is_refused(uri: str) -> None:
+    rules = TableRules(ScopeTable(resources={INTERNAL: ["staff"]}), Access())
+    for method, params in (
+        ("resources/read", {"uri": uri}),
+        ("resources/subscribe", {"uri": uri}),
+        ("subscriptions/listen", {"notifications": {"resourceSubscriptions": ["a://b", uri]}}),
+    ):
+        with pytest.raises(InvalidParams, match="canonical form"):
+            rules.needs(Request(1, method, params), Caller(""), "")
+    # In a list nothing can be refused.
+    assert rules.component("resources", uri).scopes == {"staff"}
+    # Where no row is compared with URIs, each of them passes.
+    assert not needed(TableRules(ScopeTable(tools={"a": ["staff"]}), Access()), uri)
+
+
+def test_other_hosts_need_no_scope() -> None:
+    rules = TableRules(ScopeTable(resources={INTERNAL: ["staff"]}), Access())
+    assert [uri for uri in OTHER_HOSTS if needed(rules, uri)] == []
+
+
+@pytest.mark.parametrize(
+    ("row", "uris"),
+    [
+        (
+            "http://10.0.0.1/*",
+            ["http://0x0a000001/a", "http://167772161/", "http://10.1/", "http://10.0.1/", "http://0xA.0.0.1:80/",
+             "http://[::ffff:10.0.0.1]/", "http://[::FFFF:A00:1]:80/", "http://10.0.0.1.", "http://\uff11\uff10.1"],
+        ),
+        (
+            "http://localhost:8080/*",
+            ["http://127.0.0.1:8080/", "http://[::1]:8080/a", "http://127.1:8080/", "http://LOCALHOST.:8080/",
+             "http://0.0.0.0:8080/", "http://2130706433:08080/", "http://a.localhost:8080/"],
+        ),
+        ("https://[2001:db8::1]/*", ["https://[2001:DB8:0:0:0:0:0:1]:443/a", "https://[2001:0db8::0001]"]),
+        ("https://b\u00fccher.example/*", ["https://xn--bcher-kva.example/", "https://B\u00dcCHER.example", "https://bu\u0308cher.example/a"]),
+        ("https://xn--bcher-kva.example/*", ["https://b\u00fccher.example./a"]),
+        ("https://*.internal.example/*", ["https://A.Internal.Example:443/a", "https://a.internal.example."]),
+        ("https://internal.example:*/*", ["https://internal.example:8443/a"]),
+        ("https://*", ["https://internal.example", "https:internal.example"]),
+        ("https://internal.example", ["https://internal.example:443/", "https://internal.example?a"]),
+        ("ws://internal.example/*", ["ws://internal.example:80", "WS:internal.example"]),
+    ],
+)  # fmt: skip
+def test_a_row_fits_all_spellings_of_its_host(row: str, uris: list[str]) -> None:
+    rules = TableRules(ScopeTable(resources={row: ["staff"]}), Access())
+    assert [uri for uri in uris if needed(rules, uri) != {"staff"}] == []
+    assert not needed(rules, "https://other.test/x") or row == "https://*"
+
+
+@pytest.mark.parametrize(
+    "row", ["https://stra\u00dfe.example/*", "https://a..b/*", "https://a:x/*", "http://010.0.0.1/"]
+)
+def test_a_row_whose_host_programs_read_differently_is_refused(row: str) -> None:
+    with pytest.raises(ConfigError, match="programs read differently"):
+        ScopeTable(resources={row: ["staff"]})
+
+
+def test_a_completion_for_a_template_is_not_refused() -> None:
+    rules = TableRules(ScopeTable(resources={INTERNAL: ["staff"]}), Access())
+    for uri, scopes in (("https://{host}/a", {"staff"}), ("https://other.example/{a}", set())):
+        params = {"ref": {"type": "ref/resource", "uri": uri}}
+        assert rules.needs(Request(1, "completion/complete", params), Caller(""), "").scopes == scopes
+
+
 def test_a_file_of_this_machine_needs_its_scope_with_and_without_the_name_of_the_machine() -> None:
     rules = TableRules(ScopeTable(resources={"file:///secret/*": ["admin"]}), Access())
-    for uri in ("file:///secret/x", "file://localhost/secret/x", "file://LOCALHOST/box/../secret/x"):
+    for uri in (
+        "file:///secret/x",
+        "file://localhost/secret/x",
+        "file://LOCALHOST/box/../secret/x",
+        "file://localhost./secret/x",
+        "file://127.0.0.1/secret/x",
+        "file://[::1]/secret/x",
+        "file:/secret/x",
+        "file:////secret//x",
+        "file:///secret",
+        "url:file:///secret/x",
+    ):
         assert rules.component("resources", uri).scopes == {"admin"}
     assert not rules.component("resources", "file://localhosts/secret/x").scopes
 

@@ -10,6 +10,7 @@ import socket
 from enum import Enum
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from typing import Final
+from unicodedata import normalize
 
 
 class Zone(Enum):
@@ -41,6 +42,14 @@ _PRIVATE_SUFFIXES: Final = (
     ".corp",
 )
 _NAME: Final = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*")
+_LONGEST: Final = 1_024
+"""Characters of a host in any spelling. A name has at most 253, and the time to read one grows with its square."""
+_DISPUTED: Final = frozenset("\u00df\u1e9e\u03c2\u200c\u200d")
+"""Letters that the two versions of IDNA read differently: sharp s, final sigma, and two joiners."""
+_OCTAL: Final = re.compile(r"(^|\.)0[0-9]+(\.|$)")
+"""A number with a leading zero: octal for some programs, decimal for others."""
+_NUMERIC: Final = re.compile(r"(^|\.)(0x[0-9a-f]*|[0-9]+)$")
+"""A name that ends with a number and is no address."""
 _NAT64: Final = IPv6Network("64:ff9b::/96")
 _COMPATIBLE: Final = IPv6Network("::/96")
 
@@ -58,6 +67,36 @@ def zone_of(host: str) -> Zone | None:
     if "." not in name or name.endswith(_PRIVATE_SUFFIXES):
         return Zone.PRIVATE
     return Zone.PUBLIC
+
+
+def canonical_host(host: str) -> str | None:
+    """Return the one spelling of a host that stands for all others; None if it has none that all programs agree on.
+
+    This machine is always `localhost`, and an address in IPv6 that contains one in IPv4 is the latter.
+    """
+    text = normalize("NFKC", host).casefold() if not host.isascii() else host.lower()
+    if len(text) > _LONGEST or not _DISPUTED.isdisjoint(host) or _OCTAL.search(text):
+        return None
+    if zone_of(text) is Zone.HERE:
+        return "localhost"
+    address = _address(text)
+    if address is not None:
+        inner = _inner(address) if isinstance(address, IPv6Address) else None
+        return str(inner or address)
+    name = _ascii(text)
+    if name is None or _NUMERIC.search(name) or not all(map(_is_real, name.split("."))):
+        return None
+    return name
+
+
+def _is_real(label: str) -> bool:
+    """False for a label that claims to have letters beyond ASCII (`xn--`) and has none: programs read it differently."""
+    if not label.startswith("xn--"):
+        return True
+    try:
+        return not label[4:].encode().decode("punycode").isascii()
+    except UnicodeError:
+        return False
 
 
 def _ascii(host: str) -> str | None:

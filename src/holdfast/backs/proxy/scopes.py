@@ -2,20 +2,18 @@
 
 A name in the table may have `*` for any characters. All rows that fit a name add up.
 
-The server behind may understand a URI in several spellings, and a row must fit all of them. So a URI and a row are
-compared without percent-encoding, in lower case, with single slashes, and a URI also without its query and fragment and
-with its `..` resolved (`uri_spellings`). A spelling that fits only by mistake demands one more scope, which is safe.
+The server behind may understand a URI in several spellings, and a row must fit all of them. So a URI and a row are compared
+in canonical forms (`auth/uri_forms.py`). A request with a URI that has no such form is refused. In a list, and as the reference
+of a completion, which may be a template, such a URI needs the scopes of all rows.
 """
 
-import posixpath
-import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
-from urllib.parse import unquote
 
 from msgspec import Struct
 
 from holdfast.auth.scopes import NO_NEEDS, Needs, implications, scope_set
+from holdfast.auth.uri_forms import NotCanonical, row_forms, uri_forms
 from holdfast.config import KIB
 from holdfast.engine.access import Access
 from holdfast.engine.caller import Caller
@@ -23,12 +21,6 @@ from holdfast.errors import ConfigError, InvalidParams, MethodNotFound
 from holdfast.protocol.subscriptions import TOPICS
 from holdfast.wire.jsonrpc import Request
 
-_SLASHES: Final = re.compile(r"[/\\]+")
-_QUERY: Final = re.compile("[?#]")
-_THIS_MACHINE: Final = re.compile("^file:/localhost(?=/|$)")
-_IGNORED: Final = re.compile(r"[\x00-\x20]+")
-_DECODINGS: Final = 3
-"""How often a URI is decoded: a server may decode one that its client has encoded twice."""
 _LONGEST: Final = 64 * KIB
 """Characters of all URIs of one request. Comparing them takes time, and a client chooses them."""
 
@@ -70,6 +62,13 @@ class ScopeTable(Struct, frozen=True, kw_only=True):
                 if not name or not found:
                     raise ConfigError(f"{kind}[{name!r}] needs a name or pattern, and at least one scope")
                 named |= found
+        for row in self.resources:
+            try:
+                row_forms(row)
+            except NotCanonical:
+                raise ConfigError(
+                    f"resources[{row!r}] has a host that programs read differently: write it in plain letters of ASCII"
+                ) from None
         implications(self.implied, "implied")
         unused = sorted(scope_set(self.hidden, "hidden") - named)
         if unused:
@@ -96,16 +95,20 @@ class _Rows:
     """The rows of one kind of component."""
 
     def __init__(
-        self, rows: Mapping[str, Collection[str]], needs: Callable[[Collection[str]], Needs]
+        self,
+        rows: Mapping[str, Collection[str]],
+        needs: Callable[[Collection[str]], Needs],
+        forms: Callable[[str], Iterable[str]],
     ) -> None:
-        self.needs = [(_pattern(name), needs(scopes)) for name, scopes in rows.items()]
+        self.needs = [
+            ([_pattern(form) for form in forms(name)], needs(scopes)) for name, scopes in rows.items()
+        ]
 
-    def of(self, spellings: Iterable[str]) -> Needs:
-        """Return the needs of all rows that fit one of the spellings."""
-        found = NO_NEEDS
-        texts = tuple(spellings)
-        for fits, needs in self.needs:
-            if any(fits(text) for text in texts):
+    def of(self, names: Iterable[str] | None) -> Needs:
+        """Return the needs of all rows that fit one of the names; None fits all."""
+        found, texts = NO_NEEDS, () if names is None else tuple(names)
+        for patterns, needs in self.needs:
+            if names is None or any(fits(text) for fits in patterns for text in texts):
                 found = found.plus(needs)
         return found
 
@@ -123,10 +126,11 @@ class TableRules:
 
         self._server = needs(table.server)
         self._rows = {
-            "tools": _Rows(table.tools, needs),
-            "prompts": _Rows(table.prompts, needs),
-            "resources": _Rows({_plain(name): scopes for name, scopes in table.resources.items()}, needs),
+            "tools": _Rows(table.tools, needs, lambda name: (name,)),
+            "prompts": _Rows(table.prompts, needs, lambda name: (name,)),
+            "resources": _Rows(table.resources, needs, row_forms),
         }
+        self._compares_uris = bool(table.resources)
         self.hides: bool = bool(hidden)
         """True if a component may be hidden from a caller."""
         self.passes_tasks: bool = not table.tools
@@ -136,9 +140,14 @@ class TableRules:
         return f"<TableRules {sum(len(rows.needs) for rows in self._rows.values())} rows>"
 
     def component(self, kind: str, name: str) -> Needs:
-        """Return the needs of a component."""
-        spellings = uri_spellings(name) if kind == "resources" else (name,)
-        return self._server.plus(self._rows[kind].of(spellings))
+        """Return the needs of a component; of a URI without a canonical form, those of all rows."""
+        return self._server.plus(self._rows[kind].of(self._forms(name) if kind == "resources" else (name,)))
+
+    def _forms(self, uri: str) -> Iterable[str] | None:
+        try:
+            return uri_forms(uri) if self._compares_uris else ()
+        except NotCanonical:
+            return None
 
     def is_hidden(self, kind: str, name: str, caller: Caller) -> bool:
         """True if a component is hidden from a caller."""
@@ -148,7 +157,7 @@ class TableRules:
         """Return the needs of a request. A listener may name hidden resources among others: it does not receive them.
 
         Raises:
-            InvalidParams: its URIs are too long.
+            InvalidParams: its URIs are too long, or one has no canonical form.
             MethodNotFound: it names no component, and the whole server is hidden from the caller.
         """
         method = request.method
@@ -158,12 +167,20 @@ class TableRules:
             return NO_NEEDS if method in _OPEN else self._without_name(method, caller)
         if sum(len(name) for kind, name in components if kind == "resources") > _LONGEST:
             raise InvalidParams(f"the URIs of a request are at most {_LONGEST} characters long")
+        if method != "completion/complete":
+            self._check_uris(name for kind, name in components if kind == "resources")
         for kind, name in components:
             if not (is_listener and self.is_hidden(kind, name, caller)):
                 found = found.plus(self.component(kind, name))
             else:
                 found = found.plus(Needs(self.basic()))
         return found
+
+    def _check_uris(self, uris: Iterable[str]) -> None:
+        if any(self._forms(uri) is None for uri in uris):
+            raise InvalidParams(
+                "the URI has no certain canonical form: write it with a plain host and port, and without control characters"
+            )
 
     def _without_name(self, method: str, caller: Caller) -> Needs:
         """Return the needs of a request that reaches the server behind and names no component: those of the server."""
@@ -200,36 +217,6 @@ def named(method: str, params: dict[str, Any]) -> list[tuple[str, str]]:
         case _:
             found = []
     return [(kind, name) for kind, name in found if type(name) is str]
-
-
-def uri_spellings(uri: str) -> set[str]:
-    """Return a URI in the forms of the table's rows: as a whole and without query and fragment, each with `..` resolved.
-
-    A server may look for the query before it decodes the URI or after it, so both are tried.
-    """
-    found: set[str] = set()
-    for _ in range(_DECODINGS + 1):
-        for text in (uri, _QUERY.split(uri, maxsplit=1)[0]):
-            plain = _plain(text)
-            found |= {plain, _resolved(plain)}
-        if (decoded := unquote(uri)) == uri:
-            break
-        uri = decoded
-    return found
-
-
-def _resolved(plain: str) -> str:
-    scheme, colon, rest = plain.partition(":")
-    return f"{scheme}{colon}{posixpath.normpath(rest) if rest else rest}"
-
-
-def _plain(uri: str) -> str:
-    for _ in range(_DECODINGS):
-        if (decoded := unquote(uri)) == uri:
-            break
-        uri = decoded
-    plain = _SLASHES.sub("/", _IGNORED.sub("", uri)).lower().rstrip("/")
-    return _THIS_MACHINE.sub("file:", plain)
 
 
 def _pattern(text: str) -> Fits:
