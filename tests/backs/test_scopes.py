@@ -341,7 +341,7 @@ NO_HOST = [
     "https://internal.example/" + "\ufdfa" * 50,
     "https://" + "a" * 5_000 + "/a",
 ]
-"""URIs that programs read differently, or that nobody needs."""
+"""URIs that programs read differently, or that no server has."""
 OTHER_HOSTS = [
     "https://other.example/a",
     "https://internal.example.other.example/a",
