@@ -79,7 +79,7 @@ def test_fences_and_links_are_made_for_the_site(built: Path) -> None:
     assert 'href="files/examples/from_fastmcp/travel_fastmcp.py.html"' in migration
     shown = built / "files" / "examples" / "from_fastmcp" / "travel_fastmcp.py.html"
     assert "Plan a journey." in shown.read_text()
-    assert "connections_<wbr>per_<wbr>address" in (built / "limits.html").read_text()
+    assert "sessions_<wbr>per_<wbr>principal" in (built / "limits.html").read_text()
     assert ">server.md</a>" not in (built / "index.html").read_text()
 
 

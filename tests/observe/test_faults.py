@@ -42,6 +42,11 @@ class Operators:
                     found.append(said)
         return found
 
+    async def line(self, event: str, **facts: str) -> dict[str, Any]:
+        """Return the last of these lines, when there is one: a thread writes the log."""
+        await until(lambda: bool(self.lines(event, **facts)))
+        return self.lines(event, **facts)[-1]
+
     def _read(self, path: str) -> bytes:
         asked = urllib.request.Request(
             self.url.rstrip("/") + path, headers={"Authorization": f"Bearer {TOKEN}"}
@@ -169,13 +174,12 @@ async def test_a_full_queue(replicas: list[Operators]) -> None:
     operators = replicas[0]
     client = await Client.opened(operators.process.port, name="raw")
     waiting = [asyncio.create_task(client.start("hang")) for _ in range(3)]
-    await until(lambda: bool(operators.lines("queue.full")))
-    line = operators.lines("queue.full")[-1]
+    line = await operators.line("queue.full")
     assert (line["running"], line["queued"], line["client"]) == (2, 1, "raw")
     refused = await client.start("hang")
     assert refused.status == 429
     error = (await refused.json())["error"]
-    joined = operators.lines("audit.refused", reason="busy")[-1]
+    joined = await operators.line("audit.refused", reason="busy")
     assert error["data"]["correlation"] == joined["correlation"]
     (event,) = (await operators.found(joined["correlation"]))["events"]
     assert event["event"] == "audit.refused"
@@ -207,7 +211,7 @@ async def test_a_dead_replica(replicas: list[Operators]) -> None:
     with contextlib.suppress(Cut):
         await response.answer()
     await until(lambda: bool(living.lines("replica.gone")) and bool(living.lines("exchange.reaped")))
-    assert living.lines("replica.gone")[-1]["name"] == name
+    assert (await living.line("replica.gone"))["name"] == name
     shown = {one["name"]: one["state"] for one in (await living.state())["replicas"]}
     assert shown[name] != "live"
     assert await living.metric("holdfast_replicas") == 1
@@ -217,7 +221,7 @@ async def test_a_dead_replica(replicas: list[Operators]) -> None:
     resumed = await client.get(response.last_id)
     error = (await resumed.answer())["error"]
     assert error["code"] == -31002
-    assert error["data"]["correlation"] == living.lines("exchange.reaped")[-1]["correlation"]
+    assert error["data"]["correlation"] == (await living.line("exchange.reaped"))["correlation"]
 
 
 async def both_live(operators: Operators) -> bool:
@@ -233,7 +237,7 @@ async def test_a_lost_store(replicas: list[Operators], redis: RedisServer) -> No
     assert refused.status == 503
     error = (await refused.json())["error"]
     await until(lambda: bool(operators.lines("store.unreachable")))
-    joined = operators.lines("audit.refused", reason="store")[-1]
+    joined = await operators.line("audit.refused", reason="store")
     assert error["data"]["correlation"] == joined["correlation"]
     assert await operators.metric("holdfast_store_unreachable") == 1
     assert await operators.metric("holdfast_store_errors_total", error="unavailable") >= 1

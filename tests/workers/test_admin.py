@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from msgspec import Struct
@@ -106,7 +106,7 @@ async def test_every_route_passes_the_guard_of_the_real_server(single: Fleet) ->
             assert answer.status == status, (path, verb, headers)
             assert "default-src 'none'" in answer.headers["content-security-policy"]
             assert answer.json["error"]
-    assert "audit.refused" in single.output()
+    await until(lambda: "audit.refused" in single.output())
     assert TOKEN not in single.output()
 
 
@@ -150,8 +150,14 @@ async def test_an_operator_closes_a_session_and_the_audit_log_says_so(single: Fl
         assert answer.status == 200, answer.body
     assert (await (await client.post({"jsonrpc": "2.0", "id": 5, "method": "ping"})).json())["error"]
     assert (await state(single))["sessions"] == []
-    lines = [json.loads(line) for line in single.output().splitlines() if line.startswith("{")]
-    done = [line for line in lines if line["event"] == "audit.done" and line["act"] == "session_closed"]
+
+    def closings() -> list[Any]:
+        lines = [json.loads(line) for line in single.output().splitlines() if line.startswith("{")]
+        return [line for line in lines if line["event"] == "audit.done" and line["act"] == "session_closed"]
+
+    # A thread writes the log.
+    await until(lambda: len(closings()) >= len(sessions))
+    done = closings()
     assert [line["address"] for line in done] == ["127.0.0.1"] * len(sessions)
     assert [line["session"] for line in done] == [session["id"] for session in sessions]
 
