@@ -319,7 +319,8 @@ class RateLimits(Struct, frozen=True, kw_only=True):
     """
 
     principal: str = ""
-    """Requests of one principal; beyond: 429, −31001. Anonymous clients count by address."""
+    """Messages of one principal; beyond: 429, −31001; answers, cancellations and pings slow their connection instead. Anonymous
+    clients count by address."""
     tools: Mapping[str, str] = {}
     """Calls of a tool by its name, of all clients together, or of each principal (`10/m per principal`); beyond: 429, −31001.
     They override the rates that tools declare."""

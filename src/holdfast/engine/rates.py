@@ -2,13 +2,14 @@
 
     limit       counts                                                      over the limit
     ─────────   ─────────────────────────────────────────────────────────   ──────────────────────────────
-    principal   requests of one principal; anonymous clients by address     429, JSON-RPC −31001
+    principal   messages of one principal; anonymous clients by address     429, JSON-RPC −31001; or a slower connection
     tool        calls of one tool, of all clients or of each principal      429, JSON-RPC −31001
     address     refused requests from one address (401 and 403)             429 instead of the refusal
 
-A front calls `check` before a request starts, so nothing of a refused request has run. Pings, retries of suspended
-calls and questions about tasks are not counted: they belong to work that was admitted before. A retry with an
-author's own state calls the handler again each time, so it counts.
+A front calls `check` before a message is served, so nothing of a refused request has run. Answers, cancellations, pings, retries of
+suspended calls and questions about tasks belong to work that was admitted before: they are counted and never refused (law 10). When the
+rate is used up, they slow their connection instead: nothing further is read from it for the time that they would have to wait. A retry
+with an author's own state calls the handler again each time, so it is refused like a call.
 
 Counting is local, and no call waits for the store. Where the store is shared, `reconcile` compares once a second
 (`core/call_rates.py` says how exact the limits then are). While the store is unavailable each replica counts alone.
@@ -38,6 +39,8 @@ _TOOL: Final = b"t"
 _TOOL_PREFIX: Final = 7
 _HASH: Final = 10
 _EXHAUSTED: Final = 10_000
+_SLOWEST: Final = 5.0
+"""The longest time, in seconds, for which a message slows its connection. Clients wait longer for an answer."""
 
 
 class RateLimiter:
@@ -78,15 +81,32 @@ class RateLimiter:
 
     # Calls
 
-    def check(self, message: Message | list[Message], caller: Caller, address: str) -> None:
-        """Count the requests of a message; those of an anonymous client by its address.
+    def check(self, message: Message | list[Message], caller: Caller, address: str) -> float:
+        """Count a message; that of an anonymous client by its address. Return for how many seconds it slows its connection.
 
         Raises:
-            RateLimited: a limit is reached; nothing may start.
+            RateLimited: a limit is reached; no request of the message may start.
         """
-        for one in message if isinstance(message, list) else (message,):
-            if isinstance(one, Request) and (not passes(one) or self.starts_again(one, caller)):
-                self._check(one, caller, caller.key or address)
+        messages, who = message if isinstance(message, list) else (message,), caller.key or address
+        begins = [one for one in messages if isinstance(one, Request) and self._begins(one, caller)]
+        slows = self._slows(who, len(messages) - len(begins))
+        for request in begins:
+            self._check(request, caller, who)
+        return slows
+
+    def _begins(self, request: Request, caller: Caller) -> bool:
+        """True if a request begins new work."""
+        return not passes(request) or self.starts_again(request, caller)
+
+    def _slows(self, who: str, count: int) -> float:
+        """Count messages that are never refused; return for how many seconds they slow their connection."""
+        rate, key, now, wait = self._principal, _PRINCIPAL + _hashed(who), self._runtime.clock.now(), 0.0
+        if rate is not None:
+            for left in range(count, 0, -1):
+                if (wait := self._counted.wait(key, rate, now)) > 0:
+                    return min(_SLOWEST, wait + (left - 1) * rate.seconds / rate.count)
+                self._counted.take(key, rate, now)
+        return wait
 
     def _check(self, request: Request, caller: Caller, who: str) -> None:
         now = self._runtime.clock.now()
@@ -171,6 +191,12 @@ class RateLimiter:
 
     def _rate_of(self, key: bytes) -> Rate | None:
         return self._prefixes.get(key[:_TOOL_PREFIX] if key[:1] == _TOOL else key[:1])
+
+
+def unrefused(message: Message | list[Message]) -> list[Message]:
+    """Return the answers, cancellations and other notifications of a batch: they are never refused, also if its requests are."""
+    messages = message if isinstance(message, list) else []
+    return [one for one in messages if not isinstance(one, Request)]
 
 
 @lru_cache(maxsize=4_096)

@@ -21,6 +21,7 @@ from holdfast.engine.caller import Caller
 from holdfast.engine.claims import Repeat
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import SessionExchange
+from holdfast.engine.rates import unrefused
 from holdfast.engine.session import Session
 from holdfast.engine.sessions import ANONYMOUS
 from holdfast.engine.wake import after_few
@@ -133,20 +134,25 @@ class Duplex:
             await self._refuse_all(message, McpError(INVALID_REQUEST, "Unauthorized: the token has expired"))
         elif not intake.may_pass(message):
             await self._refuse_all(message, TooMuchWork())
-        elif (over := self._over_rate(message)) is not None:
-            await self._refuse_all(message, over)
-        elif isinstance(message, list):
-            await self._take_batch(message, caller)
         else:
-            await self._take_one(message, caller)
+            await self._take_rated(message, caller)
 
-    def _over_rate(self, message: Message | list[Message]) -> RateLimited | None:
+    async def _take_rated(self, message: Message | list[Message], caller: Caller) -> None:
+        """Take a message, or refuse its requests if a rate is reached. One that is never refused slows the reading."""
+        seconds = 0.0
         if self._engine.rates.is_on:
             try:
-                self._engine.rates.check(message, self._caller, "local")
+                seconds = self._engine.rates.check(message, caller, "local")
             except RateLimited as over:
-                return over
-        return None
+                await self._refuse_all(message, over)
+                message = unrefused(message)
+        if isinstance(message, list):
+            if message:
+                await self._take_batch(message, caller)
+        else:
+            await self._take_one(message, caller)
+        if seconds:
+            await asyncio.sleep(seconds)
 
     async def _refuse_all(self, message: Message | list[Message], error: HoldfastError) -> None:
         """Refuse the requests of a message and drop its other parts."""

@@ -5,7 +5,7 @@ HTTP request ends no session and, in a session, no call (law 6).
 """
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from contextvars import Context
 from functools import lru_cache
 from hashlib import sha256
@@ -27,7 +27,6 @@ from holdfast.engine.sessions import ANONYMOUS, session_key
 from holdfast.errors import (
     HoldfastError,
     InsufficientScope,
-    RateLimited,
     SessionGone,
     TooMuchWork,
     Unresumable,
@@ -53,6 +52,7 @@ from holdfast.fronts.http.identity import Identity
 from holdfast.fronts.http.lifespan import lifespan
 from holdfast.fronts.http.posts import Posts
 from holdfast.fronts.http.protection import Protection
+from holdfast.fronts.http.rated import Found, awaited, rated
 from holdfast.fronts.http.request import Channel, Gone, RawRequest, Receive, Scope, Send
 from holdfast.fronts.http.routes import RouteApplication, Routes
 from holdfast.fronts.http.sessionless import SessionlessPosts
@@ -71,9 +71,6 @@ _ONE_REQUEST: Final = refuse(
     400, "Bad request: in protocol 2026-07-28 a POST is one request or one notification"
 )
 
-
-Found = Answer | Awaitable[Answer | None] | None
-"""The answer to a request, or the wait for it; None: it is answered."""
 
 STORMS: Final = frozenset({"token", "scope", "anonymous", "origin"})
 """Reasons of refusals (401, 403) that have a rate for each address."""
@@ -228,7 +225,7 @@ class HttpFront:
         if isinstance(found, Answer):
             return found
         connection.principal = found
-        return await _awaited(self._admitted(request, found, connection))
+        return await awaited(self._admitted(request, found, connection))
 
     def _admitted(self, request: RawRequest, principal: Principal | None, connection: Connection) -> Found:
         """Answer a client that may use this endpoint."""
@@ -322,7 +319,7 @@ class HttpFront:
                 self._engine.observer.note("request.dropped")
                 request_id = message.id if isinstance(message, Request) else None
                 return refused_unstarted(Withdrawn(), request_id) if connection.is_half_closed else None
-        return await _awaited(self._post(message, body, caller, connection))
+        return await awaited(self._post(message, body, caller, connection))
 
     def _post(
         self, message: Message | list[Message], body: bytes, caller: Caller, connection: Connection
@@ -332,8 +329,20 @@ class HttpFront:
             return refused_unstarted(
                 self._engine.stopping(), message.id if isinstance(message, Request) else None
             )
-        if self._rates.is_on and (over := self._over_rate(message, caller, connection)) is not None:
-            return over
+        if self._rates.is_on:
+            return rated(
+                self._rates,
+                message,
+                caller,
+                connection,
+                lambda one: self._chosen(one, body, caller, connection),
+            )
+        return self._chosen(message, body, caller, connection)
+
+    def _chosen(
+        self, message: Message | list[Message], body: bytes, caller: Caller, connection: Connection
+    ) -> Found:
+        """Serve a message that no rate refuses."""
         head = connection.request
         if type(message) is not Request:
             if head.version == VERSION:
@@ -347,16 +356,6 @@ class HttpFront:
         if declared is not None or head.version == VERSION or not self._sessions:
             return self._sessionless.request(message, head.head, caller, connection)
         return self._in_session(message, body, head, caller, connection)
-
-    def _over_rate(
-        self, message: Message | list[Message], caller: Caller, connection: Connection
-    ) -> Answer | None:
-        """Count a message; return its refusal if a rate is reached."""
-        try:
-            self._rates.check(message, caller, counted(self._addresses.of(connection.request)))
-        except RateLimited as over:
-            return refused_unstarted(over, message.id if isinstance(message, Request) else None)
-        return None
 
     def _in_session(
         self,
@@ -461,11 +460,6 @@ def _is_here(address: str) -> bool:
         return False
     mapped = ip.ipv4_mapped if isinstance(ip, IPv6Address) else None
     return (mapped or ip).is_loopback
-
-
-async def _awaited(found: Found) -> Answer | None:
-    """Wait for an answer."""
-    return await found if isinstance(found, Awaitable) else found
 
 
 def _owner(principal: Principal | None) -> str:

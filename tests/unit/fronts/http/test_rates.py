@@ -31,7 +31,7 @@ from tests.duplex import DuplexClient
 from tests.messages import notification, request
 from tests.redis_server import needs_redis, redis_server
 from tests.sqlite.support import store_path
-from tests.support import LoopClock, async_test, virtual_test
+from tests.support import LoopClock, async_test, until, virtual_test
 from tests.unit.auth.verifiers.issuer import jwk, rsa_key
 from tests.unit.fronts.http.bench import OLDEST, Bench, bench, front_test
 from tests.unit.fronts.http.test_audit import reasons
@@ -78,19 +78,65 @@ async def test_a_principal_has_a_burst_and_then_its_rate_in_both_eras() -> None:
         assert len(b.runs) == 6
 
 
+PING = {"jsonrpc": "2.0", "id": "p", "method": "ping"}
+
+
+async def took(call: Call) -> tuple[int, float]:
+    """Return the status of a call, and the seconds until its end."""
+    begun = asyncio.get_running_loop().time()
+    await call.done()
+    return call.status, round(asyncio.get_running_loop().time() - begun, 1)
+
+
 @front_test
-async def test_work_that_runs_already_is_not_counted() -> None:
-    async with bench(rated(principal="2/m"), verifier=Tokens()) as b:
+async def test_messages_of_work_that_runs_are_counted_and_slow_their_connection_instead_of_a_refusal() -> (
+    None
+):
+    async with bench(rated(principal="60/m"), verifier=Tokens()) as b:
         ann = await opened(b)
         call = await ann.call(1, "ask").until(1)
-        for _ in range(3):
-            assert (await ann.post({"jsonrpc": "2.0", "id": "p", "method": "ping"}).done()).status == 200
-            assert (await ann.post(notification("notifications/initialized")).done()).status == 202
+        for _ in range(29):
+            assert await took(ann.post(PING)) == (200, 0.0)
+            assert await took(ann.post(notification("notifications/initialized"))) == (202, 0.0)
+        # The rate is used up.
+        check_refused(await ann.call(2).done(), "principal", "60/m", 1)
+        assert await took(ann.post(PING)) == (200, 1.0)
+        assert await took(ann.post(notification("notifications/initialized"))) == (202, 0.0)
         answer = {"jsonrpc": "2.0", "id": call.messages[0]["id"], "result": {}}
-        assert (await ann.post(answer).done()).status == 202
+        answered = ann.post(answer)
         await call.done()
-        check_refused(await ann.call(2).done(), "principal", "2/m", 30)
+        assert call.messages[-1]["id"] == 1
+        assert not answered.status, "the answer has arrived, and its connection is slower"
+        assert await took(answered) == (202, 1.0)
         assert (await ann.delete()).status == 204
+
+
+@front_test
+async def test_a_cancellation_over_the_rate_has_its_effect_at_once() -> None:
+    async with bench(rated(principal="2/h"), verifier=Tokens()) as b:
+        ann = await opened(b)
+        call = ann.call(1, "held")
+        await until(lambda: b.runs == ["held"])
+        cancelled = ann.post(notification("notifications/cancelled", {"requestId": 1}))
+        assert (await took(call))[1] == 0.0
+        assert await took(cancelled) == (202, 5.0), "at most five seconds"
+
+
+@front_test
+async def test_answers_and_cancellations_of_a_batch_whose_requests_are_refused_are_taken() -> None:
+    async with bench(rated(principal="2/m"), verifier=Tokens()) as b:
+        ann = await opened(b, "ann", OLDEST)
+        call = ann.call(1, "held")
+        await until(lambda: b.runs == ["held"])
+        cancel = notification("notifications/cancelled", {"requestId": 1})
+        check_refused(
+            await ann.post([request(2, "tools/call", {"name": "quick"}), cancel]).done(),
+            "principal",
+            "2/m",
+            30,
+        )
+        await call.done()
+        assert b.runs == ["held"]
 
 
 @front_test
@@ -433,7 +479,7 @@ async def test_on_a_duplex_connection_a_rate_is_a_json_rpc_error() -> None:
         return {"content": []}
 
     back = ScriptedBack({"tools/call": call, "ping": call})
-    engine = Engine(back, rated(principal="2/m", tools={"t": "1/m"}), clock=VirtualClock())
+    engine = Engine(back, rated(principal="3/m", tools={"t": "1/m"}), clock=VirtualClock())
     client = DuplexClient(engine, Caller(""))
     await client.open()
     await client.say("tools/call", 1, name="t")
@@ -441,11 +487,13 @@ async def test_on_a_duplex_connection_a_rate_is_a_json_rpc_error() -> None:
     assert (await client.answer(1))["result"] == {"content": []}
     error = (await client.answer(2))["error"]
     assert error["code"] == -31001
-    assert error["data"].items() >= {"limit": "principal", "rate": "2/m"}.items()
+    assert error["data"].items() >= {"limit": "principal", "rate": "3/m"}.items()
     await client.sessionless("tools/call", "m", name="t")
     assert (await client.answer("m"))["error"]["code"] == -31001
+    begun = asyncio.get_running_loop().time()
     await client.say("ping", 3)
     assert (await client.answer(3))["result"] == {"content": []}
+    assert asyncio.get_running_loop().time() - begun == 5.0, "the next message is read later"
     assert len(back.handled) == 2, "one call, and the ping"
     assert engine.audit.counts["rate_principal"] == 2
     await engine.aclose()
