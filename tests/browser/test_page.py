@@ -424,7 +424,7 @@ def test_faults_of_the_fleet_are_sentences_at_the_top(browser: Chromium, fleet: 
                     call(2, waits_for=wait, age=400.0, name="oldest"),
                 ]
                 await tab.shows("#attention", sentence)
-                assert "oldest" in await tab.text("#attention")
+                assert "oldest\u2069, called by \u2068claude-code" in await tab.text("#attention")
             fleet.calls = [call(1, waits_for="slot", state="queued", age=0.1)]
             await tab.shows("#attention", "1 call waits for a free slot")
             fleet.calls = []
@@ -444,10 +444,12 @@ def test_faults_of_the_fleet_are_sentences_at_the_top(browser: Chromium, fleet: 
             await tab.shows("#attention", "Nothing needs attention.")
             (shop,) = fleet.servers
             fleet.servers = [replace(shop, is_away=True)]
+            fleet.replicas = [live, ReplicaView("r2", "silent")]
             await tab.shows(
                 "#attention .bad", "The store of \u2068shop\u2069 (\u2068redis\u2069) does not answer"
             )
-            fleet.servers = [shop]
+            assert "Replica" not in await tab.text("#attention"), "it is asked through the store"
+            fleet.servers, fleet.replicas = [shop], [live]
             await tab.shows("#attention", "Nothing needs attention.")
             fleet.tools = [
                 tool("orders", calls=10, errors=5, earlier_calls=10, earlier_errors=5, trouble="failing")

@@ -260,6 +260,7 @@ class Process:
             principal=short(exchange.caller.key),
             replica=part.replica,
             state=_state(exchange),
+            server=part.name,
         )
 
     def _name_of(self, part: Part, exchange: Exchange) -> str:

@@ -42,6 +42,7 @@ class CallView(Struct, frozen=True):
     replica: str
     state: str = "running"
     """running, queued or parked."""
+    server: str = ""
 
 
 class SessionView(Struct, frozen=True):

@@ -20,12 +20,13 @@ export const BROKEN = new Set(["silent", "gone", "failing"]);
 /** A sentence: its tone (bad, warn), its text, and the section and the filter that show its rows. */
 const say = (tone, sentence, section = "", filter = "") => ({ tone, sentence, section, filter });
 
-function longWaits(calls) {
+function longWaits({ calls, servers }) {
   return Object.entries(LONG_WAITS).flatMap(([wait, sentence]) => {
     const old = calls.filter((call) => call.waits_for === wait && call.age > OLD_CALL_SECONDS);
     if (!old.length) return [];
     const oldest = old.reduce((one, other) => (one.age >= other.age ? one : other));
-    return [say("warn", `${sentence(old.length)} The oldest: ${quoted(oldest.name || oldest.method)}, ${clock(oldest.age)}.`, "calls", `waits:${wait}`)];
+    const whose = servers.length > 1 && oldest.server ? ` of ${quoted(oldest.server)}` : "", who = oldest.client ? `, called by ${quoted(oldest.client)}` : "";
+    return [say("warn", `${sentence(old.length)} The oldest: ${quoted(oldest.name || oldest.method)}${whose}${who}, ${clock(oldest.age)}.`, "calls", `waits:${wait}`)];
   });
 }
 
@@ -46,6 +47,7 @@ function replicas(state, last) {
     const name = quoted(replica.name), filter = `replica:${replica.name}`;
     if (replica.state === "gone") return [say("bad", `Replica ${name} is gone: its lease has ended. Its calls have ended with an error.`, "replicas", filter)];
     if (BROKEN.has(replica.state)) {
+      if (state.servers.some((server) => server.is_away)) return []; // It is asked through the store.
       const left = replica.lease_left == null ? "" : ` Its lease ends in ${clock(replica.lease_left)}; then its calls end with an error.`;
       return [say("bad", `Replica ${name} does not answer.${left}`, "replicas", filter)];
     }
@@ -86,6 +88,6 @@ export function attention(state, events, now) {
   };
   const behind = state.upstreams.filter((upstream) => !FINE.has(upstream.state)).map((upstream) =>
     say(BROKEN.has(upstream.state) ? "bad" : "warn", `The server behind ${quoted(upstream.server)} is ${quoted(upstream.state)} on ${quoted(upstream.replica)}.`, "upstreams", `server:${upstream.server}`));
-  const found = [...store(state, last), ...authorization(last), ...replicas(state, last), ...tools(state), ...longWaits(state.calls), ...behind, ...queues(state, last)];
+  const found = [...store(state, last), ...authorization(last), ...replicas(state, last), ...tools(state), ...longWaits(state), ...behind, ...queues(state, last)];
   return found.sort((one, other) => (one.tone === "bad" ? 0 : 1) - (other.tone === "bad" ? 0 : 1));
 }
