@@ -49,7 +49,7 @@ class Prepared:
         with self.explained(lambda: endpoint.name):
             server = prepare(endpoint.source, endpoint.options)
             if self._operations is not None:
-                self._operations.take(server)
+                self._operations.take(server, endpoint.name if len(self._endpoints) > 1 else "")
             elif LOGGER.isEnabledFor(logging.INFO) and not server.is_built:
                 server.operate(Operated())
             return server

@@ -24,6 +24,7 @@ from holdfast.ops.recent import NO_CALLS, Recent, Row
 from holdfast.ops.ring import Happened, Ring
 from holdfast.ops.schema import NO_EVENTS, CallView, FiguresView
 from holdfast.ops.session_pages import PATIENCE
+from holdfast.server.running.operations import Operations
 from holdfast.stores.base import Claim, Claimed, Store
 from holdfast.testing.store.bench import record
 from tests.stores import ScriptedStore
@@ -537,3 +538,14 @@ def test_tools_of_several_processes_are_one_and_a_tool_that_runs_for_the_first_t
     assert search.calls_per_second == pytest.approx(4 / 60)
     assert search.p50 <= 0.001 < search.p95
     assert (found["hang", "s"].calls, found["hang", "s"].slowest) == (0, 7.0)
+
+
+@async_test
+async def test_two_servers_of_one_program_are_shown_by_their_names_in_the_file() -> None:
+    operations = Operations()
+    for name in ("docs", "code"):
+        operations.take(Server("git"), name)
+    operations.take(Server("alone"))
+    async with operations.source() as source:
+        state = await source.state("", 0)
+    assert [server.name for server in state.servers] == ["docs", "code", "alone"]
