@@ -122,6 +122,28 @@ async def test_a_session_that_ends_while_its_server_is_not_ready_yet_leaves_no_c
 
 
 @async_test
+async def test_a_read_that_the_end_of_the_server_has_cut_is_sent_again() -> None:
+    server, began = Server("reads"), asyncio.Event()
+
+    @server.resource("memo://one")
+    async def memo() -> str:
+        """Wait for the test, the first time."""
+        if not began.is_set():
+            began.set()
+            await asyncio.Event().wait()
+        return "text"
+
+    behind = Behind(server, "sessions")
+    async with in_front(behind) as front, front.client("sessions") as client:
+        # The client itself does not send it again.
+        asked = client.request("resources/read", {"uri": "memo://one"}, idempotent=False)
+        read = asyncio.ensure_future(asked)
+        await began.wait()
+        await behind.break_links()
+        assert (await read)["contents"][0]["text"] == "text"
+
+
+@async_test
 async def test_a_strict_proxy_closes_the_session_when_the_server_ends() -> None:
     behind = Behind(Slow().server, "sessions")
     async with in_front(behind, ProxyOptions(strict=True)) as front:

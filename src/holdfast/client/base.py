@@ -23,6 +23,7 @@ from holdfast.errors import (
     TooManyRounds,
 )
 from holdfast.ports import Ports
+from holdfast.protocol.methods import REPEATABLE
 from holdfast.protocol.mirrored_headers import MirroredParameter, headers_of
 from holdfast.protocol.params import LoggingLevel
 from holdfast.protocol.sessionless import SUBSCRIPTION_KEY, SUSPENDABLE
@@ -37,28 +38,6 @@ from holdfast.wire.jsonrpc import Notification
 
 Progress = Callable[[float, float | None, str | None], Awaitable[None] | None]
 """Receives the progress of a call: progress, total, message."""
-HARMLESS: Final = frozenset(
-    {
-        "ping",
-        "server/discover",
-        "tools/list",
-        "prompts/list",
-        "prompts/get",
-        "resources/list",
-        "resources/templates/list",
-        "resources/read",
-        "resources/subscribe",
-        "resources/unsubscribe",
-        "completion/complete",
-        "logging/setLevel",
-        "tasks/get",
-        "tasks/result",
-        "tasks/list",
-        "tasks/cancel",
-        "tasks/update",
-    }
-)
-"""Requests that may be sent twice, by the definition of the protocol."""
 TOOLS_CHANGED: Final = "notifications/tools/list_changed"
 
 
@@ -156,7 +135,7 @@ class Requester:
         key = cache_key(method, plain)
         if key is not None and not fresh and (kept := self._cache.find(key, self._clock.now())) is not None:
             return kept
-        may_repeat = method in HARMLESS if idempotent is None else idempotent
+        may_repeat = method in REPEATABLE if idempotent is None else idempotent
         queue = self.queue(progress)
         result = await self._within(
             timeout, method, self._rounds(method, plain, queue, may_repeat=may_repeat)

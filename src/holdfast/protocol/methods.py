@@ -25,6 +25,9 @@ class Method(Struct, frozen=True):
     begins: bool = False
     """It begins work: a session, a call or a listener. A server that stops refuses it, and serves the others: they read, or
     belong to a session or a call that exists."""
+    repeatable: bool = False
+    """It may be sent twice, by the definition of the protocol: it only reads, or sets what is set already. So it is sent again if
+    it is unknown whether it was executed."""
     control: bool = False
     """Passes even when every slot is taken (law 10)."""
     sessions: bool = True
@@ -37,23 +40,38 @@ METHODS: Final[dict[str, Method]] = {
     method.name: method
     for method in (
         Method("initialize", begins=True, control=True, sessionless=False),
-        Method("ping", From.BOTH, control=True, sessionless=False),
-        Method("server/discover", sessions=False),
+        Method("ping", From.BOTH, repeatable=True, control=True, sessionless=False),
+        Method("server/discover", repeatable=True, sessions=False),
         Method("subscriptions/listen", begins=True, sessions=False),
-        Method("tasks/get", capability="extensions.io.modelcontextprotocol/tasks", sessions=False),
-        Method("tasks/update", capability="extensions.io.modelcontextprotocol/tasks", sessions=False),
-        Method("tasks/cancel", capability="extensions.io.modelcontextprotocol/tasks", sessions=False),
-        Method("tools/list", capability="tools"),
+        Method(
+            "tasks/get",
+            repeatable=True,
+            capability="extensions.io.modelcontextprotocol/tasks",
+            sessions=False,
+        ),
+        Method(
+            "tasks/update",
+            repeatable=True,
+            capability="extensions.io.modelcontextprotocol/tasks",
+            sessions=False,
+        ),
+        Method(
+            "tasks/cancel",
+            repeatable=True,
+            capability="extensions.io.modelcontextprotocol/tasks",
+            sessions=False,
+        ),
+        Method("tools/list", repeatable=True, capability="tools"),
         Method("tools/call", begins=True, capability="tools"),
-        Method("resources/list", capability="resources"),
-        Method("resources/templates/list", capability="resources"),
-        Method("resources/read", capability="resources"),
-        Method("resources/subscribe", capability="resources.subscribe", sessionless=False),
-        Method("resources/unsubscribe", capability="resources.subscribe", sessionless=False),
-        Method("prompts/list", capability="prompts"),
-        Method("prompts/get", capability="prompts"),
-        Method("completion/complete", capability="completions"),
-        Method("logging/setLevel", capability="logging", sessionless=False),
+        Method("resources/list", repeatable=True, capability="resources"),
+        Method("resources/templates/list", repeatable=True, capability="resources"),
+        Method("resources/read", repeatable=True, capability="resources"),
+        Method("resources/subscribe", repeatable=True, capability="resources.subscribe", sessionless=False),
+        Method("resources/unsubscribe", repeatable=True, capability="resources.subscribe", sessionless=False),
+        Method("prompts/list", repeatable=True, capability="prompts"),
+        Method("prompts/get", repeatable=True, capability="prompts"),
+        Method("completion/complete", repeatable=True, capability="completions"),
+        Method("logging/setLevel", repeatable=True, capability="logging", sessionless=False),
         Method("sampling/createMessage", From.SERVER, capability="sampling"),
         Method("elicitation/create", From.SERVER, capability="elicitation"),
         Method("roots/list", From.SERVER, capability="roots"),
@@ -74,6 +92,7 @@ METHODS: Final[dict[str, Method]] = {
 
 NOT_IN_SESSIONS: Final = frozenset(name for name, method in METHODS.items() if not method.sessions)
 NOT_SESSIONLESS: Final = frozenset(name for name, method in METHODS.items() if not method.sessionless)
+REPEATABLE: Final = frozenset(name for name, method in METHODS.items() if method.repeatable)
 CONTROL: Final = frozenset(name for name, method in METHODS.items() if method.control)
 WITHOUT_WORK: Final = frozenset(name for name, method in METHODS.items() if not method.begins)
 """What a server that stops still serves. A method that it does not know may have any effect, and is not among them."""

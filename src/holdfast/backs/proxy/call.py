@@ -49,7 +49,9 @@ from holdfast.errors import (
     UrlElicitationRequired,
 )
 from holdfast.ports import Observer
+from holdfast.protocol.methods import METHODS, REPEATABLE
 from holdfast.protocol.params import LOGGING_LEVELS
+from holdfast.protocol.sessionless import SUSPENDABLE
 from holdfast.protocol.versions import SESSIONLESS
 from holdfast.upstream.connection import Connection
 from holdfast.upstream.pending import NO_HEADERS
@@ -58,17 +60,8 @@ ROUNDS: Final = 10
 """How often a 2026-07-28 server may ask for input within one call."""
 ASKS: Final = frozenset({"sampling/createMessage", "elicitation/create", "roots/list"})
 """The requests that a server may send to a client."""
-REPEATABLE: Final = frozenset(
-    {
-        "ping",
-        "tools/list",
-        "prompts/list",
-        "resources/list",
-        "resources/templates/list",
-        "completion/complete",
-    }
-)
-"""Requests that only read: sent again if the connection breaks."""
+NEVER_ASK: Final = frozenset(METHODS) - SUSPENDABLE
+"""Requests during which a server does not ask. One that an extension defines may."""
 
 
 class MakeHeaders(Protocol):
@@ -114,7 +107,7 @@ class Call:
     @property
     def may_ask(self) -> bool:
         """True if the server may ask the client during this call: lists never do."""
-        return self.exchange.request.method not in REPEATABLE
+        return self.exchange.request.method not in NEVER_ASK
 
     @property
     def is_connected(self) -> bool:
