@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, TextIO
 import msgspec
 
 from holdfast.ops.log_thread import ThreadedHandler
+from holdfast.ops.printable import printable_json
 
 LogFormat = Literal["auto", "human", "json"]
 
@@ -76,7 +77,7 @@ class JsonFormatter(logging.Formatter):
             line |= {_member(name): _value(value) for name, value in facts.items()}
         if lines := _traceback(self, record):
             line["traceback"] = "\n".join(lines)
-        return msgspec.json.encode(line).decode()
+        return printable_json(msgspec.json.encode(line).decode())
 
 
 def log_to_stderr(level: int | None = None, form: LogFormat = "auto", stream: TextIO | None = None) -> None:
