@@ -23,7 +23,7 @@ from holdfast.upstream.settings import ClientTimes
 from tests.asgi import Peer
 from tests.command_line import run
 from tests.messages import request
-from tests.support import async_test
+from tests.support import async_test, until
 from tests.workers.fleet import SHOP
 from tools.ports import free_port
 
@@ -140,6 +140,30 @@ async def test_a_program_that_cannot_start_is_an_error_with_its_stderr() -> None
         async with Client(Process(broken, observer=notes), protocol_version="sessions"):
             raise AssertionError("the program does not speak")
     assert "no licence" in {facts["line"] for facts in notes.named("upstream.stderr")}
+
+
+DEATHS = [
+    "import sys; sys.exit('no licence')",
+    "import sys; print('no licence', file=sys.stderr, flush=True); sys.stdin.readline(); sys.exit(3)",
+    "import sys; print('no licence', file=sys.stderr, flush=True); print('{}', flush=True); sys.stdin.close()",
+]
+"""Programs that end before they read, after their first line, and without reading."""
+
+
+@pytest.mark.parametrize("program", DEATHS)
+@pytest.mark.parametrize("version", ["sessions", "sessionless"])
+@async_test
+async def test_with_masked_errors_the_stderr_of_a_program_is_only_in_the_log(
+    program: str, version: str
+) -> None:
+    notes = NotingObserver()
+    command = [sys.executable, "-c", program]
+    masked = Process(command, observer=notes, settings=Settings(mask_errors=True))
+    with pytest.raises(McpError) as failed:
+        async with Client(masked, protocol_version=version) as client:
+            await client.list_tools()
+    assert "licence" not in f"{failed.value.message} {failed.value.data}"
+    await until(lambda: "no licence" in {facts["line"] for facts in notes.named("upstream.stderr")})
 
 
 @async_test

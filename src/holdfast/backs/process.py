@@ -54,6 +54,7 @@ class ProcessTarget(Target):
             env=self._env.of(client.caller),
             cwd=self._cwd,
             message_bytes=self.limits.message,
+            quotes_stderr=not self.masks_errors,
             on_stderr=lambda line: observer.note("upstream.stderr", program=self.name, line=line),
         )
         return PausingConnector(self.command, options, self.times, self.ports)

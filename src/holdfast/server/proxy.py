@@ -108,6 +108,7 @@ class Proxy(Served):
             raise ConfigError(
                 f"{self!r} cannot be stateless: the server behind it keeps a session for each of our sessions"
             )
+        self._target.masks_errors = self.settings.mask_errors
         engine = super().engine
         if engine.store.is_shared and self.back.needs_credentials and self.forward_key is None:
             raise ConfigError(

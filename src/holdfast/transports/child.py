@@ -72,6 +72,8 @@ class ChildOptions(Struct, frozen=True, kw_only=True):
     """The longest line; a longer one is skipped and reported."""
     on_stderr: Callable[[str], None] | None = None
     """Receives each line that the child writes to stderr. Must not wait and must not raise."""
+    quotes_stderr: bool = True
+    """Errors quote the last lines of stderr. False: errors reach other people than the owner of the child."""
     close_seconds: float = 2.0
     """How long each stage of stopping may take."""
 
@@ -195,11 +197,13 @@ class Child:
 
     @property
     def last_words(self) -> str:
-        """The exit status, if the child has exited, and the last lines of its stderr, for error messages."""
+        """The exit status, if the child has exited, and the last lines of its stderr unless they are secret, for error messages."""
         lines, characters = WORDS
         status = self.exit_status
         ended = f"it ended with status {status}; " if status is not None else ""
         said = "\n".join(self.stderr.strip().splitlines()[-lines:])[-characters:]
+        if not self._options.quotes_stderr:
+            return f"{ended}its stderr is in the log"
         if said:
             return f"{ended}the end of its stderr:\n{said}"
         # The usual reason: the file defines a server and does not run it.

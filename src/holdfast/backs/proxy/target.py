@@ -56,6 +56,8 @@ class Target(ABC):
         self.times: ClientTimes = times
         self.eras: EraMemory = EraMemory()
         """The eras that the server has refused."""
+        self.masks_errors: bool = False
+        """True if texts of the server's own failures are for the log only."""
         self._ports: Ports | None = None
 
     def __repr__(self) -> str:
