@@ -63,7 +63,7 @@ format: venv  ## Format, and fix what lint can fix
 	$(BIN)/ruff format $(PATHS)
 	$(BIN)/ruff check --fix $(PATHS)
 
-docs: venv  ## Write the API reference and the table of options, and build the searchable site into build/site
+docs: .venv/.docs  ## Write the API reference and the table of options, and build the searchable site into build/site
 	$(BIN)/python tools/reference.py
 	$(BIN)/python -m tools.options
 	$(BIN)/python -m tools.site
@@ -115,9 +115,14 @@ runtime: .venv/.runtime
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	touch $@
 
+# Only what the site needs. `make venv` has it too.
+.venv/.docs: pyproject.toml | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	touch .venv/.runtime $@
+
 .venv/.dev: pyproject.toml | .venv/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
-	touch .venv/.runtime $@
+	touch .venv/.runtime .venv/.docs $@
 
 system:
 	tools/install-system.sh

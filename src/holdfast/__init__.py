@@ -99,7 +99,19 @@ _PLACES: Final = {name: f"holdfast.{module}" for module, names in _MODULES.items
 """The module of each name. It is imported when the name is first used: a client needs no server, and a server no client."""
 
 
+_FOREIGN: Final = {
+    "FastMCP": "write `from holdfast import Server` and `server = Server(name)`, or serve the FastMCP object unchanged with "
+    "`holdfast serve app.py:mcp`; docs/from-fastmcp.md has every name",
+    "MCPServer": "write `from holdfast import Server`, or serve the object unchanged with `holdfast serve app.py:mcp`",
+    "ClientSession": "write `from holdfast import Client`",
+}
+"""Names of FastMCP and `mcp`, and what to write instead."""
+
+
 def __getattr__(name: str) -> Any:
+    if name in _FOREIGN:
+        # Not AttributeError: an import would replace its text.
+        raise ImportError(f"holdfast has no {name}: {_FOREIGN[name]}", name="holdfast")
     if name not in _PLACES:
         raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
     found = globals()[name] = getattr(import_module(_PLACES[name]), name)

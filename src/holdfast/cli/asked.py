@@ -1,6 +1,9 @@
 """A command that was read: the servers and their options. `run` executes it."""
 
 import os
+import sys
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from typing import Final
 
 from msgspec import Struct
@@ -14,6 +17,12 @@ from holdfast.cli.rows import entries
 from holdfast.errors import ConfigError
 
 MOST_WORKERS: Final = 1_024
+_PREFIX: Final = "HOLDFAST_"
+_FURTHER: Final = frozenset(
+    f"{_PREFIX}{name}"
+    for name in ("ADMIN_TOKEN", "ADMIN_URL", "FORWARD_KEY", "OAUTH_SECRET", "TRACEBACK", "UPSTREAM_TOKEN")
+)
+"""The variables that are not in the table of options: most of them are secrets."""
 _OF_SOCKETS: Final = ("http", "fd", "tls_cert", "tls_key")
 
 
@@ -52,6 +61,8 @@ def run(asked: Asked) -> int:
     Raises:
         ConfigError: the target or the options cannot work.
     """
+    for line in misspelt(os.environ):
+        print(f"holdfast: {line}", file=sys.stderr)
     plan = asked.plan()
     workers = plan.process.workers or 1
     if workers > MOST_WORKERS:
@@ -74,6 +85,17 @@ def run(asked: Asked) -> int:
 
     serve(plan, stdio=asked.stdio)
     return 0
+
+
+def misspelt(environment: Mapping[str, str]) -> Iterator[str]:
+    """Yield a warning for each variable whose name is nearly one of ours. Others, such as those of Kubernetes, are not ours."""
+    ours = {entry.variable for kind in (Options, ProcessOptions) for entry in entries(kind)} | _FURTHER
+    unknown = [name for name in environment if name.startswith(_PREFIX) and name not in ours]
+    if unknown:
+        known = sorted(name for name in ours if name)
+        for name in unknown:
+            for near in get_close_matches(name, known, n=1, cutoff=0.88):
+                yield f"warning: {name} is not a variable of Holdfast and has no effect; did you mean {near}?"
 
 
 def _check_stdio(asked: Asked) -> None:

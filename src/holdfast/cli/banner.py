@@ -36,6 +36,8 @@ class Facts(Struct, frozen=True, kw_only=True):
     public: str = ""
     """The URL as clients know it, if that is another one."""
     needs_token: bool = False
+    call: str = "TOOL key=value…"
+    """A call to try: a tool and its required arguments."""
     store: str = ""
     """The store, without secrets; empty for memory."""
 
@@ -58,8 +60,27 @@ def facts(server: "Served", *, url: str, public: str = "", name: str = "") -> Fa
         url=url,
         public=public,
         needs_token=server.verifier is not None,
+        call=_first_call(server) or Facts.__struct_defaults__[2],
         store="" if store is None else shown(store, server.namespace),
     )
+
+
+def _first_call(server: "Served") -> str:
+    """Return the words of a call of the server's first tool; empty if it has none that is known here."""
+    tools = getattr(server, "tools", None)
+    first = next(iter(tools.enabled.values()), None) if tools is not None else None
+    if first is None:
+        return ""
+    needed = first.listed.input_schema.get("required", ())
+    return " ".join((first.listed.name, *(f"{name}=…" for name in needed)))
+
+
+def commands(server: Facts) -> tuple[str, ...]:
+    """Return commands to try the server with. `holdfast` does not call a Unix socket: curl does."""
+    if server.url.startswith(UNIX):
+        return (initialize_call(server.url, needs_token=server.needs_token),)
+    url, token = callable_url(server.url), " --token-env TOKEN" if server.needs_token else ""
+    return f"holdfast inspect {url}{token}", f"holdfast call {url} {server.call}{token}"
 
 
 def callable_url(url: str, host: str = "") -> str:
@@ -111,7 +132,7 @@ def show(known: Report, workers: int = 1, more: Lines = ()) -> None:
         if server.store:
             lines.append(f"  store     {server.store}")
         if len(known.servers) == 1:
-            lines.append(f"  try       {initialize_call(server.url, needs_token=server.needs_token)}")
+            lines += [f"  try       {command}" for command in commands(server)]
     if not known.servers[0].url.startswith(UNIX):
         lines.append(f"  clients   {client_config(known.servers)}")
     # In one write: a program that waits for the address finds the other lines too.

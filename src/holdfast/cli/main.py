@@ -9,7 +9,6 @@ import sys
 from typing import Final
 
 from holdfast.cli import collector
-from holdfast.errors import ConfigError, LifespanEnded
 
 _STOPPED: Final = 130
 """The exit status after Ctrl+C."""
@@ -19,6 +18,8 @@ _STDERR: Final = 2
 def main() -> None:
     """Run the command line."""
     collector.pause()
+    if "--traceback" in sys.argv[: sys.argv.index("--") if "--" in sys.argv else None]:
+        os.environ["HOLDFAST_TRACEBACK"] = "1"  # Worker processes inherit it.
     if None in (sys.stdin, sys.stdout, sys.stderr):
         _open_closed_files()
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -31,20 +32,13 @@ def main() -> None:
             # Before the exit status says that it worked. None: standard output is closed.
             if sys.stdout is not None:
                 sys.stdout.flush()
-    except ConfigError as error:
-        from holdfast.cli.refusing import refuse  # noqa: PLC0415 - imported only by this command
-
-        refuse(error, sys.argv[1:])
-    except LifespanEnded as error:
-        # The log has the cause.
-        sys.exit(f"holdfast: {error}")
     except KeyboardInterrupt:
         # While modules are imported: a command that runs handles it itself.
         sys.exit(_STOPPED)
-    except OSError as error:
-        from holdfast.cli.refusing import lose_output  # noqa: PLC0415 - imported only by this command
+    except Exception as error:  # noqa: BLE001 - the author's code may raise anything
+        from holdfast.cli.refusing import end  # noqa: PLC0415 - imported only by this command
 
-        lose_output(error)
+        end(error, sys.argv[1:])
 
 
 def _open_closed_files() -> None:

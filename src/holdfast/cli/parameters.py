@@ -21,9 +21,14 @@ _PANELS: Final = {
     "Calls and limits": (
         "memory", "limit", "time", "rate", "duplicates", "response", "in_order", "mask_errors", "check_results",
     ),
-    "Operate": ("admin", "admin_token_file", "admin_host", "log_level", "log_format"),
+    "Operate": ("admin", "admin_token_file", "admin_host", "log_level", "log_format", "traceback"),
 }  # fmt: skip
 """The groups of `--help`, and the options of each."""
+_USUAL: Final = frozenset({
+    "http", "tls_cert", "tls_key", "public_url", "verifier", "allow_anonymous", "allow_host", "workers", "reload", "store", "limit",
+    "time", "admin", "log_level", "traceback", "header", "token_env", "env",
+})  # fmt: skip
+"""The options that `--help` shows, with --stdio and --only; `--help-all` shows all."""
 _BEHIND_PANEL: Final = "The server behind: a URL, a program, or an object of another framework"
 _PANEL_OF: Final = {name: panel for panel, names in _PANELS.items() for name in names}
 
@@ -57,6 +62,7 @@ def parameters(kind: type[Struct]) -> Iterator[inspect.Parameter]:
             show_envvar=False,
             show_default=False,
             callback=None if least is None else within(least),
+            hidden=entry.parameter not in _USUAL,
             rich_help_panel=_PANEL_OF.get(entry.parameter, _BEHIND_PANEL),
         )
         yield inspect.Parameter(

@@ -83,17 +83,19 @@ class Prepared:
         except StoreUnavailable as error:
             name = failed()
             server = self.servers[name]
-            named = "in memory" if server.store is None else stores.shown(server.store, server.namespace)
+            kept = "in memory" if server.store is None else stores.shown(server.store, server.namespace)
             cause = f" ({error.__cause__})" if error.__cause__ is not None else ""
             raise ConfigError(
-                f"{self._where(name)}the store {named} cannot be used: {error}{cause}; start it, or name another with "
+                f"{self._where(name)}the store {kept} cannot be used: {error}{cause}; start it, or name another with "
                 "--store URL"
             ) from None
         except Exposed:
             # It names the server itself, and the command line adds the commands to use.
             raise
         except ConfigError as error:
-            raise ConfigError(f"{self._where(failed())}{error}") from None
+            named = ConfigError(f"{self._where(failed())}{error}")
+            # The traceback has the line of the author's code.
+            raise named.with_traceback(error.__traceback__) from None
         except Exception as error:
             if where := self._where(failed()):
                 error.add_note(f"holdfast: {where}could not start")

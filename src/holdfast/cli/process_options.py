@@ -93,6 +93,9 @@ class ProcessOptions(Struct, frozen=True, kw_only=True):
             default="info for Holdfast, warning for others",
         ),
     ] = None
+    traceback: Annotated[bool | None, Row(help="Show every frame of an error, also those of Holdfast.")] = (
+        None
+    )
     log_format: Annotated[
         LogFormat | None,
         Row(help="human, json, or auto: human on a terminal and JSON lines elsewhere.", default="auto"),

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NoReturn
 
 from holdfast.cli.origins import with_places
-from holdfast.errors import ConfigError, Exposed
+from holdfast.errors import ConfigError, Exposed, LifespanEnded
+from holdfast.ops import tracebacks
 
 WRONG: Final = 2
 """The exit status of a command that cannot be run as it is. Running it again would fail in the same way."""
@@ -21,28 +22,61 @@ _ALL_ADDRESSES: Final = ("0.0.0.0", "::", "")  # noqa: S104 - recognised, not bo
 _WIDTH: Final = 23
 
 
+def end(error: Exception, words: Sequence[str]) -> NoReturn:
+    """End a command that has raised an error. `words` are those of the command line, without the program.
+
+    Raises:
+        SystemExit: the error has been shown.
+        Exception: the error is a fault of Holdfast.
+    """
+    if isinstance(error, ConfigError):
+        refuse(error, words)
+    if isinstance(error, LifespanEnded):
+        # The log has the cause.
+        sys.exit(f"holdfast: {error}")
+    if isinstance(error, OSError):
+        lose_output(error)
+    fail(error)
+
+
 def refuse(error: ConfigError, words: Sequence[str]) -> NoReturn:
     """Print an error, and end with status 2. `words` are those of the command line, without the program.
 
     Raises:
         SystemExit: always.
     """
-    print(f"holdfast: {with_places(str(error), words, os.environ)}", file=sys.stderr)
+    where = tracebacks.place(error)
+    text = with_places(str(error), words, os.environ)
+    if tracebacks.is_whole():
+        print(*tracebacks.lines(error), sep="\n", file=sys.stderr)
+    print(f"holdfast: {f'{where}: ' if where else ''}{text}", file=sys.stderr)
     if isinstance(error, Exposed):
         for label, line in remedies(error, words):
             print(f"  {label:<{_WIDTH}} {line}", file=sys.stderr)
     sys.exit(WRONG)
 
 
-def lose_output(error: OSError) -> NoReturn:
+def fail(error: Exception) -> NoReturn:
+    """End with status 1 after an error of the author's code, which is shown in one line.
+
+    Raises:
+        SystemExit: the author's code has raised it.
+        Exception: the error is another one, or everything shall be shown.
+    """
+    if tracebacks.is_whole() or not tracebacks.place(error):
+        raise error
+    print(f"holdfast: {tracebacks.one_line(error)} {tracebacks.HINT}", file=sys.stderr)
+    sys.exit(_FAILED)
+
+
+def lose_output(error: OSError) -> None:
     """End with status 1 if standard output cannot be written, and with one line on standard error; a closed pipe is silent.
 
     Raises:
         SystemExit: the output cannot be written.
-        OSError: the error is another one.
     """
     if error.errno not in _UNWRITABLE or error.filename is not None:
-        raise error
+        return
     # The interpreter would try again at its end, and report the same error.
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

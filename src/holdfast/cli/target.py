@@ -4,7 +4,6 @@ import contextlib
 import importlib
 import importlib.util
 import sys
-import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.auth import Verifier
 from holdfast.errors import ConfigError
+from holdfast.ops import tracebacks
 
 if TYPE_CHECKING:
     from holdfast.server.served import Served
@@ -20,8 +20,6 @@ DEFAULT_NAME: Final = "server"
 _FORMS: Final = "TARGET is path/to/file.py:object or package.module:object (object is `server` if left out)"
 
 _FAILED: Final = 1
-_IMPORTING: Final = (__file__, importlib.__file__, "<frozen importlib")
-"""The files of the frames between the command line and the author's module."""
 
 
 _FILES: Final[dict[Path, ModuleType]] = {}
@@ -104,17 +102,20 @@ def _imported(place: str, directory: str) -> ModuleType:
 
 @contextlib.contextmanager
 def _errors_shown(place: str) -> Iterator[None]:
-    """Print an error of the author's code without the frames of the command line and of the import."""
+    """Print an error of the author's code without the frames of the command line and of the import.
+
+    An error that Holdfast raises, such as for a type without a schema, has one line.
+    """
     try:
         yield
     except ConfigError:
         raise
     except Exception as error:  # noqa: BLE001 - the author's module may raise anything
-        report = traceback.TracebackException.from_exception(error)
-        _trim(report)
-        sys.stderr.write(
-            f"holdfast: {place} cannot be imported\n{''.join(report.format())}{_missing(error, place)}"
-        )
+        if tracebacks.is_ours(error) and not tracebacks.is_whole():
+            sys.stderr.write(f"holdfast: {tracebacks.one_line(error)}\n")
+        else:
+            report = "\n".join(tracebacks.lines(error))
+            sys.stderr.write(f"holdfast: {place} cannot be imported\n{report}\n{_missing(error, place)}")
         raise SystemExit(_FAILED) from None
 
 
@@ -128,14 +129,6 @@ def _missing(error: Exception, place: str) -> str:
         "or install holdfast where it is, or serve your code as a program with its own Python: "
         f"holdfast serve -- python {program}\n"
     )
-
-
-def _trim(report: traceback.TracebackException) -> None:
-    frames = [frame for frame in report.stack if not frame.filename.startswith(_IMPORTING)]
-    report.stack = traceback.StackSummary.from_list(frames)
-    for other in (report.__cause__, report.__context__, *(report.exceptions or ())):
-        if other is not None:
-            _trim(other)
 
 
 def _from_file(path: Path) -> ModuleType:

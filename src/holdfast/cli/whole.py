@@ -39,6 +39,19 @@ def _show_version(asked: bool) -> None:
 Version = Annotated[
     bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
 ]
+
+
+def _show_all(context: typer.Context, asked: bool) -> None:
+    if asked:
+        for parameter in context.command.params:
+            setattr(parameter, "hidden", False)  # noqa: B010 - an argument has no such member
+        print(context.get_help(), end="")
+        raise typer.Exit
+
+
+HelpAll = Annotated[
+    bool, typer.Option("--help-all", callback=_show_all, is_eager=True, help="Show all options, and exit.")
+]
 Target = Annotated[
     str | None,
     typer.Argument(
@@ -68,9 +81,14 @@ def holdfast(version: Version = False) -> None:
 
 
 def _serve(
-    context: typer.Context, target: str | None, stdio: bool, only: list[str] | None, **given: Any
+    context: typer.Context,
+    target: str | None,
+    stdio: bool,
+    only: list[str] | None,
+    help_all: bool,  # noqa: ARG001 - its callback has shown the help
+    **given: Any,
 ) -> None:
-    """Serve a server object, the server behind a URL or a command, or every server of a file.
+    """Serve a server object, the server behind a URL or a command, or every server of a file. This shows the usual options, --help-all all.
 
     Most options can also be set by a variable (HOLDFAST_GRACE for --grace) and in holdfast.toml. The command line counts before
     the variables, and these count before the file. docs/configuration.md has the table.
@@ -78,7 +96,7 @@ def _serve(
     [bold]holdfast serve server.py --reload[/bold]
     [bold]holdfast serve server.py --http 127.0.0.1:8000 --store sqlite:///store.db[/bold]
     [bold]holdfast serve server.py --workers 4 --limit running=32 --time idle=600[/bold]
-    [bold]holdfast serve server.py --public-url https://mcp.example.com/mcp --trusted-proxies 127.0.0.1 --verifier auth.py:verify[/bold]
+    [bold]holdfast serve server.py --public-url https://mcp.example.com/mcp --verifier auth.py:verify[/bold]
     [bold]holdfast serve server.py --stdio[/bold]
     [bold]holdfast serve https://example.com/mcp --token-env TOKEN[/bold]
     [bold]holdfast serve --http 8000 -- npx -y some-server[/bold]
@@ -112,6 +130,7 @@ def _with_options(function: Callable[..., None]) -> Callable[..., None]:
         inspect.Parameter("target", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Target),
         inspect.Parameter("stdio", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Stdio),
         inspect.Parameter("only", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Only),
+        inspect.Parameter("help_all", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=HelpAll),
     ]
     function.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [*own, *parameters(ProcessOptions), *parameters(Options)]

@@ -23,7 +23,7 @@ from holdfast.cli.loaded import files_in, loaded_files
 from holdfast.cli.prepared import Prepared
 from holdfast.cli.private_store import PrivateStoreUser
 from holdfast.cli.process_options import ProcessOptions
-from holdfast.cli.refusing import refuse
+from holdfast.cli.refusing import fail, refuse
 from holdfast.cli.serve import begin_logging, operations_of
 from holdfast.cli.tracing import begin_tracing
 from holdfast.errors import ConfigError, LifespanEnded
@@ -92,6 +92,8 @@ def main() -> None:
     except LifespanEnded:
         # The log has the cause. The parent starts another worker.
         sys.exit(1)
+    except Exception as error:  # noqa: BLE001 - the author's code may raise anything
+        fail(error)
 
 
 def _serve_watched(job: Job, channel: socket.socket) -> None:

@@ -12,12 +12,12 @@ line can look like another and no value like two.
 import asyncio
 import contextlib
 import logging
-import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
+from holdfast.ops import tracebacks
 from holdfast.ops.ring import Ring
 from holdfast.ports import Clock, Observer, SystemClock
 
@@ -272,9 +272,8 @@ def _traced(
     """Return a record whose traceback cannot look like another log line: a client may have chosen the error's text."""
     cause = (type(error), error, error.__traceback__)
     record = LOGGER.makeRecord(LOGGER.name, level, __file__, 0, text, (), cause, extra=structured)
-    lines = "".join(traceback.format_exception(error)).splitlines()
     # Formatters use this text instead of making their own.
-    record.exc_text = "\n".join(f"  | {escaped(line)}" for line in lines)
+    record.exc_text = "\n".join(f"  | {escaped(line)}" for line in tracebacks.lines(error))
     return record
 
 

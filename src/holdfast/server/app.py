@@ -25,7 +25,7 @@ from holdfast.server.authoring.registration import Registration
 from holdfast.server.authoring.routes import Route, RouteHandler, check_public
 from holdfast.server.catalog.catalog import Catalog
 from holdfast.server.catalog.server_scopes import server_scopes
-from holdfast.server.context.foreign_names import FOREIGN_SERVER, renamed
+from holdfast.server.context.foreign_names import FOREIGN_SERVER, refuse_foreign, renamed
 from holdfast.server.context.handles import check_strangers
 from holdfast.server.functions.options import overlaid
 from holdfast.server.running.scope_rules import ServerRules
@@ -104,6 +104,11 @@ class Server(Served, Registration):
         return f"<Server {self.info.name}: {counts}>"
 
     if not TYPE_CHECKING:
+
+        def __new__(cls, *_args: object, **options: object) -> Any:
+            if cls.__init__ is Server.__init__:
+                refuse_foreign(options)
+            return super().__new__(cls)
 
         def __getattr__(self, name: str) -> Any:
             raise renamed(self, name, FOREIGN_SERVER)

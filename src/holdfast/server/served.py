@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, Unpack
+from typing import TYPE_CHECKING, Literal, Unpack, get_args
 
 from holdfast import tracing
 from holdfast.auth import Verifier
@@ -171,19 +171,21 @@ class Served(ABC):
                 no token, or HTTP options were given for stdio.
         """
         from holdfast.server.running.administered import administered  # noqa: PLC0415 - only a server that runs needs it
-        from holdfast.server.running.launch import run_http, run_stdio  # noqa: PLC0415 - only a server that runs needs it
+        from holdfast.server.running.launch import run_http, run_stdio, trimmed  # noqa: PLC0415 - only a server that runs needs it
 
+        if transport not in get_args(Transport):
+            raise ConfigError(f"a server runs on stdio or http, not {transport!r}")
         if transport == "stdio" and (http or (host, port, path) != ("127.0.0.1", 8000, "/mcp")):
             raise ConfigError('these options are for HTTP, and run() serves stdio: write run("http", ...)')
-        with administered([self], admin) as beside:
-            match transport:
-                case "stdio":
+        try:
+            with administered([self], admin) as beside:
+                if transport == "stdio":
                     run_stdio(self.engine, beside=beside)
-                case "http":
+                else:
                     front = self.front(HttpSettings(path=path, **http))
                     run_http(front, host, port, ready=self._say_where, beside=beside)
-                case _:
-                    raise ConfigError(f"a server runs on stdio or http, not {transport!r}")
+        except Exception as error:  # noqa: BLE001 - raised again, without frames of Holdfast
+            raise trimmed(error) from error.__cause__
 
     def _say_where(self, url: str) -> None:
         sys.stderr.write(f"{self.name}: serving {url}\n")

@@ -11,6 +11,7 @@ from holdfast.errors import ConfigError
 from holdfast.fronts.http.mount import Mount
 from holdfast.fronts.http.router import Router
 from holdfast.fronts.http.serve import run_http
+from holdfast.ops.tracebacks import trimmed
 from holdfast.server.served import Served
 
 
@@ -59,9 +60,12 @@ class Servers:
         """
         from holdfast.server.running.administered import administered  # noqa: PLC0415 - only a server that runs needs it
 
-        with administered(self._servers.values(), admin) as beside:
-            front = self.front(HttpSettings(**http))
-            run_http(front, host, port, ready=self._say_where, beside=beside)
+        try:
+            with administered(self._servers.values(), admin) as beside:
+                front = self.front(HttpSettings(**http))
+                run_http(front, host, port, ready=self._say_where, beside=beside)
+        except Exception as error:  # noqa: BLE001 - raised again, without frames of Holdfast
+            raise trimmed(error) from error.__cause__
 
     def front(self, settings: HttpSettings) -> Router:
         """Build the HTTP endpoints, and the engines that do not exist yet.

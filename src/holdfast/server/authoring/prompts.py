@@ -79,7 +79,7 @@ def prompt_entry(fn: Callable[..., Any], options: PromptOptions, owner: Host) ->
             function, arguments, ctx, lambda value: to_prompt_result(value, listed.description)
         )
 
-    return PromptEntry(listed, run, **needs_and_tags(options, f"prompt {function.name}"))
+    return PromptEntry(listed, run, **needs_and_tags(options, f"prompt {function.name}", fn))
 
 
 async def answered(

@@ -113,7 +113,7 @@ def resource_entry(
         "meta": options.get("meta"),
     }
     run = _runner(function, mime_type, owner)
-    shared = needs_and_tags(options, f"resource {uri}")
+    shared = needs_and_tags(options, f"resource {uri}", fn)
     if "{" in uri:
         absolute = options.get("absolute", False)
         template = Template(uri, absolute=absolute)

@@ -32,7 +32,7 @@ from holdfast.server.functions.client_errors import failed, failed_call
 from holdfast.server.functions.content import to_result
 from holdfast.server.functions.depends import Injector
 from holdfast.server.functions.input_required import InputRequired
-from holdfast.server.functions.options import ComponentOptions, check_options, needs_and_tags
+from holdfast.server.functions.options import HINTS, ComponentOptions, check_options, needs_and_tags
 from holdfast.server.functions.registered_function import RegisteredFunction
 from holdfast.server.functions.signature import Callee
 from holdfast.server.host import Host
@@ -109,7 +109,7 @@ def tool_entry(fn: Callable[..., Any], options: ToolOptions, owner: Host) -> Too
         description=function.description or None,
         input_schema=function.input_schema,
         output_schema=function.output_schema,
-        annotations=options.get("annotations"),
+        annotations=_annotations(options.get("annotations")),
         icons=options.get("icons"),
         meta=options.get("meta"),
     )
@@ -121,7 +121,17 @@ def tool_entry(fn: Callable[..., Any], options: ToolOptions, owner: Host) -> Too
     run = as_task(_runner(function, call, owner), function.name, task, by_hand=by_hand)
     place = f"tool {function.name}"
     rate = Rate.read(options["rate"], f"{place}: rate") if "rate" in options else None
-    return ToolEntry(listed, run, mirrored, task, rate, **needs_and_tags(options, place))
+    return ToolEntry(listed, run, mirrored, task, rate, **needs_and_tags(options, place, fn))
+
+
+def _annotations(given: Any) -> ToolAnnotations | None:
+    """Return the annotations of a tool. FastMCP takes a dict too, with the names of the protocol."""
+    if not isinstance(given, dict):
+        found: ToolAnnotations | None = given
+        return found
+    ours: dict[str, Any] = {HINTS.get(str(name), str(name)): value for name, value in given.items()}
+    check_options(ours, ToolAnnotations, "ToolAnnotations")
+    return ToolAnnotations(**ours)
 
 
 def _runner(function: RegisteredFunction, call: Callee, owner: Host) -> Run:
@@ -167,7 +177,7 @@ def _runner(function: RegisteredFunction, call: Callee, owner: Host) -> Run:
 
 
 def _limited(call: Callee, name: str, seconds: float) -> Callee:
-    if seconds <= 0:
+    if type(seconds) not in (int, float) or not seconds > 0:
         raise ConfigError(f"tool {name}: a timeout is a number of seconds above 0, not {seconds!r}")
     import asyncio  # noqa: PLC0415 - only a server that runs needs it
 

@@ -40,6 +40,8 @@ class Entry(Struct, frozen=True, kw_only=True):
     needs: Needs = NO_NEEDS
     """The scopes that its callers need."""
     tags: frozenset[str] = NO_TAGS
+    place: str = ""
+    """The file and line of its function; empty if it has none."""
 
     @property
     def key(self) -> str:
@@ -258,7 +260,9 @@ class Catalog(Generic[E]):
 
     def _check_free(self, name: str) -> None:
         if name in self.entries:
-            raise ConfigError(f"a {self._kind} {name!r} is registered already; remove it first")
+            place = self.entries[name].place
+            where = f" at {place}" if place else ""
+            raise ConfigError(f"a {self._kind} {name!r} is registered already{where}; remove it first")
 
     def _known(self, name: str) -> None:
         if name not in self.entries:

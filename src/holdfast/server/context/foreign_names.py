@@ -67,6 +67,31 @@ FOREIGN_SERVER: Final = {
 """By the name in a foreign server class: the text that replaces it here; empty: nothing does."""
 
 
+FOREIGN_OPTIONS: Final = {
+    "auth": "verifier=…, a function that checks tokens (docs/authorization.md)",
+    "token_verifier": "verifier=…, a function that checks tokens (docs/authorization.md)",
+    "stateless_http": "settings=Settings(stateless=True), or holdfast serve --stateless",
+    "json_response": 'server.asgi(response="json"), or holdfast serve --response json',
+    "host": 'server.run("http", host=…), or holdfast serve --http HOST:PORT',
+    "port": 'server.run("http", port=…), or holdfast serve --http HOST:PORT',
+    "streamable_http_path": "server.asgi(path=…), or holdfast serve --path",
+    "event_store": "store=…, the URL of a store: streams can be resumed without one too",
+    "mask_error_details": "mask_errors=True",
+    "middleware": "server.middleware(function)",
+    "tools": "server.add_tool(function)",
+    "on_duplicate": "nothing: a name that is registered twice is an error",
+    "log_level": "holdfast serve --log-level",
+    "debug": "holdfast serve --log-level debug",
+}
+"""By the argument of a foreign server class: what to use here."""
+
+
+def refuse_foreign(options: dict[str, object]) -> None:
+    """Raise TypeError for an argument of `FastMCP` that `Server` does not have; the text has ours."""
+    for name in options.keys() & FOREIGN_OPTIONS.keys():
+        raise TypeError(f"Server has no argument {name!r}; use {FOREIGN_OPTIONS[name]}")
+
+
 def renamed(found: object, name: str, names: dict[str, str]) -> AttributeError:
     """Return the error for an attribute that does not exist; for a foreign name, with ours."""
     message = f"{type(found).__name__!r} object has no attribute {name!r}"

@@ -1,7 +1,7 @@
 """Options by keyword: they override settings, or are checked against the TypedDict that lists them."""
 
 import difflib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, TypedDict
 
 from msgspec.structs import replace
@@ -11,6 +11,7 @@ from holdfast.config import Eras, Settings
 from holdfast.core.eras import with_eras
 from holdfast.errors import ConfigError
 from holdfast.protocol.types import Icon, Meta
+from holdfast.server.functions.signature import place_of
 
 NO_TAGS: Final = frozenset[str]()
 
@@ -38,6 +39,20 @@ class ComponentOptions(TypedDict, total=False):
     """False hides the component until `enable_tool`, `enable_resource` or `enable_prompt`."""
 
 
+HINTS: Final = {
+    f"{word}{end}": f"{ours}_hint"
+    for ours, words in {
+        "read_only": ("readOnly", "read_only"),
+        "destructive": ("destructive",),
+        "idempotent": ("idempotent",),
+        "open_world": ("openWorld", "open_world"),
+    }.items()
+    for word in words
+    for end in ("Hint", "_hint")
+}
+"""Members of the annotations of a tool, as other frameworks and ours spell them."""
+
+
 def overlaid(
     settings: Settings, eras: Eras | None, eras_by_client: Mapping[str, Eras] | None, **given: Any
 ) -> Settings:
@@ -58,19 +73,24 @@ def check_options(options: Mapping[str, object], kind: type, taker: str) -> None
     """
     known = kind.__annotations__
     for name in options.keys() - known.keys():
+        if (hint := HINTS.get(name)) and hint not in known:
+            raise TypeError(
+                f"{taker} has no option {name!r}; use annotations=ToolAnnotations({hint}={options[name]!r})"
+            )
         near = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
         raise TypeError(f"{taker} has no option {name!r}; {hint}")
 
 
-def needs_and_tags(options: ComponentOptions, component: str) -> dict[str, Any]:
-    """Return the needs and the tags of a component, as the fields of its entry in the catalog.
+def needs_and_tags(options: ComponentOptions, component: str, function: Callable[..., Any]) -> dict[str, Any]:
+    """Return the needs, the tags and the place of a component, as the fields of its entry in the catalog.
 
     Raises:
         ConfigError: a scope or a tag is invalid.
     """
     needs = needs_of(options.get("scopes", ()), component, hidden=options.get("hidden", False))
-    return {"needs": needs, "tags": checked_tags(options.get("tags", NO_TAGS), component)}
+    tags = checked_tags(options.get("tags", NO_TAGS), component)
+    return {"needs": needs, "tags": tags, "place": place_of(function)}
 
 
 def checked_tags(tags: Any, place: str) -> frozenset[str]:

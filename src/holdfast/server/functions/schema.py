@@ -78,13 +78,25 @@ def _shape(fields: dict[str, Any]) -> tuple[TypeAdapter[Any], Schema]:
         return adapter, _json_schema(adapter, "validation")
     except (PydanticUserError, PydanticSchemaGenerationError) as error:
         if len(fields) == 1:
-            reason = str(error).splitlines()[0]
             raise TypeError(
-                f"parameter {next(iter(fields))!r} has a type that JSON cannot carry: {reason}"
+                f"parameter {next(iter(fields))!r} has a type that JSON cannot carry: {_reason(error)}"
             ) from error
         for name, annotation in fields.items():  # try each alone, to name the invalid one
             _shape({name: annotation})
         raise
+
+
+def _reason(error: Exception) -> str:
+    """Return pydantic's words without its advice, which is for its own models."""
+    first = str(error).splitlines()[0]
+    unknown = _UNKNOWN.match(first)
+    if unknown is None:
+        return first
+    name = re.sub(r"^<class '(?:\w+\.)*(.+)'>$", r"\1", unknown[1])
+    return f"{name} is not a pydantic model, a dataclass, a TypedDict, a msgspec.Struct or a plain type"
+
+
+_UNKNOWN: Final = re.compile(r"Unable to generate pydantic-core schema for (.+?)\. Set ")
 
 
 def _field_has_default(annotation: Any) -> bool:
@@ -145,9 +157,8 @@ def output(annotation: Any) -> Output:
         adapter = _adapter(with_typing_extensions(annotation))
         schema = _json_schema(adapter, "serialization")
     except (PydanticUserError, PydanticSchemaGenerationError) as error:
-        reason = str(error).splitlines()[0]
         raise TypeError(
-            f"its return type has no JSON schema: {reason}; annotate the return type as `Any` to have no output schema"
+            f"its return type has no JSON schema: {_reason(error)}; annotate the return type as `Any` to have no output schema"
         ) from error
     dump, validate = adapter.serializer.to_python, adapter.validator.validate_python
 

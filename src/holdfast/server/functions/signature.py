@@ -9,6 +9,7 @@ import inspect
 import sys
 import typing
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from types import CodeType, FrameType, UnionType
 from typing import Annotated, Any, Final, Union
 
@@ -91,6 +92,12 @@ def describe(call: Callable[..., Any]) -> str:
     """Name a callable for an error message."""
     base = underlying(call)
     return f"{getattr(base, '__module__', '?')}.{getattr(base, '__qualname__', type(call).__name__)}"
+
+
+def place_of(call: Callable[..., Any]) -> str:
+    """Return the file and line of a callable for an error message; empty if it is not written in Python."""
+    code = getattr(underlying(call), "__code__", None)
+    return "" if code is None else f"{Path(code.co_filename).name}:{code.co_firstlineno}"
 
 
 def underlying(call: Any) -> Any:

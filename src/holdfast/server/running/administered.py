@@ -1,10 +1,12 @@
 """`run(admin=...)`: servers of a program, with an admin surface beside them."""
 
+import asyncio
 import contextlib
 import sys
 from collections.abc import Iterable, Iterator
 
 from holdfast.config import AdminSettings
+from holdfast.errors import ConfigError
 from holdfast.ops.operated import Operable
 from holdfast.transports.loops import Beside
 
@@ -14,8 +16,13 @@ def administered(servers: Iterable[Operable], admin: AdminSettings | None) -> It
     """Open the admin surface's socket, and return the context that serves it; None: no admin surface was asked for.
 
     Raises:
-        ConfigError: the address cannot be used, or there is no token.
+        ConfigError: an event loop runs already, the address cannot be used, or there is no token.
     """
+    if asyncio._get_running_loop() is not None:
+        raise ConfigError(
+            "run() starts an event loop of its own, and one runs here already: call run() outside of async code, or mount "
+            "server.asgi() in the application that runs; to call the server from here, use `async with Client(server)`"
+        )
     if admin is None:
         yield None
         return

@@ -10,6 +10,7 @@ from holdfast.fronts.http.mount import Mount
 from holdfast.fronts.http.serve import run_http
 from holdfast.fronts.stdio import run_stdio
 from holdfast.ops.log import LogObserver
+from holdfast.ops.tracebacks import trimmed
 from holdfast.server.running.native_back import NativeBack
 from holdfast.server.running.route_applications import applications
 from holdfast.server.running.store_choice import store_for
@@ -24,4 +25,5 @@ __all__ = [
     "run_http",
     "run_stdio",
     "store_for",
+    "trimmed",
 ]
