@@ -10,7 +10,7 @@ from holdfast.core.lifecycle import SessionInput
 from holdfast.errors import ConfigError, StoreUnavailable
 from holdfast.stores.base import LINGER_SECONDS, Attached, Claim, Claimed, Refusal
 from holdfast.stores.redis.store import RedisStore
-from holdfast.testing import VirtualClock
+from holdfast.testing import NotingObserver, VirtualClock
 from holdfast.testing.store.bench import IDLE, KEY, PRINCIPAL, record
 from tests.redis_server import RedisServer
 from tests.support import BOUND, async_test, until
@@ -183,6 +183,31 @@ async def test_with_a_later_format_in_the_store_no_replica_starts_and_running_on
     await elsewhere.renew(10)
     for store in (old, late, elsewhere):
         await store.aclose()
+
+
+@async_test
+async def test_replicas_of_two_formats_warn_and_name_both_once(server: RedisServer) -> None:
+    clock, notes = VirtualClock(), NotingObserver()
+    store = RedisStore(server.url, clock=clock, namespace="mine", observer=notes)
+
+    async def warned(*others: int) -> bool:
+        await store.renew(10)
+        await store.renew(10)
+        return [(one["format"], one["other"]) for one in notes.named("store.formats")] == [
+            (5, n) for n in others
+        ]
+
+    assert await warned()
+    server.tell("ZADD", "hf:4:other:{*}:rep", "99999999999999", "a.1")
+    server.tell("ZADD", "hf:4:mine:{*}:rep", "1", "dead.1")
+    assert await warned(), "another namespace, and a lease that has ended"
+    server.tell("ZADD", "hf:4:mine:{*}:rep", "99999999999999", "old.1")
+    assert await warned(4)
+    server.tell("ZREM", "hf:4:mine:{*}:rep", "old.1")
+    assert await warned(4)
+    server.tell("SET", "hf:0:mine:{*}:format", "6")
+    assert await warned(4, 6)
+    await store.aclose()
 
 
 @async_test

@@ -50,6 +50,7 @@ LEVELS: Final = {
     "task.reaped": logging.WARNING,
     "task.unreadable": logging.WARNING,
     "store.evicts": logging.WARNING,
+    "store.formats": logging.WARNING,
     "store.poisoned": logging.WARNING,
     "store.rebased": logging.WARNING,
     "store.refused": logging.WARNING,

@@ -32,6 +32,9 @@ _STRAY_SECONDS = 10.0
 class ReplicaMethods(Core):
     """renew, release, replicas, orphans, reap, forward, inbox, remove_forwarded, announce, announced, secret, post_notice."""
 
+    _other_format: int = FORMAT
+    """The format that another replica of this namespace uses, as far as it is known."""
+
     async def renew(self, seconds: float) -> int:
         """Take the lease or make it longer; after this incarnation was declared dead, a new one begins.
 
@@ -44,7 +47,10 @@ class ReplicaMethods(Core):
                 f"a later Holdfast serves this namespace (format {reply[2]}, this one knows {FORMAT}): "
                 "upgrade this one, or give it another namespace"
             )
-        incarnation = int(reply[2])
+        incarnation, other = map(int, reply[2:4])
+        if other not in (FORMAT, self._other_format):
+            self._observer.note("store.formats", format=FORMAT, other=other)
+        self._other_format = other
         if incarnation != self.incarnation:
             self.incarnation = incarnation
             self._owner = f"{self.replica}.{incarnation}"

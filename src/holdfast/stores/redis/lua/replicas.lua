@@ -51,7 +51,14 @@ live(g .. ':rep', 86400000)
 live(g .. ':lease', 86400000)
 live(g .. ':incarnations', 30 * 86400000)
 if redis.call('EXISTS', g .. ':own:' .. owner) == 1 then live(g .. ':own:' .. owner, 86400000) end
-return {'ok', {}, tonumber(incarnation)}
+-- Another format in use: a later one, or an earlier one whose replicas have a lease. Sessions of one are unknown to the other.
+local other = tonumber(redis.call('GET', newest))
+for earlier = tonumber(format) - 1, 1, -1 do
+  if other ~= tonumber(format) then break end
+  local leases = 'hf:' .. earlier .. ':' .. namespace .. ':{*}:rep'
+  if redis.call('ZCOUNT', leases, now, '+inf') > 0 then other = earlier end
+end
+return {'ok', {}, tonumber(incarnation), other}
 
 --## release: shared !allow-oom
 -- The replica stops. If it still owns work, other replicas may end it from now on. Its inbox stays until it expires:
