@@ -31,6 +31,7 @@ from msgspec import Struct
 from holdfast.core.eras import check_client, check_handshake
 from holdfast.core.ledger import Charge
 from holdfast.core.lifecycle import SessionInput
+from holdfast.engine.anonymous import AnonymousSessions
 from holdfast.engine.asks import ask
 from holdfast.engine.author_errors import ends_the_task
 from holdfast.engine.back import Described
@@ -61,7 +62,7 @@ from holdfast.stores.base import Answered, Closed, Refusal, SessionRecord
 from holdfast.wire.jsonrpc import Response, encode, notification_message
 
 ANONYMOUS = ""
-"""The principal of clients that are not authenticated. They share it, so they never evict each other."""
+"""The principal of clients that are not authenticated. They share it: see `anonymous.py` for their eviction."""
 _CONNECTED = 1e9
 """Idle time and lifetime, in seconds, of a session that ends with its connection: thirty years."""
 _FLUSH_SECONDS = 1.0
@@ -97,6 +98,7 @@ class Sessions:
         runtime.on_gone = self.closed_elsewhere
         self.notify_home: NotifyHome | None = None
         """Set by `home.py` where sessions have homes."""
+        self.anonymous: AnonymousSessions = AnonymousSessions(runtime, self.close_key)
         self._closing: set[str] = set()
         """Sessions that this process is closing: it can ignore the wake-up that says so."""
 
@@ -120,11 +122,11 @@ class Sessions:
         record = self._new_record(session_id, caller, params, channel)
         described, at_once = runtime.back.initialize(record, caller), runtime.at_once
         if at_once is None or not isinstance(described, dict):
-            return self._open(session_id, record, described, channel)
+            return self._open(session_id, record, caller, described, channel)
         evicted = at_once.open_now(record, evict=caller.key != ANONYMOUS)
         if isinstance(evicted, Refusal):
-            raise TooManySessions
-        return self._opened(session_id, record, evicted, described, channel)
+            return self._open(session_id, record, caller, described, channel)
+        return self._opened(session_id, record, caller, evicted, described, channel)
 
     def _new_record(
         self, session_id: str, caller: Caller, params: dict[str, Any], channel: Channel | None
@@ -149,13 +151,21 @@ class Sessions:
         )
 
     async def _open(
-        self, session_id: str, record: SessionRecord, described: Described, channel: Channel | None
+        self,
+        session_id: str,
+        record: SessionRecord,
+        caller: Caller,
+        described: Described,
+        channel: Channel | None,
     ) -> Opened:
         """Wait for the back, then store the session."""
         runtime = self._runtime
         description = described if isinstance(described, dict) else await self._described(record, described)
+        is_anonymous = caller.key == ANONYMOUS
         try:
-            evicted = await runtime.store.open(record, evict=record.principal != ANONYMOUS)
+            evicted = await runtime.store.open(record, evict=not is_anonymous)
+            while isinstance(evicted, Refusal) and is_anonymous and await self.anonymous.has_made_room():
+                evicted = await runtime.store.open(record, evict=False)
         except BaseException:
             # It is not known whether it was opened, and no client has its id.
             runtime.spawn(retried(lambda: runtime.store.close(record.key, SessionInput.SHUTDOWN)))
@@ -164,12 +174,13 @@ class Sessions:
         if isinstance(evicted, Refusal):
             await runtime.back.dropped(record)
             raise TooManySessions
-        return self._opened(session_id, record, evicted, description, channel)
+        return self._opened(session_id, record, caller, evicted, description, channel)
 
     def _opened(
         self,
         session_id: str,
         record: SessionRecord,
+        caller: Caller,
         evicted: list[Closed],
         described: dict[str, Any],
         channel: Channel | None,
@@ -180,6 +191,8 @@ class Sessions:
             self.announce(closed)
         session = runtime.local_session(record, channel)
         if session.lasting:
+            if caller.key == ANONYMOUS and channel is None:
+                self.anonymous.opened(record.key, caller.owner)
             runtime.observer.note(
                 "session.opened", session=session.name, client=session.client_name, version=record.version
             )
@@ -461,6 +474,7 @@ class Sessions:
     def announce(self, closed: Closed) -> None:
         """Call the listeners for a session that was closed, and drop the local session."""
         runtime = self._runtime
+        self.anonymous.closed(closed.record.key)
         session = runtime.sessions.pop(closed.record.key, None) or Session(closed.record, runtime.settings)
         self._let_go(session)
         if session.exchanges:

@@ -1,6 +1,7 @@
 """Sessions: their clocks, their listeners in order, their one end (laws 6 and 8)."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -210,16 +211,6 @@ async def test_a_principal_over_its_limit_loses_its_longest_idle_session_with_a_
             await d.submit(1)
 
 
-@engine_test
-async def test_anonymous_clients_never_evict_each_other() -> None:
-    async with engine_harness(limits=Limits(sessions_per_principal=1, sessions=4)) as d:
-        for _ in range(3):
-            await d.open(principal=ANONYMOUS)
-        with pytest.raises(TooManySessions):
-            await d.open(principal=ANONYMOUS)
-        assert "closed: evicted" not in d.back.events
-
-
 class Described(ScriptedBack):
     """A back that describes itself without a wait, and does nothing when a session is opened."""
 
@@ -255,9 +246,65 @@ async def test_without_a_wait_too_a_session_is_refused_or_evicts_by_the_limits()
         for _ in range(2):
             d.engine.sessions.opening(Caller(ANONYMOUS), INITIALIZE)
         with pytest.raises(TooManySessions):
-            d.engine.sessions.opening(Caller(ANONYMOUS), INITIALIZE)
+            await d.engine.sessions.open(Caller(ANONYMOUS), INITIALIZE)
         await settle_down()
         assert "closed: evicted" in d.back.events
+
+
+class At:
+    """The connection of an anonymous client."""
+
+    gone = False
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+    def watch(self, on_gone: Callable[[], object]) -> None:
+        """It stays."""
+
+    async def look(self) -> None:
+        """It stays."""
+
+
+@pytest.mark.parametrize("back", [ScriptedBack, Described])
+def test_the_address_with_the_most_idle_anonymous_sessions_loses_one(back: type[ScriptedBack]) -> None:
+    """One address could open all sessions, and everyone else got 503."""
+
+    @engine_test
+    async def run() -> None:
+        async with engine_harness(back(), limits=Limits(sessions_per_principal=1, sessions=6)) as d:
+            runtime = d.engine.runtime
+
+            async def opened(address: str) -> str:
+                session = await d.engine.sessions.open(Caller(ANONYMOUS, waiter=At(address)), INITIALIZE)
+                return session.session.record.key
+
+            honest, *many = [await opened(address) for address in ("10.0.0.1", *["10.0.0.2"] * 4)]
+            with pytest.raises(TooManySessions):
+                await opened("10.0.0.3")
+            await asyncio.sleep(5)
+            # The first of them is in use.
+            await runtime.store.find(many[0], ANONYMOUS)
+            new = await opened("10.0.0.3")
+            assert {honest, new, many[0], *many[2:]} < set(await runtime.store.sessions())
+            assert many[1] not in await runtime.store.sessions()
+            await settle_down()
+            assert d.back.events.count("closed: evicted") == 1
+
+    run()
+
+
+@engine_test
+async def test_an_anonymous_session_that_is_read_is_not_evicted() -> None:
+    async with engine_harness(limits=Limits(sessions=2)) as d:
+        read = (await d.engine.sessions.open(Caller(ANONYMOUS), INITIALIZE)).session
+        reader = await d.engine.readers.attach(read.record.key, ANONYMOUS, None, None)
+        await asyncio.sleep(5)
+        with pytest.raises(TooManySessions):
+            await d.engine.sessions.open(Caller(ANONYMOUS), INITIALIZE)
+        await d.engine.readers.detach(reader)
+        await asyncio.sleep(5)
+        await d.engine.sessions.open(Caller(ANONYMOUS), INITIALIZE)
 
 
 @pytest.mark.parametrize(
