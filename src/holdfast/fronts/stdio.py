@@ -10,6 +10,7 @@ from holdfast.engine.engine import Engine
 from holdfast.errors import WireError
 from holdfast.fronts.countdown import count_down
 from holdfast.fronts.duplex import Duplex
+from holdfast.transports.loop_watch import LoopWatch
 from holdfast.transports.loops import Beside, hangup, run
 from holdfast.transports.pipes import PipeReader, PipeWriter
 from holdfast.transports.stdio import claimed_stdio
@@ -123,7 +124,8 @@ async def _serve(engine: Engine, source: int, sink: int, beside: Beside | None) 
     with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
         for number in signals:
             loop.add_signal_handler(number, stop)
-    async with beside or contextlib.nullcontext():
-        await front.serve()
+    with LoopWatch(engine.observer):
+        async with beside or contextlib.nullcontext():
+            await front.serve()
     if engine.failure is not None:
         raise engine.failure

@@ -12,6 +12,7 @@ from holdfast.fronts.http.front import HttpFront
 from holdfast.fronts.http.listener.descriptors import connections_that_fit
 from holdfast.fronts.http.listener.sockets import bind, host_of, url_of
 from holdfast.fronts.http.router import Router
+from holdfast.transports.loop_watch import LoopWatch
 from holdfast.transports.loops import Beside, run
 
 Ready = Callable[[str], None]
@@ -82,10 +83,11 @@ async def serve(
     await front.engine.ensure_started()
     connections = connections_that_fit(front.engine.settings.limits.connections)
     service = Service(front, siblings=siblings, processes=processes, tls=tls, connections=connections)
-    async with beside or contextlib.nullcontext():
-        if ready is not None:
-            ready(url_of(listeners[0], front.path, tls=tls is not None))
-        await service.serve(listeners)
+    with LoopWatch(front.engine.observer):
+        async with beside or contextlib.nullcontext():
+            if ready is not None:
+                ready(url_of(listeners[0], front.path, tls=tls is not None))
+            await service.serve(listeners)
     if (failure := front.engine.failure) is not None:
         raise failure
 
