@@ -19,7 +19,7 @@ def replicas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, in
     """Two processes that share their sessions; yield their ports."""
     store = f"sqlite:{tmp_path_factory.mktemp('store') / 'sessions.db'}"
     app = "tests/checking/app.py:server"
-    options = ("--log-level", "error", "--store", store)
+    options = ("--log-level", "error", "--store", store, "--trusted-proxies", "127.0.0.1")
     with holdfast_serve(app, *options) as one, holdfast_serve(app, *options) as two:
         yield one.port, two.port
 

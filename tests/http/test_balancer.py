@@ -13,8 +13,10 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from holdfast.config import HttpSettings
+from tests.http.back import Config
 from tests.http.client import Client, Connection, Keeper, call, http_test, text
-from tests.http.serving import ROOT, Process, wait_until_connected
+from tests.http.serving import ROOT, Process, process, wait_until_connected
 from tests.programs import program
 from tests.support import until
 from tools.ports import free_port
@@ -120,9 +122,10 @@ async def test_a_tool_survives_balancers_that_cut_many_times_while_it_runs(trial
 
 
 @http_test
-async def test_the_shipped_balancer_passes_an_event_on_at_once(trial: Process) -> None:
+async def test_the_shipped_balancer_passes_an_event_on_at_once() -> None:
     """Without `option http-no-delay` each event but the last waits 200 ms for company."""
-    with haproxy(shipped(trial.port)) as balancer:
+    config = Config(http=HttpSettings(trusted_proxies=["127.0.0.1"]))
+    with process(config) as served, haproxy(shipped(served.port)) as balancer:
         client = await Client.opened(balancer)
         # One quick event is enough: a busy machine makes many of them late, the missing option all of them.
         waits: list[float] = [math.inf]

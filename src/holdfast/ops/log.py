@@ -81,6 +81,7 @@ LEVELS: Final = {
     "answer.unread": logging.WARNING,
     "stream.stalled": logging.WARNING,
     "queue.full": logging.WARNING,
+    "proxy.untrusted": logging.WARNING,
     "tool.failing": logging.WARNING,
     "replica.gone": logging.WARNING,
     "replica.left": logging.INFO,

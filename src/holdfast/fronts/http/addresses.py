@@ -5,6 +5,9 @@ trusts (`trusted_proxies`). Each proxy adds the address that it sees at the end.
 that is not a trusted proxy's is the client's: all before it may be invented. On a Unix socket only programs of this
 machine can connect; if proxies are trusted, these programs are trusted too.
 
+A request that a proxy has forwarded is not one of this machine, although its connection may come from here: only a trusted
+proxy can say so (`is_local`).
+
 A client of IPv6 mostly has a whole network of 2^64 addresses. A limit counts the network (`counted`).
 """
 
@@ -18,6 +21,8 @@ from holdfast.fronts.http.request import RawRequest
 
 LOCAL: Final = "local"
 """The address of a client that has none: on stdio, and on a Unix socket."""
+_FORWARDING: Final = (b"x-forwarded-for", b"forwarded", b"via", b"x-real-ip")
+"""Headers that proxies add."""
 _HOPS: Final = 16
 """Proxies that are followed at most."""
 
@@ -43,23 +48,44 @@ class Addresses:
 
     def of(self, request: RawRequest) -> str:
         """Return the address of the client; that of the connection, unless a trusted proxy reports another one."""
+        return self._reported(request)[0]
+
+    def is_local(self, request: RawRequest) -> bool:
+        """True if a request comes from this machine, and not through a proxy that leaves open where it comes from."""
+        address, is_reported = self._reported(request)
+        return _is_here(address) and (is_reported or not is_forwarded(request))
+
+    def _reported(self, request: RawRequest) -> tuple[str, bool]:
+        """Return the address of the client, and whether trusted proxies have reported it completely."""
         address = request.client or LOCAL
         if not self._proxies or not (request.client is None or self.is_proxy(address)):
-            return address
+            return address, False
         hops = request.head.text(b"x-forwarded-for").split(",")
         for hop in reversed(hops[-_HOPS:]):
             found = _address(hop.strip())
             if found is None:
-                break
+                return address, False
             address = str(found)
             if not self.is_proxy(address):
                 break
-        return address
+        return address, True
 
     def is_proxy(self, address: str) -> bool:
         """True if an address is one of the trusted proxies."""
         ip = _address(address)
         return ip is not None and any(ip in network for network in self._proxies)
+
+
+def is_forwarded(request: RawRequest) -> bool:
+    """True if a proxy has forwarded a request, as far as its headers say."""
+    return any(request.head.has(name) for name in _FORWARDING)
+
+
+@lru_cache(maxsize=1_024)
+def _is_here(address: str) -> bool:
+    """True if an address is one of this machine, also in the form of an IPv6 socket that accepts IPv4."""
+    ip = _address(address)
+    return address == LOCAL or (ip is not None and ip.is_loopback)
 
 
 @lru_cache(maxsize=1_024)

@@ -7,9 +7,7 @@ HTTP request ends no session and, in a session, no call (law 6).
 import asyncio
 from collections.abc import Mapping
 from contextvars import Context
-from functools import lru_cache
 from hashlib import sha256
-from ipaddress import IPv6Address, ip_address
 from typing import Final
 
 from holdfast.auth import Principal, Verifier
@@ -32,7 +30,7 @@ from holdfast.errors import (
     Unresumable,
     Withdrawn,
 )
-from holdfast.fronts.http.addresses import LOCAL, Addresses, counted
+from holdfast.fronts.http.addresses import LOCAL, Addresses, counted, is_forwarded
 from holdfast.fronts.http.answer import (
     ACCEPTED,
     NO_CONTENT,
@@ -65,6 +63,12 @@ from holdfast.wire.jsonrpc import BATCH, Message, Notification, Request, Request
 _NOT_FROM_HERE: Final = refuse(
     403,
     "Forbidden: anonymous clients are served from this machine only; set a verifier or allow_anonymous",
+    audit="anonymous",
+)
+_NOT_FROM_KNOWN_PROXY: Final = refuse(
+    403,
+    "Forbidden: a proxy has forwarded this request, and anonymous clients are served from this machine only; name the proxy with "
+    "trusted_proxies (--trusted-proxies), or set a verifier or allow_anonymous",
     audit="anonymous",
 )
 _ONE_REQUEST: Final = refuse(
@@ -102,6 +106,7 @@ class HttpFront:
         )
         self._open = True if verifier is not None else settings.allow_anonymous
         """Whether requests from every address are served. None: only those from this machine."""
+        self._has_warned = False
         self._is_waking = engine.pulse.is_waking
         self._rates = engine.rates
         self._routes = dict(routes or {})
@@ -290,8 +295,20 @@ class HttpFront:
             allowed = ", ".join(self._methods)
             is_preflight = request.method == "OPTIONS" and request.has_origin
             return preflight(allowed) if is_preflight else not_allowed(allowed)
-        served = self._open if self._open is not None else _is_here(self._addresses.of(request))
-        return None if served else _NOT_FROM_HERE
+        if self._open if self._open is not None else self._addresses.is_local(request):
+            return None
+        if not is_forwarded(request):
+            return _NOT_FROM_HERE
+        self._warn_of_proxy(request)
+        return _NOT_FROM_KNOWN_PROXY
+
+    def _warn_of_proxy(self, request: RawRequest) -> None:
+        """Say once that a proxy is not trusted: without it every client behind a proxy of this machine would look local."""
+        if not self._has_warned:
+            self._has_warned = True
+            self._engine.observer.note(
+                "proxy.untrusted", address=request.client or LOCAL, option="--trusted-proxies"
+            )
 
     async def _on_session(
         self, request: RawRequest, principal: Principal | None, connection: Connection
@@ -447,19 +464,6 @@ def _no_session_id(request_id: RequestId | None = None) -> Answer:
     return refuse(
         400, "Bad request: the Mcp-Session-Id header is missing; initialize first", request_id=request_id
     )
-
-
-@lru_cache(maxsize=1_024)
-def _is_here(address: str) -> bool:
-    """True if a client's address is one of this machine, also in the form of an IPv6 socket that accepts IPv4."""
-    if address == LOCAL:
-        return True
-    try:
-        ip = ip_address(address)
-    except ValueError:
-        return False
-    mapped = ip.ipv4_mapped if isinstance(ip, IPv6Address) else None
-    return (mapped or ip).is_loopback
 
 
 def _owner(principal: Principal | None) -> str:

@@ -256,6 +256,59 @@ async def test_an_anonymous_client_behind_a_trusted_proxy_of_this_machine_is_not
             assert opened.status == status
 
 
+FORWARDED = [
+    {"x-forwarded-for": "198.51.100.1"},
+    {"x-forwarded-for": "127.0.0.1"},
+    {"forwarded": "for=198.51.100.1"},
+    {"via": "1.1 proxy"},
+    {"x-real-ip": "198.51.100.1"},
+]
+
+
+@front_test
+async def test_a_forwarded_request_of_an_unknown_proxy_is_not_one_of_this_machine_and_one_warning_says_so() -> (
+    None
+):
+    async with bench() as b:
+        assert (await b.peer().initialize()).status == 200
+        for headers in FORWARDED:
+            refused = await b.peer().initialize(headers=headers)
+            assert refused.status == 403
+            assert "--trusted-proxies" in refused.json["error"]["message"]
+        on_socket = b.peer()
+        on_socket.client = None
+        assert (await on_socket.initialize(headers=FORWARDED[0])).status == 403
+        assert (await on_socket.initialize()).status == 200
+        assert b.observer.named("proxy.untrusted") == [
+            {"address": "127.0.0.1", "option": "--trusted-proxies"}
+        ]
+        assert await reasons(b) == ["anonymous"] * 6
+    async with bench(allow_anonymous=True) as b:
+        assert (await b.peer().initialize(headers=FORWARDED[0])).status == 200
+        assert not b.observer.named("proxy.untrusted")
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"x-forwarded-for": "127.0.0.1"}, 200),
+        ({"x-forwarded-for": "127.0.0.1", "via": "1.1 proxy"}, 200),
+        ({}, 200),
+        ({"via": "1.1 proxy"}, 403),
+        ({"forwarded": "for=127.0.0.1"}, 403),
+        ({"x-forwarded-for": "unknown"}, 403),
+        ({"x-forwarded-for": "unknown, 127.0.0.1"}, 403),
+        ({"x-forwarded-for": "198.51.100.1, 127.0.0.1"}, 403),
+    ],
+)
+@front_test
+async def test_a_trusted_proxy_of_this_machine_must_report_that_a_client_is_of_this_machine(
+    headers: dict[str, str], status: int
+) -> None:
+    async with bench(trusted_proxies=["127.0.0.1"]) as b:
+        assert (await b.peer().initialize(headers=headers)).status == status
+
+
 def test_a_limit_counts_the_network_of_an_ipv6_address() -> None:
     assert counted("2001:db8::1") == counted("2001:db8::ffff:1") == "2001:db8::/64"
     assert counted("198.51.100.1") == "198.51.100.1"
