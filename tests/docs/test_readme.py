@@ -19,12 +19,20 @@ RESULTS: Final[dict[str, Any]] = json.loads((ROOT / "docs" / "speed" / "results.
 
 ORDER: Final = (
     "Holdfast is ",
-    "holdfast serve weather.py:server ",
+    "pip install .",
+    "@server.tool",
+    "holdfast call hello.py",
+    "holdfast serve hello.py:server ",
     "holdfast serve app.py:mcp ",
     "holdfast serve -- ",
     "holdfast serve https://",
-    "holdfast check ",
     "docs/pictures/dashboard-light.png",
+    "after a kill",
+    "a POST that was cut",
+    "a stream is resumed",
+    "holdfast check ",
+    "│ a cut stream",
+    "│ a duplicate id",
     "**Tested clients.**",
     "**Not promised:**",
     "**Footprint:**",
@@ -56,6 +64,27 @@ def test_the_first_screen_has_its_order() -> None:
     places = [PAGE.find(text) for text in ORDER]
     assert -1 not in places
     assert places == sorted(places)
+
+
+SCREEN: Final = 45
+"""Lines of the first screen."""
+WIDTH: Final = 100
+"""Columns of a code block on a page."""
+
+
+def test_install_and_code_are_on_the_first_screen_and_code_fits_a_page() -> None:
+    first = PAGE.splitlines()[:SCREEN]
+    assert {"```python hello.py", "```console"} <= {*first}
+    code = "".join(re.findall(r"^```[^\n]*\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))
+    assert [line for line in code.splitlines() if len(line) > WIDTH] == []
+
+
+def test_the_rows_of_the_comparison_are_those_of_its_page() -> None:
+    page = (ROOT / "docs" / "comparison.md").read_text()
+    section = PAGE.partition("What teams meet")[2].partition("`holdfast check` probes")[0]
+    rows = re.findall(r"^\|.*$", section, re.MULTILINE)
+    assert len(rows) > 5
+    assert [row for row in rows if row not in page] == []
 
 
 def test_the_tested_clients_are_those_of_the_tests() -> None:
