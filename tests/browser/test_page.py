@@ -433,10 +433,14 @@ def test_faults_of_the_fleet_are_sentences_at_the_top(browser: Chromium, fleet: 
             await tab.shows("#attention .bad", "does not answer. Its lease ends in")
             fleet.replicas = [live, ReplicaView("r2", "gone")]
             await tab.shows("#attention .bad", "is gone: its lease has ended")
+            fleet.happen(
+                "loop.blocked", 1.0, function="crawl", place="shop.py:12", seconds="1.0", replica="r1"
+            )
             fleet.replicas = [replace(live, loop_delay_max=0.4)]
             await tab.shows(
                 "#attention", "was late by 400 ms in the last minute: something blocks its event loop."
             )
+            assert "\u2068crawl\u2069 (\u2068shop.py:12\u2069)" in await tab.text("#attention")
             fleet.replicas = [live]
             fleet.upstreams = [UpstreamView("files", 0, "failing", 3, "r1")]
             await tab.shows("#attention", "The server behind \u2068files\u2069 is \u2068failing")

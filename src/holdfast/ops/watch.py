@@ -17,6 +17,7 @@ from typing import Any, Final, cast
 import msgspec
 from msgspec import Struct
 
+from holdfast.backs.proxy.back import ProxyBack
 from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.back import Back, Outside
 from holdfast.engine.exchange import Exchange
@@ -46,6 +47,8 @@ _decode_page: Final = msgspec.json.Decoder(_Page).decode
 Handle = Callable[[Exchange], Awaitable[bytes]]
 _FIRST: Final = BOUNDS[0]
 """Most calls are shorter, and need no bisection."""
+_RAN: Final = frozenset({"tool_error", "failed"})
+"""The failures of a function. In our own servers, an unknown name is an error of the protocol instead."""
 _LISTS: Final = frozenset({"tools/list", "prompts/list"})
 
 
@@ -67,6 +70,8 @@ class Watch:
         self._successes = LineLimit(LINES, 1.0, partial(note_left_out, observer, "call.ended"))
         self._failures = LineLimit(FAILURES, REPEAT_SECONDS, partial(note_left_out, observer, "call.failed"))
         self._running: dict[Exchange, float] = {}
+        self._has_functions = False
+        """True if functions of this process answer: a tool that fails exists. A server behind may report an unknown name so."""
         self.on_start: Callable[[], None] | None = None
         self.on_stop: Callable[[], None] | None = None
         """Called when the engine has started its back, and before it stops it."""
@@ -76,6 +81,7 @@ class Watch:
 
     def over(self, back: Back) -> Back:
         """Return a back with the same answers, whose calls are watched."""
+        self._has_functions = not isinstance(back, ProxyBack)
         return cast("Back", _WatchedBack(back, self))
 
     def running(self) -> Iterator[tuple[Exchange, float]]:
@@ -133,7 +139,10 @@ class Watch:
         seconds = now - self._running.pop(exchange)
         request = exchange.request
         era: Era = "sessionless" if exchange.session.revision is SESSIONLESS else "session"
-        self._figures.call(request.method, component_name(request), era, outcome, seconds)
+        name = component_name(request)
+        if self._has_functions and outcome in _RAN:
+            self._figures.know(name)
+        self._figures.call(request.method, name, era, outcome, seconds)
         left_out = (self._successes if outcome == "ok" else self._failures).admit(now)
         if left_out is not None:
             self._log(exchange, era, outcome, seconds, left_out)

@@ -7,12 +7,15 @@ import pytest
 
 from holdfast import Context, Server
 from holdfast.client import Client
+from holdfast.config import HttpSettings
 from holdfast.errors import McpError, ToolError
 from holdfast.ops.figures import NAMES, Figures
 from holdfast.ops.log import LINES
 from holdfast.ops.operated import Operated
 from holdfast.ops.ring import Ring
 from holdfast.testing import VirtualClock
+from tests.asgi import Peer
+from tests.messages import metadata
 from tests.support import async_test, until
 
 
@@ -76,6 +79,17 @@ async def test_each_call_is_one_line_with_its_tool_client_era_and_outcome(mode: 
         ("crash", era, "tool_error"): 1,
         ("other", era, "error"): 1,
     }
+
+
+@async_test
+async def test_a_tool_that_was_never_listed_and_only_fails_has_a_row_of_its_own() -> None:
+    figures = Figures()
+    server = watched(Ring(), figures)
+    peer = Peer(server.front(HttpSettings()))
+    for tool in ("crash", "absent"):
+        await peer.sessionless("tools/call", {"name": tool}, meta=metadata()).done()
+    assert {labels[1] for labels, _ in figures.calls()} == {"crash", "other"}
+    await server.engine.aclose()
 
 
 @async_test

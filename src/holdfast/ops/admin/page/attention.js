@@ -42,7 +42,7 @@ function tools(state) {
   return more > 0 ? [...found, say("bad", `${count(more, "more tool")} ${more === 1 ? "fails" : "fail"}.`, "tools")] : found;
 }
 
-function replicas(state, last) {
+function replicas(state, events) {
   return state.replicas.flatMap((replica) => {
     const name = quoted(replica.name), filter = `replica:${replica.name}`;
     if (replica.state === "gone") return [say("bad", `Replica ${name} is gone: its lease has ended. Its calls have ended with an error.`, "replicas", filter)];
@@ -52,8 +52,9 @@ function replicas(state, last) {
       return [say("bad", `Replica ${name} does not answer.${left}`, "replicas", filter)];
     }
     if (replica.loop_delay_max > LATE_LOOP_SECONDS) {
-      const blocked = last(["loop.blocked"], 60);
-      const where = blocked ? ` It was ${quoted(Object.entries(blocked.facts).filter(([fact]) => !["replica", "seconds"].includes(fact)).map(([, value]) => value).join(", "))}.` : "";
+      // Each function is named once, perhaps long ago.
+      const blocked = events.findLast(({ event, facts }) => event === "loop.blocked" && facts.replica === replica.name)?.facts;
+      const where = blocked ? ` The last one that was named: ${quoted(blocked.function)} (${quoted(blocked.place)}).` : "";
       return [say("warn", `Replica ${name} was late by ${seconds(replica.loop_delay_max)} in the last minute: something blocks its event loop.${where}`, "replicas", filter)];
     }
     return [];
@@ -88,6 +89,6 @@ export function attention(state, events, now) {
   };
   const behind = state.upstreams.filter((upstream) => !FINE.has(upstream.state)).map((upstream) =>
     say(BROKEN.has(upstream.state) ? "bad" : "warn", `The server behind ${quoted(upstream.server)} is ${quoted(upstream.state)} on ${quoted(upstream.replica)}.`, "upstreams", `server:${upstream.server}`));
-  const found = [...store(state, last), ...authorization(last), ...replicas(state, last), ...tools(state), ...longWaits(state), ...behind, ...queues(state, last)];
+  const found = [...store(state, last), ...authorization(last), ...replicas(state, events), ...tools(state), ...longWaits(state), ...behind, ...queues(state, last)];
   return found.sort((one, other) => (one.tone === "bad" ? 0 : 1) - (other.tone === "bad" ? 0 : 1));
 }
