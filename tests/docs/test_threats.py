@@ -33,3 +33,23 @@ def test_the_page_has_every_attack_on_identity() -> None:
 def test_every_table_is_read() -> None:
     assert len(TABLES) == PAGE.count("| threat | prevention |")
     assert len(ROWS) > 40
+
+
+def test_the_security_page_says_what_it_must_and_names_only_what_exists() -> None:
+    page = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    for part in (
+        "## Reporting",
+        "## Releases",
+        "## What is stored, and in which form",
+        "working days",
+        "PEP 740",
+    ):
+        assert part in page
+    options = set(re.findall(r"--[a-z][a-z-]+", page))
+    configuration = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    assert {"--memory", "--trusted-proxies", "--tls-cert"} <= options
+    assert [option for option in options if not re.search(rf"`{option}[ `]", configuration)] == []
+    for link, anchor in re.findall(r"\]\((docs/[\w/-]+\.md)(?:#([\w-]+))?\)", page):
+        headings = re.findall(r"^#+ (.+)$", (ROOT / link).read_text(encoding="utf-8"), re.MULTILINE)
+        slugs = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+        assert not anchor or anchor in slugs, f"{link}#{anchor}"
