@@ -173,10 +173,13 @@ class SessionlessCalls:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._running: dict[Exchange, str] = {}
-        """The calls that have a place, each with its owner."""
+        self._running: set[Exchange] = set()
+        self._owners: dict[Exchange, str] = {}
+        self._places: SharedGate[Exchange] | None = None
+        """Counts the calls by their owners, only while many run: a plain call does not pay for it."""
         times, limits = runtime.settings.times, runtime.settings.limits
-        self._places: SharedGate[Exchange] = SharedGate(limits.sessionless_calls, 0)
+        # Below seven eighths every owner gets a place.
+        self._many = limits.sessionless_calls * 3 // 4
         self.keys: Keys = Keys(runtime)
         self.parking: Parking = Parking(limits, runtime.load.ledger.total, times.parked, self._expired)
 
@@ -218,12 +221,23 @@ class SessionlessCalls:
         exchange = Exchange("", client, request, caller, writer, runtime.store)
         exchange.given = given
         waiter = writer.add_waiter(0)
-        owner = caller.owner
-        if self._places.enter(owner, exchange) is not Admission.START:
+        if len(self._running) >= self._many and not self._has_place(exchange):
             raise Busy("Busy: too many calls are running; try again shortly")
-        self._running[exchange] = owner
+        self._running.add(exchange)
         exchange.task = runtime.new_task(run(runtime, exchange, self), name=_TASK_NAME)
         return AwaitedCall(exchange, writer, waiter, request.id)
+
+    def _has_place(self, exchange: Exchange) -> bool:
+        """Give a call a place of its owner, if it gets one more."""
+        if self._places is None:
+            self._places = SharedGate(self._runtime.settings.limits.sessionless_calls, 0)
+            for one in self._running:
+                self._has_place(one)
+        owner = exchange.caller.owner
+        if self._places.enter(owner, exchange) is not Admission.START:
+            return False
+        self._owners[exchange] = owner
+        return True
 
     def settle_now(self, exchange: Exchange, outcome: Outcome) -> bool:
         """End an exchange that is no task, unless it has ended. False, with nothing done: use `settle`."""
@@ -267,9 +281,14 @@ class SessionlessCalls:
         self._forget(exchange)
 
     def _forget(self, exchange: Exchange) -> None:
-        owner = self._running.pop(exchange, None)
-        if owner is not None:
-            self._places.leave(owner)
+        self._running.discard(exchange)
+        if self._places is not None:
+            owner = self._owners.pop(exchange, None)
+            if owner is not None:
+                self._places.leave(owner)
+            if 2 * len(self._running) < self._many:
+                self._places = None
+                self._owners.clear()
         exchange.writer.end_asks()
 
     # Parking and going on
