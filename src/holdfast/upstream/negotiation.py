@@ -10,8 +10,8 @@ the same way any error for `initialize` can be the answer of a server without se
 era, and end the negotiation: missing credentials, a busy server, and for `initialize` a connection that breaks.
 
 A few servers exit when they receive a message that they do not expect (`DiedOfProbe`): they are started again, and not
-asked that question a second time. Others ignore it: on a pipe we ask the second question too if the first one has no answer
-for some seconds. A program that starts slowly reads both later; then its first answer that is no refusal decides.
+asked that question a second time. Others ignore it: on a pipe we ask the second question too if `server/discover` has no
+answer for some seconds, or `initialize` for several times as long. A program that starts slowly reads both later; then its first answer that is no refusal decides.
 
 A refusal is remembered (`EraMemory`), and that question is then asked last. So it costs one request, once.
 """
@@ -61,6 +61,9 @@ _READ: Final = frozenset(
     }
 )
 """The members of the server's description that Holdfast reads, or sends with its own value."""
+SLOW_STARTS: Final = 6
+"""`initialize` may stay unanswered for this many times the `probe` seconds: programs that start slowly, and may end at
+`server/discover`, are more frequent than programs that ignore it."""
 VERSIONS: Final = ("auto", "sessionless", "sessions", VERSION, *REVISIONS)
 """The versions that a user may choose: either era, one era, or one version."""
 
@@ -308,11 +311,11 @@ class _Questions:
         return ServerEra.SESSIONLESS if ServerEra.SESSIONLESS in self._asked else ServerEra.SESSION
 
     async def ask(self, eras: list[ServerEra], seconds: float | None) -> Agreed:
-        """Ask for one era after the other until the server speaks one. A question may stay unanswered for `seconds`."""
+        """Ask for one era after the other until the server speaks one. `seconds`: how long one may stay unanswered."""
         left = list(eras)
         while True:
             waiting = {task for task in self._asked.values() if not task.done()}
-            has_answer = bool(waiting) and await self._wait(waiting, None if self._is_last(left) else seconds)
+            has_answer = bool(waiting) and await self._wait(waiting, self._limit(left, seconds))
             if (agreed := self._agreed()) is not None:
                 return agreed
             if not has_answer:
@@ -322,10 +325,12 @@ class _Questions:
                 asking = self._questions[era](self._link)
                 self._asked[era] = asyncio.get_running_loop().create_task(asking)
 
-    def _is_last(self, left: list[ServerEra]) -> bool:
-        """True if nothing can be done but wait for the present question."""
+    def _limit(self, left: list[ServerEra], seconds: float | None) -> float | None:
+        """Return how long the present question may stay unanswered; None: nothing can be done but wait."""
         opening = self._asked.get(ServerEra.SESSION)
-        return not left and (opening is None or not opening.done())
+        if not left and (opening is None or not opening.done()):
+            return None
+        return seconds * SLOW_STARTS if seconds is not None and left and opening is not None else seconds
 
     @staticmethod
     async def _wait(waiting: set["asyncio.Task[Agreed]"], seconds: float | None) -> bool:
