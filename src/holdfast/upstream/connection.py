@@ -14,7 +14,7 @@ It never answers an `input_required` result (2026-07-28): the caller gets it and
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from functools import partial
 from itertools import count
 from typing import Any, Final
@@ -136,7 +136,7 @@ class Connection:
 
     # Messages
 
-    async def request(
+    def request(
         self,
         method: str,
         params: dict[str, Any] | None = None,
@@ -145,7 +145,7 @@ class Connection:
         headers: Headers = NO_HEADERS,
         may_repeat: bool = False,
         owner: object = None,
-    ) -> Any:
+    ) -> Coroutine[Any, Any, Any]:
         """Send a request and return its result, with as many attempts and links as are allowed.
 
         Values in `params` may be `msgspec.Raw`. `_meta` goes to the server as it is, plus the members that the era
@@ -171,8 +171,8 @@ class Connection:
                 owner=owner,
             )
             version = self.agreed.version if self.agreed is not None else ""
-            return await sent(method, plain, again, version=version, origin=self._connector.origin)
-        return await self._request(
+            return sent(method, plain, again, version=version, origin=self._connector.origin)
+        return self._request(
             method, plain, on_progress=on_progress, headers=headers, may_repeat=may_repeat, owner=owner
         )
 

@@ -23,7 +23,7 @@ client is asked: the engine limits the time of an ask. It does not count either 
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from typing import Any, Final, Protocol
 
 from holdfast.backs.proxy.outbox import Outbox, Space
@@ -141,18 +141,23 @@ class Call:
             INTERNAL_ERROR, f"the server behind this one asked for input in more than {ROUNDS} rounds"
         )
 
-    async def _request(self, connection: Connection, method: str, params: dict[str, Any]) -> bytes:
+    def _request(
+        self, connection: Connection, method: str, params: dict[str, Any]
+    ) -> Coroutine[Any, Any, bytes]:
         if self._headers is None:
-            return await self._send(connection, method, params, NO_HEADERS)
+            return self._send(connection, method, params, NO_HEADERS)
+        return self._with_headers(connection, method, params, self._headers)
+
+    async def _with_headers(
+        self, connection: Connection, method: str, params: dict[str, Any], headers: MakeHeaders
+    ) -> bytes:
         try:
-            return await self._send(connection, method, params, await self._headers(self.exchange))
+            return await self._send(connection, method, params, await headers(self.exchange))
         except McpError as error:
             if error.code != HEADER_MISMATCH or isinstance(error, HeaderMismatch):
                 raise
         # The server refused the call because of its headers, before it executed anything.
-        return await self._send(
-            connection, method, params, await self._headers(self.exchange, is_refused=True)
-        )
+        return await self._send(connection, method, params, await headers(self.exchange, is_refused=True))
 
     async def _send(
         self, connection: Connection, method: str, params: dict[str, Any], headers: Mapping[str, str]

@@ -250,10 +250,12 @@ class Upstream:
         finally:
             turns.release()
 
-    async def _in_slot(self, call: Call) -> bytes:
-        if self._slots is None:
-            return await self._sent(call)
-        async with self._slots.of(call.exchange.caller.owner):
+    def _in_slot(self, call: Call) -> Coroutine[Any, Any, bytes]:
+        """Send a call when it may run. A plain function: usually no other coroutine is needed around a call."""
+        return self._sent(call) if self._slots is None else self._waiting_for_slot(call, self._slots)
+
+    async def _waiting_for_slot(self, call: Call, slots: Slots) -> bytes:
+        async with slots.of(call.exchange.caller.owner):
             return await self._sent(call)
 
     def _may_be_unclear(self) -> bool:
@@ -261,9 +263,9 @@ class Upstream:
         self._had_channel = self._had_channel or self._connection.channel is not None
         return self._had_channel and not self.agreed.is_sessionless
 
-    async def _sent(self, call: Call) -> bytes:
+    def _sent(self, call: Call) -> Coroutine[Any, Any, bytes]:
         self.calls.add(call)
-        return await call.run(self._connection, sessionless=self.agreed.is_sessionless)
+        return call.run(self._connection, sessionless=self.agreed.is_sessionless)
 
     async def _list(self, key: ListKey, call: Call) -> bytes:
         page = await self._run(call)
