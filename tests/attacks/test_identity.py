@@ -91,7 +91,7 @@ ROWS: Final[dict[str, tuple[str, str]]] = {
     ),
     "open sessions without end, without a token": (
         ATTACKS,
-        "test_anonymous_clients_are_refused_when_full_and_evict_no_session",
+        "test_anonymous_clients_evict_idle_sessions_and_none_that_works",
     ),
     "replay, change or steal the state of a suspended call": (
         HERE,
