@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from tests.attacks.memory_attacks import ATTACKS, Target, call, post
+from tests.attacks.memory_attacks import ATTACKS, Stream, Target, call, post
 from tests.http.certificates import write_certificate
 from tests.http.serving import Process, holdfast_serve
 from tests.messages import initialize, request
@@ -58,22 +58,23 @@ class Beside:
     def __init__(self, port: int, tls: ssl.SSLContext | None) -> None:
         self._port = port
         self._tls = tls
+        self._stream: Stream | None = None
         self.seconds: list[float] = []
         self.failed = 0
 
     async def run(self) -> None:
         """Call until it is cancelled."""
         session, number = "", 0
-        stream = None
         while True:
             number += 1
             begun = time.perf_counter()
             try:
                 async with asyncio.timeout(_PATIENCE):
-                    stream = stream or await asyncio.open_connection("127.0.0.1", self._port, ssl=self._tls)
+                    stream = self._stream = self._stream or await asyncio.open_connection(
+                        "127.0.0.1", self._port, ssl=self._tls
+                    )
                     if not session:
                         head, _ = await _exchange(stream, post(request(0, "initialize", initialize())))
-                        session = head.lower().partition("mcp-session-id: ")[2].partition("\r\n")[0]
                         session = head[head.lower().index("mcp-session-id: ") + 16 :].partition("\r\n")[0]
                     head, body = await _exchange(stream, post(call(number, "echo", text="beside"), session))
                     is_served = b"beside" in body and " 200 " in head
@@ -83,10 +84,15 @@ class Beside:
                 self.seconds.append(time.perf_counter() - begun)
             else:
                 self.failed += 1
-                if stream is not None:
-                    stream[1].transport.abort()
-                stream = None
+                await self.close()
+                self._stream = None
             await asyncio.sleep(_PAUSE)
+
+    async def close(self) -> None:
+        """Close its connection."""
+        if self._stream is not None:
+            self._stream[1].transport.abort()
+            await asyncio.gather(self._stream[1].wait_closed(), return_exceptions=True)
 
     @property
     def p99(self) -> float:
@@ -150,6 +156,8 @@ async def attacked(
                 await asyncio.sleep(_PAUSE)
             most = _status(process.pid, "VmHWM")
             client.cancel()
+            await asyncio.wait({client})
+            await beside.close()
     return Result(
         f"{name}{' (TLS)' if tls else ''}", figure, rest, most, len(beside.seconds), beside.failed, beside.p99
     )

@@ -58,7 +58,10 @@ class Target:
     async def session(self, capabilities: Any = None) -> str:
         """Open a session; return its id, or nothing if it was refused."""
         params = initialize(capabilities=capabilities or {"elicitation": {"form": {}}})
-        head = await self.head(post(request(0, "initialize", params)))
+        try:
+            head = await self.head(post(request(0, "initialize", params)))
+        except (OSError, EOFError):
+            return ""
         for line in head.decode("latin-1").split("\r\n"):
             if line.lower().startswith("mcp-session-id:"):
                 return line.partition(":")[2].strip()
@@ -86,6 +89,7 @@ class Target:
         finally:
             for writer in self._held:
                 writer.transport.abort()
+            await asyncio.gather(*(writer.wait_closed() for writer in self._held), return_exceptions=True)
 
 
 def post(message: Any, session: str = "", headers: dict[str, str] | None = None) -> bytes:

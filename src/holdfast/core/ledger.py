@@ -37,6 +37,9 @@ _FLOOR: Final = 3
 """New work leaves an eighth of the figure free: so many bits less."""
 
 
+_RECENT: Final = 1_024
+
+
 class Account:
     """The bytes that one holder uses: a principal or an address; or one of its sessions."""
 
@@ -51,19 +54,36 @@ class Account:
     def __repr__(self) -> str:
         return f"<Account of {self.used} bytes>"
 
+    @property
+    def owner(self) -> "Account":
+        """The account of the principal or the address."""
+        return self.above or self
+
+    @property
+    def over(self) -> int:
+        """The bytes that a principal or an address uses beyond the share of urgent things; not above 0 if there are none."""
+        free = self.ledger.total - self.ledger.used
+        return self.used - 2 * max(0, free)
+
     def open(self) -> "Charge":
         """Return a charge of 0 bytes, which may grow."""
-        return Charge(self)
+        return Charge(self, 0)
 
     def take(self, size: int, *, urgent: bool = False) -> "Charge | None":
         """Take bytes. Return None if there is no room."""
-        charge = Charge(self)
-        return charge if charge.grow(size, urgent=urgent) else None
+        if not self.has_room(size, urgent=urgent):
+            return None
+        # As `add`, without a call: this is in the path of every message.
+        self.used += size
+        if self.above is not None:
+            self.above.used += size
+        self.ledger.charged += size
+        return Charge(self, size)
 
     def has_room(self, more: int, own: int = 0, *, urgent: bool = False) -> bool:
         """Return True if `more` bytes fit. A holder that has only the `own` bytes of a charge may take what is free."""
         ledger = self.ledger
-        used = ledger.used
+        used = ledger.used if ledger.freed else ledger.charged
         free = ledger.total - used - more
         share, floor = (2 * free, 0) if urgent else (free, ledger.total >> _FLOOR)
         if free < floor:
@@ -80,7 +100,7 @@ class Account:
         self.used += size
         if self.above is not None:
             self.above.used += size
-        self.ledger.add(size)
+        self.ledger.charged += size
 
 
 class Charge:
@@ -88,9 +108,10 @@ class Charge:
 
     __slots__ = ("account", "size")
 
-    def __init__(self, account: Account) -> None:
+    def __init__(self, account: Account, size: int) -> None:
+        """Made by an account."""
         self.account: Final = account
-        self.size: int = 0
+        self.size: int = size
 
     def __repr__(self) -> str:
         return f"<Charge of {self.size} bytes>"
@@ -118,23 +139,27 @@ class Charge:
             self.account.ledger.freed.append((size, self.account))
 
     def __del__(self) -> None:
-        self.free()
+        if self.size:
+            self.account.ledger.freed.append((self.size, self.account))
 
 
 class Ledger:
     """All charged bytes of a process: at most `total`."""
 
-    __slots__ = ("_accounts", "_figure", "_used", "freed", "total")
+    __slots__ = ("_accounts", "_figure", "_recent", "charged", "freed", "total")
 
     def __init__(self, total: int) -> None:
         self._figure = total
         self.total: int = total
         """The bytes that may be given out."""
-        self._used = 0
+        self.charged: int = 0
+        """Bytes in use, and those in `freed`. Only accounts change it."""
         self.freed: deque[tuple[int, Account]] = deque()
         """Sizes that charges have freed and that are not subtracted yet."""
         self._accounts: WeakValueDictionary[tuple[str, object], Account] = WeakValueDictionary()
         """An account is forgotten with its last charge, and with the last connection and request that refer to it."""
+        self._recent: deque[Account] = deque(maxlen=_RECENT)
+        """Accounts that stay in any case: a session that sends one short message after another needs no new one each time."""
 
     def __repr__(self) -> str:
         return f"<Ledger {self.used}/{self.total} bytes, {len(self._accounts)} accounts>"
@@ -145,16 +170,17 @@ class Ledger:
         while self.freed:
             size, account = self.freed.popleft()
             account.add(-size)
-        return self._used
+        return self.charged
 
     @property
     def reserve(self) -> int:
         """The bytes that new work leaves free."""
         return self.total >> _FLOOR
 
-    def add(self, size: int) -> None:
-        """Add to the bytes in use of the process. Called by accounts only."""
-        self._used += size
+    @property
+    def pressed(self) -> int:
+        """The bytes of the reserve that are in use; not above 0 if there are none."""
+        return self.used - self.total + self.reserve
 
     def divide(self, processes: int, rest: int) -> None:
         """Give out the part of one of several processes, less what it takes at rest. At least half of its part stays for clients."""
@@ -167,4 +193,5 @@ class Ledger:
         if found is None:
             above = self.account(owner) if session else None
             found = self._accounts[owner, session] = Account(self, above)
+            self._recent.append(found)
         return found

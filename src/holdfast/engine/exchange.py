@@ -12,6 +12,7 @@ from typing_extensions import override
 from holdfast.auth import Principal
 from holdfast.core.exchange import FENCED_STATES, ExchangeInput, ExchangeState, step
 from holdfast.core.fate import Fate
+from holdfast.core.ledger import Charge
 from holdfast.core.rounds import NOTHING_GIVEN, Given
 from holdfast.engine.caller import Caller
 from holdfast.engine.session import Session
@@ -77,10 +78,13 @@ class Exchange:
             f"<{type(self).__name__} {self.request.method} {self.state.name.lower()} in {self.session.name}>"
         )
 
-    def drop_request(self) -> None:
-        """Free the memory of a large request when its handler has ended: the exchange may be kept for long after."""
+    def drop_request(self, charge: Charge | None = None) -> None:
+        """Free the memory of a large request when its handler has ended: the exchange may be kept for long after.
+
+        `charge`: the memory of its answer, while the exchange is kept.
+        """
         self.request = Request(self.request.id, self.request.method, {})
-        self.caller = replace(self.caller, charge=None)
+        self.caller = replace(self.caller, charge=charge)
 
     @property
     def has_ended(self) -> bool:

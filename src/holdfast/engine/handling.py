@@ -4,10 +4,11 @@ import asyncio
 from typing import Final, Protocol, TypeVar
 
 from holdfast.core.exchange import ExchangeInput
+from holdfast.core.ledger import Charge
 from holdfast.engine.author_errors import ends_the_task
 from holdfast.engine.exchange import Exchange
 from holdfast.engine.failure_log import masked_words, note_failure
-from holdfast.engine.load import is_large
+from holdfast.engine.load import LARGE, is_large
 from holdfast.engine.outcome import Outcome
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import Session
@@ -28,6 +29,8 @@ from holdfast.errors import (
 from holdfast.wire.jsonrpc import encode
 
 _CLOSED: Final = "the session was closed"
+_COPIES: Final = 2
+"""How often a result is in memory while its answer is made of it."""
 E = TypeVar("E", bound=Exchange)
 E_contra = TypeVar("E_contra", bound=Exchange, contravariant=True)
 
@@ -50,19 +53,36 @@ async def run(runtime: Runtime, exchange: E, ends: Ends[E]) -> None:
     Raises:
         CancelledError: the exchange was ended from outside, and its handler was stopped.
     """
+    charge = None
     try:
         outcome = Outcome(await runtime.back.handle(exchange))
+        if len(outcome.result) >= LARGE:
+            charge = _charged(runtime, exchange, len(outcome.result))
     except BaseException as error:  # noqa: BLE001 - raised again by `_failed` if it ends the task
         outcome = await _failed(runtime, exchange, error)
     finally:
-        if is_large(exchange.caller):
-            exchange.drop_request()
+        if charge is not None or is_large(exchange.caller):
+            exchange.drop_request(charge)
     task = exchange.task
     if task is not None and task.cancelling():
         # The handler has cancelled its own task: the cancellation may be raised at the next await here.
         runtime.spawn(ends.settle(exchange, outcome))
     elif not ends.settle_now(exchange, outcome):
         await ends.settle(exchange, outcome)
+
+
+def _charged(runtime: Runtime, exchange: Exchange, size: int) -> Charge:
+    """Charge a long result until its client has it.
+
+    Raises:
+        OutcomeUnknown: there is no memory for it.
+    """
+    charge = runtime.load.account_of(exchange.caller).take(size * _COPIES, urgent=True)
+    if charge is None:
+        raise OutcomeUnknown(
+            "The call was executed, but its answer was dropped: this client's answers take too much memory"
+        )
+    return charge
 
 
 async def _failed(runtime: Runtime, exchange: Exchange, failure: BaseException) -> Outcome:

@@ -15,18 +15,21 @@ from typing import Final
 
 from holdfast.config import KIB, Limits
 from holdfast.core.ledger import Account, Charge, Ledger
+from holdfast.core.records import SessionRecord
 from holdfast.engine.caller import Caller
-from holdfast.errors import TooMuchWork
+from holdfast.errors import TooManySessions, TooMuchWork
 from holdfast.protocol.methods import CONTROL
 from holdfast.protocol.sessionless import declared_version
 from holdfast.transports.memory import usual_figure
-from holdfast.wire.jsonrpc import Message, Request
+from holdfast.wire.jsonrpc import Message, Request, encode
 from holdfast.wire.shape import cost
 
 CALL_BYTES: Final = 8 * KIB
 """The memory of a call besides its message: task, writer, exchange, connection. Measured: 5 to 8 KiB."""
 LARGE: Final = 16 * KIB
 """Messages from this size on are taken in a task, and their memory is freed at once when their handler has ended."""
+_SESSION_BYTES: Final = 4 * KIB
+"""The memory of a session besides the description of its client, measured."""
 _LOCAL: Final = "local"
 """The account of a client without an address: in this process, on stdio, or behind a Unix socket."""
 _PASSING: Final = CONTROL - {"initialize"} | {"tasks/get", "tasks/update", "tasks/cancel"}
@@ -54,6 +57,18 @@ class Load:
     def account_of(self, caller: Caller) -> Account:
         """Return the account that the message of a caller is charged to."""
         return self.account(caller.key) if caller.charge is None else caller.charge.account
+
+    def session(self, caller: Caller, record: SessionRecord) -> Charge:
+        """Charge the memory of a session while this process has it.
+
+        Raises:
+            TooManySessions: there is no room.
+        """
+        declared = sum(cost(encode(part), self._values) for part in (record.client, record.capabilities))
+        charge = self.account_of(caller).take(_SESSION_BYTES + declared)
+        if charge is None:
+            raise TooManySessions
+        return charge
 
     def intake(self, account: Account) -> "Intake":
         """Begin to take a message."""

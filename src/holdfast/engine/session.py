@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from holdfast.config import Limits, Settings
 from holdfast.core.admission import Gate
+from holdfast.core.ledger import Charge
 from holdfast.core.stream import Position
 from holdfast.engine.author_errors import ends_the_task
 from holdfast.engine.pace import Pace
@@ -75,6 +76,7 @@ class Session:
         "answering",
         "asking",
         "channel",
+        "charge",
         "exchanges",
         "gate",
         "lasting",
@@ -92,6 +94,8 @@ class Session:
         self.limits: Limits = settings.limits
         limits = self.limits
         self.record: SessionRecord = record
+        self.charge: Charge | None = None
+        """The memory of the session in this process, if it was opened here."""
         self.lasting: bool = channel is not None or not settings.stateless
         """False for a session that exists for a single request: no listener is called for it, and no client comes back to it."""
         primes = self.lasting and not quirks_of(record.client, settings.quirks).no_priming

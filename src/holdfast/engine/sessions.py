@@ -120,13 +120,14 @@ class Sessions:
         runtime = self._runtime
         session_id = runtime.random.token(32)
         record = self._new_record(session_id, caller, params, channel)
+        charge = runtime.load.session(caller, record)
         described, at_once = runtime.back.initialize(record, caller), runtime.at_once
         if at_once is None or not isinstance(described, dict):
-            return self._open(session_id, record, caller, described, channel)
+            return self._open(session_id, record, caller, described, channel, charge)
         evicted = at_once.open_now(record, evict=caller.key != ANONYMOUS)
         if isinstance(evicted, Refusal):
-            return self._open(session_id, record, caller, described, channel)
-        return self._opened(session_id, record, caller, evicted, described, channel)
+            return self._open(session_id, record, caller, described, channel, charge)
+        return self._opened(session_id, record, caller, evicted, described, channel, charge)
 
     def _new_record(
         self, session_id: str, caller: Caller, params: dict[str, Any], channel: Channel | None
@@ -157,6 +158,7 @@ class Sessions:
         caller: Caller,
         described: Described,
         channel: Channel | None,
+        charge: Charge,
     ) -> Opened:
         """Wait for the back, then store the session."""
         runtime = self._runtime
@@ -174,7 +176,7 @@ class Sessions:
         if isinstance(evicted, Refusal):
             await runtime.back.dropped(record)
             raise TooManySessions
-        return self._opened(session_id, record, caller, evicted, description, channel)
+        return self._opened(session_id, record, caller, evicted, description, channel, charge)
 
     def _opened(
         self,
@@ -184,12 +186,16 @@ class Sessions:
         evicted: list[Closed],
         described: dict[str, Any],
         channel: Channel | None,
+        charge: Charge,
     ) -> Opened:
         """Report a session that is stored, and the sessions that were evicted for it."""
         runtime = self._runtime
         for closed in evicted:
             self.announce(closed)
         session = runtime.local_session(record, channel)
+        session.charge = charge
+        if runtime.at_once is not None:
+            runtime.at_once.charge_to(record.key, charge.account)
         if session.lasting:
             if caller.key == ANONYMOUS and channel is None:
                 self.anonymous.opened(record.key, caller.owner)

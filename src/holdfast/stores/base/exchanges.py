@@ -18,6 +18,7 @@ that wants to read the exchange learns that nothing of it ran.
 
 from typing import Protocol
 
+from holdfast.core.ledger import Account
 from holdfast.core.records import Claim, Claimed, Closed, Duplicate, Refusal, SessionRecord
 from holdfast.wire.jsonrpc import RequestId
 
@@ -31,6 +32,10 @@ class AtOnce(Protocol):
 
     def open_now(self, record: SessionRecord, *, evict: bool) -> list[Closed] | Refusal:
         """Has the effect of `open`."""
+        ...
+
+    def charge_to(self, key: str, account: Account) -> None:
+        """Charge the streams and kept answers of a session to an account: they are in the memory of this process."""
         ...
 
     def claim_now(self, key: str, principal: str, claim: Claim) -> Claimed | Duplicate | Refusal:

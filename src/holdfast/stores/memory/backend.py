@@ -10,6 +10,7 @@ from math import inf
 from typing import Final
 
 from holdfast.config import Limits
+from holdfast.core.ledger import Account, Charge
 from holdfast.core.lifecycle import SessionInput
 from holdfast.core.records import Closed, Ending, Refusal, SessionRecord
 from holdfast.core.rules.document import At, Document, Index
@@ -23,6 +24,8 @@ from holdfast.stores.memory.lingering import Lingering
 from holdfast.stores.memory.state import Cells
 from holdfast.stores.sessions import SessionCommands
 
+STREAM_BYTES: Final = 1_536
+"""The memory of a stream or a kept answer besides its bytes, measured."""
 _SPARE_HINTS: Final = 64
 """The number of hints of closed sessions that may always stay in the heap."""
 
@@ -30,7 +33,7 @@ _SPARE_HINTS: Final = 64
 class MemoryDocument(Document):
     """A document, its state, and the numbers of it that the indexes of the store have counted."""
 
-    __slots__ = ("counted", "counted_kept", "listed", "state_fields")
+    __slots__ = ("charge", "counted", "counted_kept", "listed", "state_fields")
 
     def __init__(self, record: SessionRecord, now: float) -> None:
         super().__init__(record, now)
@@ -38,6 +41,8 @@ class MemoryDocument(Document):
         """Its hint in the heap."""
         self.counted: int = 0
         self.counted_kept: int = 0
+        self.charge: Charge | None = None
+        """The memory of its streams and kept answers."""
         self.state_fields: SessionCells | None = None
 
 
@@ -74,6 +79,8 @@ class MemoryBackend(SessionCommands):
         self._due: list[tuple[float, str]] = []
         self._bytes = 0
         self.over: int = -limits.store_bytes
+        self._presser: Account | None = None
+        """The principal or address that uses more memory of the process than its share, if the last change has shown one."""
         self._finished: dict[tuple[str, str], None] = {}
         """Complete streams of all sessions, oldest first."""
         self._subscribers: defaultdict[str, set[str]] = defaultdict(set)
@@ -119,8 +126,10 @@ class MemoryBackend(SessionCommands):
         """Carry the changes of a document over to the indexes, and send its wake-ups."""
         if doc.size != doc.counted:
             self._bytes += doc.size - doc.counted
-            self.over = self._bytes - self._limits.store_bytes
             doc.counted = doc.size
+            self.over = self._bytes - self._limits.store_bytes
+            if doc.charge is not None:
+                self._charge(doc, doc.charge)
         if doc.hint < doc.listed:
             self._list(doc)
         if doc.told:
@@ -130,6 +139,22 @@ class MemoryBackend(SessionCommands):
                     self._index(doc, what, name)
                 else:
                     self.wake(what, doc.record.key, name)
+
+    def _charge(self, doc: MemoryDocument, charge: Charge) -> None:
+        charge.set(doc.size + len(doc.logs) * STREAM_BYTES)
+        owner = charge.account.owner
+        is_over = owner.over > max(self.over, 0)
+        self._presser = owner if is_over else None
+        self.over = owner.over if is_over else self.over
+
+    def charge_to(self, key: str, account: Account) -> None:
+        """Charge the streams and kept answers of a session to an account.
+
+        They are charged without a question. If the owner of the account uses more than its share, its oldest complete
+        streams are forgotten.
+        """
+        if (doc := self._sessions.get(key)) is not None:
+            doc.charge = account.open()
 
     def _list(self, doc: MemoryDocument) -> None:
         """Push the hint of a session."""
@@ -214,6 +239,7 @@ class MemoryBackend(SessionCommands):
         for name in doc.finished:
             self._finished.pop((record.key, name), None)
         doc.size = doc.kept = 0
+        doc.charge = None
         doc.hint = inf
         self._count_kept(doc)
         self.applied(doc)
@@ -252,9 +278,13 @@ class MemoryBackend(SessionCommands):
         return list(self._subscribers.get(uri, ()))
 
     async def oldest_finished(self) -> tuple[str, str] | None:
-        """Return the oldest complete stream without a reader."""
+        """Return the oldest complete stream without a reader; only of the client that uses too much memory, if there is one."""
         for key, name in self._finished:
-            if not self._sessions[key].exchanges[name].reader:
+            doc = self._sessions[key]
+            is_other = self._presser is not None and (
+                doc.charge is None or doc.charge.account.owner is not self._presser
+            )
+            if not is_other and not doc.exchanges[name].reader:
                 return key, name
         return None
 

@@ -32,8 +32,8 @@ class Held:
         """The longest read so far, if the connection keeps a buffer of that length: call `read` for a longer one."""
 
     def begin(self) -> bool:
-        """Charge a new connection; False: there is no room for it."""
-        return self._charge.grow(self._base)
+        """Charge a new connection; False: there is no room for it. It is urgent: an answer or a cancellation may come on it."""
+        return self._charge.grow(self._base, urgent=True)
 
     def read(self, size: int) -> None:
         """Note a read that is longer than all before it."""

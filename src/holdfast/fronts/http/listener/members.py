@@ -89,7 +89,7 @@ class Members:
     @property
     def pressed(self) -> int:
         """The bytes that clients use of the reserve of the process; not above 0 if they use none of it."""
-        return self._ledger.used - self._ledger.total + self._ledger.reserve
+        return self._ledger.pressed
 
     @property
     def reserve(self) -> int:

@@ -1,0 +1,99 @@
+"""What a session and its answers take of the process's memory, and what happens without room for them."""
+
+import asyncio
+import contextlib
+from typing import Any, Final
+
+from holdfast.config import Limits, Settings
+from holdfast.core.ledger import Ledger
+from holdfast.core.lifecycle import SessionInput
+from holdfast.core.records import Claim, Claimed
+from holdfast.engine.caller import Caller
+from holdfast.engine.engine import Engine
+from holdfast.engine.exchange import Exchange
+from holdfast.engine.sessions import Opened
+from holdfast.errors import OUTCOME_UNKNOWN, TooManySessions
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing import ScriptedBack
+from holdfast.testing.store.bench import record
+from tests.messages import initialize
+from tests.support import until, virtual_test
+from tests.unit.fronts.http.bench import bench, front_test
+
+MEMORY: Final = 4_000_000
+
+
+@virtual_test
+async def test_the_description_of_a_client_is_charged_decoded_while_its_session_is_open() -> None:
+    engine = Engine(ScriptedBack(), Settings(limits=Limits(memory=MEMORY)))
+    await engine.ensure_started()
+    ledger, caller = engine.load.ledger, Caller("ann")
+    opened: list[Opened] = []
+
+    async def another() -> Opened:
+        own: Any = {f"{len(opened)} {number}": {"a": {}} for number in range(600)}
+        return await engine.sessions.open(caller, initialize(capabilities={"experimental": own}))
+
+    with contextlib.suppress(TooManySessions):
+        while len(opened) < 50:
+            opened.append(await another())
+    assert 5 < len(opened) < 40
+    assert ledger.used > MEMORY * 0.4
+    await engine.sessions.open(Caller("bob"), initialize())
+    for one in opened:
+        await engine.sessions.close(one.session, SessionInput.DELETED)
+    opened.clear()
+    del one
+    # Until the listeners of the sessions were called.
+    await asyncio.sleep(5)
+    assert ledger.used < MEMORY * 0.1
+    await engine.aclose()
+
+
+@front_test
+async def test_a_result_without_room_is_dropped_and_the_client_learns_that_its_call_was_executed() -> None:
+    async with bench(Settings(limits=Limits(memory=MEMORY))) as b:
+
+        async def late(exchange: Exchange) -> object:
+            await b.release.wait()
+            return await b._big(exchange)
+
+        b._late = late  # type: ignore[attr-defined]
+        p = b.peer()
+        assert (await p.initialize()).status == 200
+        call = p.call(1, "late")
+        await until(lambda: b.runs == ["late"])
+        # Meanwhile its share is used up.
+        others = b.engine.load.account("127.0.0.1").open()
+        others.set(MEMORY * 3 // 4)
+        b.release.set()
+        dropped = (await call.done()).json["error"]
+        assert dropped["code"] == OUTCOME_UNKNOWN
+        assert "executed" in dropped["message"]
+        others.free()
+        assert (await p.call(2, "big").done()).json["result"]["tool"] == "big"
+
+
+@virtual_test
+async def test_the_oldest_complete_streams_of_the_client_that_uses_too_much_are_forgotten_first() -> None:
+    store = MemoryStore()
+    ledger = Ledger(1_000_000)
+    records = {name: record(name, name) for name in ("ann", "bob")}
+    for name, one in records.items():
+        await store.open(one, evict=False)
+        store.charge_to(one.key, ledger.account(name))
+
+    async def kept(name: str, number: int, size: int) -> None:
+        claim = Claim(number, f"{name} {number}", b"", control=False)
+        claimed = await store.claim(name, name, claim)
+        assert isinstance(claimed, Claimed)
+        await store.settle(name, claim.stream, claimed.fence, None)
+        await store.keep(name, claim.stream, claim, b"x" * size, tag=number + 1)
+
+    await kept("bob", 0, 10_000)
+    for number in range(20):
+        await kept("ann", number, 50_000)
+    assert 500_000 < ledger.account("ann").used < 700_000
+    assert ledger.account("bob").used > 10_000, "it is the oldest, and stays"
+    await store.close("ann", SessionInput.DELETED)
+    assert ledger.used < 20_000, "what bob keeps"
