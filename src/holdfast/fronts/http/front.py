@@ -7,6 +7,7 @@ HTTP request ends no session and, in a session, no call (law 6).
 import asyncio
 from collections.abc import Mapping
 from contextvars import Context
+from functools import partial
 from hashlib import sha256
 from typing import Final
 
@@ -339,27 +340,22 @@ class HttpFront:
         return await awaited(self._post(message, body, caller, connection))
 
     def _post(
-        self, message: Message | list[Message], body: bytes, caller: Caller, connection: Connection
+        self,
+        message: Message | list[Message],
+        body: bytes,
+        caller: Caller,
+        connection: Connection,
+        *,
+        is_rated: bool = False,
     ) -> Found:
         """Choose the era of a message: one with its own metadata is sessionless, others belong to a session."""
         if self._engine.drained and isinstance(message, Request | list):
             return refused_unstarted(
                 self._engine.stopping(), message.id if isinstance(message, Request) else None
             )
-        if self._rates.is_on:
-            return rated(
-                self._rates,
-                message,
-                caller,
-                connection,
-                lambda one: self._chosen(one, body, caller, connection),
-            )
-        return self._chosen(message, body, caller, connection)
-
-    def _chosen(
-        self, message: Message | list[Message], body: bytes, caller: Caller, connection: Connection
-    ) -> Found:
-        """Serve a message that no rate refuses."""
+        if self._rates.is_on and not is_rated:
+            serve = partial(self._post, body=body, caller=caller, connection=connection, is_rated=True)
+            return rated(self._rates, message, caller, connection, serve)
         head = connection.request
         if type(message) is not Request:
             if head.version == VERSION:
