@@ -16,15 +16,14 @@ def ask(doc: Document, name: str, stream: str, me: str, most: int) -> bool:
     """Register an ask if fewer than `most` have no answer, and its stream does not keep too many answers."""
     if name in doc.asks:
         return True
-    if doc.is_above("outstanding", most - 1):
+    if doc.outstanding >= most:
         return False
-    exchange = doc.standalone() if stream == doc.record.standalone else doc.exchanges.get(stream)
+    if stream == doc.record.standalone:
+        doc.standalone()
     if len(doc.asks) >= REMEMBERED_ANSWERS:
         kept = sum(one.answer is not None for one in doc.asks.values() if one.stream == stream)
         if kept >= REMEMBERED_ANSWERS:
             return False
-    if exchange is not None and not exchange.asked:
-        doc.exchanges[stream] = replace(exchange, asked=True)
     doc.asks[name] = Ask(stream, me)
     doc.outstanding += 1
     return True

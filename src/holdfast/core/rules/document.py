@@ -29,7 +29,7 @@ from holdfast.wire.jsonrpc import RequestId
 _NONE: Final[frozenset[str]] = frozenset()
 
 
-class Exchange(Struct, frozen=True, array_like=True, omit_defaults=True):
+class Exchange(Struct, frozen=True):
     """An exchange, or the standalone stream, which has no id and no owner."""
 
     id: RequestId | None
@@ -49,10 +49,6 @@ class Exchange(Struct, frozen=True, array_like=True, omit_defaults=True):
     """Of its reader."""
     word: int = 0
     """Answers to probes: changes with each one, odd if the reader was alive."""
-    asked: bool = False
-    """It has asks, or had some."""
-    cancelled: bool = False
-    """The client has cancelled it. A replica that missed the wake-up finds this."""
 
     @property
     def has_reader(self) -> bool:
@@ -60,7 +56,7 @@ class Exchange(Struct, frozen=True, array_like=True, omit_defaults=True):
         return self.reader != ""
 
 
-class Ask(Struct, frozen=True, array_like=True, omit_defaults=True):
+class Ask(Struct, frozen=True):
     """A request to the client, and its answer after it has arrived."""
 
     stream: str
@@ -70,7 +66,7 @@ class Ask(Struct, frozen=True, array_like=True, omit_defaults=True):
     digest: bytes = b""
 
 
-class Held(Struct, frozen=True, array_like=True):
+class Held(Struct, frozen=True):
     """The turn of a call that has ended, and whose handler still runs."""
 
     fence: int
@@ -107,7 +103,7 @@ class Document(SessionClock):
     """All data of one session. There may be 100,000 of them: tables that most sessions do not need are made late."""
 
     __slots__ = (
-        "answered", "asks", "broke", "calls", "complete", "exchanges", "fence", "finished", "held", "hint", "ids", "kept", "logs", "opened",
+        "answered", "asks", "broke", "calls", "exchanges", "fence", "finished", "held", "hint", "ids", "kept", "logs", "opened",
         "outstanding", "readers", "record", "running", "settled", "size", "state", "subscriptions", "told", "touched", "withdrawn",
     )  # fmt: skip
 
@@ -129,14 +125,12 @@ class Document(SessionClock):
         """The bytes of its logs."""
         self.kept: int = 0
         """The bytes of its state and its subscriptions, as `holdfast.stores.kept` counts them."""
-        self.complete: int = 0
-        """Complete streams: the length of `finished`."""
         self.exchanges: dict[str, Exchange] = {}
         self.ids: dict[RequestId, str] = {}
         """The stream that uses an id."""
         self.logs: dict[str, Log] = {}
-        self.finished: dict[str, float] = {}
-        """Complete streams, in the order of their ends, and when each ended."""
+        self.finished: dict[str, None] = {}
+        """Complete streams, in the order of their ends."""
         self.held: dict[str, Held] = {}
         """Calls that keep their turn after their end."""
         self.asks: dict[str, Ask] = {}
@@ -147,43 +141,6 @@ class Document(SessionClock):
         """The streams that do not start, oldest first; True: it is certain that nothing of the exchange ran."""
         self.told: tuple[Told, ...] = ()
         """What the store has to do besides, in this order. A rule adds to it, and the commit empties it."""
-
-    # Tests of numbers. A draft notes them: the commit of a draft makes them again.
-
-    def is_full(self, most: int) -> bool:
-        """Return True if `most` calls are in flight."""
-        return self.calls >= most
-
-    def is_above(self, counter: str, most: int) -> bool:
-        """Return True if a counter is above this number."""
-        number: int = getattr(self, counter)
-        return number > most
-
-    def next_fence(self, now: float) -> int:  # noqa: ARG002
-        """Return a fence that is larger than every earlier one. A shared store makes it from the time."""
-        self.fence += 1
-        return self.fence
-
-    # Changes
-
-    def add_finished(self, stream: str, now: float) -> None:
-        """Note that a stream is complete."""
-        self.finished[stream] = now
-        self.complete += 1
-
-    def forget_id(self, request_id: RequestId) -> None:
-        """Forget the stream that uses an id."""
-        del self.ids[request_id]
-        if not self.ids:
-            # An emptied dict keeps its memory otherwise, and most sessions are idle.
-            self.ids.clear()
-
-    def change_record(self, level: str | None, initialized: bool | None) -> None:  # noqa: FBT001
-        """Set the fields of the record that are not None, for all that have the record."""
-        if level is not None:
-            self.record.level = level
-        if initialized is not None:
-            self.record.initialized = initialized
 
     def schedule(self, at: float = -inf) -> None:
         """Let a sweep examine the session when it is due, but not before `at`, unless it does so earlier anyway."""

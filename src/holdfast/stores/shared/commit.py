@@ -37,14 +37,11 @@ _PACKED: Final = struct.Struct(f"<{len(NUMBERS)}d")
 
 pack = _PACKED.pack
 """Return numbers as bytes."""
-unpack = _PACKED.unpack_from
-"""Return the numbers of these bytes, as floats. Bytes that a later release has added after them are kept."""
-SIZE: Final = _PACKED.size
-SLACK: Final = 3_600.0
-"""Seconds for which a session is kept in the store longer than it can exist without a commit."""
+unpack = _PACKED.unpack
+"""Return the numbers of these bytes, as floats."""
 
 
-class NewEvent(Struct, frozen=True, gc=False):
+class NewEvent(Struct, frozen=True):
     """An event of a log. Its number and its tag are its position."""
 
     stream: str
@@ -65,8 +62,8 @@ class Commit(Struct):
     """The numbers that the writer knows, if it knows all of the session; else empty."""
     after: bytes
     """The numbers after the commit, if `exact` are the stored ones."""
-    compare: Mapping[str, bytes | None] | None = None
-    """The fields that were read and their values; None: absent. Without this, the commit is applied only if `exact` are the stored numbers."""
+    compare: Mapping[str, bytes | None] = {}
+    """The fields that were read and their values; None: absent."""
     tests: Mapping[str, tuple[float, float]] = {}
     """For numbers: the least and the greatest stored value for which the rules decide in the same way."""
     changes: Mapping[str, float] = {}
@@ -84,10 +81,8 @@ class Commit(Struct):
     """Streams whose events are all forgotten. This comes before `events`."""
     told: Sequence[tuple[WakeUp, str, str]] = ()
     """Wake-ups to send when it is applied: the kind, a name, and the replica that it is for."""
-    life: float = 0.0
-    """Seconds for which the session has to be kept, if no other commit comes: events that it adds are kept as long."""
-    renews: bool = False
-    """Everything of the session is kept for these seconds from now on. Most commits do not need it: it is kept for longer than that."""
+    expires: float = 0.0
+    """Seconds for which everything of the session has to be kept, if no other commit comes; 0: as long as before."""
     frees: bool = False
     """It only ends and forgets: it is applied also if the store has no room for anything new."""
 
@@ -104,7 +99,7 @@ class Stale(Struct, frozen=True):
 
     numbers: bytes
     fields: Mapping[str, bytes | None]
-    """Of the compared fields, those that differ, as they are stored; None: absent. Without `Commit.compare`: all fields of the session."""
+    """Of the compared fields, those that differ, as they are stored; None: absent."""
 
 
 class LostWrites(Struct, frozen=True):
@@ -150,7 +145,7 @@ def merged(commit: Commit, stored: bytes) -> bytes:
             numbers[place] = min(numbers[place], change)
         else:
             numbers[place] = change
-    return pack(*numbers) + stored[SIZE:]
+    return pack(*numbers)
 
 
 def is_raised(commit: Commit) -> bool:

@@ -12,9 +12,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from holdfast.core.lifecycle import SessionInput
-from holdfast.core.records import SessionRecord, WakeUp
-from holdfast.core.stream import Event
-from holdfast.errors import StoreUnavailable
+from holdfast.core.records import SessionRecord
 from holdfast.stores.shared.commit import Commit, NewEvent, Reply
 
 
@@ -33,8 +31,8 @@ class Piece(Struct, frozen=True):
     """The field `l:<stream>`, or the one that a closing has left (`Erasure.left`)."""
     tag: int | None
     """The tag of the event with the number that was asked for, if it is still there."""
-    events: Sequence[Event]
-    """The following events. At least one if there is any, beyond it as many as the limits allow."""
+    events: Sequence[tuple[int, int, bytes]]
+    """The following events: number, tag and data. At least one if there is any, beyond it as many as the limits allow."""
 
 
 class Erasure(Struct, frozen=True):
@@ -52,14 +50,8 @@ class Erasure(Struct, frozen=True):
     """Events that are added to the streams that stay."""
     size: int
     """The bytes of the streams that stay."""
-    told: Sequence[tuple[WakeUp, str, str]]
-    """Wake-ups to send, as `Commit.told`. CLOSED goes to the replicas of all writers, and to the home."""
-    writers: Sequence[str]
-    subscriptions: Sequence[str]
-
-
-class NoRoom(StoreUnavailable):
-    """The store keeps nothing new now, and has not applied the commit. One that only `frees` would be applied."""
+    told: Sequence[tuple[str, str]]
+    """For wake-ups with STREAM: a stream, and the replica that reads it."""
 
 
 class Shelf(Protocol):
@@ -69,8 +61,8 @@ class Shelf(Protocol):
         """Return a session. If its numbers are the `known` ones, the fields need not be read. None if there is none."""
         ...
 
-    async def create(self, record: SessionRecord, numbers: bytes, fields: Mapping[str, bytes]) -> bool:
-        """Keep a new session, for which there is a place. False, and nothing changes, if there is one under this key."""
+    async def create(self, record: SessionRecord, numbers: bytes, fields: Mapping[str, bytes]) -> None:
+        """Keep a new session, for which there is a place. If there is one under this key, nothing changes."""
         ...
 
     async def commit(self, key: str, commit: Commit) -> Reply:
@@ -81,23 +73,18 @@ class Shelf(Protocol):
         1. No session: None.
         2. `commit.exact` are the stored numbers: apply, and the new numbers are `commit.after`.
         3. Else compare `commit.number` (`fate`): it may have been applied before (Done with the stored numbers), or writes are lost (LostWrites).
-        4. Without `commit.compare`: Stale, with all fields.
-        5. Else compare fields and numbers (`passes`): Stale if any differs. Else apply, with the numbers `merged`.
+        4. Else compare fields and numbers (`passes`): Stale if any differs. Else apply, with the numbers `merged`.
 
         To apply is: store the numbers, the fields, the events, and `o:<writer>`, which becomes `commit.number`; send the wake-ups.
         """
         ...
 
-    async def remove(self, key: str, erasure: Erasure) -> bool:
-        """End a session: delete all fields, logs and state, keep the streams that are left, send the wake-ups.
+    async def erase(self, key: str, erasure: Erasure) -> bool:
+        """End a session: delete all fields, logs and state, keep the streams that are left, and send CLOSED to all writers and the home.
 
         The closing is kept until `closing_reported`. False, and nothing has changed, if the session is not exactly the known one. If this
         very closing was done before: True.
         """
-        ...
-
-    async def tell(self, key: str, told: Sequence[tuple[WakeUp, str, str]]) -> None:
-        """Send wake-ups without a commit, as `Commit.told`."""
         ...
 
     async def piece(self, key: str, stream: str, seq: int, max_events: int, max_bytes: int) -> Piece | None:
