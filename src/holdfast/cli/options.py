@@ -187,7 +187,7 @@ class Options(Struct, frozen=True, kw_only=True):
         Row(
             metavar="NETWORK",
             help="The address or network of a proxy in front, which says the address of its client in X-Forwarded-For; may be "
-            "repeated. Every other address may then open 256 connections.",
+            "repeated. Without it, an anonymous server refuses requests that name another client.",
         ),
     ] = None
     verifier: Annotated[
