@@ -94,7 +94,9 @@ async def goes_on(parked: Slot, retried: Slot) -> None:
     responses = {key: {"action": "accept", "content": {"name": "Ada"}} for key in wanted["inputRequests"]}
     retry = {**params, "requestState": wanted["requestState"], "inputResponses": responses}
     second = await sessionless(retried.port, "tools/call", retry, token=f"{TOKEN}ann", capabilities=ASKING)
-    assert (await second.answer())["result"]["structuredContent"]["result"] == f"Ada told {parked.pid}"
+    answer = await second.answer()
+    assert "result" in answer, answer
+    assert answer["result"]["structuredContent"]["result"] == f"Ada told {parked.pid}"
 
 
 async def roll(running: Fleet, old: Path) -> None:
