@@ -1,8 +1,6 @@
 """A limit on how many calls of one upstream run at once at the server. The next ones wait in a bounded queue, in turn by their owners."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 from holdfast.core.admission import Admission, SharedGate
 from holdfast.errors import Busy
@@ -19,31 +17,43 @@ class Slots:
     def __repr__(self) -> str:
         return f"<Slots {self._gate}>"
 
-    @asynccontextmanager
-    async def of(self, owner: str) -> AsyncIterator[None]:
-        """Take a slot for an owner (`Caller.owner`); wait for it.
+    def of(self, owner: str) -> "_Slot":
+        """Return a slot for an owner (`Caller.owner`); entering it waits until it is free."""
+        return _Slot(self._gate, owner)
+
+
+class _Slot:
+    """One slot. Not an async generator: the view of operators reads the frames of coroutines that wait (`ops/waits.py`)."""
+
+    __slots__ = ("_gate", "_owner")
+
+    def __init__(self, gate: SharedGate[asyncio.Future[None]], owner: str) -> None:
+        self._gate = gate
+        self._owner = owner
+
+    async def __aenter__(self) -> None:
+        """Take the slot; wait for it.
 
         Raises:
             Busy: the queue is full.
         """
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        verdict = self._gate.enter(owner, turn)
+        verdict = self._gate.enter(self._owner, turn)
         if verdict is Admission.REFUSE:
             raise Busy("too many requests wait for this server")
         if verdict is Admission.WAIT:
             try:
                 await turn
             except BaseException:
-                if not self._gate.abandon(owner, turn):
+                if not self._gate.abandon(self._owner, turn):
                     # The slot was given to this task just before it was cancelled.
-                    self._free(owner)
+                    self._free()
                 raise
-        try:
-            yield
-        finally:
-            self._free(owner)
 
-    def _free(self, owner: str) -> None:
-        following = self._gate.leave(owner)
+    async def __aexit__(self, *_: object) -> None:
+        self._free()
+
+    def _free(self) -> None:
+        following = self._gate.leave(self._owner)
         if following is not None and not following.done():
             following.set_result(None)
