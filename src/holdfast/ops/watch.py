@@ -17,7 +17,6 @@ from typing import Any, Final, cast
 import msgspec
 from msgspec import Struct
 
-from holdfast.backs.proxy.back import ProxyBack
 from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.back import Back, Outside
 from holdfast.engine.exchange import Exchange
@@ -81,7 +80,8 @@ class Watch:
 
     def over(self, back: Back) -> Back:
         """Return a back with the same answers, whose calls are watched."""
-        self._has_functions = not isinstance(back, ProxyBack)
+        # Not by its class: a server without one behind it does not import that module.
+        self._has_functions = not hasattr(back, "upstreams")
         return cast("Back", _WatchedBack(back, self))
 
     def running(self) -> Iterator[tuple[Exchange, float]]:
