@@ -110,6 +110,9 @@ class Server(Served, Registration):
                 refuse_foreign(options)
             return super().__new__(cls)
 
+        # `inspect.signature` and `help` show the parameters of `__init__`.
+        __new__.__wrapped__ = __init__
+
         def __getattr__(self, name: str) -> Any:
             raise renamed(self, name, FOREIGN_SERVER)
 
