@@ -29,7 +29,7 @@ class Target:
         self.port = port
         self.tls = tls
         self._scale = scale
-        self._held: list[asyncio.StreamWriter] = []
+        self._held: set[asyncio.StreamWriter] = set()
 
     def some(self, number: int) -> range:
         """Return the numbers of this part of an attack."""
@@ -40,7 +40,7 @@ class Target:
         reader, writer = await asyncio.open_connection(
             "127.0.0.1", self.port, local_addr=(ATTACKER, 0), ssl=self.tls, limit=2**20
         )
-        self._held.append(writer)
+        self._held.add(writer)
         return reader, writer
 
     async def send(self, data: bytes) -> Stream:
@@ -50,18 +50,17 @@ class Target:
         await writer.drain()
         return reader, writer
 
-    async def head(self, data: bytes) -> bytes:
-        """Send a request on a new connection; return the head of the answer."""
-        reader, _ = await self.send(data)
-        return await reader.readuntil(b"\r\n\r\n")
-
     async def session(self, capabilities: Any = None) -> str:
         """Open a session; return its id, or nothing if it was refused."""
         params = initialize(capabilities=capabilities or {"elicitation": {"form": {}}})
         try:
-            head = await self.head(post(request(0, "initialize", params)))
+            reader, writer = await self.send(post(request(0, "initialize", params)))
+            head = await reader.readuntil(b"\r\n\r\n")
         except (OSError, EOFError):
             return ""
+        # A session needs no connection, and this process has a limit of them.
+        self._held.remove(writer)
+        writer.transport.abort()
         for line in head.decode("latin-1").split("\r\n"):
             if line.lower().startswith("mcp-session-id:"):
                 return line.partition(":")[2].strip()
