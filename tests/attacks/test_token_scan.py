@@ -9,8 +9,9 @@ import base64
 import io
 import logging
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -96,6 +97,12 @@ class Attempts:
         self.seen += repr(headers).encode() + call.body
         return call
 
+    async def served(self, make: Callable[[], Call], *, cut: bool = False) -> Call:
+        """Send a request until the rate of its principal lets it pass, and keep its responses."""
+        while (call := await self.keep(make(), cut=cut)).status == 429:
+            await asyncio.sleep(0.2)
+        return call
+
     async def run(self, tool: str, arguments: dict[str, Any]) -> None:
         """Use all features of a server: with a session, without one, and with wrong tokens."""
         params = {"name": tool, "arguments": arguments}
@@ -152,16 +159,17 @@ async def test_no_token_is_in_a_log_a_store_or_a_response(store: str) -> None:
             attempts = Attempts(h.front)
             await attempts.run("echo", {"text": "hello"})
             ann = attempts.peer(ANN)
-            for tool in ("boom", "begin", "later"):
-                await attempts.keep(ann.sessionless("tools/call", {"name": tool}, meta=META))
-                await asyncio.sleep(0.2)  # The rate of the principal recovers.
-            stream = ann.sessionless("tools/call", {"name": "stream"}, meta={**META, "progressToken": 1})
-            await attempts.keep(stream, cut=True)
-            await asyncio.sleep(0.2)  # As above.
-            parked = await attempts.keep(ann.sessionless("tools/call", {"name": "ask"}, meta=META))
+            for name in ("boom", "begin", "later"):
+                call = partial(ann.sessionless, "tools/call", {"name": name}, meta=META)
+                await attempts.served(call)
+            streaming = partial(
+                ann.sessionless, "tools/call", {"name": "stream"}, meta={**META, "progressToken": 1}
+            )
+            await attempts.served(streaming, cut=True)
+            parked = await attempts.served(partial(ann.sessionless, "tools/call", {"name": "ask"}, meta=META))
             attempts.secrets.add(parked.json["result"]["requestState"])
             await h.engine.rates.reconcile()
-            await asyncio.sleep(0.5)  # As above.
+            await asyncio.sleep(1.0)  # The rate of the principal recovers: 8 in a second.
             # The messages of a call are stored while it runs.
             session = await h.opened(ANN)
             await session.post(

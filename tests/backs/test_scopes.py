@@ -353,7 +353,7 @@ OTHER_HOSTS = [
     "mail://internal.example/a",
     "mailto:a@internal.example",
     "urn:isbn:0451450523",
-    "file:///docs/what\uff1f.md",
+    "file:///docs/what\uff1f.txt",
     "data:text/plain,https",
     "notes",
 ]
