@@ -11,7 +11,7 @@ Rows are written in the same forms.
     file                      without a host that is this machine
     other schemes             also without user
 
-A URI that has no certain canonical form is not compared at all (`NotCanonical`): control characters, an encoding of
+A URI that has no certain canonical form is not compared at all (ValueError): control characters, an encoding of
 encodings, a host or a port that programs read differently. Its request must be refused.
 """
 
@@ -40,24 +40,21 @@ _DECODINGS: Final = 3
 """How often a URI is decoded: a server may decode one that its client has encoded twice."""
 _EXPANSION: Final = 4
 """How many times longer the plain form of Unicode may be. A few characters become eighteen."""
-
-
-class NotCanonical(Exception):
-    """A URI has no certain canonical form."""
+_UNCERTAIN: Final = "the URI has no certain canonical form"
 
 
 def uri_forms(uri: str) -> set[str]:
     """Return the forms of a URI.
 
     Raises:
-        NotCanonical: it has no certain canonical form.
+        ValueError: it has no certain canonical form.
     """
     if uri != uri.strip():
-        raise NotCanonical
+        raise ValueError(_UNCERTAIN)
     found: set[str] = set()
     for _ in range(_DECODINGS + 1):
         if _CONTROL.search(uri):
-            raise NotCanonical
+            raise ValueError(_UNCERTAIN)
         decoded = unquote(uri)
         for text in _in_plain_letters(_WRAPPING.sub("", uri)):
             # A server may look for the query before it decodes the URI or after it, so both are tried.
@@ -66,14 +63,14 @@ def uri_forms(uri: str) -> set[str]:
         if decoded == uri:
             return found
         uri = decoded
-    raise NotCanonical
+    raise ValueError(_UNCERTAIN)
 
 
 def row_forms(row: str) -> set[str]:
     """Return the forms of a row, in which a `*` stands for any characters.
 
     Raises:
-        NotCanonical: its host has no certain canonical form.
+        ValueError: its host has no certain canonical form.
     """
     for _ in range(_DECODINGS):
         row = unquote(row)
@@ -89,7 +86,7 @@ def _in_plain_letters(text: str) -> set[str]:
         return {text}
     plain = normalize("NFKC", text)
     if len(plain) > _EXPANSION * len(text):
-        raise NotCanonical
+        raise ValueError(_UNCERTAIN)
     return {text, plain}
 
 
@@ -116,13 +113,13 @@ def _heads(text: str, *, is_last: bool) -> Iterator[tuple[str, str]]:
     """Yield scheme and authority of a URI in their canonical forms, and the rest. `is_last`: nothing in it can be decoded any more.
 
     Raises:
-        NotCanonical: there is none.
+        ValueError: there is none.
     """
     text = text.replace("\\", "/")
     named = _SCHEME.match(text)
     if named is None:
         if text.startswith("//"):
-            raise NotCanonical
+            raise ValueError(_UNCERTAIN)
         return
     scheme, rest = named[1].lower(), text[named.end() :]
     if scheme not in _PORTS and not rest.startswith("//"):
@@ -138,7 +135,7 @@ def _authorities(scheme: str, authority: str) -> list[str]:
     user, at, place = authority.rpartition("@")
     if scheme in _PORTS:
         if at and "@" in user:
-            raise NotCanonical
+            raise ValueError(_UNCERTAIN)
         return [_host_and_port(scheme, place)]
     if scheme == "file":
         host = place.strip("[]")
@@ -150,7 +147,7 @@ def _host_and_port(scheme: str, place: str) -> str:
     if place.startswith("["):
         host, bracket, port = place[1:].partition("]")
         if not bracket or (port and port[0] != ":") or ":" not in host:
-            raise NotCanonical
+            raise ValueError(_UNCERTAIN)
     else:
         host, colon, port = place.partition(":")
         port = colon + port
@@ -159,5 +156,5 @@ def _host_and_port(scheme: str, place: str) -> str:
         return place.casefold()
     name, number = canonical_host(host), port[1:]
     if name is None or _PORT.fullmatch(number) is None or int(number or 0) > _HIGHEST_PORT:
-        raise NotCanonical
+        raise ValueError(_UNCERTAIN)
     return f"{name}:{int(number)}" if number and int(number) != _PORTS[scheme] else name

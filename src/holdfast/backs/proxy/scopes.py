@@ -13,7 +13,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from holdfast.auth.scopes import NO_NEEDS, Needs, implications, scope_set
-from holdfast.auth.uri_forms import NotCanonical, row_forms, uri_forms
+from holdfast.auth.uri_forms import row_forms, uri_forms
 from holdfast.config import KIB
 from holdfast.engine.access import Access
 from holdfast.engine.caller import Caller
@@ -65,7 +65,7 @@ class ScopeTable(Struct, frozen=True, kw_only=True):
         for row in self.resources:
             try:
                 row_forms(row)
-            except NotCanonical:
+            except ValueError:
                 raise ConfigError(
                     f"resources[{row!r}] has a host that programs read differently: write it in plain letters of ASCII"
                 ) from None
@@ -146,7 +146,7 @@ class TableRules:
     def _forms(self, uri: str) -> Iterable[str] | None:
         try:
             return uri_forms(uri) if self._compares_uris else ()
-        except NotCanonical:
+        except ValueError:
             return None
 
     def is_hidden(self, kind: str, name: str, caller: Caller) -> bool:
