@@ -37,6 +37,10 @@ _FLOOR: Final = 3
 """New work leaves an eighth of the figure free: so many bits less."""
 
 
+_PLENTY: Final = 2
+"""A quarter of the figure: so many bits less."""
+_FREED: Final = 256
+"""Sizes that wait to be subtracted, while there is plenty of room."""
 _RECENT: Final = 1_024
 
 
@@ -71,13 +75,16 @@ class Account:
 
     def take(self, size: int, *, urgent: bool = False) -> "Charge | None":
         """Take bytes. Return None if there is no room."""
-        if not self.has_room(size, urgent=urgent):
+        ledger = self.ledger
+        # While less than a quarter is in use, no share can be full: the question is asked only after that. In the path of every message.
+        if (
+            ledger.charged + size > ledger.total >> _PLENTY or len(ledger.freed) > _FREED
+        ) and not self.has_room(size, urgent=urgent):
             return None
-        # As `add`, without a call: this is in the path of every message.
         self.used += size
         if self.above is not None:
             self.above.used += size
-        self.ledger.charged += size
+        ledger.charged += size
         return Charge(self, size)
 
     def has_room(self, more: int, own: int = 0, *, urgent: bool = False) -> bool:
@@ -169,7 +176,11 @@ class Ledger:
         """Bytes in use."""
         while self.freed:
             size, account = self.freed.popleft()
-            account.add(-size)
+            # As `add`, without a call.
+            account.used -= size
+            if account.above is not None:
+                account.above.used -= size
+            self.charged -= size
         return self.charged
 
     @property

@@ -46,7 +46,7 @@ class AnonymousSessions:
             if began < latest and (session is None or session.is_quiet):
                 yield address, key
 
-    async def has_made_room(self) -> bool:
+    async def make_room(self) -> bool:
         """Close an idle session; False: none is idle."""
         while (key := self._crowd.next(self._runtime.clock.now())) is not None:
             # Another process may use it.

@@ -166,7 +166,7 @@ class Sessions:
         is_anonymous = caller.key == ANONYMOUS
         try:
             evicted = await runtime.store.open(record, evict=not is_anonymous)
-            while isinstance(evicted, Refusal) and is_anonymous and await self.anonymous.has_made_room():
+            while isinstance(evicted, Refusal) and is_anonymous and await self.anonymous.make_room():
                 evicted = await runtime.store.open(record, evict=False)
         except BaseException:
             # It is not known whether it was opened, and no client has its id.

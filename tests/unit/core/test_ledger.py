@@ -139,3 +139,12 @@ def test_a_process_gives_out_its_part_less_what_it_takes_at_rest() -> None:
     assert ledger.total == 400
     ledger.divide(2, 450)
     assert ledger.total == 250, "at least half of its part"
+
+
+def test_the_sizes_that_wait_to_be_subtracted_are_few() -> None:
+    ledger = Ledger(1 << 40)
+    account = ledger.account("ann", 1)
+    for _ in range(5_000):
+        account.take(1)
+    assert len(ledger.freed) < 1_000
+    assert (ledger.used, account.used, account.owner.used) == (0, 0, 0)

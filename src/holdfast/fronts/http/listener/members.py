@@ -104,7 +104,7 @@ class Members:
 
     def admit(self, connection: "HttpProtocol | Handshake", *, has_room: bool = True) -> bool:
         """Count a new connection; False: there are too many, or no memory for it. Call `leave` in both cases."""
-        is_over = not has_room or (self._is_full and not self._has_made_room())
+        is_over = not has_room or (self._is_full and not self._make_room())
         self.connections[connection] = None
         if is_over:
             self._refused.add(connection)
@@ -114,7 +114,7 @@ class Members:
     def _is_full(self) -> bool:
         return len(self.connections) - len(self._refused) >= self._most
 
-    def _has_made_room(self) -> bool:
+    def _make_room(self) -> bool:
         """Close an idle connection; False: none is idle."""
         while (idle := self._crowd.next(self.deadlines.now)) is not None:
             if idle in self.connections and idle.is_spare:
