@@ -85,7 +85,7 @@ class Engine:
     observer: Observer
     store: Store
     load: Load
-    """Memory budgets of the messages in work."""
+    """The memory of what clients make this process keep."""
     audit: Audit
     """Reports refusals and administrative acts."""
     rates: RateLimiter

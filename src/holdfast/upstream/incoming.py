@@ -4,9 +4,9 @@ The code that receives messages never waits for a handler. Each request runs in 
 response. So responses and cancellations always pass, and a handler may itself send a request to the server and get the
 result while every slot is taken.
 
-A request may have 16 MiB, so a limit of their number bounds no memory: large ones are also charged to a budget of bytes,
-while they wait and while they are answered, and refused as busy if it is used up. Requests of less than FREE are not
-charged: their number is limit enough.
+A request may have 16 MiB, so a limit of their number bounds no memory: large ones are also counted in bytes,
+while they wait and until their answer is sent, and refused as busy beyond a limit. Requests of less than FREE are not
+counted: their number is limit enough.
 """
 
 import asyncio
@@ -15,7 +15,6 @@ from typing import Any, Final, Protocol
 
 from holdfast.config import KIB
 from holdfast.core.admission import Admission, Gate
-from holdfast.core.budget import Budget, Charge
 from holdfast.errors import INTERNAL_ERROR, Busy, LinkError, McpError, WireError
 from holdfast.ports import Observer
 from holdfast.upstream.pending import OutgoingRequest
@@ -30,7 +29,7 @@ Returns the result as anything the encoder takes, `msgspec.Raw` included; raises
 Ticket = tuple[object, RequestId]
 """A request by its link and id."""
 FREE: Final = 16 * KIB
-"""Requests shorter than this are not charged."""
+"""Requests shorter than this are not counted in bytes."""
 UNSENT: Final = 1_024
 """Responses to pings, and refusals, that may wait to be sent. A server that does not read them gets no more."""
 
@@ -43,7 +42,7 @@ class Answering(Protocol):
         ...
 
 
-_Taken = tuple[Answering, Request, Sequence[OutgoingRequest], Charge | None]
+_Taken = tuple[Answering, Request, Sequence[OutgoingRequest], int]
 
 
 class IncomingRequests:
@@ -52,7 +51,9 @@ class IncomingRequests:
     def __init__(self, on_request: OnRequest, limits: ClientLimits, observer: Observer) -> None:
         self._on_request = on_request
         self._gate: Gate[Ticket] = Gate(limits.incoming, limits.incoming_queued)
-        self._bytes = Budget(limits.incoming_bytes)
+        self._most_bytes = limits.incoming_bytes
+        self._bytes = 0
+        """The bytes of the requests that are taken and at least FREE long."""
         self._waiting: dict[Ticket, _Taken] = {}
         self._running: dict[Ticket, asyncio.Task[None]] = {}
         self._stopped: set[Ticket] = set()
@@ -73,12 +74,16 @@ class IncomingRequests:
         if request.method == "ping":
             self._reply(link, result_message(request.id, b"{}"))
             return
-        charge = self._bytes.take(size if size >= FREE else 0)
-        match self._gate.enter(ticket) if charge is not None else Admission.REFUSE:
+        counted = size if size >= FREE else 0
+        # If no other one is counted, any size is taken: otherwise a limit below one legal request would refuse it forever.
+        has_room = not (counted and self._bytes) or self._bytes + counted <= self._most_bytes
+        match self._gate.enter(ticket) if has_room else Admission.REFUSE:
             case Admission.START:
-                self._start(ticket, (link, request, origins, charge))
+                self._bytes += counted
+                self._start(ticket, (link, request, origins, counted))
             case Admission.WAIT:
-                self._waiting[ticket] = (link, request, origins, charge)
+                self._bytes += counted
+                self._waiting[ticket] = (link, request, origins, counted)
             case Admission.REFUSE:
                 self._reply(
                     link, refusal(request.id, Busy("Busy: this client answers its limit of requests"))
@@ -98,7 +103,7 @@ class IncomingRequests:
             return
         ticket = (link, request_id)
         if self._gate.abandon(ticket):
-            del self._waiting[ticket]
+            self._bytes -= self._waiting.pop(ticket)[-1]
         elif ticket in self._running:
             self._stopped.add(ticket)
             self._running[ticket].cancel()
@@ -140,12 +145,14 @@ class IncomingRequests:
             await asyncio.wait(tasks)
 
     def _start(self, ticket: Ticket, taken: _Taken) -> None:
-        task = asyncio.get_running_loop().create_task(self._answer(ticket, *taken))
+        link, request, origins, counted = taken
+        task = asyncio.get_running_loop().create_task(self._answer(ticket, link, request, origins))
         self._running[ticket] = task
-        task.add_done_callback(lambda _done: self._ended(ticket))
+        task.add_done_callback(lambda _done: self._ended(ticket, counted))
 
-    def _ended(self, ticket: Ticket) -> None:
+    def _ended(self, ticket: Ticket, counted: int) -> None:
         del self._running[ticket]
+        self._bytes -= counted
         self._stopped.discard(ticket)
         self._next()
 
@@ -162,12 +169,7 @@ class IncomingRequests:
                 return
 
     async def _answer(
-        self,
-        ticket: Ticket,
-        link: Answering,
-        request: Request,
-        origins: Sequence[OutgoingRequest],
-        charge: Charge | None,
+        self, ticket: Ticket, link: Answering, request: Request, origins: Sequence[OutgoingRequest]
     ) -> None:
         try:
             result = await self._on_request(request.method, request.params, origins)
@@ -180,8 +182,6 @@ class IncomingRequests:
                 raise
             self._observer.note("client.handler_failed", method=request.method, error=error)
             answer = refusal(request.id, McpError(INTERNAL_ERROR, f"Internal error: {type(error).__name__}"))
-        if charge is not None:
-            charge.free()
         if ticket in self._stopped:
             return
         task = asyncio.current_task()

@@ -112,13 +112,13 @@ async def test_the_bytes_of_all_queues_of_a_process_are_bounded_and_become_free(
     client.reads.set()
     await client.outbox.flush()
     await other.flush()
-    assert client.space.all.used == 0
+    assert client.space.used == 0
     client.reads.clear()
     log(other, 5, 6, size=400)
     other.close()
     assert client.dropped == 1
     await asyncio.sleep(0)
-    assert client.space.all.used == 0
+    assert client.space.used == 0
 
 
 @virtual_test
@@ -133,4 +133,4 @@ async def test_a_queue_that_is_closed_ends_the_waiting_of_a_flush_without_an_exc
     await flushing
     log(client.outbox, 3)
     assert await client.has_read() == []
-    assert client.space.all.used == 0
+    assert client.space.used == 0

@@ -22,7 +22,6 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.core.budget import Budget, Charge
 from holdfast.errors import HoldfastError
 from holdfast.ports import Observer
 from holdfast.wire.jsonrpc import encode
@@ -36,12 +35,18 @@ _LOG: Final = "notifications/message"
 class Space:
     """The limits of the queues of one process: number and bytes for each queue, and the bytes of all together."""
 
-    __slots__ = ("all", "bytes", "messages")
+    __slots__ = ("all_bytes", "bytes", "messages", "used")
 
     def __init__(self, messages: int, own_bytes: int, all_bytes: int) -> None:
         self.messages: int = messages
         self.bytes: int = own_bytes
-        self.all: Budget = Budget(all_bytes)
+        self.all_bytes: int = all_bytes
+        self.used: int = 0
+        """The bytes that wait in all queues."""
+
+    def has_room(self, size: int) -> bool:
+        """True if so many bytes fit. If nothing waits, any size fits."""
+        return not self.used or self.used + size <= self.all_bytes
 
 
 class Outbox:
@@ -63,7 +68,7 @@ class Outbox:
         self._send = send
         self._space = space
         self._observer = observer
-        self._waiting: deque[tuple[str, msgspec.Raw, Charge]] = deque()
+        self._waiting: deque[tuple[str, msgspec.Raw]] = deque()
         self._bytes = 0
         self._sending: asyncio.Task[None] | None = None
         self._is_full = self._is_closed = False
@@ -80,28 +85,31 @@ class Outbox:
         if self._is_closed:
             return
         if self._is_full and waiting and method == waiting[-1][0] == _PROGRESS:
-            self._bytes -= len(waiting.pop()[1])
-            charge = self._space.all.take(len(text))
+            self._count(-len(waiting.pop()[1]))
+            has_room = self._space.has_room(len(text))
         else:
-            charge = self._taken(method, len(text))
-        if charge is None:
+            has_room = self._has_room(method, len(text))
+        if not has_room:
             self._is_full = bool(waiting)
             self._drop(method, params)
             return
-        waiting.append((method, text, charge))
-        self._bytes += len(text)
+        waiting.append((method, text))
+        self._count(len(text))
         if self._sending is None:
             self._sending = asyncio.get_running_loop().create_task(self._run())
 
-    def _taken(self, method: str, size: int) -> Charge | None:
+    def _has_room(self, method: str, size: int) -> bool:
         space = self._space
-        if self._waiting and (
+        is_full = self._waiting and (
             (self._is_full and method != _PROGRESS)
             or len(self._waiting) >= space.messages
             or self._bytes + size > space.bytes
-        ):
-            return None
-        return space.all.take(size)
+        )
+        return not is_full and space.has_room(size)
+
+    def _count(self, size: int) -> None:
+        self._bytes += size
+        self._space.used += size
 
     def _drop(self, method: str, params: dict[str, Any]) -> None:
         self._observer.note("upstream.dropped", method=method)
@@ -123,6 +131,7 @@ class Outbox:
     def close(self) -> None:
         """Drop the messages that wait, and take no more."""
         self._is_closed = True
+        self._count(-sum(len(text) for _, text in self._waiting))
         self._waiting.clear()
         if self._sending is not None:
             self._sending.cancel()
@@ -130,10 +139,11 @@ class Outbox:
     async def _run(self) -> None:
         try:
             while self._waiting:
-                method, text, charge = self._waiting.popleft()
-                await self._deliver(method, text)
-                self._bytes -= len(text)
-                charge.free()
+                method, text = self._waiting.popleft()
+                try:
+                    await self._deliver(method, text)
+                finally:
+                    self._count(-len(text))
                 if not self._waiting:
                     self._is_full = False
                     await self._report_loss()
