@@ -157,7 +157,16 @@ class ToolError(HoldfastError):
 
 
 class WrongResult(HoldfastError):
-    """A function returned a value that is not of its declared type, or that has no JSON form. The text names the field and the type."""
+    """A function returned a value that is not of its declared type, or that has no JSON form. The text names the field and the type.
+
+    `place` is the file and line of the function, for the log: it has no frame in the traceback.
+    """
+
+    def __init__(self, message: str, place: str = "") -> None:
+        super().__init__(message)
+        self.place = place
+        if place:
+            self.add_note(f"The function is at {place}.")
 
 
 class McpError(HoldfastError):

@@ -108,6 +108,6 @@ async def test_a_worker_that_does_not_start_in_time_is_ended(caplog: pytest.LogC
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", "import time; time.sleep(3600)", stdin=asyncio.subprocess.DEVNULL
     )
-    assert not await supervisor._is_ready(Worker(1, process, asyncio.StreamReader()))
+    assert not await supervisor._wait_ready(Worker(1, process, asyncio.StreamReader()))
     assert process.returncode == -signal.SIGTERM
     assert "has not started within 0.05 s (--start-limit) and is ended" in caplog.text

@@ -6,6 +6,7 @@ Most of the time until the first answer is imports, so a command imports only th
 import io
 import os
 import sys
+import warnings
 from typing import Final
 
 from holdfast.cli import collector
@@ -18,6 +19,7 @@ _STDERR: Final = 2
 def main() -> None:
     """Run the command line."""
     collector.pause()
+    warnings.formatwarning = _warning
     if "--traceback" in sys.argv[: sys.argv.index("--") if "--" in sys.argv else None]:
         os.environ["HOLDFAST_TRACEBACK"] = "1"  # Worker processes inherit it.
     if None in (sys.stdin, sys.stdout, sys.stderr):
@@ -39,6 +41,18 @@ def main() -> None:
         from holdfast.cli.refusing import end  # noqa: PLC0415 - imported only by this command
 
         end(error, sys.argv[1:])
+
+
+def _warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+) -> str:
+    """Return a warning in one line. Python reports a forgotten `await` only as such a warning."""
+    del line
+    hint = f": {_AWAIT}" if str(message).endswith("was never awaited") else ""
+    return f"holdfast: {filename}:{lineno}: {category.__name__}: {message}{hint}\n"
+
+
+_AWAIT: Final = "write `await` before the call, in a function that begins with `async def`"
 
 
 def _open_closed_files() -> None:

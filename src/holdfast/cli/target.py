@@ -3,6 +3,7 @@
 import contextlib
 import importlib
 import importlib.util
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -102,21 +103,32 @@ def _imported(place: str, directory: str) -> ModuleType:
 
 @contextlib.contextmanager
 def _errors_shown(place: str) -> Iterator[None]:
-    """Print an error of the author's code without the frames of the command line and of the import.
-
-    An error that Holdfast raises, such as for a type without a schema, has one line.
-    """
+    """Print an error of the author's code in one line, with the author's place; a syntax error as Python shows it."""
     try:
         yield
     except ConfigError:
         raise
     except Exception as error:  # noqa: BLE001 - the author's module may raise anything
-        if tracebacks.is_ours(error) and not tracebacks.is_whole():
+        if tracebacks.is_whole() or isinstance(error, SyntaxError):
+            report = "\n".join(tracebacks.lines(error))
+            sys.stderr.write(f"holdfast: {place} cannot be imported\n{report}\n")
+        elif tracebacks.is_ours(error):
             sys.stderr.write(f"holdfast: {tracebacks.one_line(error)}\n")
         else:
-            report = "\n".join(tracebacks.lines(error))
-            sys.stderr.write(f"holdfast: {place} cannot be imported\n{report}\n{_missing(error, place)}")
+            hint = _python_name(error) or tracebacks.HINT
+            sys.stderr.write(f"holdfast: {place} cannot be imported: {tracebacks.one_line(error)} {hint}\n")
+        sys.stderr.write(_missing(error, place))
         raise SystemExit(_FAILED) from None
+
+
+_UNEXPECTED: Final = re.compile(r"Unexpected keyword argument '(\w+[A-Z]\w*)'")
+_CAPITAL: Final = re.compile("(?=[A-Z])")
+
+
+def _python_name(error: Exception) -> str:
+    """Return a hint if a type of the protocol was given a name as JSON has it, such as `readOnlyHint`."""
+    found = _UNEXPECTED.fullmatch(str(error)) if isinstance(error, TypeError) else None
+    return f"(in Python: {_CAPITAL.sub(r'_', found[1]).lower()})" if found else ""
 
 
 def _missing(error: Exception, place: str) -> str:

@@ -235,7 +235,7 @@ class Supervisor:
 
     async def _begin_all(self, shown: Shown) -> None:
         first = await self._start(1)
-        if not await self._is_ready(first) or first.facts is None:
+        if not await self._wait_ready(first) or first.facts is None:
             status = await first.process.wait()
             if not self._stopping.is_set():
                 self.give_up(max(status, 1))
@@ -261,14 +261,14 @@ class Supervisor:
     async def _begin(self, number: int, before: Worker | None = None) -> None:
         """Start the worker of a number, or the next one after `before`."""
         worker = await self._start(number)
-        await self._is_ready(worker)
+        await self._wait_ready(worker)
         if self._places.get(number) is before:
             self._install(worker)
         else:
             # Meanwhile SIGHUP has given the place to another one.
             await self._retire(worker)
 
-    async def _is_ready(self, worker: Worker) -> bool:
+    async def _wait_ready(self, worker: Worker) -> bool:
         """Wait until a worker serves; False if it ended before, or took too long and was ended."""
         limit = asyncio.timeout(self._start_limit)
         with contextlib.suppress(TimeoutError):
@@ -396,13 +396,13 @@ class Supervisor:
             if self._hung_up.is_set():
                 return
             new = self._replacing = await self._start(number)
-            is_ready = await self._is_ready(new)
+            has_started = await self._wait_ready(new)
             self._replacing = None
             if self._hung_up.is_set():
                 await self._retire(new)
                 return
             old = self._places[number]
-            if not is_ready:
+            if not has_started:
                 LOGGER.error("%r could not start; %r and the workers after it continue", new, old)
                 return
             self._install(new)
@@ -428,14 +428,14 @@ class Supervisor:
             job = replace(self._job, endpoints=endpoints)
             new = await self._start(1, job)
             try:
-                is_ready = await self._is_ready(new)
-                if not is_ready:
+                has_started = await self._wait_ready(new)
+                if not has_started:
                     # A thread of the author's code may keep it from ending.
                     await self._ended(new, MARGIN)
             except asyncio.CancelledError:
                 self._spawn(self._retire(new))
                 raise
-            if is_ready:
+            if has_started:
                 self._job, old = job, self._places.get(1)
                 self._install(new)
                 if old is not None:

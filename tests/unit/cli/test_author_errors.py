@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import ConfigError, Server, Servers
-from holdfast.cli.main import main
+from holdfast.cli.main import _warning, main
 from holdfast.ops import tracebacks
 
 HEAD = "from holdfast import Server\nserver = Server('s')\n"
@@ -40,6 +40,23 @@ WRONG = {
         "a.py:3: a.<lambda> completes the prompt 'x'",
     ),
     "a lifespan": (LIFESPAN, "a.py:3: RuntimeError: no database (--traceback shows everything)\n"),
+    "a lifespan that does not yield": (
+        LIFESPAN.replace("    yield\n", "").replace("raise RuntimeError", "return str"),
+        "a.py:2: a lifespan is an `async def` that yields once, and this one returns coroutine: ",
+    ),
+    "a lifespan that is not asynchronous": (
+        LIFESPAN.replace("async def", "def").replace("raise RuntimeError", "str"),
+        "a.py:2: a lifespan is an `async def` that yields once, and this one returns generator: ",
+    ),
+    "a class": (f"{HEAD}@server.tool\nclass T: ...\n", "a.py:3: a.T is a class; register a function "),
+    "an option of annotations": (
+        f"{HEAD}@server.tool(read_only=True)\ndef t() -> int: ...\n",
+        "a.py:3: a tool has no option 'read_only'; use annotations=ToolAnnotations(read_only_hint=True)\n",
+    ),
+    "a variable": (
+        f"import os\n{HEAD}os.environ['HOLDFAST_NO_SUCH']\n",
+        "a.py cannot be imported: a.py:4: KeyError: 'HOLDFAST_NO_SUCH' (--traceback shows everything)\n",
+    ),
 }
 
 
@@ -77,6 +94,35 @@ def test_an_error_has_one_line_with_the_place_in_the_author_s_code(
     told = capsys.readouterr().err
     assert told.startswith(f"holdfast: {expected}")
     assert told.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (
+            "return 'x'",
+            "holdfast: a.py:3 returned a wrong value\nWrongResult: tool t: it does not return int: ",
+        ),
+        ("raise SystemExit(3)", "holdfast: a.py:5 raised SystemExit (--traceback shows everything)\n"),
+        ("return undefined", "holdfast: a.py:5 raised NameError (--traceback shows everything)\n"),
+    ],
+)
+def test_a_call_that_fails_has_the_place_of_its_function(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], body: str, said: str
+) -> None:
+    (folder / "a.py").write_text(f"{HEAD}@server.tool\nasync def t() -> int:\n    {body}\n")
+    monkeypatch.setattr("logging.root.handlers", [])
+    assert ended(monkeypatch, "call", "a.py", "t") == 1
+    assert capsys.readouterr().err.startswith(said)
+
+
+def test_a_forgotten_await_has_one_line() -> None:
+    text = "coroutine 'Context.info' was never awaited"
+    assert _warning(RuntimeWarning(text), RuntimeWarning, "a.py", 5) == (
+        f"holdfast: a.py:5: RuntimeWarning: {text}: write `await` before the call, in a function that begins "
+        "with `async def`\n"
+    )
+    assert _warning(UserWarning("old"), UserWarning, "a.py", 6) == "holdfast: a.py:6: UserWarning: old\n"
 
 
 def test_traceback_shows_every_frame(

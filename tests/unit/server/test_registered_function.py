@@ -546,7 +546,7 @@ def test_an_object_that_is_not_callable_is_refused_with_advice(fn: Any, complain
 
 def test_a_callable_without_a_signature_is_refused() -> None:
     with pytest.raises(TypeError, match="has no signature that Python can read"):
-        RegisteredFunction(dict)
+        RegisteredFunction(min)
 
 
 def test_a_closure_over_a_name_that_is_not_bound_yet_is_registered() -> None:

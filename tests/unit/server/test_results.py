@@ -1,6 +1,7 @@
 """Return values that are not of the declared type: the error names the tool, the field and the type."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -35,6 +36,24 @@ class Menu(TypedDict):
 
 class Point(msgspec.Struct):
     x: int
+
+
+@dataclass
+class Limited:
+    """Limits that pydantic does not check for an object that the author has made."""
+
+    count: Annotated[int, Field(ge=0)]
+    name: Annotated[str, Field(max_length=3)] = ""
+
+
+class Holder(BaseModel):
+    anything: Any = None
+    limited: Limited | None = None
+
+
+@dataclass
+class OpenHolder:
+    anything: Any
 
 
 class Mood(StrEnum):
@@ -78,6 +97,9 @@ WRONG = [
         "greater than or equal to 1",
     ),
     (Place | None, 3, "tool t: it does not return Place | None: ", "returned 3"),
+    (Limited, Limited(-1), "tool t: it does not return Limited: count: ", "-1 is below the minimum 0"),
+    (list[Limited], [Limited(1, "long")], "tool t: it does not return list[Limited]: [0].name: ", "than 3"),
+    (Holder, Holder(limited=Limited(-2)), "tool t: it does not return Holder: limited: ", "fits none of"),
 ]
 
 
@@ -137,6 +159,9 @@ NAN: list[tuple[Any, object, str]] = [
     (dict[str, Any], {"a": {"b": math.nan}}, "tool t: a.b: nan"),
     (list[float], [math.nan], "tool t: [0]: nan"),
     (Place, Place(name="x", lat=math.nan), "tool t: lat: nan"),
+    (Holder, Holder(anything=math.nan), "tool t: anything: nan"),
+    (Holder, Holder(anything={"a": [{"b": math.inf}]}), "tool t: anything.a[0].b: inf"),
+    (OpenHolder, OpenHolder(Holder(anything=math.nan)), "tool t: anything.anything: nan"),
     (ToolResult, ToolResult(content="x", structured={"a": math.nan}), "tool t: a: nan"),
     (ToolResult, ToolResult(structured={"a": math.nan}), "tool t: a: nan"),
 ]
@@ -159,17 +184,32 @@ async def test_null_and_the_word_null_are_no_such_number() -> None:
         assert (await client.call_tool("t")).data == {"a": None, "b": "null", "c": [0.5, [None]]}
 
 
-@pytest.mark.parametrize("annotation", [Any, int, list[str], dict[str, Any]])
+PUTS: list[tuple[Any, Callable[[Any], object], str]] = [
+    (Any, lambda file: file, ""),
+    (int, lambda file: file, ""),
+    (list[str], lambda file: file, ""),
+    (dict[str, Any], lambda file: {"file": file}, "file: "),
+    (dict[str, Any], lambda file: {"a": {"b": [1, file]}}, r"a\.b\[1\]: "),
+    (Any, lambda file: {"a": {"b": [1, file]}}, r"a\.b\[1\]: "),
+    (Any, lambda file: Holder(anything=[file]), r"anything\[0\]: "),
+    (Holder, lambda file: Holder(anything={"a": file}), r"anything\.a: "),
+    (OpenHolder, lambda file: OpenHolder(Holder(anything=file)), r"anything\.anything: "),
+]
+
+
+@pytest.mark.parametrize(("annotation", "put", "place"), PUTS)
 @async_test
-async def test_an_open_file_is_an_error(annotation: Any, tmp_path: Path) -> None:
+async def test_an_open_file_is_an_error_at_any_depth(
+    annotation: Any, put: Callable[[Any], object], place: str, tmp_path: Path
+) -> None:
     def opened() -> object:
         file = TemporaryFile("w+", dir=tmp_path)  # noqa: SIM115 - the mistake of the author
         files.append(file)
-        return {"file": file} if annotation == dict[str, Any] else file
+        return put(file)
 
     files: list[Any] = []
     async with Client(returning(annotation, opened)) as client:
-        with pytest.raises(ToolError, match="is an open file; return its content"):
+        with pytest.raises(ToolError, match=f"tool t: {place}\\w+ is an open file; return its content"):
             await client.call_tool("t")
     files[0].close()
 
@@ -192,6 +232,47 @@ async def test_a_tool_with_an_output_schema_returns_an_object() -> None:
             ToolError, match="tool t: it does not return dict, which its output_schema describes"
         ):
             await client.call_tool("t")
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ({}, "x: missing, but required"),
+        ({"x": "three"}, "x: should be of type integer; returned 'three'"),
+        ({"x": 1.5}, "x: should be of type integer; returned 1.5"),
+        ({"x": True}, "x: should be of type integer; returned True"),
+        ({"x": 11}, "x: 11 is above the maximum 10"),
+        ({"x": 1, "mood": "bad"}, "mood: should be one of 'fine', None; returned 'bad'"),
+        ({"x": 1, "code": "1a"}, "code: '1a' does not match ^[a-z]+$"),
+        ({"x": 1, "pair": ["a", "b"]}, "pair[1]: should be of type number; returned 'b'"),
+        ({"x": 1, "other": 1}, "other: is not allowed"),
+        ({"x": 1, "tree": {"next": {"next": 3}}}, "tree.next.next: should be of type object; returned 3"),
+        ({"x": 2.0, "mood": None, "code": "a", "pair": ["a", 1, 2], "tree": {"next": {}}, "odd": 3}, ""),
+    ],
+)
+@async_test
+async def test_a_result_fits_the_given_output_schema(value: dict[str, Any], said: str) -> None:
+    tree = {"type": "object", "properties": {"next": {"$ref": "#/$defs/Tree"}}}
+    schema = {
+        "type": "object",
+        "required": ["x"],
+        "additionalProperties": False,
+        "properties": {
+            "x": {"type": "integer", "maximum": 10},
+            "mood": {"enum": ["fine", None]},
+            "code": {"type": "string", "pattern": "^[a-z]+$"},
+            "pair": {"prefixItems": [{"type": "string"}], "items": {"type": "number"}},
+            "tree": {"$ref": "#/$defs/Tree"},
+            "odd": {"anyOf": [{"type": "string", "pattern": "(?<bad"}, {"multipleOf": 1.5}], "not": {}},
+        },
+        "$defs": {"Tree": tree},
+    }
+    server = Server("s")
+    server.add_tool(lambda: value, name="t", output_schema=schema)
+    async with Client(server, raise_on_error=False) as client:
+        result = await client.call_tool("t")
+    prefix = "WrongResult: tool t: its result does not fit its output_schema: "
+    assert (result.text if result.is_error else "") == (said and f"{prefix}{said}")
 
 
 @async_test

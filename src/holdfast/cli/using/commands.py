@@ -26,7 +26,14 @@ from holdfast.cli.using.connecting import client_of
 from holdfast.cli.using.plain import plain, print_json
 from holdfast.cli.using.showing import show_blocks, show_contents, tree
 from holdfast.client.client import Client
-from holdfast.errors import MISSING_CAPABILITY, ConfigError, HoldfastError, McpError, Unauthorized
+from holdfast.errors import (
+    MISSING_CAPABILITY,
+    ConfigError,
+    HoldfastError,
+    McpError,
+    Unauthorized,
+    WrongResult,
+)
 from holdfast.ops import tracebacks
 
 _FAILED: Final = 1
@@ -296,8 +303,10 @@ class _FailureLines(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         facts = getattr(record, "facts", {})
         error = facts.get("error")
-        if tracebacks.is_whole() or not isinstance(error, Exception):
+        if tracebacks.is_whole() or not isinstance(error, BaseException):
             sys.stderr.write(f"{plain(self.format(record))}\n")
+        elif isinstance(error, WrongResult) and error.place:
+            sys.stderr.write(f"holdfast: {plain(error.place)} returned a wrong value\n")
         elif where := tracebacks.place(error):
             sys.stderr.write(f"holdfast: {plain(where)} raised {type(error).__name__} {tracebacks.HINT}\n")
 

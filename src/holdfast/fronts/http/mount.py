@@ -16,6 +16,7 @@ from holdfast.fronts.http.front import HttpFront
 from holdfast.fronts.http.host_signals import HostSignals
 from holdfast.fronts.http.request import Receive, Scope, Send
 from holdfast.fronts.http.router import Router
+from holdfast.transports.loop_watch import LoopWatch
 
 
 class Mount:
@@ -25,6 +26,7 @@ class Mount:
         self._build = build
         self._front: HttpFront | Router | None = None
         self._signals = HostSignals(self._stop) if host_signals else None
+        self._beside = contextlib.ExitStack()
 
     def __repr__(self) -> str:
         return f"<Mount of {self._front!r}>" if self._front is not None else "<Mount, not in use yet>"
@@ -42,12 +44,19 @@ class Mount:
                 await send({"type": "lifespan.startup.failed", "message": str(error)})
                 return
         if self._signals is not None and not self._signals.installed:
-            self._signals.install()
+            self._install(self._signals, front)
         try:
             await front(scope, receive, send)
         finally:
             if scope["type"] == "lifespan" and self._signals is not None:
                 self._signals.restore()
+                self._beside.close()
+
+    def _install(self, signals: HostSignals, front: HttpFront | Router) -> None:
+        """Listen to the host's signals. The loop is watched from the moment at which all of them are there: the host serves."""
+        signals.install()
+        if signals.installed:
+            self._beside.enter_context(LoopWatch(front.engine.observer))
 
     async def _stop(self) -> None:
         """The host is stopping: let handlers finish, then end the streams that it would wait for."""

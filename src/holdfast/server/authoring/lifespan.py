@@ -6,7 +6,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 from holdfast.engine.held_context import HeldContext
-from holdfast.errors import LifespanEnded
+from holdfast.errors import ConfigError, LifespanEnded
+from holdfast.server.functions.signature import place_of
 
 Failed = Callable[[LifespanEnded], None]
 """Called if the lifespan ends while it is held."""
@@ -70,4 +71,16 @@ def _bound(factory: Callable[..., Any], server: object) -> Callable[[], Abstract
         asynccontextmanager(factory) if inspect.isasyncgenfunction(factory) else factory
     )
     takes_server = any(item.default is item.empty for item in inspect.signature(factory).parameters.values())
-    return (lambda: make(server)) if takes_server else make
+
+    def entered() -> AbstractAsyncContextManager[Any]:
+        manager = make(server) if takes_server else make()
+        if isinstance(manager, AbstractAsyncContextManager):
+            return manager
+        if inspect.iscoroutine(manager):
+            manager.close()  # It will never be awaited.
+        raise ConfigError(
+            f"{place_of(factory)}: a lifespan is an `async def` that yields once, and this one returns "
+            f"{type(manager).__name__}: what is before `yield` runs at the start, what is after it at the end"
+        )
+
+    return entered

@@ -34,7 +34,7 @@ from holdfast.server.functions.depends import Injector
 from holdfast.server.functions.input_required import InputRequired
 from holdfast.server.functions.options import HINTS, ComponentOptions, check_options, needs_and_tags
 from holdfast.server.functions.registered_function import RegisteredFunction
-from holdfast.server.functions.signature import Callee
+from holdfast.server.functions.signature import Callee, place_of
 from holdfast.server.host import Host
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def _annotations(given: Any) -> ToolAnnotations | None:
 
 
 def _runner(function: RegisteredFunction, call: Callee, owner: Host) -> Run:
-    name, bind = function.name, function.bind
+    name, bind, place = function.name, function.bind, place_of(function.fn)
     structure, unchecked, wraps_result = function.structure, function.unchecked, function.wraps_result
     # A dependency may take the context too.
     wants_context = function.wants_context or isinstance(function.call, Injector)
@@ -167,7 +167,7 @@ def _runner(function: RegisteredFunction, call: Callee, owner: Host) -> Run:
             checks = server.settings.check_results or exchange.caller.is_inner
             return to_result(value, structure if checks else unchecked, wraps_result=wraps_result)
         except WrongResult as error:
-            return failed_call(WrongResult(f"tool {name}: {error}"), exchange, server)
+            return failed_call(WrongResult(f"tool {name}: {error}", place), exchange, server)
         except Exception as error:  # noqa: BLE001 - any exception of an author's function becomes its answer
             return failed_call(error, exchange, server)
         finally:

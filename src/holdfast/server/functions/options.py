@@ -48,7 +48,7 @@ HINTS: Final = {
         "open_world": ("openWorld", "open_world"),
     }.items()
     for word in words
-    for end in ("Hint", "_hint")
+    for end in ("Hint", "_hint", "")
 }
 """Members of the annotations of a tool, as other frameworks and ours spell them."""
 

@@ -160,7 +160,7 @@ class RegisteredFunction:
         if override is False:
             return None, _nothing, _nothing, False
         if override is not None:
-            return dict(override), _required_object, _object, False
+            return dict(override), partial(_required_object, override), _object, False
         annotation = without_input(annotation)
         if isinstance(annotation, type) and annotation in SCALARS:
             return wrapped({"type": SCALARS[annotation]}), partial(_scalar, annotation), _any_scalar, True
@@ -220,12 +220,16 @@ def _object(value: object) -> dict[str, Any] | None:
     return jsonable(value) if isinstance(value, dict) else None
 
 
-def _required_object(value: object) -> dict[str, Any]:
+def _required_object(schema: Mapping[str, Any], value: object) -> dict[str, Any]:
     structured = _object(value)
     if structured is None:
         raise WrongResult(
             f"it does not return dict, which its output_schema describes; returned {type(value).__name__}"
         )
+    from holdfast.server.functions.json_schema import misfits  # noqa: PLC0415 - for a given schema only
+
+    if wrong := "; ".join(misfits(structured, schema)):
+        raise WrongResult(f"its result does not fit its output_schema: {wrong}")
     return structured
 
 
@@ -280,6 +284,8 @@ def _with_context(callee: Callee, names: list[str]) -> Callee:
 def _check_callable(fn: Any) -> None:
     if isinstance(fn, classmethod) or not callable(fn):
         raise TypeError(f"{fn!r} cannot be called; register a function, or a method of an object or class")
+    if inspect.isclass(fn):
+        raise TypeError(f"{describe(fn)} is a class; register a function that returns an object of it")
     entered = body(fn)
     if inspect.isgeneratorfunction(entered) or inspect.isasyncgenfunction(entered):
         raise TypeError(

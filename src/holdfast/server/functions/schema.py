@@ -25,7 +25,8 @@ from pydantic_core import CoreSchema, PydanticSerializationError, to_jsonable_py
 
 from holdfast.errors import WrongResult
 from holdfast.protocol.wrapping import wrapped
-from holdfast.server.functions.returned import refuse_files
+from holdfast.server.functions.json_schema import LIMITS, misfits
+from holdfast.server.functions.returned import check_open, refuse_file
 from holdfast.server.functions.signature import Parameter
 
 Schema = dict[str, Any]
@@ -161,13 +162,19 @@ def output(annotation: Any) -> Output:
             f"its return type has no JSON schema: {_reason(error)}; annotate the return type as `Any` to have no output schema"
         ) from error
     dump, validate = adapter.serializer.to_python, adapter.validator.validate_python
+    check = check_open if _has(schema, _is_open) else refuse_file
+    # pydantic checks the limits of members of a dataclass, or of a changed model, for no object that exists already.
+    has_limits = _has(schema, _is_limited)
 
     def checked(value: object) -> Any:
-        refuse_files(value)
+        check(value)
         try:
-            return _dump(dump, validate(value), warnings="error")
+            plain = _dump(dump, validate(value), warnings="error")
         except (ValidationError, PydanticSerializationError) as error:
             raise WrongResult(f"it does not return {shown_type(annotation)}: {_misfit(error)}") from None
+        if has_limits and (wrong := "; ".join(misfits(plain, schema))):
+            raise WrongResult(f"it does not return {shown_type(annotation)}: {wrong}")
+        return plain
 
     direct = _direct(schema)
     if direct.get("type") == "object":
@@ -178,6 +185,33 @@ def output(annotation: Any) -> Output:
         lambda value: {"result": _dump(dump, value)},
         wraps=True,
     )
+
+
+_TYPED: Final = frozenset({"type", "$ref", "anyOf", "oneOf", "allOf", "enum", "const"})
+
+
+def _is_open(schema: Any) -> bool:
+    """True for a schema that allows any value."""
+    return schema is True or (isinstance(schema, dict) and not schema.keys() & _TYPED)
+
+
+def _is_limited(schema: Any) -> bool:
+    """True for a schema that allows only some values of its type."""
+    return isinstance(schema, dict) and bool(schema.keys() & LIMITS.keys())
+
+
+def _has(schema: Any, asked: Callable[[Any], bool]) -> bool:
+    """True if the answer is true for a schema, or for one inside of it."""
+    if asked(schema):
+        return True
+    if not isinstance(schema, dict):
+        return False
+    inner = [schema.get(key) for key in ("items", "additionalProperties") if key in schema]
+    for key in ("anyOf", "oneOf", "allOf", "prefixItems"):
+        inner.extend(schema.get(key, ()))
+    for key in ("properties", "$defs", "patternProperties"):
+        inner.extend(schema.get(key, {}).values())
+    return any(_has(one, asked) for one in inner)
 
 
 def _adapter(annotation: Any) -> TypeAdapter[Any]:

@@ -1,9 +1,10 @@
 """A handler in front of the host's: called always, installed only over one of the host's, removed only where it is ours."""
 
 import asyncio
+import contextlib
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from types import FrameType
 from typing import Any, Final
 
@@ -141,3 +142,30 @@ async def test_a_mount_listens_to_its_host_unless_that_is_turned_off(*, wanted: 
         await get.done()
         assert (await peer.get().done()).status == 503
     await server.engine.aclose()
+
+
+@async_test
+async def test_the_loop_of_a_host_is_watched_while_it_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without handlers of the host there is no host, but a test or a script: nothing is watched then."""
+    watched: list[str] = []
+
+    @contextlib.contextmanager
+    def watch(_observer: object) -> Iterator[None]:
+        watched.append("begins")
+        yield
+        watched.append("ends")
+
+    monkeypatch.setattr("holdfast.fronts.http.mount.LoopWatch", watch)
+    for hosted, expected in ((False, []), (True, ["begins", "ends"])):
+        if hosted:
+            Host()
+        events = iter(["lifespan.startup", "lifespan.shutdown"])
+
+        async def receive(events: Iterator[str] = events) -> dict[str, Any]:
+            return {"type": next(events)}
+
+        async def send(_message: MutableMapping[str, Any]) -> None:
+            return
+
+        await Server("s").asgi()({"type": "lifespan"}, receive, send)
+        assert watched == expected
