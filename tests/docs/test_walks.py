@@ -22,9 +22,9 @@ PAGE: Final = (ROOT / "docs" / "architecture.md").read_text()
 SECTIONS: Final = dict(re.findall(r"^## Walk: ([^\n]+)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))
 STEP: Final = re.compile(r"`([\w/]+\.py)` · `([\w.]+)`")
 
-FRAMES: Final = {"plain call": 72, "streamed call": 298, "elicitation": 270, "resume": 160}
+FRAMES: Final = {"plain call": 64, "streamed call": 298, "elicitation": 270, "resume": 160}
 """The most calls of functions that a message may take. Those of the HTTP server count: a head that its connection has not sent
-before takes about twenty, two for each request and one for each header. Nine are those of the ledger, which charges every message."""
+before takes about twenty, two for each request and one for each header."""
 
 Walks = dict[str, list[tuple[str, str]]]
 

@@ -37,7 +37,7 @@ _FLOOR: Final = 3
 """New work leaves an eighth of the figure free: so many bits less."""
 
 
-_PLENTY: Final = 2
+PLENTY: Final = 2
 """A quarter of the figure: so many bits less."""
 _FREED: Final = 256
 """Sizes that wait to be subtracted, while there is plenty of room."""
@@ -78,7 +78,7 @@ class Account:
         ledger = self.ledger
         # While less than a quarter is in use, no share can be full: the question is asked only after that. In the path of every message.
         if (
-            ledger.charged + size > ledger.total >> _PLENTY or len(ledger.freed) > _FREED
+            ledger.charged + size > ledger.total >> PLENTY or len(ledger.freed) > _FREED
         ) and not self.has_room(size, urgent=urgent):
             return None
         self.used += size

@@ -6,7 +6,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from holdfast.auth import Principal
-from holdfast.core.ledger import Charge
+from holdfast.core.ledger import Account, Charge
 
 
 class Waiter(Protocol):
@@ -38,9 +38,12 @@ class Caller(Struct, frozen=True):
     principal: Principal | None = None
     headers: Mapping[str, str] = {}
     charge: Charge | None = None
-    """The memory that the message takes; freed when this object and its copies are deleted (`load.py`). None: it came from no client."""
+    """The memory that the message takes; freed when this object and its copies are deleted (`load.py`). None: its waiter has the charge, or it
+    came from no client."""
     waiter: Waiter | None = None
     """The connection that waits for the answer. None: on stdio, and at a home, which learns it from the store."""
+    account: Account | None = None
+    """The account that the message is charged to, if it is not the one of the principal."""
     is_inner: bool = False
     """The client runs in this process: its requests are part of the work that runs here, and a stop does not refuse them."""
 

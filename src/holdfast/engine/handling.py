@@ -8,7 +8,7 @@ from holdfast.core.ledger import Charge
 from holdfast.engine.author_errors import ends_the_task
 from holdfast.engine.exchange import Exchange
 from holdfast.engine.failure_log import masked_words, note_failure
-from holdfast.engine.load import LARGE, is_large
+from holdfast.engine.load import LARGE
 from holdfast.engine.outcome import Outcome
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import Session
@@ -61,7 +61,7 @@ async def run(runtime: Runtime, exchange: E, ends: Ends[E]) -> None:
     except BaseException as error:  # noqa: BLE001 - raised again by `_failed` if it ends the task
         outcome = await _failed(runtime, exchange, error)
     finally:
-        if charge is not None or is_large(exchange.caller):
+        if charge is not None or exchange.caller.charge is not None:
             exchange.drop_request(charge)
     task = exchange.task
     if task is not None and task.cancelling():

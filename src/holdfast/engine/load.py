@@ -5,6 +5,10 @@ as its handler runs. So every message is charged: from its first byte while it i
 decoded. The charge is a member of the message's `Caller`, which all exchanges of the message share. It is freed when the last
 exchange drops it: its request was refused, or its handler has ended.
 
+A plain call pays nothing. While less than a quarter of the figure is in use, a short message over HTTP is charged only if it is not answered within a
+turn of the loop (`Connection.pay`). Until then a connection has at most one of them, of at most 24 KiB, and is itself charged
+with 8 KiB. So in a quarter of the figure there is room for as many connections as have their messages in the other three.
+
 Answers, cancellations, pings and retries must be accepted also when there is no room, because the running work may wait for
 them. But the kind of a message is known only after it is decoded. So a message without room is charged as urgent and decoded: a
 request is then refused, and every other message is accepted. These charges end soon, because no new work begins with
@@ -22,7 +26,7 @@ from holdfast.protocol.methods import CONTROL
 from holdfast.protocol.sessionless import declared_version
 from holdfast.transports.memory import usual_figure
 from holdfast.wire.jsonrpc import Message, Request, encode
-from holdfast.wire.shape import cost
+from holdfast.wire.shape import MOST_BYTES, cost
 
 CALL_BYTES: Final = 8 * KIB
 """The memory of a call besides its message: task, writer, exchange, connection. Measured: 5 to 8 KiB."""
@@ -33,6 +37,13 @@ _SESSION_BYTES: Final = 4 * KIB
 _LOCAL: Final = "local"
 """The account of a client without an address: in this process, on stdio, or behind a Unix socket."""
 _PASSING: Final = CONTROL - {"initialize"} | {"tasks/get", "tasks/update", "tasks/cancel"}
+
+
+def short_charge(account: Account, size: int) -> Charge:
+    """Charge a short message of this length, whether or not there is room: its call runs."""
+    charge = account.open()
+    charge.set(size * MOST_BYTES + CALL_BYTES)
+    return charge
 
 
 def is_large(caller: Caller) -> bool:
@@ -56,7 +67,7 @@ class Load:
 
     def account_of(self, caller: Caller) -> Account:
         """Return the account that the message of a caller is charged to."""
-        return self.account(caller.key) if caller.charge is None else caller.charge.account
+        return caller.account or self.account(caller.key)
 
     def session(self, caller: Caller, record: SessionRecord) -> Charge:
         """Charge the memory of a session while this process has it.

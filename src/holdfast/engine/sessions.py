@@ -274,26 +274,24 @@ class Sessions:
         method: str,
         params: dict[str, Any],
         *,
-        charge: Charge | None = None,
+        held: object = None,
     ) -> None:
         """Take a client's notification. Cancellations and `initialized` are for the engine, the others for the back.
 
         A notification is accepted even if no call is, so it has its own limit: if the back still handles as many
-        notifications as calls may run at once, the next ones are dropped. `charge` is kept until the back has handled
-        it.
+        notifications as calls may run at once, the next ones are dropped. `held` has the charge of
+        its memory, and is kept until the back has handled it.
 
         Raises:
             SessionGone: no such session for this principal.
         """
         session = await self.find(key, principal)
         try:
-            await self._notify(session, method, params, charge)
+            await self._notify(session, method, params, held)
         finally:
             self._runtime.release(session)
 
-    async def _notify(
-        self, session: Session, method: str, params: dict[str, Any], charge: Charge | None
-    ) -> None:
+    async def _notify(self, session: Session, method: str, params: dict[str, Any], held: object) -> None:
         store, record = self._runtime.store, session.record
         if method == "notifications/cancelled":
             request_id = params.get("requestId")
@@ -303,24 +301,22 @@ class Sessions:
         if method == "notifications/initialized":
             await store.change(record.key, initialized=True)
         if self.notify_home is None or not await self.notify_home(record, method, params):
-            self.notify_back(session, method, params, charge)
+            self.notify_back(session, method, params, held)
 
-    def notify_back(
-        self, session: Session, method: str, params: dict[str, Any], charge: Charge | None
-    ) -> None:
+    def notify_back(self, session: Session, method: str, params: dict[str, Any], held: object) -> None:
         """Give a client's notification to the back, in a task of its own."""
         if session.notified >= session.limits.running:
             self._runtime.observer.note("notification.dropped", session=session.name, method=method)
             return
         session.notified += 1
-        self._runtime.spawn(self._notify_back(session, method, params, charge))
+        self._runtime.spawn(self._notify_back(session, method, params, held))
 
     async def _notify_back(
         self,
         session: Session,
         method: str,
         params: dict[str, Any],
-        charge: Charge | None,  # noqa: ARG002 - held while this runs
+        held: object,  # noqa: ARG002 - while this runs
     ) -> None:
         try:
             await self._runtime.back.notify(session, method, params)

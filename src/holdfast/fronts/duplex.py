@@ -68,13 +68,13 @@ class Duplex:
     def __init__(self, engine: Engine, write: Write, caller: Caller = Caller(ANONYMOUS)) -> None:  # noqa: B008
         self._engine = engine
         self._write = write
-        self._caller = caller
+        self._account = engine.load.account(caller.key, id(self))
+        self._caller = replace(caller, account=self._account)
         self._owed = asyncio.Semaphore(OWED)
         self._replies: set[asyncio.Task[None]] = set()
         self._deaf = False
         self.gone: asyncio.Event = asyncio.Event()
         """The peer no longer reads."""
-        self._account = engine.load.account(caller.key, id(self))
         self._sessionless = SessionlessRequests(engine, self.send, self._refusal, self.gone)
         self.session: Session | None = None
 
@@ -241,7 +241,7 @@ class Duplex:
         key, sessions = self.session.record.key, self._engine.sessions
         try:
             if isinstance(message, Notification):
-                await sessions.notify(key, caller.key, message.method, message.params, charge=caller.charge)
+                await sessions.notify(key, caller.key, message.method, message.params, held=caller)
             else:
                 await sessions.answer(key, caller.key, message)
         except HoldfastError as error:

@@ -33,8 +33,8 @@ _WIDEST: Final = 4
 """Bytes of a character in a string that has a character beyond the first 65,536."""
 _WIDE: Final = re.compile(rb"[\xf0-\xf4]|\\u[dD][89abAB]")
 """Such a character in UTF-8, or the first half of it as an escape."""
-_SHORT: Final = 512
-_MOST_BYTES: Final = 32
+SHORT: Final = 512
+MOST_BYTES: Final = 32
 """The most memory for a byte of text, in small empty arrays: `[],`. Short texts are not counted, but charged so much."""
 _MANY: Final = 4_096
 _EXACT_BYTES: Final = 1024 * 1024
@@ -277,8 +277,8 @@ def cost(data: bytes, max_values: int) -> int:
     A text with one character outside of Latin-1 takes two bytes for each of its characters, or four.
     """
     size = len(data)
-    if size <= _SHORT:
-        return size * _MOST_BYTES
+    if size <= SHORT:
+        return size * MOST_BYTES
     values = _values(data)
     if values > _MANY and len(data) <= _EXACT_BYTES:
         # Commas inside strings are not values, and a table in a string has many.

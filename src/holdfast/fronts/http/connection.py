@@ -8,6 +8,8 @@ from msgspec import Struct
 
 from holdfast.auth import Principal
 from holdfast.config import ResponseMode
+from holdfast.core.ledger import Charge
+from holdfast.engine.load import short_charge
 from holdfast.errors import HoldfastError
 from holdfast.fronts.http.answer import Answer, refusal_for, refuse, too_large
 from holdfast.fronts.http.head import Head
@@ -78,6 +80,9 @@ class Connection(Struct, eq=False):
     is_doubtful: bool = False
     """The request was sent while this process could not run: its client may have left before it is served."""
     on_gone: Callable[[], object] | None = None
+    unpaid: int = 0
+    """The length of a short message that is not charged yet: it is when its answer takes longer than a turn of the loop."""
+    _charge: Charge | None = None
 
     @property
     def address(self) -> str:
@@ -103,8 +108,15 @@ class Connection(Struct, eq=False):
         """Report a refusal, and send it."""
         await self.answer(self.reported(answer))
 
+    def pay(self) -> None:
+        """Charge a short message whose answer takes time. The charge ends with this object, which its call keeps."""
+        if self.unpaid and self.request.account is not None:
+            self._charge = short_charge(self.request.account, self.unpaid)
+            self.unpaid = 0
+
     async def conclude(self, work: Awaitable[Answer | None]) -> None:
         """Wait for the answer, and send it."""
+        self.pay()
         try:
             try:
                 answer = await work

@@ -14,7 +14,7 @@ from typing import Final
 from holdfast.auth import Principal, Verifier
 from holdfast.config import HttpSettings, ResponseMode
 from holdfast.core.eras import has_sessions
-from holdfast.core.ledger import Account
+from holdfast.core.ledger import PLENTY, Account
 from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.audit import JOINED, Reason
 from holdfast.engine.caller import Caller
@@ -60,6 +60,7 @@ from holdfast.fronts.http.streams import Streamer
 from holdfast.protocol.sessionless import VERSION, declared_version
 from holdfast.protocol.versions import REVISIONS
 from holdfast.wire.jsonrpc import BATCH, Message, Notification, Request, RequestId, decode
+from holdfast.wire.shape import SHORT
 
 _NOT_FROM_HERE: Final = refuse(
     403,
@@ -231,7 +232,9 @@ class HttpFront:
         if isinstance(found, Answer):
             return found
         connection.principal = found
-        return await awaited(self._admitted(request, found, connection))
+        admitted = self._admitted(request, found, connection)
+        connection.pay()
+        return await awaited(admitted)
 
     def _admitted(self, request: RawRequest, principal: Principal | None, connection: Connection) -> Found:
         """Answer a client that may use this endpoint."""
@@ -244,12 +247,14 @@ class HttpFront:
             account = request.account = self._account(request, principal)
         if body is None or len(body) >= LARGE:
             return self._charged(account, body, request, principal, connection)
-        charge = account.take(self._load.cost(body))
-        if charge is None:
+        charge, ledger = None, account.ledger
+        if len(body) <= SHORT and ledger.charged < ledger.total >> PLENTY:
+            connection.unpaid = len(body)
+        elif (charge := account.take(self._load.cost(body))) is None:
             return self._charged(account, body, request, principal, connection)
         message = decode(body, max_depth=limits.depth, max_values=limits.values, max_batch=BATCH)
         key = ANONYMOUS if principal is None else principal.key
-        caller = Caller(key, principal, head, charge, connection)
+        caller = Caller(key, principal, head, charge, connection, account)
         if connection.is_doubtful or self._is_waking():
             return self._if_present(message, body, caller, connection)
         return self._post(message, body, caller, connection)
@@ -275,7 +280,7 @@ class HttpFront:
         message = decode(body, max_depth=limits.depth, max_values=limits.values, max_batch=BATCH)
         if not intake.may_pass(message):
             return refused_unstarted(TooMuchWork(), message.id if isinstance(message, Request) else None)
-        caller = Caller(owner, principal, head, charge, connection)
+        caller = Caller(owner, principal, head, charge, connection, account)
         return await self._if_present(message, body, caller, connection)
 
     def _account(self, request: RawRequest, principal: Principal | None) -> Account:

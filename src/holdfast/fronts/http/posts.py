@@ -176,9 +176,7 @@ class Posts:
         nothing wrong, and `mcp` 1.x ends with everything in flight after a 400.
         """
         if isinstance(message, Notification):
-            await self.engine.sessions.notify(
-                key, caller.key, message.method, message.params, charge=caller.charge
-            )
+            await self.engine.sessions.notify(key, caller.key, message.method, message.params, held=caller)
             return ACCEPTED
         verdict = await self.engine.sessions.answer(key, caller.key, message)
         return _CONFLICT if verdict is Answered.CONFLICT else ACCEPTED

@@ -213,14 +213,13 @@ class SocketChannel(Struct, eq=False, weakref=True):
 
     def _write_whole(self, head: bytes, body: bytes) -> None:
         self.is_begun = True
-        head = b"".join((head, self.connection.members.common, self._head_end()))
         if len(body) > AT_ONCE:
             # Not in one piece: that would be a second copy of a long body.
             self._owe(len(body))
-            self._transport.write(head)
+            self._transport.write(b"".join((head, self.connection.members.common, self._head_end())))
             self._transport.write(body)
         else:
-            self._transport.write(head + body)
+            self._transport.write(b"".join((head, self.connection.members.common, self._head_end(), body)))
 
     def _head_end(self) -> bytes:
         """Return the end of a head; decide whether the connection serves another request."""

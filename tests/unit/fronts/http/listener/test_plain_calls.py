@@ -1,6 +1,7 @@
 """A plain call on a connection of `serve`: one task, one turn of the loop, one write."""
 
 import asyncio
+import gc
 import itertools
 import json
 import sys
@@ -11,6 +12,7 @@ import pytest
 from holdfast.config import HttpSettings, Limits, ResponseMode, Settings
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Exchange
+from holdfast.engine.load import CALL_BYTES
 from holdfast.engine.pulse import Pulse
 from holdfast.fronts.http.front import HttpFront
 from holdfast.fronts.http.listener.deadlines import Deadlines
@@ -20,9 +22,10 @@ from holdfast.fronts.http.posts import PostedCall, Posts
 from holdfast.testing import NotingObserver
 from holdfast.testing.back import ScriptedBack
 from tests.http.paper import Paper, settled
-from tests.messages import LATEST, initialize, metadata, modern_headers, request
+from tests.messages import LATEST, initialize, metadata, modern_headers, notification, request
 from tests.stores import ScriptedStore
 from tests.support import LoopClock, virtual_test
+from tests.unit.fronts.http.test_auth import Tokens
 
 ERAS = pytest.mark.parametrize("sessionless", [False, True], ids=["session", "2026-07-28"])
 HEAD = {
@@ -316,3 +319,90 @@ def test_the_client_has_time_to_read_its_last_answer_if_its_body_was_not_read(mi
         await line.engine.aclose()
 
     run()
+
+
+@pytest.mark.parametrize(
+    ("sessionless", "token"), [(False, ""), (True, ""), (True, "ann")], ids=["session", "2026-07-28", "token"]
+)
+def test_a_short_call_is_charged_if_it_takes_time_and_until_its_handler_has_ended(
+    token: str, *, sessionless: bool
+) -> None:
+    @virtual_test
+    async def run() -> None:
+        back, release = ScriptedBack(), asyncio.Event()
+
+        @back.on("tools/call")
+        async def plain(_exchange: Exchange) -> object:
+            await release.wait()
+            return {"content": []}
+
+        line = await Line(back).open(sessionless=sessionless)
+        if token:  # not known to the front yet: its request waits for the verifier first
+            line.headers["Authorization"] = f"Bearer {token}"
+            line.front._identity = HttpFront(line.engine, verifier=Tokens())._identity
+        ledger = line.engine.load.ledger
+        before = ledger.used
+        line.protocol.data_received(line.call(1, sessionless=sessionless))
+        await settled()
+        assert CALL_BYTES < ledger.used - before < 4 * CALL_BYTES
+        line.protocol.connection_lost(None)
+        await settled()
+        assert sessionless or ledger.used - before > CALL_BYTES
+        release.set()
+        await settled()
+        back.handled.clear()
+        gc.collect()  # a cancelled call is a cycle of references
+        assert ledger.used - before < CALL_BYTES
+        await line.engine.aclose()
+
+    run()
+
+
+@ERAS
+def test_a_plain_call_is_charged_only_while_there_is_not_plenty_of_room(*, sessionless: bool) -> None:
+    @virtual_test
+    async def run() -> None:
+        back, charged = ScriptedBack(), []
+
+        @back.on("tools/call")
+        async def plain(_exchange: Exchange) -> object:
+            charged.append(ledger.used > before)
+            return {"content": []}
+
+        line = await Line(back).open(sessionless=sessionless)
+        ledger = line.engine.load.ledger
+        others = ledger.account("others").open()
+        for number, part in enumerate((0, ledger.total // 3, ledger.total * 2)):
+            others.set(part)
+            before = ledger.used
+            line.protocol.data_received(line.call(number, sessionless=sessionless))
+            await settled()
+        assert charged == [False, True]
+        assert line.paper.statuses == [200, 200, 429]
+        await line.engine.aclose()
+
+    run()
+
+
+@virtual_test
+async def test_a_short_notification_is_charged_until_the_back_has_handled_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    back, release = ScriptedBack(), asyncio.Event()
+    line = await Line(back).open(sessionless=False)
+    ledger, handled = line.engine.load.ledger, []
+
+    async def notify(*_: object) -> None:
+        await release.wait()
+        handled.append(ledger.used > before)
+
+    monkeypatch.setattr(back, "notify", notify)
+    before = ledger.used
+    line.protocol.data_received(post(notification("notifications/other", {}), line.headers))
+    await settled()
+    assert line.paper.statuses == [202]
+    release.set()
+    await settled()
+    assert handled == [True]
+    assert ledger.used == before
+    await line.engine.aclose()
