@@ -467,7 +467,7 @@ def test_faults_of_the_fleet_are_sentences_at_the_top(browser: Chromium, fleet: 
             fleet.happen(
                 "verifier.failed",
                 time.time(),
-                server="https://id.example",
+                authorization_server="https://id.example",
                 reason="answered 500 instead of the keys",
             )
             await tab.shows(

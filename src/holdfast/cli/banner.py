@@ -50,11 +50,11 @@ class Report(Struct, frozen=True, kw_only=True):
     """Seconds that stopping may take."""
 
 
-def facts(server: "Served", *, url: str, public: str = "", name: str = "") -> Facts:
-    """Return the facts of a server for the banner. `name` is its name in a file."""
+def facts(server: "Served", *, url: str, public: str = "") -> Facts:
+    """Return the facts of a server for the banner."""
     store = server.store
     return Facts(
-        name=name or server.name,
+        name=server.label or server.name,
         version=server.version,
         has=server.summary,
         url=url,

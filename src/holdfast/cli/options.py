@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from holdfast.backs.proxy.options import Home, ProxyOptions
 from holdfast.backs.proxy.scopes import ScopeTable
-from holdfast.cli.rows import BEHIND, COMMAND, ONE_SERVER, URL, Count, Row
+from holdfast.cli.rows import BEHIND, COMMAND, ONE_SERVER, URL, Count, Name, Row
 from holdfast.cli.sizes import size_of
 from holdfast.config import (
     LOOPBACK_HOSTS,
@@ -37,6 +37,15 @@ DEFAULT_PATH: Final = "/mcp"
 class Options(Struct, frozen=True, kw_only=True):
     """The options of one server. None: not given, so its own setting or the default counts."""
 
+    name: Annotated[
+        Name | None,
+        Row(
+            metavar="NAME",
+            help="The name of the server in the log, the metrics, spans and the dashboard.",
+            fits=ONE_SERVER,
+            default="its name in the file, or its own",
+        ),
+    ] = None
     path: Annotated[
         str | None,
         Row(metavar="/PATH", help="The path of the MCP endpoint.", fits=ONE_SERVER, default=DEFAULT_PATH),

@@ -48,8 +48,9 @@ class Prepared:
     def _prepared(self, endpoint: Endpoint) -> "Served":
         with self.explained(lambda: endpoint.name):
             server = prepare(endpoint.source, endpoint.options)
+            server.label = endpoint.options.name or endpoint.name
             if self._operations is not None:
-                self._operations.take(server, endpoint.name if len(self._endpoints) > 1 else "")
+                self._operations.take(server)
             elif LOGGER.isEnabledFor(logging.INFO) and not server.is_built:
                 server.operate(Operated())
             return server
@@ -119,7 +120,7 @@ class Prepared:
         own = url + (options.path or "") if name else url
         hosts = [host for host in options.allowed_hosts or () if host != "*" and not _PORT.search(host)]
         public = options.public_url or (banner.callable_url(own, hosts[0]) if hosts else own)
-        return banner.facts(server, name=name, url=own, public="" if public == own else public)
+        return banner.facts(server, url=own, public="" if public == own else public)
 
 
 def prepare(source: Source, options: Options) -> "Served":

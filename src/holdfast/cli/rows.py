@@ -18,6 +18,7 @@ BEHIND: Final[tuple[Kind, ...]] = (URL, COMMAND)
 Count = Annotated[int, Meta(ge=1)]
 Number = Annotated[int, Meta(ge=0)]
 Seconds = Annotated[float, Meta(ge=0)]
+Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
 
 
 class Row(Struct, frozen=True, kw_only=True):

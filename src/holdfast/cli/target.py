@@ -133,7 +133,7 @@ def _python_name(error: Exception) -> str:
 
 def _missing(error: Exception, place: str) -> str:
     """Return instructions if a module is not installed where holdfast runs; empty for any other error."""
-    if not isinstance(error, ModuleNotFoundError) or not error.name:
+    if not isinstance(error, ModuleNotFoundError) or (error.name or "holdfast.").startswith("holdfast."):
         return ""
     program = place if place.endswith(".py") else f"-m {place}"
     return (

@@ -145,13 +145,16 @@ class LogObserver:
         counts: Counter[str] | None = None,
         *,
         instead: Observer | None = None,
+        server: str = "",
     ) -> None:
-        """`instead`: an author's observer, which receives every event; then nothing is logged."""
+        """`instead`: an author's observer, which receives every event; then nothing is logged. `server`: its name in each line."""
         self._clock = clock or SystemClock()
         self._ring = ring
         self._counts = counts
         """How often each event happened, also those that have no line."""
         self._instead = instead
+        self.server: str = server
+        """The name of the server, if it is in each line."""
         self._limits: dict[tuple[str, object], LineLimit] = {}
         """By event and loop."""
 
@@ -173,6 +176,8 @@ class LogObserver:
             if left_out is None:
                 return
             facts = {**facts, "left_out": left_out} if left_out else facts
+        if self.server:
+            facts = {**facts, "server": self.server}
         if self._ring is not None:
             self._ring.add(self._clock.wall(), event, facts)
         if is_logged:

@@ -38,7 +38,7 @@ class Operated:
         if given is None or self.ring is None:
             return given or self.log
         counts = None if self.figures is None else self.figures.events
-        return LogObserver(self._clock, self.ring, counts, instead=given)
+        return LogObserver(self._clock, self.ring, counts, instead=given, server=self.log.server)
 
     def watched_store(self, store: Store | None, limits: Limits) -> Store | None:
         """Return a store that is counted and timed; the store itself if there are no figures. None means a store in memory."""
@@ -63,6 +63,8 @@ class Operable(Protocol):
     """A server that can be operated."""
 
     store: Store | str | None
+    label: str
+    """The name for operators, if it is not `name`."""
 
     @property
     def name(self) -> str:

@@ -110,8 +110,10 @@ def _arrived() -> RequestSpan | None:
     return None if arriving is None or arriving.is_bound else arriving
 
 
-def begin(caller: Caller, request: Request, version: str = "", *, ambient: bool = True) -> RequestSpan:
-    """Start the span of a request."""
+def begin(
+    caller: Caller, request: Request, version: str = "", *, server: str = "", ambient: bool = True
+) -> RequestSpan:
+    """Start the span of a request. `server` is the name of the server for operators."""
     meta = request.params.get("_meta")
     own = received(meta) if type(meta) is dict else None
     around = Context()
@@ -130,6 +132,7 @@ def begin(caller: Caller, request: Request, version: str = "", *, ambient: bool 
             "network.transport": "tcp" if is_http else "pipe",
             **({"network.protocol.name": "http"} if is_http else {}),
             **({"mcp.protocol.version": version} if version else {}),
+            **({"holdfast.server": server} if server else {}),
         },
         context=parent if parent is not None else Context(),
         links=links_to(span_context(other)) if own is not None else [],
@@ -271,7 +274,14 @@ class _TracedStore:
         return command
 
 
-class _TracedExchanges(Exchanges):
+class _Named:
+    """A part of an engine that begins spans."""
+
+    server: str = ""
+    """The name of the server for operators; empty: spans have none."""
+
+
+class _TracedExchanges(Exchanges, _Named):
     """Exchanges of sessions, each with the span of its request."""
 
     @override
@@ -287,7 +297,7 @@ class _TracedExchanges(Exchanges):
         async def submitted(
             key: str, caller: Caller, request: Request, digest: bytes = b"", *, streams: bool = True
         ) -> SessionExchange | Repeat:
-            arrived = begin(caller, request)
+            arrived = begin(caller, request, server=self.server)
             before = _arriving.set(arrived)
             try:
                 with trace.use_span(arrived.span, record_exception=False, set_status_on_exception=False):
@@ -320,7 +330,7 @@ class _TracedExchanges(Exchanges):
         arriving = _arrived()
         if arriving is None:
             # Another replica has forwarded the request.
-            arriving = begin(exchange.caller, exchange.request, ambient=False)
+            arriving = begin(exchange.caller, exchange.request, server=self.server, ambient=False)
             _link(arriving.span, carried_by(exchange.claim.stream))
         bind(exchange, arriving)
         return super()._enter(exchange)
@@ -352,7 +362,7 @@ def _link(span: Span, context: SpanContext | None) -> None:
         span.add_link(context)
 
 
-class _TracedSessionlessCalls(SessionlessCalls):
+class _TracedSessionlessCalls(SessionlessCalls, _Named):
     """Sessionless calls, each round with the span of its request."""
 
     _retried: RequestSpan | None = None
@@ -362,7 +372,7 @@ class _TracedSessionlessCalls(SessionlessCalls):
     def start(
         self, meta: RequestMeta, caller: Caller, request: Request, given: Given | None = None
     ) -> AwaitedCall:
-        arriving = self._retried or begin(caller, request, meta.version)
+        arriving = self._retried or begin(caller, request, meta.version, server=self.server)
         try:
             awaited = super().start(meta, caller, request, given)
         except BaseException as error:
@@ -373,7 +383,7 @@ class _TracedSessionlessCalls(SessionlessCalls):
 
     @override
     def go_on(self, meta: RequestMeta, caller: Caller, request: Request) -> AwaitedCall:
-        arriving = self._retried = begin(caller, request, meta.version)
+        arriving = self._retried = begin(caller, request, meta.version, server=self.server)
         try:
             awaited = super().go_on(meta, caller, request)
         except ParkedElsewhere:
@@ -449,7 +459,7 @@ class _TracedReaders(Readers):
             return reader
 
 
-class _TracedSessions(Sessions):
+class _TracedSessions(Sessions, _Named):
     """Sessions; `initialize` has a span."""
 
     @override
@@ -462,7 +472,7 @@ class _TracedSessions(Sessions):
         return self._traced(caller, params, channel)
 
     async def _traced(self, caller: Caller, params: dict[str, Any], channel: Channel | None) -> Opened:
-        request = begin(caller, Request("", "initialize", params))
+        request = begin(caller, Request("", "initialize", params), server=self.server)
         with current(request.span, request.context):
             opening = super().opening(caller, params, channel=channel)
             opened = opening if isinstance(opening, Opened) else await opening
@@ -472,7 +482,7 @@ class _TracedSessions(Sessions):
 
 
 class TracedEngine(Engine):
-    """An engine that makes spans. Its arguments are those of `Engine`."""
+    """An engine that makes spans. Its arguments are those of `Engine`, and the name of the server for operators."""
 
     exchanges_type: ClassVar[type[Exchanges]] = _TracedExchanges
     sessions_type: ClassVar[type[Sessions]] = _TracedSessions
@@ -480,9 +490,17 @@ class TracedEngine(Engine):
     readers_type: ClassVar[type[Readers]] = _TracedReaders
 
     def __init__(
-        self, back: Back, settings: Settings = Settings(), *, store: Store | None = None, **ports: Any
+        self,
+        back: Back,
+        settings: Settings = Settings(),
+        *,
+        store: Store | None = None,
+        server: str = "",
+        **ports: Any,
     ) -> None:
         if store is not None and store.is_shared:
             store = cast("Store", _TracedStore(store))
         super().__init__(cast("Back", _TracedBack(back)), settings, store=store, **ports)
         self.exchanges.submit = cast("_TracedExchanges", self.exchanges).around(self.exchanges.submit)
+        for part in (self.exchanges, self.sessions, self.sessionless):
+            cast("_Named", part).server = server

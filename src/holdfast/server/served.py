@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Literal, Unpack, get_args
 
 from holdfast import tracing
@@ -19,6 +19,8 @@ from holdfast.ports import Observer
 from holdfast.server.running.namespaces import namespace_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from holdfast.auth.forward_key import ForwardKey
     from holdfast.engine.back import Back
     from holdfast.engine.engine import Engine
@@ -38,6 +40,8 @@ class Served(ABC):
     store: Store | str | None
     namespace: str
     verifier: Verifier | None
+    label: str = ""
+    """The name by which operators see it, in the log, the metrics, spans and the dashboard, if it is not `name`."""
     forward_key: ForwardKey | None = None
     """The operator's key for credentials that go from one process to another."""
     routes: list[Route]
@@ -89,7 +93,7 @@ class Served(ABC):
             return self._operated.observer(self._given_observer)
         from holdfast.server.running.launch import LogObserver  # noqa: PLC0415 - only a server that runs needs it
 
-        return self._given_observer or LogObserver()
+        return self._given_observer or LogObserver(server=self.label)
 
     @property
     def engine(self) -> Engine:
@@ -104,11 +108,11 @@ class Served(ABC):
             if self._operated is not None:
                 store = self._operated.watched_store(store, self.settings.limits)
                 back = self._operated.watched(back, self._observer, store)
-            kind: type[Engine] = Engine
+            kind: Callable[..., Engine] = Engine
             if tracing.is_on():
                 from holdfast.ops.tracing import TracedEngine  # noqa: PLC0415 - only a traced process imports OpenTelemetry
 
-                kind = TracedEngine
+                kind = partial(TracedEngine, server=self.label)
             self._engine = kind(
                 back,
                 self.settings,
@@ -123,6 +127,7 @@ class Served(ABC):
     def operate(self, operated: Operated) -> None:
         """Log, count and show the calls of this server. Call it before anything uses the engine."""
         self._operated = operated
+        operated.log.server = self.label
 
     @property
     def is_built(self) -> bool:

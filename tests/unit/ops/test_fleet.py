@@ -544,7 +544,9 @@ def test_tools_of_several_processes_are_one_and_a_tool_that_runs_for_the_first_t
 async def test_two_servers_of_one_program_are_shown_by_their_names_in_the_file() -> None:
     operations = Operations()
     for name in ("docs", "code"):
-        operations.take(Server("git"), name)
+        server = Server("git")
+        server.label = name
+        operations.take(server)
     operations.take(Server("alone"))
     async with operations.source() as source:
         state = await source.state("", 0)

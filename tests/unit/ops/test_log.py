@@ -23,6 +23,21 @@ def test_an_event_is_one_line_with_its_facts(caplog: pytest.LogCaptureFixture) -
     )
 
 
+def test_each_line_has_the_name_of_its_server_if_an_operator_gave_one(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    ring = Ring()
+    with caplog.at_level(logging.DEBUG, "holdfast"):
+        observer = LogObserver(ring=ring, server="files")
+        observer.note("call.ended", tool="read")
+        observer.note("hosted.run_failed", server="its own name")
+    assert [record.getMessage() for record in caplog.records] == [
+        "call.ended tool=read server=files",
+        "hosted.run_failed server=files",
+    ]
+    assert all(event.facts["server"] == "files" for event in ring.after())
+
+
 def test_text_of_a_client_cannot_forge_a_log_line(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, "holdfast"):
         LogObserver().note("anything", method="a\r\nsession.opened\x1b[0m\u2028x", said="two words")

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from opentelemetry import baggage, trace
+from opentelemetry.trace import SpanKind
 
 from holdfast import Client, Context, Process, Server
 from holdfast.asks import InputRequired, Want
@@ -83,6 +84,20 @@ def a_server(store: str | None = None) -> Slow:
 
 async def answers(*_: Any) -> dict[str, Any]:
     return {"action": "accept", "content": {"name": "Ada"}}
+
+
+@pytest.mark.parametrize("era", ERAS)
+@async_test
+async def test_the_spans_of_requests_have_the_name_that_an_operator_gave_the_server(
+    era: str, spans: Spans
+) -> None:
+    server = a_server()
+    server.label = "files"
+    async with Client(server, protocol_version=era) as client:
+        await client.call_tool("echo", {"text": "x"})
+    named = [span.attributes.get("holdfast.server") for span in spans.all() if span.kind is SpanKind.SERVER]
+    assert named
+    assert set(named) == {"files"}
 
 
 # Kinds of spans

@@ -147,7 +147,7 @@ class Identity:
         held = self._failures.admit(kind, self._engine.clock.now())
         if held is None:
             return
-        facts = {"server": ", ".join(self._servers)} if self._servers else {}
+        facts = {"authorization_server": ", ".join(self._servers)} if self._servers else {}
         if self._servers and isinstance(error, HoldfastError):
             facts["reason"] = _QUERY.sub("?…", str(error))
         self._engine.observer.note("verifier.failed", error=kind, **facts, held_back=held)

@@ -33,29 +33,26 @@ class Operations:
         self._clock = SystemClock()
         self._ring = Ring()
         self._observer: Observer = LogObserver(self._clock, self._ring)
-        self._servers: list[tuple[Operable, Operated, str]] = []
+        self._servers: list[tuple[Operable, Operated]] = []
 
     def __repr__(self) -> str:
-        return f"<Operations of {', '.join(name or server.name for server, _, name in self._servers)}>"
+        return f"<Operations of {', '.join(server.label or server.name for server, _ in self._servers)}>"
 
-    def take(self, server: Operable, name: str = "") -> None:
-        """Watch a server. If it has built its engine already, it is shown without figures.
-
-        `name` is shown instead of its own name: two servers of a file may be the same program.
-        """
+    def take(self, server: Operable) -> None:
+        """Watch a server. If it has built its engine already, it is shown without figures."""
         if server.is_built:
             operated = Operated(self._clock)
         else:
             operated = Operated(self._clock, ring=self._ring, figures=Figures())
             server.operate(operated)
-        self._servers.append((server, operated, name))
+        self._servers.append((server, operated))
 
     @contextlib.asynccontextmanager
     async def source(self) -> AsyncIterator[Source]:
         """Give the source of the state while the block runs. The engines are built if they do not exist yet."""
         parts = [
-            Part(name or server.name, server.version, _kind(server.store), server.engine, operated)
-            for server, operated, name in self._servers
+            Part(server.label or server.name, server.version, _kind(server.store), server.engine, operated)
+            for server, operated in self._servers
         ]
         fleet = Fleet(parts, self._ring)
         fleet.start()

@@ -379,7 +379,7 @@ async def test_a_failing_authorization_server_is_named_with_the_reason() -> None
         for token in ("any", "own"):
             assert (await b.peer(token=token).initialize()).status == 503
         ours, own = b.observer.named("verifier.failed")
-        assert ours["server"] == own["server"] == "https://id.example"
+        assert ours["authorization_server"] == own["authorization_server"] == "https://id.example"
         assert ours["reason"] == "https://id.example/keys?… answered 500 instead of the keys"
         assert "reason" not in own, "the text of an author's error may have the token"
 

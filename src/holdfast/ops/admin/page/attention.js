@@ -71,7 +71,7 @@ function store(state, last) {
 function authorization(last) {
   const failed = last(["verifier.failed"]);
   if (!failed) return [];
-  const { server = "", reason = "" } = failed.facts;
+  const { authorization_server: server = "", reason = "" } = failed.facts;
   return [say("bad", `Tokens cannot be checked${server ? `: the authorization server ${quoted(server)} fails` : ""}${reason ? ` (${quoted(reason)})` : ""}. Clients with a new token are refused with 503.`, "feed", "event:verifier.failed")];
 }
 
