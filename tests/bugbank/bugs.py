@@ -1,7 +1,7 @@
 """Mistakes that others have made, or that we could: each a small patch that puts it back.
 
 A bug is a context in which the mistake is there. It names what must find it: scenarios of the
-simulation with the invariant that breaks, or the contract of stores.
+simulation with the invariant that breaks, a scene of two replicas, or the contract of stores.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core.lifecycle import SessionInput
+from holdfast.core.rules import calls
 from holdfast.core.rules.document import Document, Exchange
 from holdfast.core.stream import Log, NewEvents, Page, Position
 from holdfast.engine.delivery import Batch
@@ -42,7 +43,7 @@ from holdfast.stores.base import (
 )
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.memory.state import Bounds, Cells
-from tests.bugbank import homes
+from tests.bugbank import homes, replicas
 from tests.simulation.cluster import Cluster
 from tests.simulation.faults import FaultyStore
 
@@ -56,6 +57,8 @@ class Bug(Struct, frozen=True):
     scenario: str = ""
     """The simulation that finds it; empty: the contract of stores does."""
     invariant: str = ""
+    scene: str = ""
+    """The scene of two replicas (`replicas.py`) that finds it."""
 
 
 def _with(*patches: tuple[object, str, Any]) -> Patches:
@@ -432,6 +435,19 @@ def started_for_no_client() -> Patches:
     return _with((Exchanges, "begin", careless))
 
 
+# Rules and commits
+
+
+def calls_without_a_limit() -> Patches:
+    """A rule takes a call although the session has its limit of calls."""
+    claim = calls.claim
+
+    def claim_always(doc: Document, principal: str, wanted: Claim, me: str, most: int, now: float) -> object:
+        return claim(doc, principal, wanted, me, 10 * most, now)
+
+    return _with((calls, "claim", claim_always))
+
+
 BUGS: Final[dict[str, Bug]] = {
     "an end that is not kept after a break": Bug(break_forgotten_at_the_end(), "alone", "I4"),
     "a start although no client waits": Bug(started_for_no_client(), "takeover", "I4"),
@@ -461,4 +477,15 @@ BUGS: Final[dict[str, Bug]] = {
     "a former home starts calls": Bug(homes.FORMER_HOME, "home", "I4"),
     "a home that stops takes calls": Bug(homes.STARTED_WHILE_STOPPING, "home", "G11"),
     "a dead home stays the home": Bug(homes.NEVER_TAKEN, "home", "G11"),
+    "calls without a limit": Bug(calls_without_a_limit()),
+    "a commit that compares no field": Bug(
+        _with(replicas.FIELDS_NOT_COMPARED), scene="an id is claimed once"
+    ),
+    "a commit that repeats no test": Bug(
+        _with(replicas.TESTS_NOT_REPEATED), scene="calls stay below their limit"
+    ),
+    "a commit that overwrites numbers": Bug(
+        _with(replicas.NUMBERS_OVERWRITTEN), scene="calls and readers are counted"
+    ),
+    "a commit that is applied twice": Bug(_with(replicas.NEVER_SENT_BEFORE), scene="the first answer counts"),
 }

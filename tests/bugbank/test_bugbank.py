@@ -1,4 +1,4 @@
-"""Every mistake of the bank is found, within seconds, by the simulation or by the contract of stores."""
+"""Every mistake of the bank is found, within seconds, by the simulation, by two replicas whose commands meet, or by the contract of stores."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,6 +10,7 @@ from holdfast.stores.base import Store
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import StoreContract, VirtualClock
 from tests.bugbank.bugs import BUGS, Bug
+from tests.bugbank.replicas import broken_scenes
 from tests.simulation.scenarios import play
 
 TRIED = 300
@@ -46,7 +47,8 @@ def _violations(bug: Bug) -> list[str]:
 
 
 SIMULATED = [name for name, bug in BUGS.items() if bug.scenario]
-CONTRACTED = [name for name, bug in BUGS.items() if not bug.scenario]
+STAGED = [name for name, bug in BUGS.items() if bug.scene]
+CONTRACTED = [name for name, bug in BUGS.items() if not bug.scenario and not bug.scene]
 
 
 @pytest.mark.parametrize("name", SIMULATED)
@@ -60,6 +62,17 @@ def test_the_simulation_finds(name: str) -> None:
 def test_the_contract_of_stores_finds(name: str) -> None:
     with BUGS[name].patches():
         assert _broken_sentences(), f"{name!r} keeps the contract"
+
+
+@pytest.mark.parametrize("name", STAGED)
+def test_two_replicas_find(name: str) -> None:
+    bug = BUGS[name]
+    with bug.patches():
+        assert bug.scene in broken_scenes()
+
+
+def test_without_a_bug_the_scenes_of_two_replicas_pass() -> None:
+    assert broken_scenes() == []
 
 
 def test_without_a_bug_the_contract_is_kept() -> None:

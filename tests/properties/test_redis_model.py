@@ -48,7 +48,7 @@ class Twins(RuleBasedStateMachine):
         self.runner = asyncio.Runner()
         self.clock = VirtualClock()
         self.fields = {"isolate": isolate, "grace": grace, "idle": 20.0, "lifetime": 60.0}
-        self.fences: dict[tuple[str, str], int] = {}
+        self.fences: dict[tuple[Store, str, str], int] = {}
         self.numbers = count(1)
         self.wakeups: list[list[tuple[WakeUp, str, str]]] = [[], []]
         self.runner.run(self.make())
@@ -58,7 +58,7 @@ class Twins(RuleBasedStateMachine):
         self.stores: list[Store] = [MemoryStore(LIMITS, self.clock), redis]
         self.stores[0].bind(lambda what, key, name: self.wakeups[0].append((what, key, name)))
         # Without the ear and the second look, which `bind` would start: one replica needs neither.
-        redis._on_wake = lambda what, key, name: self.wakeups[1].append((what, key, name))
+        redis.wake = lambda what, key, name: self.wakeups[1].append((what, key, name))
 
     def both(self, operation: Operation, *, exactly: bool = True) -> Any:
         """Send a command to both stores; results, exceptions and wake-ups are the same. A repeat may send a wake-up again."""
@@ -122,21 +122,30 @@ class Twins(RuleBasedStateMachine):
     )
     def claim(self, key: str, who: str, stream: str, name: int | str, digest: bytes, control: bool) -> None:
         wanted = Claim(name, stream, digest, control)
-        claimed = self.both(lambda store: store.claim(key, who, wanted))
-        if isinstance(claimed, Claimed):
-            self.fences[key, stream] = claimed.fence
+        self.both(lambda store: self.claimed(store, key, who, wanted))
+
+    async def claimed(self, store: Store, key: str, who: str, wanted: Claim) -> Any:
+        """Claim, and note the fence: each store makes its own."""
+        found = await store.claim(key, who, wanted)
+        if isinstance(found, Claimed):
+            self.fences[store, key, wanted.stream] = found.fence
+            return found.record, found.returned
+        return found
+
+    def fence(self, store: Store, key: str, stream: str) -> int:
+        """Return the fence of the last claim."""
+        return self.fences.get((store, key, stream), 1)
 
     @rule(key=KEYS, stream=STREAMS, size=st.none() | SIZES, keep=st.booleans(), twice=st.booleans())
     def settle(self, key: str, stream: str, size: int | None, keep: bool, twice: bool) -> None:
-        fence, tag = self.fences.get((key, stream), 1), next(self.numbers)
+        tag = next(self.numbers)
         terminal = None if size is None else b"x" * size
-        for _ in range(1 + twice):
-            self.settled(key, stream, fence, terminal, tag, keep)
 
-    def settled(
-        self, key: str, stream: str, fence: int, terminal: bytes | None, tag: int, keep: bool
-    ) -> None:
-        self.both(lambda store: store.settle(key, stream, fence, terminal, tag=tag, keep=keep), exactly=False)
+        def end(store: Store) -> Coroutine[Any, Any, Any]:
+            return store.settle(key, stream, self.fence(store, key, stream), terminal, tag=tag, keep=keep)
+
+        for _ in range(1 + twice):
+            self.both(end, exactly=False)
 
     @rule(key=KEYS, stream=STREAMS, name=IDS, size=SIZES)
     def keep(self, key: str, stream: str, name: int | str, size: int) -> None:
@@ -156,15 +165,17 @@ class Twins(RuleBasedStateMachine):
         twice=st.booleans(),
     )
     def append(self, key: str, stream: str, size: int, times: int, count: int, twice: bool) -> None:
-        fence, start = self.fences.get((key, stream), 1), next(self.numbers)
-        self.both(lambda store: store.open_stream(key, stream, fence, start))
+        start = next(self.numbers)
+        self.both(lambda store: store.open_stream(key, stream, self.fence(store, key, stream), start))
         for _ in range(times):
             events = [(next(self.numbers), b"x" * size) for _ in range(count)]
-            self.appended(key, stream, fence, events, twice=twice)
+            self.appended(key, stream, events, twice=twice)
 
-    def appended(self, key: str, stream: str, fence: int, events: NewEvents, *, twice: bool) -> None:
+    def appended(self, key: str, stream: str, events: NewEvents, *, twice: bool) -> None:
         for _ in range(1 + twice):
-            self.both(lambda store: store.append(key, stream, fence, events), exactly=False)
+            self.both(
+                lambda store: store.append(key, stream, self.fence(store, key, stream), events), exactly=False
+            )
 
     @rule(key=KEYS, size=SIZES)
     def push(self, key: str, size: int) -> None:

@@ -138,7 +138,7 @@ async def test_wake_ups_of_an_unknown_kind_are_ignored(
     store.bind(lambda what, key, name: wakeups.put_nowait(what))  # noqa: ARG005
     await store.heard()
     for later in ("later", "later k", "later k n r.1", "news a b c d e"):
-        server.tell("PUBLISH", "hf:5:wakeups:bell", later)
+        server.tell("PUBLISH", "hf:1:wakeups:bell", later)
     async with asyncio.timeout(BOUND):
         assert await wakeups.get() is WakeUp.NEWS
     assert store._listening.is_set()

@@ -85,7 +85,7 @@ class SessionCommands(Backend):
 
     async def unsubscribe(self, key: str, uri: str) -> None:
         """Forget a subscription."""
-        await self.apply(key, None, life.unsubscribe, uri, growth(None, len(uri.encode())))
+        await self.apply(key, False, life.unsubscribe, uri, growth(None, len(uri.encode())))  # noqa: FBT003
 
     async def subscriptions(self, key: str) -> list[str]:
         """Return the resources that a session subscribed to."""
@@ -139,6 +139,7 @@ class SessionCommands(Backend):
     async def pass_turn(self, key: str, stream: str, fence: int) -> None:
         """End a turn, and send TURN for the next call."""
         await self.apply(key, None, turns.pass_turn, stream, fence)
+        await self.apply(key, None, turns.wake_next)
 
     # Streams and their readers
 

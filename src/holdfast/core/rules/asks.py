@@ -18,12 +18,13 @@ def ask(doc: Document, name: str, stream: str, me: str, most: int) -> bool:
         return True
     if doc.outstanding >= most:
         return False
-    if stream == doc.record.standalone:
-        doc.standalone()
+    exchange = doc.standalone() if stream == doc.record.standalone else doc.exchanges.get(stream)
     if len(doc.asks) >= REMEMBERED_ANSWERS:
         kept = sum(one.answer is not None for one in doc.asks.values() if one.stream == stream)
         if kept >= REMEMBERED_ANSWERS:
             return False
+    if exchange is not None and not exchange.asked:
+        doc.exchanges[stream] = replace(exchange, asked=True)
     doc.asks[name] = Ask(stream, me)
     doc.outstanding += 1
     return True

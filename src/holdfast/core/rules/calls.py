@@ -22,7 +22,9 @@ from holdfast.core.records import (
 )
 from holdfast.core.rules.asks import forget_asks
 from holdfast.core.rules.document import At, Document, Exchange
+from holdfast.core.rules.readers import lose_readers
 from holdfast.core.rules.streams import finish, forget, free_id, start, write
+from holdfast.core.rules.turns import lose_turns
 from holdfast.core.stream import before_terminal
 from holdfast.errors import Fenced, StreamClosed
 from holdfast.wire.jsonrpc import RequestId
@@ -64,7 +66,8 @@ def claim(
             return Refusal.BUSY
         doc.calls += 1
     returned = doc.client_seen(now)
-    doc.fence = fence = doc.fence + 1
+    doc.fence += 1
+    fence = doc.fence
     doc.exchanges[stream] = Exchange(wanted.id, wanted.digest, control, fence, me, me)
     doc.ids[wanted.id] = stream
     doc.running += 1
@@ -190,9 +193,10 @@ def reap(doc: Document, stream: str, owner: str, terminal: bytes, at: At, *, tag
         return log is not None and log.top.tag == tag
     if exchange.owner != owner:
         return False
-    for name, one in doc.asks.items():
-        if one.stream == stream:
-            doc.told += ((WakeUp.ANSWER, name, one.owner),)
+    if exchange.asked:
+        for name, one in doc.asks.items():
+            if one.stream == stream:
+                doc.told += ((WakeUp.ANSWER, name, one.owner),)
     doc.fence += 1
     exchange = replace(exchange, fence=doc.fence)
     _end(doc, stream, exchange, terminal, at, tag=tag, keep=True)
@@ -209,7 +213,7 @@ def _end(
     if stream not in doc.logs:
         start(doc, stream, before_terminal(tag))
     write(doc, stream, exchange, [(tag, terminal)], at, final=True)
-    finish(doc, stream, at.limits.finished_streams)
+    finish(doc, stream, at)
     _look_again(doc)
 
 
@@ -219,7 +223,7 @@ def _stop(doc: Document, stream: str, exchange: Exchange, now: float) -> None:
     if not exchange.control:
         doc.calls -= 1
     doc.settled = doc.touched = now
-    if doc.asks:
+    if exchange.asked:
         forget_asks(doc, stream, now)
 
 
@@ -231,6 +235,13 @@ def _look_again(doc: Document) -> None:
     """
     if doc.hint > doc.settled + doc.record.idle or doc.state is _DETACHED:
         doc.schedule()
+
+
+def orphaned(doc: Document, owner: str, now: float) -> list[tuple[str, Exchange]]:
+    """Forget the readers and turns of an incarnation that was declared dead; return the exchanges that it ran."""
+    lose_turns(doc, owner)
+    lose_readers(doc, owner, now)
+    return [(stream, one) for stream, one in doc.exchanges.items() if one.running and one.owner == owner]
 
 
 # After the end
@@ -258,7 +269,7 @@ def keep(doc: Document, stream: str, wanted: Claim, terminal: bytes | None, at: 
         doc.exchanges[stream] = exchange
         start(doc, stream, before_terminal(tag))
         write(doc, stream, exchange, [(tag, terminal)], at, final=True)
-        finish(doc, stream, at.limits.finished_streams)
+        finish(doc, stream, at)
         if stream not in doc.exchanges:
             return
     elif log is None or log.delivered == log.top:
@@ -279,4 +290,8 @@ def cancel(doc: Document, principal: str, request_id: RequestId) -> None:
         stream = doc.ids.get(request_id)
         matches = [stream] if stream is not None and doc.exchanges[stream].running else []
     if len(matches) == 1:
-        doc.told += ((WakeUp.CANCEL, matches[0], doc.exchanges[matches[0]].owner),)
+        [name] = matches
+        exchange = doc.exchanges[name]
+        if not exchange.cancelled:
+            doc.exchanges[name] = replace(exchange, cancelled=True)
+        doc.told += ((WakeUp.CANCEL, name, exchange.owner),)

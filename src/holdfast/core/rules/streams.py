@@ -21,7 +21,9 @@ def start(doc: Document, stream: str, position: Position) -> Log:
     """Return the log of a stream. If it does not exist yet, begin it at `position`."""
     log = doc.logs.get(stream)
     if log is None:
-        log = doc.logs[stream] = Log(position)
+        doc.logs[stream] = Log(position)
+        # A draft keeps another kind of log.
+        log = doc.logs[stream]
     return log
 
 
@@ -54,20 +56,20 @@ def write(
     if log.top.tag == events[-1][0] and log.top.seq > log.low.seq:
         return log.top
     limits = at.limits
-    size = doc.size - log.bytes
-    for tag, data in events:
-        log.append(tag, data, final=final)
+    before = log.bytes
+    log.extend(events, final=final)
     log.trim(limits.stream_events, limits.stream_bytes)
-    spare = at.spare + doc.size
-    doc.size = size + log.bytes
-    if doc.size > limits.session_bytes or doc.size > spare:
-        _make_room(doc, limits, spare)
+    grown = log.bytes - before
+    doc.size += grown
+    if doc.size > limits.session_bytes or grown > at.spare:
+        _make_room(doc, limits, at.spare - grown)
     doc.told += ((WakeUp.STREAM, stream, exchange.reader),)
     return log.top
 
 
 def _make_room(doc: Document, limits: Limits, spare: int) -> None:
-    while (doc.size > limits.session_bytes or doc.size > spare) and drop_finished(doc):
+    most = min(limits.session_bytes, doc.size + spare)
+    while doc.size > most and drop_finished(doc):
         pass
     while (over := doc.size - limits.session_bytes) > 0 and cut_largest(doc, over, limits):
         pass
@@ -97,13 +99,13 @@ def over_budget(limits: Limits, session: int, store: int) -> int:
 # Complete streams
 
 
-def finish(doc: Document, stream: str, most: int) -> None:
+def finish(doc: Document, stream: str, at: At) -> None:
     """Note that a stream is complete, and forget the streams that are needed least while there are too many."""
     if not doc.exchanges[stream].reader:
         doc.logs[stream].pack()
-    doc.finished[stream] = None
+    doc.add_finished(stream, at.now)
     doc.told += ((Index.FINISHED, stream, ""),)
-    while len(doc.finished) > most and drop_finished(doc):
+    while doc.complete > at.limits.finished_streams and drop_finished(doc):
         pass
 
 
@@ -147,15 +149,12 @@ def forget(doc: Document, stream: str) -> None:
     log = doc.logs.pop(stream, None)
     if log is not None:
         doc.size -= log.bytes
-        doc.finished.pop(stream, None)
+        if doc.finished.pop(stream, None) is not None:
+            doc.complete -= 1
         doc.told += ((Index.FORGOTTEN, stream, ""),)
 
 
 def free_id(doc: Document, stream: str, exchange: Exchange) -> None:
     """Free the request id of an exchange, unless a later exchange uses it."""
-    ids = doc.ids
-    if exchange.id is not None and ids.get(exchange.id) == stream:
-        del ids[exchange.id]
-        if not ids:
-            # An emptied dict keeps its memory otherwise, and most sessions are idle.
-            ids.clear()
+    if exchange.id is not None and doc.ids.get(exchange.id) == stream:
+        del doc.ids[exchange.id]

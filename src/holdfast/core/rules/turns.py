@@ -29,10 +29,14 @@ def hold_turn(doc: Document, stream: str, fence: int, me: str) -> None:
 
 
 def pass_turn(doc: Document, stream: str, fence: int) -> None:
-    """End a turn, and wake the owner of the next call."""
+    """End a turn."""
     held = doc.held.get(stream)
     if held is not None and held.fence == fence:
         del doc.held[stream]
+
+
+def wake_next(doc: Document) -> None:
+    """Wake the owner of the call that may start now. After the step that ended a turn: of two turns that end at once, one is seen."""
     if (following := _first(doc)) is not None:
         doc.told += ((WakeUp.TURN, following, doc.exchanges[following].owner),)
 

@@ -44,7 +44,7 @@ redis.call('SADD', g .. ':own:' .. me, key)
 live(g .. ':own:' .. me, 86400000)
 live(g .. ':due', life + SLACK)
 live(own, life + SLACK)
-return {'ok'}
+return {'ok', 1}
 
 --## forget: shared !allow-oom
 -- A session is gone. ARGV: key, principal, listener time or 0, number of owners, owners, subscriptions.

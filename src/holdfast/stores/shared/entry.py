@@ -1,0 +1,84 @@
+"""What this process knows of a session: its document, the commands that wait, and the work that it has in it."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final
+
+from msgspec import Struct
+
+from holdfast.core.lifecycle import SessionState
+from holdfast.core.rules.document import Ask, Exchange
+from holdfast.stores.shared.draft import SharedDocument
+
+NO_SESSION: Final[Any] = object()
+"""The result of a command whose session is unknown or closed."""
+
+
+class Command(Struct, eq=False):
+    """A rule with its arguments, and its outcome."""
+
+    rule: Callable[..., Any]
+    args: tuple[Any, ...]
+    more: dict[str, Any]
+    result: Any = NO_SESSION
+    error: Exception | None = None
+    done: asyncio.Future[None] | None = None
+    """Of a command that waits for the commit before it."""
+
+    def reset(self, error: Exception | None = None) -> None:
+        """Forget the outcome: nothing of it was committed."""
+        self.result, self.error = NO_SESSION, error
+
+    def outcome(self) -> Any:
+        """Return the result of the rule, or raise its error."""
+        if self.error is not None:
+            raise self.error
+        return self.result
+
+
+class Entry:
+    """A session in this process."""
+
+    __slots__ = (
+        "acknowledged", "asks", "doc", "is_busy", "key", "last", "lost", "number", "queue", "registered", "reported", "running", "shy", "size", "state", "writer",
+    )  # fmt: skip
+
+    def __init__(self, key: str) -> None:
+        self.key: str = key
+        self.doc: SharedDocument | None = None
+        self.last: SharedDocument | None = None
+        """The last known document, while it is not certain whether it is the stored one."""
+        self.queue: list[Command] = []
+        self.is_busy: bool = False
+        self.number: int = 0
+        """Of the last commit that was sent."""
+        self.acknowledged: int = 0
+        self.registered: str = ""
+        """The incarnation under which it was registered that there is work here."""
+        self.writer: str = ""
+        """The name under which the commits are numbered."""
+        self.shy: int = 0
+        self.lost: int | None = None
+        """If the store has lost commits: the last one that it has."""
+        self.running: dict[str, tuple[Exchange, int]] = {}
+        """The exchanges that run here, and the commits that have claimed them."""
+        self.asks: dict[str, tuple[Ask, int]] = {}
+        self.reported: float = 0.0
+        """The hint, as it was last reported."""
+        self.size: int = 0
+        """The bytes of its logs, as they were last reported."""
+        self.state: SessionState = SessionState.ATTACHED
+        """As it was last reported."""
+
+    def has_work(self, me: str) -> bool:
+        """Return True if something of the session runs, waits or is read here."""
+        if self.running or self.asks or self.is_busy:
+            return True
+        doc = self.doc or self.last
+        return doc is not None and any(one.reader == me for one in doc.tables["exchanges"].base.values())
+
+    def unknown(self) -> None:
+        """Forget the changes of the document, which may not be the stored one."""
+        if self.doc is not None:
+            self.doc.undo()
+            self.last, self.doc = self.doc, None

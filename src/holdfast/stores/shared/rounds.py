@@ -1,0 +1,379 @@
+"""How commands are applied: rules on a draft, then a commit, until it is applied.
+
+**Combining.** A process has one commit of a session under way. Commands that come meanwhile wait, and all of them make the next commit: each rule
+sees the changes of the rules before it. A rule that raises has changed nothing, and the others are committed.
+
+**Retry.** A commit that is stale changes nothing. The document learns what has changed, and the rules decide again. A result that changes nothing
+counts only if the document is known to be the stored one: it is read again before (`_is_current`).
+
+**Other writers.** While one process alone writes a session, its commits say that they depend on everything (`exact`): nothing has to be compared. After
+another one has written too, the next commits carry what they have read, so that most of them are applied although others write.
+
+**Lost writes.** A writer numbers its commits of a session (`commit.py`). If the stored number is smaller than one that was acknowledged,
+a failover has lost commits: the next one restores the exchanges, events and asks that are still at work here (`core/rules/restore.py`).
+
+**A cancelled command** may have sent its commit. The document is forgotten then, as after a failure: the next command reads the session. Its commit
+has another number, so the one before, if it arrives later, is refused.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from itertools import groupby
+from typing import Any, Final
+
+from holdfast.config import Limits
+from holdfast.core.records import WakeUp
+from holdfast.core.rules import asks, calls, life, readers, turns
+from holdfast.core.rules.document import Document, Exchange, Index, Told, replica_of
+from holdfast.core.rules.restore import restore
+from holdfast.errors import HoldfastError, SessionGone, StoreError, StoreUnavailable
+from holdfast.ports import Random
+from holdfast.stores.backend import P, R, Rule
+from holdfast.stores.shared.commit import PLACES, SLACK, Commit, Done, Stale
+from holdfast.stores.shared.draft import SharedDocument
+from holdfast.stores.shared.entry import NO_SESSION, Command, Entry
+from holdfast.stores.shared.fields import Unreadable
+from holdfast.stores.shared.heads import NeedsIndex
+from holdfast.stores.shared.known import KnownSessions
+from holdfast.stores.shared.shelf import NoRoom
+from holdfast.stores.shared.tables import GONE, NeedsAll
+
+_COMBINED: Final = 128
+"""Commands in one commit."""
+_SHY: Final = 64
+"""Commits that carry what they have read, after another process has written the session."""
+
+
+def left_by(doc: Document, owner: str, now: float) -> list[tuple[str, Exchange]]:
+    found = calls.orphaned(doc, owner, now)
+    if not found and isinstance(doc, SharedDocument):
+        doc.forget_writers(owner)
+    return found
+
+
+class Rounds(KnownSessions):
+    """Applies rules to documents."""
+
+    frees: frozenset[Callable[..., Any]] = frozenset(
+        (
+            *(calls.end_plain, calls.settle, calls.give_back, calls.reap, left_by),
+            *(readers.detach, readers.vouch, asks.withdraw, turns.hold_turn, turns.pass_turn),
+            *(life.change, life.take_home, life.unsubscribe, life.examine),
+        )
+    )
+    """Rules that end and forget: they are applied also if the store has no room for anything new."""
+    works: frozenset[Callable[..., Any]] = frozenset((calls.claim, readers.attach, asks.ask, turns.hold_turn))
+    """Rules that give this replica work in a session."""
+    may_lose = True
+    """The store may lose commits that it has acknowledged: recent events are remembered here, to restore them."""
+    gathers = False
+    """The commands of one turn of the event loop are combined, also if no commit is under way."""
+
+    def __init__(self, limits: Limits, random: Random) -> None:
+        super().__init__(limits, random)
+        self._rounds: set[asyncio.Task[None]] = set()
+
+    async def apply(self, key: str, absent: R, rule: Rule[P, R], *args: P.args, **more: P.kwargs) -> R:
+        """Apply a rule to a draft, and commit it; if another command of the session is under way, together with others after it."""
+        found = await self._apply(key, Command(rule, args, more))
+        return absent if found is NO_SESSION else found
+
+    async def must_apply(self, key: str, rule: Rule[P, R], *args: P.args, **more: P.kwargs) -> R:
+        """As `apply`. Raises SessionGone if the session is unknown or closed."""
+        found = await self._apply(key, Command(rule, args, more))
+        if found is NO_SESSION:
+            raise SessionGone
+        return found  # type: ignore[no-any-return]
+
+    async def consult(self, key: str, absent: R, view: Rule[P, R], *args: P.args, **more: P.kwargs) -> R:
+        """Call a function that changes nothing: there is no commit, but the document is known to be the stored one."""
+        return await self.apply(key, absent, view, *args, **more)
+
+    async def _apply(self, key: str, command: Command) -> Any:
+        entry = self._entry(key)
+        if entry.is_busy:
+            command.done = asyncio.get_running_loop().create_future()
+            entry.queue.append(command)
+            await command.done
+            return command.outcome()
+        entry.is_busy = True
+        try:
+            if self.gathers:
+                await asyncio.sleep(0)
+            if not entry.queue:
+                await self._round(entry, [command])
+                return command.outcome()
+            command.done = asyncio.get_running_loop().create_future()
+            entry.queue.insert(0, command)
+        finally:
+            if entry.queue or entry.doc is None:
+                self._go_on(entry)
+            else:
+                entry.is_busy = False
+        await command.done
+        return command.outcome()
+
+    def _go_on(self, entry: Entry) -> None:
+        """After a commit: let the commands that waited make the next one."""
+        waiting = [one for one in entry.queue[:_COMBINED] if one.done is not None and not one.done.done()]
+        del entry.queue[:_COMBINED]
+        if waiting:
+            task = asyncio.get_running_loop().create_task(self._waited(entry, waiting))
+            self._rounds.add(task)
+            task.add_done_callback(self._rounds.discard)
+        elif entry.queue:
+            self._go_on(entry)
+        else:
+            entry.is_busy = False
+            is_kept = entry.doc is not None or entry.has_work(self.me)
+            if not is_kept and self._entries.get(entry.key) is entry:
+                del self._entries[entry.key]
+
+    async def _waited(self, entry: Entry, commands: list[Command]) -> None:
+        failed: Exception | None = StoreError("the store was closed")
+        try:
+            await self._round(entry, commands)
+            failed = None
+        except Exception as error:  # noqa: BLE001
+            failed = error
+        finally:
+            for one in commands:
+                if failed is not None:
+                    one.reset(failed)
+                if one.done is not None and not one.done.done():
+                    one.done.set_result(None)
+            self._go_on(entry)
+
+    # One round: load, rules, commit, until it is applied
+
+    async def _round(self, entry: Entry, commands: list[Command]) -> None:
+        try:
+            await self._attempts(entry, commands)
+            if self._taken:
+                self._wake_taken()
+        except Unreadable as error:
+            self._forget(entry)
+            for one in commands:
+                one.reset()
+            await self._drop(entry.key, error)
+        except NoRoom as full:
+            entry.unknown()
+            rest = [one for one in commands if one.rule in self.frees]
+            for one in commands:
+                one.reset(None if one in rest else full)
+            if len(rest) == len(commands):
+                raise
+            if rest:
+                await self._attempts(entry, rest)
+        except BaseException:
+            # Whether the commit was applied is not known.
+            entry.unknown()
+            raise
+
+    async def _attempts(self, entry: Entry, commands: list[Command]) -> None:
+        is_current = False
+        while True:
+            doc = entry.doc
+            if doc is None:
+                if not await self._refresh(entry, b""):
+                    for one in commands:
+                        one.reset()
+                    return
+                is_current = True
+                continue
+            doc.begin_noting(is_noting=entry.shy > 0 or not doc.is_exact)
+            try:
+                self._apply_rules(entry, doc, commands)
+                doc.end_noting()
+            except (NeedsAll, NeedsIndex) as needed:
+                await self._learn_more(entry, doc, needed)
+                continue
+            if doc.is_changed():
+                if entry.registered != self.me and not await self._registered(entry, commands):
+                    doc.undo()
+                    commands = [one for one in commands if one.rule not in self.works]
+                    continue
+                if await self._commit(entry, doc, commands):
+                    return
+                is_current = entry.doc is not None and entry.doc.is_exact
+            elif is_current or await self._is_current(entry, doc):
+                await self._tell(entry, doc)
+                return
+            else:
+                # Another document, or none: then it is read once more, and that is the result.
+                is_current = True
+
+    def _apply_rules(self, entry: Entry, doc: SharedDocument, commands: list[Command]) -> None:
+        if entry.lost is not None:
+            self._restore(entry, doc, entry.lost)
+        for one in commands:
+            try:
+                one.error = None
+                one.result = one.rule(doc, *one.args, **one.more)
+            except HoldfastError as error:
+                one.error = error
+
+    async def _is_current(self, entry: Entry, doc: SharedDocument) -> bool:
+        """Return True if the document is the stored one; else the stored one replaces it."""
+        numbers = doc.known_bytes if doc.is_exact else b""
+        told = doc.told
+        doc.undo()
+        if await self._refresh(entry, numbers) and entry.doc is doc:
+            doc.told = told
+            return True
+        return False
+
+    async def _registered(self, entry: Entry, commands: list[Command]) -> bool:
+        """Register this incarnation before its first work in a session. False: it is dead, and begins no work."""
+        works = [one for one in commands if one.rule in self.works]
+        if not works and entry.lost is None:
+            return True
+        try:
+            await self.register(entry.key)
+        except StoreUnavailable as dead:
+            for one in works:
+                one.reset(dead)
+            if not works:
+                raise
+            return False
+        entry.registered = self.me
+        return True
+
+    # The commit
+
+    async def _commit(self, entry: Entry, doc: SharedDocument, commands: list[Command]) -> bool:
+        """Commit the changes. True if they are applied, or the session is gone; else the rules decide again."""
+        writer = self._writer()
+        if writer != entry.writer:
+            # The first commit, or the first one of a new incarnation.
+            entry.writer = writer
+            entry.acknowledged = doc.writers.get(writer, 0)
+            entry.lost = None
+        entry.number = max(entry.number, entry.acknowledged) + 1
+        renews = self._keep_longer(doc)
+        commit = doc.commit(writer, entry.number, entry.acknowledged, self._mark)
+        commit.renews = renews
+        if renews or commit.events:
+            record = doc.record
+            commit.life = max(record.idle, record.grace) + max(0.0, doc.hint - self.now()) + SLACK
+        if len(commands) == 1:
+            commit.frees = commands[0].rule in self.frees and entry.lost is None
+        else:
+            commit.frees = all(one.rule in self.frees for one in commands) and entry.lost is None
+        if doc.told:
+            commit.told = self._for_others(doc)
+        reply = await self.commit(entry.key, commit)
+        if type(reply) is Done:
+            await self._done(entry, doc, commit, reply)
+            return True
+        for one in commands:
+            one.reset()
+        if reply is None:
+            doc.undo()
+            self._forget(entry)
+            return True
+        doc.undo()
+        entry.shy = _SHY
+        if not isinstance(reply, Stale):
+            # The session is read again, which finds what is lost.
+            entry.unknown()
+        elif commit.compare is None:
+            fields = {name: value for name, value in reply.fields.items() if value is not None}
+            self._replace(entry, doc, SharedDocument(reply.numbers, fields))
+        else:
+            self._learn(entry, doc, reply)
+        return False
+
+    def _keep_longer(self, doc: SharedDocument) -> bool:
+        """Return True if the session has to be kept for longer: after a sweep has examined it, and when half of the slack is used up."""
+        is_examined = doc.hint > doc.known[PLACES["hint"]]
+        if not is_examined and doc.expires >= doc.touched and doc.expires >= doc.hint:
+            return False
+        doc.expires = max(self.now(), doc.hint) + SLACK / 2
+        return True
+
+    def _for_others(self, doc: SharedDocument) -> list[tuple[WakeUp, str, str]]:
+        mine = replica_of(self.me)
+        return [
+            (what, name, replica_of(owner))
+            for what, name, owner in doc.told
+            if isinstance(what, WakeUp) and owner and replica_of(owner) != mine
+        ]
+
+    def _wake_here(self, key: str, told: Iterable[Told]) -> None:
+        """Send the wake-ups that are for this replica, or for all."""
+        mine = replica_of(self.me)
+        for what, name, owner in told:
+            if isinstance(what, WakeUp) and (not owner or replica_of(owner) == mine):
+                self.wake(what, key, name)
+
+    async def _done(self, entry: Entry, doc: SharedDocument, commit: Commit, reply: Done) -> None:
+        me, number, running = self.me, commit.number, entry.running
+        for stream, exchange in doc.tables["exchanges"].changes():
+            if exchange is not GONE and exchange.running and exchange.owner == me:
+                running[stream] = exchange, running.get(stream, (None, number))[1]
+            elif running.pop(stream, None) is not None:
+                self._recent.forget(entry.key, stream)
+        if dict.__len__(doc.tables["asks"]):
+            self._note_asks(entry, doc, number)
+        if self.may_lose and dict.__len__(doc.tables["logs"]):
+            self._note_events(entry, doc, commit)
+        if entry.lost is not None:
+            entry.lost = None
+            entry.running = {stream: (one, number) for stream, (one, _) in running.items()}
+            self._observer.note("store.rebased", session=entry.key[:8], events=len(commit.events))
+        told, doc.told = doc.told, ()
+        entry.acknowledged = number
+        doc.accept(reply.numbers, commit)
+        if not doc.is_exact:
+            entry.shy = _SHY
+        elif entry.shy:
+            entry.shy -= 1
+        if told or doc.hint != entry.reported or doc.size != entry.size or doc.state is not entry.state:
+            await self._report(entry, doc, told)
+
+    def _note_asks(self, entry: Entry, doc: SharedDocument, number: int) -> None:
+        for name, ask in doc.tables["asks"].changes():
+            if ask is not GONE and ask.owner == self.me:
+                entry.asks[name] = ask, number
+            else:
+                entry.asks.pop(name, None)
+
+    def _note_events(self, entry: Entry, doc: SharedDocument, commit: Commit) -> None:
+        for stream, start in doc.begun():
+            if stream in entry.running:
+                self._recent.begin(entry.key, stream, start)
+        for stream, events in groupby(commit.events, key=lambda event: event.stream):
+            self._recent.push(entry.key, stream, [(one.seq, one.tag, one.data) for one in events])
+
+    async def _report(self, entry: Entry, doc: SharedDocument, told: tuple[Told, ...]) -> None:
+        """After a commit: wake tasks of this process, and change indexes in other places."""
+        self._wake_here(entry.key, told)
+        indexes = [one for one in told if isinstance(one[0], Index)]
+        if indexes or doc.hint != entry.reported or doc.size != entry.size or doc.state is not entry.state:
+            with suppress(StoreError):
+                await self.applied(entry, doc, indexes)
+
+    async def _tell(self, entry: Entry, doc: SharedDocument) -> None:
+        """Send the wake-ups of rules that have changed nothing."""
+        if doc.told:
+            others, told = self._for_others(doc), doc.told
+            doc.undo()
+            self._wake_here(entry.key, told)
+            if others:
+                await self.tell(entry.key, others)
+        else:
+            doc.undo()
+
+    # Lost writes, and wake-ups that were lost
+
+    def _restore(self, entry: Entry, doc: SharedDocument, last: int) -> None:
+        running = {stream: one for stream, (one, number) in entry.running.items() if number > last}
+        waiting = {name: one for name, (one, number) in entry.asks.items() if number > last}
+        logs = {
+            stream: writes
+            for stream in entry.running
+            if (writes := self._recent.get(entry.key, stream)) is not None
+        }
+        restore(doc, running, waiting, logs)
