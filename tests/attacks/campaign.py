@@ -11,7 +11,15 @@ from typing import Final
 
 from msgspec import Struct
 
-from tests.attacks.memory_attacks import ATTACKS, Stream, Target, call, post
+from tests.attacks.memory_attacks import (
+    ATTACKS,
+    Stream,
+    Target,
+    call,
+    post,
+    unfinished_bodies,
+    unfinished_handshakes,
+)
 from tests.http.certificates import write_certificate
 from tests.http.serving import Process, holdfast_serve
 from tests.messages import initialize, request
@@ -166,4 +174,5 @@ async def attacked(
 def rows() -> list[tuple[tuple[Attack, ...], bool]]:
     """Return the attacks of the whole campaign, and which of them use TLS."""
     alone = [((attack,), False) for attack in ATTACKS]
-    return [*alone, ((ATTACKS[2],), True), (ATTACKS, False)]
+    secured = [((attack,), True) for attack in (unfinished_bodies, unfinished_handshakes)]
+    return [*alone, *secured, (ATTACKS, False)]

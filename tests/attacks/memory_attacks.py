@@ -1,4 +1,4 @@
-"""Ways to make a server keep something, one function each. They come from one address; a well-behaved client has another.
+"""Ways to make a server keep something, one function each. They come from one address, or from many; a well-behaved client has its own.
 
 Each attack sends as fast as it can, keeps its connections open, and does not care about refusals. `scale` is the part of the whole
 attack that is sent: the tests run a part of each.
@@ -8,7 +8,8 @@ import asyncio
 import contextlib
 import json
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from itertools import cycle, repeat
 from typing import Any, Final
 
 from tests.messages import BOTH, LATEST, initialize, metadata, modern_headers, request
@@ -28,6 +29,7 @@ class Target:
     def __init__(self, port: int, scale: float = 1.0, *, tls: ssl.SSLContext | None = None) -> None:
         self.port = port
         self.tls = tls
+        self.addresses: Iterator[str] = repeat(ATTACKER)
         self._scale = scale
         self._held: set[asyncio.StreamWriter] = set()
 
@@ -35,10 +37,11 @@ class Target:
         """Return the numbers of this part of an attack."""
         return range(max(1, int(number * self._scale)))
 
-    async def connect(self) -> Stream:
-        """Open a connection that stays open."""
+    async def connect(self, *, secured: bool = True) -> Stream:
+        """Open a connection that stays open; if it is not secured, without TLS."""
+        tls = self.tls if secured else None
         reader, writer = await asyncio.open_connection(
-            "127.0.0.1", self.port, local_addr=(ATTACKER, 0), ssl=self.tls, limit=2**20
+            "127.0.0.1", self.port, local_addr=(next(self.addresses), 0), ssl=tls, limit=2**20
         )
         self._held.add(writer)
         return reader, writer
@@ -162,6 +165,23 @@ async def pipelined_bodies(target: Target) -> None:
     await target.many(1_000, one)
 
 
+async def unfinished_handshakes(target: Target) -> None:
+    """Handshakes of TLS that their client does not complete. Without TLS it is an unfinished head."""
+    offered = ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        ssl.create_default_context().wrap_bio(
+            ssl.MemoryBIO(), offered, server_hostname="localhost"
+        ).do_handshake()
+    hello = offered.read()
+
+    async def one(_at: int) -> None:
+        _, writer = await target.connect(secured=False)
+        writer.write(hello)
+        await writer.drain()
+
+    await target.many(4_000, one)
+
+
 # Messages
 
 
@@ -243,6 +263,37 @@ async def subscriptions(target: Target) -> None:
     await target.many(400, one)
 
 
+async def tasks(target: Target) -> None:
+    """Tasks with long arguments and results that no client fetches."""
+    params = {"name": "job", "arguments": {"size": 100_000, "data": costly(8_000)}}
+    await target.many(4_000, lambda number: target.send(modern(number, "tools/call", params)))
+
+
+async def state(target: Target) -> None:
+    """Sessions whose state is as large as one may be."""
+
+    async def one(number: int) -> None:
+        session = await target.session()
+        reader, writer = await target.send(post(call(number, "remember", size=200_000), session))
+        await reader.readuntil(b"\r\n\r\n")
+        writer.transport.abort()
+
+    await target.many(2_000, one)
+
+
+async def many_addresses(target: Target) -> None:
+    """Small messages of many addresses at the same time, each with a share of its own."""
+    addresses, target.addresses = (
+        target.addresses,
+        cycle(f"127.0.{at // 200}.{at % 200 + 3}" for at in range(1_000)),
+    )
+    try:
+        await small_modern_messages(target)
+        await idle_sessions(target)
+    finally:
+        target.addresses = addresses
+
+
 # Answers
 
 
@@ -281,6 +332,6 @@ async def cut_answers(target: Target) -> None:
 
 ATTACKS: Final[tuple[Callable[[Target], Awaitable[None]], ...]] = (
     unfinished_heads, remembered_heads, unfinished_bodies, pipelined_bodies, small_messages, small_modern_messages,
-    large_messages, asking_calls, listeners, client_data, idle_sessions, subscriptions, unsent_answers, cut_streams,
-    cut_answers,
+    large_messages, asking_calls, listeners, client_data, idle_sessions, subscriptions, tasks, state, unsent_answers,
+    cut_streams, cut_answers, many_addresses,
 )  # fmt: skip

@@ -40,6 +40,19 @@ async def ask(ctx: Context, data: Any = None) -> str:
     return str(await ctx.elicit("?", bool))
 
 
+@server.tool(task="required")
+async def job(size: int, data: Any = None) -> str:
+    """Return a large text, as a task."""
+    return "x" * size
+
+
+@server.tool
+async def remember(size: int, ctx: Context) -> str:
+    """Keep a large text in the state of the session."""
+    await ctx.state.set("text", "x" * size)
+    return "kept"
+
+
 @server.resource("note://{name}")
 async def note(name: str) -> str:
     """Return the name."""

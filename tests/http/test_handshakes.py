@@ -13,6 +13,7 @@ import pytest
 from holdfast import Limits, Server, Settings
 from holdfast.config import HttpSettings
 from holdfast.fronts.http.listener.certificates import tls_context
+from holdfast.fronts.http.listener.held import TLS_BYTES
 from holdfast.fronts.http.listener.service import Service
 from holdfast.fronts.http.listener.sockets import bind
 from holdfast.transports.loops import new_loop
@@ -78,6 +79,32 @@ def test_handshakes_that_are_not_complete_count_as_connections_and_make_room(
             assert sum(reader.at_eof() for reader in held) == 1
             await stack.aclose()
             await until(lambda: not service.members.connections)
+
+    run(loop, test())
+
+
+@LOOPS
+def test_handshakes_that_are_not_complete_are_charged_and_without_memory_for_them_closed(
+    certificate: Path, loop: Loop
+) -> None:
+    async def test() -> None:
+        async with (
+            serving(certificate, Limits(memory=40 * TLS_BYTES)) as (service, port),
+            contextlib.AsyncExitStack() as stack,
+        ):
+            ledger = service.members.account(None).ledger
+            before = ledger.used
+            held = [await begin(stack, port) for _ in range(40)]
+            await until(lambda: any(reader.at_eof() for reader in held))
+            await until(
+                lambda: len(service.members.connections) == sum(not reader.at_eof() for reader in held)
+            )
+            open_ones = len(service.members.connections)
+            assert ledger.used - before == open_ones * TLS_BYTES
+            assert open_ones < 30
+            await stack.aclose()
+            await until(lambda: not service.members.connections)
+            assert ledger.used == before
 
     run(loop, test())
 

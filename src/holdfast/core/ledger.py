@@ -11,7 +11,8 @@ How large a share is. No share has a fixed size. A holder that takes bytes must 
 many). So one client alone gets half of the figure (one session a third), two get a third each, n get 1/(n + 1) each; and a
 client that comes now always finds room, also if others use as much as they can. The one who uses most is refused first.
 
-Two grades. New work must also leave an eighth of the figure free. What belongs to work that exists already (an answer of a client, a
+Two grades. New work must also leave an eighth of the figure free; or 64 times as much as its holder uses, if that is less. So a
+client with few small calls is served while many addresses use all that they can get. What belongs to work that exists already (an answer of a client, a
 cancellation, the result of a call) is `urgent`: it may use that eighth, and needs to leave half as many bytes free as its account
 uses. So new work is refused before running work suffers.
 
@@ -35,8 +36,8 @@ from weakref import WeakValueDictionary
 
 _FLOOR: Final = 3
 """New work leaves an eighth of the figure free: so many bits less."""
-
-
+_LIGHT: Final = 6
+"""New work leaves 64 times as much free as its holder uses, if that is less: so many bits more."""
 PLENTY: Final = 2
 """A quarter of the figure: so many bits less."""
 _FREED: Final = 256
@@ -92,10 +93,13 @@ class Account:
         ledger = self.ledger
         used = ledger.used if ledger.freed else ledger.charged
         free = ledger.total - used - more
-        share, floor = (2 * free, 0) if urgent else (free, ledger.total >> _FLOOR)
+        above = self.above
+        if urgent:
+            share, floor = 2 * free, 0
+        else:
+            share, floor = free, min(ledger.total >> _FLOOR, (above or self).used + more << _LIGHT)
         if free < floor:
             return used <= own
-        above = self.above
         if above is None:
             return self.used + more <= share or self.used <= own
         return (self.used + more <= share >> 1 or self.used <= own) and (

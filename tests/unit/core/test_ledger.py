@@ -48,10 +48,21 @@ def test_new_work_leaves_an_eighth_and_urgent_work_may_use_it() -> None:
     kept = [ledger.account(str(number)).take(100) for number in range(8)]
     assert [charge is not None for charge in kept] == [True] * 7 + [False]
     last = ledger.account("last")
-    assert last.take(1) is None
+    assert last.take(2) is None
     kept.append(last.take(100, urgent=True))
     assert kept[-1] is not None
     assert ledger.account("0").take(1, urgent=True) is None
+
+
+def test_the_new_work_of_a_holder_that_uses_little_may_use_the_eighth() -> None:
+    ledger = Ledger(6_400)
+    kept = [ledger.account(str(number)).take(700) for number in range(8)]
+    some = [ledger.account(f"some {number}") for number in range(300)]
+    kept += [account.take(3) for account in some]
+    assert ledger.total - ledger.used in range(3 * 64, 3 * 64 + 3)
+    assert some[0].take(1) is None
+    kept.append(ledger.account("light").take(2))
+    assert kept[-1] is not None
 
 
 def test_a_holder_without_bytes_in_use_may_take_any_size_that_is_free() -> None:

@@ -1,4 +1,4 @@
-"""Connections with TLS. A handshake that is not complete counts as a connection, so a flood of handshakes is bounded.
+"""Connections with TLS. A handshake that is not complete counts as a connection and is charged like one, so a flood is bounded.
 
 Over a limit the connection is closed without a handshake: an answer would cost the handshake first.
 """
@@ -10,6 +10,7 @@ from typing import Final
 
 from typing_extensions import override
 
+from holdfast.fronts.http.listener.held import Held
 from holdfast.fronts.http.listener.members import Members
 from holdfast.fronts.http.listener.protocol import HttpProtocol
 from holdfast.ports import Observer
@@ -57,16 +58,17 @@ class Handshake:
     def __init__(self, members: Members, peer: object) -> None:
         self.client: str | None = peer[0] if isinstance(peer, tuple) else None
         self._members = members
+        self._held = Held(members.account(self.client), tls=True)
         self.since: float = members.deadlines.now
         self._task: asyncio.Task[None]
 
     def begin(self, accepted: socket.socket, context: ssl.SSLContext) -> None:
-        """Begin the handshake, or close the connection if there are too many."""
+        """Begin the handshake, or close the connection if there are too many, or no memory for it."""
         members = self._members
-        if members.admit(self):
+        if members.admit(self, has_room=self._held.begin()):
             self._task = members.loop.create_task(self._run(accepted, context))
         else:
-            members.leave(self)
+            self.end()
             members.refused("connections", self.client)
             accepted.close()
 
@@ -81,7 +83,12 @@ class Handshake:
             )
         except OSError:
             # The client has left, or its bytes are no handshake.
-            self._members.leave(self)
+            self.end()
+
+    def end(self) -> None:
+        """Forget the handshake: it is complete, or has failed."""
+        self._members.leave(self)
+        self._held.end()
 
     def sweep(self) -> None:
         """End the handshake if its client is late: it is a part of the first head, and gets no more time."""
@@ -100,7 +107,7 @@ class Handshake:
 
     def abort(self) -> None:
         """End the handshake, and close the connection."""
-        self._members.leave(self)
+        self.end()
         self._task.cancel()
 
     make_last = abort
@@ -117,5 +124,5 @@ class _Secured(HttpProtocol):
 
     @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.members.leave(self._handshake)
+        self._handshake.end()
         super().connection_made(transport)
