@@ -60,7 +60,7 @@ class Outside(Protocol):
         """Report that the back cannot answer any more: the engine drains and refuses new work, and its process ends."""
         ...
 
-    async def is_home(self, key: str) -> bool:
+    async def confirm_home(self, key: str) -> bool:
         """Return False if a session is closed, or has another home: this process may release everything that it has for it.
 
         The back asks from time to time, because the wake-up that leads to a call of `left` may be lost.

@@ -43,7 +43,7 @@ stays known while it runs, and after its end as a stream with its terminal messa
 lease has ended gets no message. After an outage of the store, A gives it the time to renew its lease first (`outages.py`).
 In both cases A takes the home, unless another replica was faster: then A asks that one. The back of the new home builds
 its data from the record (`Back.moved`), or raises: then the session is closed.
-The former home learns of it from a claim whose record names another home, or when its back asks (`Outside.is_home`),
+The former home learns of it from a claim whose record names another home, or when its back asks (`Outside.confirm_home`),
 and releases its data (`Back.left`).
 
 A client that only listens sends no request: `listener_homes.py` takes the home for it.
@@ -493,7 +493,7 @@ class Homes:
             session = self._runtime.local_session(record)
             self._sessions.notify_back(session, message.method, message.params, charge)
 
-    async def is_home(self, key: str) -> bool:
+    async def confirm_home(self, key: str) -> bool:
         """True if a session is open and this replica is its home. Also if the store is unavailable: then it is not known."""
         try:
             record = await self._runtime.store.take_home(key, self._me)

@@ -68,9 +68,9 @@ class EngineOutside:
         """Close a session soon, also if nothing of it runs in this process."""
         self._runtime.spawn(self._sessions.close_key(key, SessionInput.SHUTDOWN))
 
-    async def is_home(self, key: str) -> bool:
+    async def confirm_home(self, key: str) -> bool:
         """Return True if this process must still keep the back's data for a session."""
-        return self._homes is None or await self._homes.is_home(key)
+        return self._homes is None or await self._homes.confirm_home(key)
 
     async def subscriptions(self, key: str) -> list[str]:
         """Return the resources that a session subscribed to."""

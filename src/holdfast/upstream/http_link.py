@@ -365,11 +365,11 @@ class HttpLink:
         try:
             return await self._server.open(method, self._common_headers(), headers, body)
         except Doubtful as doubt:
-            if await self._pings.join("", lambda: self._is_unknown({**headers, **POST_HEADERS})):
+            if await self._pings.join("", lambda: self._ask_whether_unknown({**headers, **POST_HEADERS})):
                 raise SessionLost(f"the server no longer knows the session: {doubt}") from doubt.reason
             raise doubt.reason from None
 
-    async def _is_unknown(self, headers: dict[str, str]) -> bool:
+    async def _ask_whether_unknown(self, headers: dict[str, str]) -> bool:
         """Send a ping. True if the server refuses it too; False if it is answered, or if that cannot be known."""
         headers.pop("last-event-id", None)
         ping = request_message(f"ping-{next(self._ping_numbers)}", "ping", {})

@@ -82,10 +82,10 @@ class HttpServer:
                 moves += 1
                 continue
             challenges += 1
-            if not await self._is_satisfied(answer, method, url, credentials, challenges):
+            if not await self._answer_challenge(answer, method, url, credentials, challenges):
                 raise await self._refusal(answer, credentials, in_session=SESSION in link)
 
-    async def _is_satisfied(
+    async def _answer_challenge(
         self, answer: HttpAnswer, method: str, url: str, credentials: Mapping[str, str], attempt: int
     ) -> bool:
         """Ask the authorizer for other credentials. True: send the request again."""

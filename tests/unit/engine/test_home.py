@@ -705,7 +705,7 @@ async def test_a_home_that_a_failover_of_the_store_has_lost_is_taken_again_for_a
         assert world.home(other.key) == "other"
         session = world.cluster._sessions[other.key]
         session.record = replace(session.record, home="ghost")
-        assert not await homes_of(other).is_home(other.key), "its back asks this once a minute"
+        assert not await homes_of(other).confirm_home(other.key), "its back asks this once a minute"
         await asyncio.sleep(2)
         assert world.home(other.key) == "other"
         assert other.back.events.count("serve") == 2
@@ -761,10 +761,10 @@ async def test_a_listener_of_a_strict_session_learns_that_it_is_closed() -> None
 async def test_a_back_learns_which_sessions_it_still_has_and_closes_one_by_its_key() -> None:
     async with pair() as (world, home, other):
         inside = homes_of(home)
-        assert await inside.is_home(home.key)
+        assert await inside.confirm_home(home.key)
         home.engine.draining = True
         await other.call(1)
-        assert not await inside.is_home(home.key)
-        assert not await inside.is_home("unknown")
+        assert not await inside.confirm_home(home.key)
+        assert not await inside.confirm_home("unknown")
         await other.engine.sessions.close_key(other.key, SessionInput.SHUTDOWN)
         assert other.key not in world.cluster._sessions

@@ -86,7 +86,7 @@ class ProxyBack:
         self._outside: Outside | None = None
         self._space = Space(options.notifications, options.notification_bytes, options.all_notification_bytes)
         self._upstreams = Upstreams(
-            self._make, options, self._listened, self._is_home, ports.clock, ports.observer
+            self._make, options, self._listened, self._confirm_home, ports.clock, ports.observer
         )
         self._together = frozenset(options.shared_between)
         self._server_info: dict[str, Any] = {"name": target.name, "version": ""}
@@ -141,8 +141,8 @@ class ProxyBack:
         """True if the server behind gets credentials of clients. Then they must reach the process that answers."""
         return self._target.needs_credentials
 
-    async def _is_home(self, key: str) -> bool:
-        return self._outside is None or await self._outside.is_home(key)
+    async def _confirm_home(self, key: str) -> bool:
+        return self._outside is None or await self._outside.confirm_home(key)
 
     # Which upstream
 

@@ -72,14 +72,14 @@ class Upstreams:
         make: Callable[[UpstreamClient], Upstream],
         options: ProxyOptions,
         listened: Listened,
-        is_home: Callable[[str], Awaitable[bool]],
+        confirm_home: Callable[[str], Awaitable[bool]],
         clock: Clock,
         observer: Observer,
     ) -> None:
         self._make = make
         self._options = options
         self._listened = listened
-        self._is_home = is_home
+        self._confirm_home = confirm_home
         self._clock = clock
         self._observer = observer
         self._by_key: dict[Key, asyncio.Task[Upstream]] = {}
@@ -217,11 +217,11 @@ class Upstreams:
             upstream = self.find(key)
             for session in tuple(upstream.sessions) if upstream is not None else ():
                 # A session that is not stored yet comes back with its first request.
-                if upstream is not None and not await self._is_home(session):
+                if upstream is not None and not await self._confirm_home(session):
                     upstream.leave(session)
             # Without a record the session may not be stored yet.
             is_of_session = upstream is not None and upstream.client.session and upstream.record is not None
-            if is_of_session and not await self._is_home(key[0]):
+            if is_of_session and not await self._confirm_home(key[0]):
                 self.leave(key)
 
     async def _sweep(self) -> None:
