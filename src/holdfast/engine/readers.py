@@ -323,9 +323,10 @@ class Readers:
         try:
             await self.follow_up(exchange)
         finally:
-            self._let_go(exchange)
+            self.let_go(exchange)
 
-    def _let_go(self, exchange: SessionExchange) -> None:
+    def let_go(self, exchange: SessionExchange) -> None:
+        """End the wait of a POST whose client has taken the answer."""
         session, request_id = exchange.session, exchange.claim.id
         if session.answering.get(request_id) is exchange:
             del session.answering[request_id]

@@ -13,6 +13,9 @@ reports each step to the exchange:
     submit ──▶ one turn of the loop ──▶ ended?  ── yes ──▶ JSON body    (the plain call ends here: `PostedCall.is_answered`)
                                           │ no
                                           ▼
+               `stream_after` at most   ──▶ ended?  ── yes ──▶ JSON body    (a call that waits for another server, or a database)
+                                          │ no, or something else has happened
+                                          ▼
                deliver(PostedExchange ─▶ Response) ──┬──▶ terminal message, no stream:  JSON body
                                                      ├──▶ stream: the POST is the reader of its log
                                                      ├──▶ fenced: another replica has ended it; answer from the log
@@ -90,6 +93,7 @@ class Posts:
         self.engine: Engine = engine
         self._form = streamer.form
         self.mode: ResponseMode = streamer.form.mode
+        self.stream_after: float | None = streamer.form.stream_after
         self._streamer = streamer
 
     def initialize(
@@ -221,8 +225,10 @@ class Posts:
                 connection.watch(_nothing)
                 submitting = submit()
 
-    async def wait(self, exchange: SessionExchange, connection: Connection) -> Answer | None:
-        """Answer a call that takes time: with its result, or with a stream that begins in the meantime."""
+    async def wait(
+        self, exchange: SessionExchange, connection: Connection, *, is_silent: bool = False
+    ) -> Answer | None:
+        """Answer a call that takes time: with its result, or with a stream. `is_silent`: `stream_after` has passed."""
         posted = PostedExchange(self.engine.readers, exchange)
 
         async def opening() -> bytes:
@@ -236,6 +242,8 @@ class Posts:
         response = HttpResponse(connection, self._form, whole=whole, opening=opening, resumable=True)
         connection.watch(posted.leave)
         try:
+            if is_silent and not posted.is_over():
+                await response.silence()
             await deliver(posted, response)
             await response.end()
         except SessionGone:
@@ -367,18 +375,30 @@ class PostedCall(StartedCall):
 
     async def _wait(self) -> Answer | None:
         posts, exchange, connection = self._posts, self._exchange, self.connection
-        writer = exchange.writer
+        writer, readers = exchange.writer, posts.engine.readers
+        is_answered = is_silent = False
         try:
             await turn()
             if connection.begun:
                 # The client may not have received the answer that was written.
                 return None
-            if writer.terminal is None or writer.position is not None:
+            if not exchange.is_due:
+                connection.watch(self.left)
+                is_silent = not await writer.wake.next(posts.stream_after)
+            if connection.gone or exchange.is_fenced or exchange.refusal is not None:
                 return await posts.wait(exchange, connection)
+            is_answered = self.is_answered()
+            if is_answered or connection.begun:
+                return None
+            if writer.terminal is None or writer.position is not None:
+                return await posts.wait(exchange, connection, is_silent=is_silent)
             writer.report(FateInput.WROTE)
             if await connection.answer(ready_answer(writer.terminal, posts.mode)):
                 writer.report(FateInput.TAKEN)
         finally:
-            # Also if this task is cancelled: some servers cancel the request of a client that has disconnected.
-            await posts.engine.readers.close(exchange)
+            if is_answered:
+                readers.let_go(exchange)
+            else:
+                # Also if this task is cancelled: some servers cancel the request of a client that has disconnected.
+                await readers.close(exchange)
         return None
