@@ -1,6 +1,6 @@
 """The connection to one server, through all its links.
 
-    user  ──request──▶  Connection  ──▶  Retries  ──▶  UpstreamLink  ──▶  server
+    user  ──request──▶  Connection  ──▶  UpstreamLink  ──▶  server     (after a failure: retries.py)
     user  ◀─callbacks─  Connection  ◀──  Receiver  ◀─────────┘
 
 The connection has at most one working link. `link()` returns it. If it has ended, the first task that asks opens and
@@ -30,6 +30,7 @@ from holdfast.errors import (
     HttpRefused,
     McpError,
     NotSent,
+    OutcomeUnknown,
     Unauthorized,
 )
 from holdfast.ports import Ports
@@ -47,7 +48,7 @@ from holdfast.upstream.negotiation import (
 )
 from holdfast.upstream.pending import NO_HEADERS, OnProgress, OutgoingRequest
 from holdfast.upstream.profile import ClientProfile
-from holdfast.upstream.retries import Retries
+from holdfast.upstream.retries import Failures
 from holdfast.upstream.settings import ClientLimits, ClientTimes
 from holdfast.wire.jsonrpc import decode, decode_raw, notification_message
 
@@ -120,8 +121,8 @@ class Connection:
         self._negotiation = Negotiation(
             profile, options.version, options.first, memory, self._ask, self._observer
         )
-        self._retries = Retries(self.link, options.limits, options.times, ports)
         limits = options.limits
+        self._failures = partial(Failures, limits=limits, times=options.times, ports=ports)
         self._decode = partial(decode_raw if options.raw_results else decode, max_depth=limits.depth)
         self.incoming: IncomingRequests = IncomingRequests(callbacks.on_request, limits, self._observer)
         self._numbers: Iterator[int] = count(1)
@@ -187,25 +188,30 @@ class Connection:
         owner: object,
     ) -> Any:
         """Send a request and return its result."""
-
-        async def send(link: UpstreamLink) -> Any:
-            sent = self._headers(link, method, plain, headers)
+        began, failures, is_replaced = self._clock.now(), None, False
+        while True:
+            try:
+                link = self._link
+                if link is None or link.lost:
+                    link = await self.link()
+            except NotSent as error:
+                raise (failures and failures.doubt) or error from error.__cause__
+            sent = self._with_mirror(method, plain, headers) if link.is_sessionless else headers
             outgoing = self.outgoing(link, method, plain, headers=sent, on_progress=on_progress, owner=owner)
             try:
                 return await link.request(outgoing)
+            except (NotSent, Broken, OutcomeUnknown) as error:
+                if failures is None:
+                    failures = self._failures(method, began, may_repeat=may_repeat)
+                await failures.add(error, link)
             except McpError as error:
-                if error.code == UNSUPPORTED_VERSION and self._reconnect:
-                    # The server was replaced by one with other versions: the next request needs another link.
-                    link.lost = True
-                raise
-
-        try:
-            return await self._retries.run(method, send, may_repeat=may_repeat)
-        except McpError as error:
-            if error.code != UNSUPPORTED_VERSION or not self._reconnect:
-                raise
-        # The server has executed nothing.
-        return await self._retries.run(method, send, may_repeat=may_repeat)
+                if error.code != UNSUPPORTED_VERSION or not self._reconnect:
+                    raise
+                # The server was replaced by one with other versions, and has executed nothing. Another link is negotiated.
+                link.lost = True
+                if is_replaced:
+                    raise
+                is_replaced = True
 
     async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
         """Send a notification.
@@ -231,16 +237,17 @@ class Connection:
         `request` does this and more. Use this one if the id must be known before the request is sent.
         """
         number = next(self._numbers)
-        stamped = self._profile.stamp(
-            params,
-            version=link.version,
-            is_sessionless=link.is_sessionless,
-            progress_token=None if on_progress is None else number,
-        )
-        return OutgoingRequest(number, method, stamped, headers=headers, on_progress=on_progress, owner=owner)
+        if link.is_sessionless or on_progress is not None or self._profile.repeats_extensions:
+            params = self._profile.stamp(
+                params,
+                version=link.version,
+                is_sessionless=link.is_sessionless,
+                progress_token=None if on_progress is None else number,
+            )
+        return OutgoingRequest(number, method, params, headers=headers, on_progress=on_progress, owner=owner)
 
-    def _headers(self, link: UpstreamLink, method: str, params: dict[str, Any], own: Headers) -> Headers:
-        mirrored = self._callbacks.mirror(method, params) if link.is_sessionless else NO_HEADERS
+    def _with_mirror(self, method: str, params: dict[str, Any], own: Headers) -> Headers:
+        mirrored = self._callbacks.mirror(method, params)
         return {**own, **mirrored} if own else mirrored
 
     async def _ask(self, link: UpstreamLink, method: str, params: dict[str, Any]) -> Any:

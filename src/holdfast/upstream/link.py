@@ -177,6 +177,9 @@ class Receiver:
                 self._observer.note("client.garbage", error=error)
                 self.refuse(link, recognise(data), error)
             return
+        if type(message) is Response:
+            self.pending.settle(message)
+            return
         for one in message if isinstance(message, list) else (message,):
             size = 0
             if len(data) >= FREE and isinstance(one, Request):

@@ -70,8 +70,11 @@ class PipeLink:
             raise NotSent(f"the server has closed the connection; {self._pipe.last_words}")
         self.receiver.pending.add(request)
         try:
-            await self._write(request_message(request.id, request.method, request.params))
+            await self._pipe.write(request_message(request.id, request.method, request.params))
             return await request.answer
+        except Broken:
+            self._stop_deaf()
+            raise
         except asyncio.CancelledError as cancelled:
             if request.method != "initialize" and not self.lost:
                 self._send_cancellation(request.cancellation(cancelled))
@@ -106,16 +109,28 @@ class PipeLink:
         try:
             await self._pipe.write(message)
         except Broken:
-            if self._pipe.exit_status is None and not self.lost:
-                # It runs, but cannot receive another request. Stop it: then `_read` reports the end. After an exit
-                # `_read` does so too, when it has read the last messages.
-                self.lost = True
-                self._stopping = asyncio.get_running_loop().create_task(self._pipe.aclose())
+            self._stop_deaf()
             raise
+
+    def _stop_deaf(self) -> None:
+        """Stop a server that runs, but has closed its input: it cannot receive another request. Then `_read` reports the end.
+
+        After an exit `_read` does so too, when it has read the last messages.
+        """
+        if self._pipe.exit_status is None and not self.lost:
+            self.lost = True
+            self._stopping = asyncio.get_running_loop().create_task(self._pipe.aclose())
 
     async def _read(self) -> None:
         try:
-            while message := await self._next():
+            while True:
+                try:
+                    message = await self._pipe.read()
+                except LineTooLong as error:
+                    self._skip(error)
+                    continue
+                if not message:
+                    break
                 self.receiver.take(self, message)
         except LinkError as error:
             self._observer.note("client.pipe_broke", error=error)
@@ -131,15 +146,11 @@ class PipeLink:
         # A starter that has crashed may have left the real server running: stop its group now, not at the next request.
         await self._pipe.aclose()
 
-    async def _next(self) -> bytes:
-        """Return the next message. One that is over the limit is skipped, and its request ends."""
-        while True:
-            try:
-                return await self._pipe.read()
-            except LineTooLong as error:
-                found = recognise_by_edges(error.head, error.tail)
-                self._observer.note("client.line_too_long", request=found and found[0])
-                self.receiver.refuse(self, found, error)
+    def _skip(self, error: LineTooLong) -> None:
+        """End the request that a message over the limit belongs to."""
+        found = recognise_by_edges(error.head, error.tail)
+        self._observer.note("client.line_too_long", request=found and found[0])
+        self.receiver.refuse(self, found, error)
 
     def _end(self) -> LinkEnd:
         status = self._pipe.exit_status

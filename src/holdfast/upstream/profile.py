@@ -13,7 +13,7 @@ _NOTHING: Final[Mapping[str, Any]] = {}
 class ClientProfile:
     """A client's name, capabilities and log level."""
 
-    __slots__ = ("_repeated", "capabilities", "info", "level")
+    __slots__ = ("_repeated", "capabilities", "info", "level", "repeats_extensions")
 
     def __init__(
         self, info: dict[str, Any], capabilities: dict[str, Any], *, repeats_extensions: bool = False
@@ -29,6 +29,7 @@ class ClientProfile:
         """The lowest level of log messages that the server shall send; None: the server chooses."""
         extensions = self._in_session.get("extensions") if repeats_extensions else None
         self._repeated = {CAPABILITIES_KEY: {"extensions": extensions}} if extensions else _NOTHING
+        self.repeats_extensions: bool = bool(extensions)
 
     def initialize(self, version: str) -> dict[str, Any]:
         """Return the params of `initialize`."""

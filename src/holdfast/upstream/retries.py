@@ -9,11 +9,11 @@ An attempt fails in one of two ways:
 
 One attempt whose outcome is unknown makes the outcome of the whole request unknown. Later attempts cannot change that:
 if they fail too, the caller gets `OutcomeUnknown`.
+
+`Connection.request` sends. Most requests have no failed attempt, so the first failure makes the object.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any
 
 from holdfast.errors import Broken, NotSent, OutcomeUnknown
 from holdfast.ports import Ports
@@ -22,61 +22,65 @@ from holdfast.upstream.link import Overloaded, SessionLost, UpstreamLink
 from holdfast.upstream.settings import ClientLimits, ClientTimes
 
 
-class Retries:
-    """Sends the requests of one connection until they are answered or may not be sent again."""
+class Failures:
+    """The failed attempts of one request."""
 
     def __init__(
         self,
-        find_link: Callable[[], Awaitable[UpstreamLink]],
+        method: str,
+        began: float,
+        *,
+        may_repeat: bool,
         limits: ClientLimits,
         times: ClientTimes,
         ports: Ports,
     ) -> None:
-        self._find_link = find_link
-        self._limits = limits
-        self._times = times
-        self._clock, self._random, self._observer = ports
+        """`began` is when the first attempt was made."""
+        self._method = method
+        self._may_repeat = may_repeat
+        self._most = limits.repeats
+        self._deadline = began + times.patience
+        self._clock, random, self._observer = ports
+        self._backoff = Backoff(random, times.backoff)
+        self._repeats = self._losses = 0
+        self.doubt: OutcomeUnknown | None = None
+        """The error of the request from now on, if an attempt may have been executed."""
 
-    async def run(
-        self, method: str, send: Callable[[UpstreamLink], Awaitable[Any]], *, may_repeat: bool
-    ) -> Any:
-        """Return the result of a request; `send` sends it once.
+    def __repr__(self) -> str:
+        return f"<Failures of {self._method}, {self._repeats} repeats, {self._losses} lost links>"
+
+    async def add(self, error: NotSent | Broken | OutcomeUnknown, link: UpstreamLink) -> None:
+        """Wait until the request may be sent again.
 
         Raises:
-            McpError: the server answered with an error; OutcomeUnknown if it is unknown whether it was executed.
             NotSent: the server could not be reached, and nothing was executed.
+            OutcomeUnknown: it is unknown whether it was executed.
         """
-        backoff = Backoff(self._random, self._times.backoff)
-        deadline = self._clock.now() + self._times.patience
-        repeats = losses = 0
-        doubt: OutcomeUnknown | None = None
-        while True:
-            try:
-                link = await self._find_link()
-            except NotSent as error:
-                raise doubt or error from error.__cause__
-            try:
-                return await send(link)
-            except NotSent as error:
-                losses += link.lost
-                pause = backoff.pause(error.retry_after)
-                most = 1 if isinstance(error, SessionLost) else self._limits.repeats
-                if losses > most or self._clock.now() + pause > deadline:
-                    raise doubt or error from error.__cause__
-                if losses == 1 and link.lost:
-                    # The next link is another session. Try it without a pause.
-                    continue
-            except (Broken, OutcomeUnknown) as error:
-                doubt = _unknown(method, error)
-                is_busy = isinstance(error, Overloaded)
-                # Waiting for a busy server is bounded by time; a server that breaks is bounded by attempts.
-                repeats += not is_busy
-                pause = backoff.pause(error.retry_after if isinstance(error, Overloaded) else None)
-                is_late = is_busy and self._clock.now() + pause > deadline
-                if not may_repeat or repeats > self._limits.repeats or is_late:
-                    raise doubt from error
-            self._observer.note("client.again", method=method)
+        pause = self._after_not_sent(error, link) if isinstance(error, NotSent) else self._after_doubt(error)
+        if pause is not None:
+            self._observer.note("client.again", method=self._method)
             await asyncio.sleep(pause)
+
+    def _after_not_sent(self, error: NotSent, link: UpstreamLink) -> float | None:
+        """Return the seconds until the next attempt; None: at once."""
+        self._losses += link.lost
+        pause = self._backoff.pause(error.retry_after)
+        most = 1 if isinstance(error, SessionLost) else self._most
+        if self._losses > most or self._clock.now() + pause > self._deadline:
+            raise self.doubt or error from error.__cause__
+        # After the first loss the next link is another session. Try it without a pause.
+        return None if self._losses == 1 and link.lost else pause
+
+    def _after_doubt(self, error: Broken | OutcomeUnknown) -> float:
+        self.doubt = _unknown(self._method, error)
+        is_busy = isinstance(error, Overloaded)
+        # Waiting for a busy server is bounded by time; a server that breaks is bounded by attempts.
+        self._repeats += not is_busy
+        pause = self._backoff.pause(error.retry_after if isinstance(error, Overloaded) else None)
+        is_late = is_busy and self._clock.now() + pause > self._deadline
+        if not self._may_repeat or self._repeats > self._most or is_late:
+            raise self.doubt from error
+        return pause
 
 
 def _unknown(method: str, error: Exception) -> OutcomeUnknown:
