@@ -1,4 +1,4 @@
-"""`python -m tools.walks`: the ways of four messages through the house, as they really run.
+"""`python -m tools.walks`: the ways of five messages through the house, as they really run.
 
 Each message goes through a real server: `holdfast serve`'s protocol on a socket of this process, its event loop, its
 store. A profile function records each call of a function of `src/holdfast` from the first byte of the request to the last
@@ -30,13 +30,14 @@ from types import CodeType, FrameType
 from typing import Any, Final, NamedTuple
 
 import holdfast
-from holdfast import Context, Server
+from holdfast import Context, Process, Server
 from holdfast.config import HttpSettings
 from holdfast.fronts.http.listener.service import Service
 from holdfast.fronts.http.listener.sockets import bind
 from holdfast.transports.loops import run
 from tools.ports import free_port
 
+ROOT: Final = Path(__file__).parents[1]
 HOUSE: Final = str(Path(holdfast.__file__).parent) + "/"
 TRIES: Final = 9
 _CLEAN_UP: Final = 0.1
@@ -214,9 +215,9 @@ async def _response(reader: asyncio.StreamReader) -> bytes:
 
 
 @asynccontextmanager
-async def running(store: str | None = None) -> AsyncIterator[House]:
+async def running(server: Server | Process) -> AsyncIterator[House]:
     """Serve until the block ends."""
-    service = Service(make_server(store).front(HttpSettings()))
+    service = Service(server.front(HttpSettings()))
     with bind("127.0.0.1", 0) as listener:
         serving = asyncio.ensure_future(service.serve([listener]))
         await service.started.wait()
@@ -246,16 +247,23 @@ async def _recorded() -> AsyncIterator[Walk]:
             await asyncio.sleep(0)
 
 
-async def plain_call() -> Walk:
+async def plain_call(server: Server | Process) -> Walk:
     """Call a tool in a session that answers at once."""
 
     async def way(number: int) -> Walk:
         async with _recorded() as walk:
-            await house.post(number, {"name": "echo", "arguments": {"text": "hello"}})
+            answer = await house.post(number, {"name": "echo", "arguments": {"text": "hello"}})
+        assert b"hello" in answer  # noqa: S101
         return walk
 
-    async with running() as house:
+    async with running(server) as house:
         return await _usual(way)
+
+
+def program() -> Process:
+    """Return the same server as a program on stdio, behind Holdfast."""
+    source = "from tools.walks import make_server; make_server().run('stdio')"
+    return Process([sys.executable, "-c", source], cwd=ROOT)
 
 
 async def streamed_call() -> Walk:
@@ -267,7 +275,7 @@ async def streamed_call() -> Walk:
         assert answer.count(b"notifications/progress") == 2  # noqa: PLR2004, S101
         return walk
 
-    async with running() as house:
+    async with running(make_server()) as house:
         return await _usual(way)
 
 
@@ -293,7 +301,7 @@ async def elicitation() -> Walk:
         assert b"hello" in answer  # noqa: S101
         return walk
 
-    async with running() as house:
+    async with running(make_server()) as house:
         return await _usual(way)
 
 
@@ -310,7 +318,7 @@ async def resume(url: str) -> Walk:
         assert rest.count(b"\ndata: ") + rest.count(b"\ndata:{") >= 3, rest  # noqa: PLR2004, S101
         return walk
 
-    async with running(url) as first, running(url) as second:
+    async with running(make_server(url)) as first, running(make_server(url)) as second:
         return await _usual(way)
 
 
@@ -334,14 +342,15 @@ def redis() -> Iterator[str]:
 
 
 def walks() -> dict[str, Walk]:
-    """Return the four walks by their names."""
+    """Return the five walks by their names."""
     found: dict[str, Walk] = {}
 
     async def all_of_them(url: str) -> None:
-        found["plain call"] = await plain_call()
+        found["plain call"] = await plain_call(make_server())
         found["streamed call"] = await streamed_call()
         found["elicitation"] = await elicitation()
         found["resume"] = await resume(url)
+        found["proxied call"] = await plain_call(program())
 
     with redis() as url:
         run(all_of_them(url), threads=8)

@@ -156,8 +156,8 @@ async def test_a_changed_resource_of_one_principal_is_reported_to_no_session_of_
             for key in front.back._upstreams._by_key
             if key[0] == "bob" and (found := front.back._upstreams.find(key)) is not None
         ]
-        upstream._outbox.put("notifications/resources/updated", {"uri": "memo://one"})
-        await upstream._outbox.flush()
+        upstream._messages._outbox.put("notifications/resources/updated", {"uri": "memo://one"})
+        await upstream._messages._outbox.flush()
         await ada.say("ping", 2)
         await ada.answer(2)
         assert not [message for message in ada.received if message.get("method", "").endswith("updated")]

@@ -8,11 +8,11 @@ import pytest
 
 from holdfast import Context, McpError, Server
 from holdfast.backs.proxy.call import Call
+from holdfast.backs.proxy.calls import Calls
 from holdfast.backs.proxy.options import ProxyOptions
 from holdfast.backs.proxy.outbox import Space
 from holdfast.backs.proxy.silence import Silence
 from holdfast.backs.proxy.subscriptions import Subscriptions
-from holdfast.backs.proxy.upstream import Upstream
 from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.caller import Caller
 from holdfast.errors import BUSY, OUTCOME_UNKNOWN
@@ -330,17 +330,17 @@ async def test_an_upstream_without_a_session_ends_when_it_is_idle_and_not_before
 @virtual_test_within(3_000)
 async def test_a_server_that_does_not_answer_unsubscribe_does_not_delay_the_end_of_other_upstreams() -> None:
     slow = Slow()
-    behind, control = Behind(slow.server, "sessions"), Upstream._control
+    behind, control = Behind(slow.server, "sessions"), Calls.control
     asked: list[str] = []
 
-    async def unanswered(upstream: Upstream, method: str, params: dict[str, Any]) -> object:
+    async def unanswered(calls: Calls, method: str, params: dict[str, Any]) -> object:
         asked.append(method)
         if method == "resources/unsubscribe":
             await asyncio.Event().wait()
-        return await control(upstream, method, params)
+        return await control(calls, method, params)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Upstream, "_control", unanswered)
+        patch.setattr(Calls, "control", unanswered)
         async with in_front(behind, ProxyOptions(idle_seconds=100)) as front:
             ann, bob = (DuplexClient(front.engine, Caller(name)) for name in ("ann", "bob"))
             wanted = {"resourceSubscriptions": ["memo://one"], "toolsListChanged": True}
@@ -404,10 +404,10 @@ async def test_a_closed_upstream_leaves_no_timer() -> None:
         await client.say("tools/call", 1, name="say", arguments={})
         await client.answer(1)
         [upstream] = front.back.upstreams.opened()
-        assert upstream._silence._timer is not None
+        assert upstream.calls._silence.timer is not None
         await client.duplex.hang_up(SessionInput.DELETED)
         await until(lambda: not front.back.upstreams.opened())
-        await until(lambda: upstream._silence._timer is None)
+        await until(lambda: upstream.calls._silence.timer is None)
 
 
 @async_test

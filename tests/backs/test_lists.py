@@ -203,7 +203,9 @@ def test_a_client_gets_a_list_from_memory_until_list_changed_and_only_its_own(
             fake.notify(CHANGED)
             await until(lambda: fake.asked["tools/list"] == 2)
             back: Any = remote.back
-            await until(lambda: all(not u.result().lists._pages for u in back._upstreams._by_key.values()))
+            await until(
+                lambda: all(not u.result().calls._lists._pages for u in back._upstreams._by_key.values())
+            )
             assert await numbers(one) == [3, 3]
             await remote.engine.aclose()
 

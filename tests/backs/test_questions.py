@@ -62,7 +62,7 @@ class Front:
         """Check that no question is left: here, in the connection to the program, and in the store."""
         for upstream in self.back.upstreams.opened():
             incoming = upstream._connection.incoming
-            assert not upstream._questions._open
+            assert not upstream._questions.open
             assert not incoming._running
             assert not incoming._waiting
             assert incoming._gate.inside == 0

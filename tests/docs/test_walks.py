@@ -1,4 +1,4 @@
-"""The architecture page: its layers and functions are those of the code, and its four walks are the ways of messages.
+"""The architecture page: its layers and functions are those of the code, and its five walks are the ways of messages.
 
 `tools/walks.py` sends the messages through a real server and records the calls.
 """
@@ -22,7 +22,13 @@ PAGE: Final = (ROOT / "docs" / "architecture.md").read_text()
 SECTIONS: Final = dict(re.findall(r"^## Walk: ([^\n]+)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))
 STEP: Final = re.compile(r"`([\w/]+\.py)` · `([\w.]+)`")
 
-FRAMES: Final = {"plain call": 64, "streamed call": 298, "elicitation": 270, "resume": 340}
+FRAMES: Final = {
+    "plain call": 64,
+    "streamed call": 298,
+    "elicitation": 270,
+    "resume": 340,
+    "proxied call": 120,
+}
 """The most calls of functions that a message may take. Those of the HTTP server count: a head that its connection has not sent
 before takes about twenty, two for each request and one for each header. A resume at a replica that does not know the session
 reads and decodes its document, two frames for each field."""

@@ -42,6 +42,8 @@ class PassedHeaders:
 class RemoteTarget(Target):
     """A URL, and how we sign in there."""
 
+    has_headers: bool = True
+
     def __init__(
         self,
         url: str,

@@ -157,7 +157,7 @@ class Child:
         Raises:
             LineTooLong: a line was over the limit. The next call returns the line after it.
         """
-        stdout = self._running.stdout
+        stdout = self._process.stdout if self._process is not None else None
         while not self._lines:
             self._waiting = object()
             try:
@@ -182,7 +182,7 @@ class Child:
         Raises:
             Broken: the child has closed its input.
         """
-        stdin = self._running.stdin
+        stdin = self._process.stdin if self._process is not None else None
         try:
             async with self._turn:
                 if stdin is None or stdin.is_closing():

@@ -23,7 +23,7 @@ class Calls:
         return task
 
     async def _run(self, name: str, seconds: float) -> None:
-        wait = self.waits[name] = self.silence.begin()
+        wait = self.waits[name] = Wait(self.silence)
         try:
             await asyncio.sleep(seconds)
         except asyncio.CancelledError:
@@ -96,7 +96,7 @@ def test_a_call_without_a_task_is_a_mistake() -> None:
 
         def begin() -> None:
             try:
-                Silence(1).begin()
+                Wait(Silence(1))
             except RuntimeError as error:
                 failed.set_result(str(error))
 

@@ -68,7 +68,7 @@ _FORWARDED: Final = frozenset(
     for name, method in METHODS.items()
     if method.capability.split(".")[0] in {"tools", "resources", "prompts", "completions"}
     and not method.notification
-)
+) - {"resources/subscribe", "resources/unsubscribe"}
 """The requests that the server behind us answers."""
 _TASKS: Final = frozenset(name for name in METHODS if name.startswith("tasks/"))
 """The requests of 2026-07-28 about tasks. They pass if the server behind us speaks 2026-07-28 too."""
@@ -183,7 +183,7 @@ class ProxyBack:
     async def _upstream_of(self, client: UpstreamClient) -> Upstream:
         key = shared_key_of(client, self._target.key(client), self._together)
         upstream = await self._upstreams.get(key, client)
-        upstream.principals.add(client.caller.key)
+        upstream.clients.principals.add(client.caller.key)
         return upstream
 
     @contextlib.asynccontextmanager
@@ -209,14 +209,14 @@ class ProxyBack:
         wanted = self._client(record, caller)
         if not wanted.session:
             upstream = self._upstream_shared_by(record.key) or await self._upstream_of(wanted)
-            if wanted.is_shared and record.key and record.key not in upstream.sessions:
+            if wanted.is_shared and record.key and record.key not in upstream.clients.sessions:
                 await upstream.join(record.key, await self._uris(record) if is_stored else None)
             return upstream
         # If a request opens the upstream, and not the initialization, it is not the first upstream of its session.
         restore = partial(self._restore, record) if is_stored else None
         upstream = await self._upstreams.get(session_key_of(record.key), wanted, restore)
         if is_stored:
-            upstream.record = record
+            upstream.clients.record = record
         return upstream
 
     async def _restore(self, record: SessionRecord, upstream: Upstream) -> None:
@@ -231,7 +231,9 @@ class ProxyBack:
         """Return the upstream that a session shares, if it depends on values of the request that opened the session."""
         if not session or not self._options.shared or not self._target.needs_credentials:
             return None
-        sharing = (one for one in self._upstreams.opened() if session in one.sessions and not one.is_over)
+        sharing = (
+            one for one in self._upstreams.opened() if session in one.clients.sessions and not one.is_over
+        )
         return next(sharing, None)
 
     def _is_for_one_call(self, caller: Caller, record: SessionRecord | None = None) -> bool:
@@ -248,9 +250,19 @@ class ProxyBack:
     # Requests
 
     def handle(self, exchange: Exchange) -> Coroutine[Any, Any, bytes]:
-        """Answer here, or let the server answer. A plain function: usually no other coroutine is needed around a call."""
+        """Answer here, or let the server answer.
+
+        A plain function: a call of a session whose upstream is open goes straight to it, without a coroutine in between.
+        """
         if self._hidden is not None:
             return self._hidden.answer(exchange, self._handle)
+        session, method = exchange.session, exchange.request.method
+        if method in _FORWARDED and session.revision is not SESSIONLESS:
+            record = session.record
+            upstream = self._upstreams.of_session.get(record.key)
+            if upstream is not None and not upstream.is_over:
+                upstream.clients.record = record
+                return upstream.calls.run(exchange)
         return self._handle(exchange)
 
     async def _handle(self, exchange: Exchange) -> bytes:
@@ -296,7 +308,7 @@ class ProxyBack:
             # A server that refuses the level can still answer the call.
             with contextlib.suppress(HoldfastError):
                 await upstream.set_level(level)  # type: ignore[arg-type]
-        return await upstream.call(exchange)
+        return await upstream.calls.run(exchange)
 
     async def _ping(self, exchange: Exchange) -> bytes:  # noqa: ARG002
         return _EMPTY
@@ -398,7 +410,7 @@ class ProxyBack:
         """Send messages of the server that belong to no call to the session from now on."""
         upstream = self._upstreams.find(session_key_of(session.record.key))
         if upstream is not None:
-            upstream.record = session.record
+            upstream.clients.record = session.record
 
     async def detached(self, session: Session) -> None:
         """Do nothing: the upstream lives as long as the session."""

@@ -23,9 +23,10 @@ client is asked: the engine limits the time of an ask. It does not count either 
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import Coroutine, Iterable, Iterator, Mapping
-from typing import Any, Final, Protocol
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
 
+from holdfast.backs.proxy.headers import CallHeaders
 from holdfast.backs.proxy.outbox import Outbox, Space
 from holdfast.backs.proxy.silence import Silence, Wait
 from holdfast.backs.proxy.translation import InputRequired, input_required, request_params
@@ -64,14 +65,6 @@ NEVER_ASK: Final = frozenset(METHODS) - SUSPENDABLE
 """Requests during which a server does not ask. One that an extension defines may."""
 
 
-class MakeHeaders(Protocol):
-    """Makes the HTTP headers of a request to the server."""
-
-    async def __call__(self, exchange: Exchange, *, is_refused: bool = False) -> Mapping[str, str]:
-        """Return the headers. `is_refused`: the server has refused the last ones, because they do not fit the body."""
-        ...
-
-
 class Call:
     """A client's request on its way to the server and back."""
 
@@ -84,7 +77,7 @@ class Call:
         silence: Silence,
         space: Space,
         observer: Observer,
-        headers: MakeHeaders | None = None,
+        headers: CallHeaders | None = None,
     ) -> None:
         self.exchange: Exchange = exchange
         self._headers = headers
@@ -125,9 +118,11 @@ class Call:
         retry: dict[str, Any] = {}
         try:
             for _ in range(ROUNDS):
-                result = await self._request(
-                    connection, request.method, {**params, **retry} if retry else params
-                )
+                sent = {**params, **retry} if retry else params
+                if self._headers is None:
+                    result = await self._send(connection, request.method, sent, NO_HEADERS)
+                else:
+                    result = await self._with_headers(connection, request.method, sent, self._headers)
                 asked = input_required(result) if sessionless else None
                 if asked is None:
                     if self._outbox is not None:
@@ -141,28 +136,21 @@ class Call:
             INTERNAL_ERROR, f"the server behind this one asked for input in more than {ROUNDS} rounds"
         )
 
-    def _request(
-        self, connection: Connection, method: str, params: dict[str, Any]
-    ) -> Coroutine[Any, Any, bytes]:
-        if self._headers is None:
-            return self._send(connection, method, params, NO_HEADERS)
-        return self._with_headers(connection, method, params, self._headers)
-
     async def _with_headers(
-        self, connection: Connection, method: str, params: dict[str, Any], headers: MakeHeaders
+        self, connection: Connection, method: str, params: dict[str, Any], headers: CallHeaders
     ) -> bytes:
         try:
-            return await self._send(connection, method, params, await headers(self.exchange))
+            return await self._send(connection, method, params, await headers.of(self.exchange))
         except McpError as error:
             if error.code != HEADER_MISMATCH or isinstance(error, HeaderMismatch):
                 raise
         # The server refused the call because of its headers, before it executed anything.
-        return await self._send(connection, method, params, await headers(self.exchange, is_refused=True))
+        return await self._send(connection, method, params, await headers.of(self.exchange, is_refused=True))
 
     async def _send(
         self, connection: Connection, method: str, params: dict[str, Any], headers: Mapping[str, str]
     ) -> bytes:
-        wait = self._wait = self._silence.begin()
+        wait = self._wait = Wait(self._silence)
         is_late = False
         try:
             return bytes(
@@ -192,6 +180,7 @@ class Call:
     # From the server
 
     def _token(self) -> Any:
+        """Return the progress token of the client's request, which may be a retry by now."""
         meta = self.exchange.request.params.get("_meta")
         return meta.get("progressToken") if type(meta) is dict else None
 

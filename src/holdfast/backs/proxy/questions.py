@@ -28,14 +28,14 @@ not be asked within a call that began later.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from holdfast.backs.proxy.call import ASKS, Call, paused, unasked
+from holdfast.backs.proxy.clients import Clients
 from holdfast.backs.proxy.turns import Turns
 from holdfast.engine.back import Outside
 from holdfast.errors import INVALID_REQUEST, AskError, CallEnded, McpError, MethodNotFound
-from holdfast.stores.base import SessionRecord
 from holdfast.upstream.pending import OutgoingRequest
 
 _FREE: Final = contextlib.nullcontext()
@@ -58,19 +58,17 @@ class Questions:
         self,
         turns: Turns | None,
         outside: Outside,
-        record: Callable[[], SessionRecord | None],
-        *,
-        is_shared: bool,
+        clients: Clients,
     ) -> None:
-        self._turns = turns
+        self.turns: Turns | None = turns
+        """The turns of calls that may ask; None if they need none."""
         self._outside = outside
-        self._record = record
-        """Returns the session of the server's client; None if it has none."""
-        self._is_shared = is_shared
-        self._open: set[_Question] = set()
+        self._clients = clients
+        self.open: set[_Question] = set()
+        """Those that wait for an answer."""
 
     def __repr__(self) -> str:
-        return f"<Questions {len(self._open)} open>"
+        return f"<Questions {len(self.open)} open>"
 
     async def answer(self, method: str, params: dict[str, Any], origins: Sequence[OutgoingRequest]) -> Any:
         """Ask the client, and return its result. `origins` are the requests that the question can belong to.
@@ -80,26 +78,26 @@ class Questions:
         """
         if method not in ASKS:
             raise MethodNotFound(method[:100])
-        if self._is_shared:
+        if self._clients.first.is_shared:
             raise McpError(INVALID_REQUEST, f"{method}: a server that several clients share may not ask them")
         owners = (request.owner for request in origins)
         possible = [owner for owner in owners if isinstance(owner, Call) and owner.may_ask]
         # Without a session several calls may be of several clients.
-        if not possible or (len(possible) > 1 and self._record() is None):
+        if not possible or (len(possible) > 1 and self._clients.record is None):
             return await self._asked_outside(method, params)
         calls = [call for call in possible if not call.is_over]
-        with self._turns.asking() if self._turns is not None else _FREE, paused(calls):
+        with self.turns.asking() if self.turns is not None else _FREE, paused(calls):
             return await self._ask(_Question(calls), method, params)
 
     async def _ask(self, question: _Question, method: str, params: dict[str, Any]) -> Any:
-        self._open.add(question)
+        self.open.add(question)
         try:
             async with question.bound:
                 return await self._asked(question, method, params)
         except TimeoutError:
             raise unasked(CallEnded(method)) from None
         finally:
-            self._open.discard(question)
+            self.open.discard(question)
 
     async def _asked(self, question: _Question, method: str, params: dict[str, Any]) -> Any:
         while question.calls:
@@ -113,7 +111,7 @@ class Questions:
         raise unasked(CallEnded(method))
 
     async def _asked_outside(self, method: str, params: dict[str, Any]) -> Any:
-        record = self._record()
+        record = self._clients.record
         if record is None:
             raise McpError(
                 INVALID_REQUEST, f"{method} belongs to no call, and this client has no other channel"
@@ -125,15 +123,14 @@ class Questions:
 
     def _place(self, calls: list[Call]) -> Call | None:
         """Return the call on whose stream to ask; None: on the standalone stream."""
-        record = self._record()
+        record = self._clients.record
         if len(calls) > 1 and record is not None and self._outside.is_read(record.key):
             return None
         return min(calls, key=lambda call: (not call.is_connected, call.questions))
 
     def ended(self, call: Call) -> None:
-        """Record the end of a call, and end the questions that can belong to no other one."""
-        call.is_over = True
-        for question in self._open:
+        """End the questions that can belong to no other call than this one, which has ended."""
+        for question in self.open:
             self._remove(question, call)
             if not question.calls and not question.bound.expired():
                 question.bound.reschedule(asyncio.get_running_loop().time())

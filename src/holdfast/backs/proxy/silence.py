@@ -11,52 +11,42 @@ import asyncio
 class Silence:
     """The calls that wait for the server."""
 
-    __slots__ = ("_is_closed", "_timer", "_waits", "seconds")
+    __slots__ = ("_is_closed", "seconds", "timer", "waits")
 
     def __init__(self, seconds: float) -> None:
         self.seconds: float = seconds
         self._is_closed = False
-        self._waits: set[Wait] = set()
-        self._timer: asyncio.TimerHandle | None = None
+        self.waits: set[Wait] = set()
+        """The calls that are watched."""
+        self.timer: asyncio.TimerHandle | None = None
 
     def __repr__(self) -> str:
-        return f"<Silence of {self.seconds:g} s, {len(self._waits)} calls>"
-
-    def begin(self) -> "Wait":
-        """Cancel the present task when the server has been silent for too long. Call `end` afterwards."""
-        wait = Wait(self)
-        self._waits.add(wait)
-        wait.restart()
-        return wait
-
-    def forget(self, wait: "Wait") -> None:
-        """Watch a call no longer."""
-        self._waits.discard(wait)
+        return f"<Silence of {self.seconds:g} s, {len(self.waits)} calls>"
 
     def watch(self, deadline: float) -> None:
         """Check at this time. A timer that is already set has an earlier time."""
-        if self._timer is None and not self._is_closed:
-            self._timer = asyncio.get_running_loop().call_at(deadline, self._look)
+        if self.timer is None and not self._is_closed:
+            self.timer = asyncio.get_running_loop().call_at(deadline, self._look)
 
     def close(self) -> None:
         """Watch no call any more: the upstream ends, and its calls with it."""
         self._is_closed = True
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
 
     def _look(self) -> None:
-        self._timer = None
+        self.timer = None
         now = asyncio.get_running_loop().time()
-        for wait in list(self._waits):
+        for wait in list(self.waits):
             wait.look(now)
-        earliest = min((wait.deadline for wait in self._waits if wait.deadline is not None), default=None)
+        earliest = min((wait.deadline for wait in self.waits if wait.deadline is not None), default=None)
         if earliest is not None:
             self.watch(earliest)
 
 
 class Wait:
-    """One request on its way to the server and back."""
+    """One request on its way to the server and back: cancels the present task when the server is silent for too long. Call `end` last."""
 
     __slots__ = ("_cancelling", "_pauses", "_silence", "_task", "deadline", "is_late")
 
@@ -68,10 +58,13 @@ class Wait:
         self._task = task
         self._cancelling = task.cancelling()
         self._pauses = 0
-        self.deadline: float | None = None
+        self.deadline: float | None = task.get_loop().time() + silence.seconds
         """None while the time does not count, and once it is over."""
         self.is_late: bool = False
         """True if the server has been silent for too long: the task was cancelled."""
+        silence.waits.add(self)
+        if silence.timer is None:
+            silence.watch(self.deadline)
 
     def restart(self) -> None:
         """Record a sign of life: the time begins again, unless it does not count now."""
@@ -98,5 +91,5 @@ class Wait:
 
     def end(self) -> bool:
         """Stop watching. True if the server was late, and nothing else has cancelled the task."""
-        self._silence.forget(self)
+        self._silence.waits.discard(self)
         return self.is_late and self._task.uncancel() <= self._cancelling

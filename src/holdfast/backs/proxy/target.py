@@ -41,6 +41,8 @@ class Target(ABC):
 
     names_calls: bool = False
     """True if every message of the server says to which call it belongs."""
+    has_headers: bool = False
+    """True if requests to the server have HTTP headers."""
     needs_credentials: bool = False
     """True if the server gets data of a client's request that may be a credential: its token, a header or a claim.
     Then the home of a session needs it too."""

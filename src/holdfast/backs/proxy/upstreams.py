@@ -83,6 +83,8 @@ class Upstreams:
         self._clock = clock
         self._observer = observer
         self._by_key: dict[Key, asyncio.Task[Upstream]] = {}
+        self.of_session: dict[str, Upstream] = {}
+        """Those that are open and belong to one session, by its key."""
         self._single: set[asyncio.Task[Upstream]] = set()
         self._ending: set[asyncio.Task[None]] = set()
         self._sweeping: asyncio.Task[None] | None = None
@@ -130,7 +132,7 @@ class Upstreams:
         found = self.find(key)
         if found is not None:
             if not found.is_over:
-                found.used_at = self._clock.now()
+                found.calls.used_at = self._clock.now()
                 return found
             self.end(key)
         opening = self._by_key.get(key)
@@ -141,7 +143,7 @@ class Upstreams:
             opening.add_done_callback(lambda done: self._opened(key, done))
         # One client that gives up must not end the opening for the others.
         upstream = await asyncio.shield(opening)
-        upstream.used_at = self._clock.now()
+        upstream.calls.used_at = self._clock.now()
         return upstream
 
     @contextlib.asynccontextmanager
@@ -158,15 +160,20 @@ class Upstreams:
 
     def end(self, key: Key) -> None:
         """End the upstream of a key, if there is one. Does not wait."""
-        opening = self._by_key.pop(key, None)
+        opening = self._removed(key)
         if opening is not None:
             self._end_soon(_ended(opening))
 
     def leave(self, key: Key) -> None:
         """End the upstream of a key as soon as no call runs on it; later calls do not get it. Does not wait."""
-        opening = self._by_key.pop(key, None)
+        opening = self._removed(key)
         if opening is not None:
             self._end_soon(_left(opening))
+
+    def _removed(self, key: Key) -> asyncio.Task[Upstream] | None:
+        if not key[1]:
+            self.of_session.pop(key[0], None)
+        return self._by_key.pop(key, None)
 
     def _check_room(self) -> None:
         # A child that is being stopped may need seconds, and a new session must not wait for that. But a client that opens
@@ -197,8 +204,12 @@ class Upstreams:
 
     def _opened(self, key: Key, opening: asyncio.Task[Upstream]) -> None:
         failed = opening.cancelled() or opening.exception() is not None
-        if failed and self._by_key.get(key) is opening:
+        if self._by_key.get(key) is not opening:
+            return
+        if failed:
             del self._by_key[key]
+        elif not key[1]:
+            self.of_session[key[0]] = opening.result()
 
     def _end_soon(self, ending: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(self._quietly(ending))
@@ -215,12 +226,14 @@ class Upstreams:
         """End upstreams of sessions that are closed or have another home: the wake-up about it can be lost."""
         for key in list(self._by_key):
             upstream = self.find(key)
-            for session in tuple(upstream.sessions) if upstream is not None else ():
+            for session in tuple(upstream.clients.sessions) if upstream is not None else ():
                 # A session that is not stored yet comes back with its first request.
                 if upstream is not None and not await self._confirm_home(session):
                     upstream.leave(session)
             # Without a record the session may not be stored yet.
-            is_of_session = upstream is not None and upstream.client.session and upstream.record is not None
+            is_of_session = (
+                upstream is not None and upstream.client.session and upstream.clients.record is not None
+            )
             if is_of_session and not await self._confirm_home(key[0]):
                 self.leave(key)
 
@@ -237,9 +250,9 @@ class Upstreams:
                 upstream = self.find(key)
                 if upstream is None or upstream.client.session:
                     continue
-                listened = set[tuple[Any, str]]().union(*map(self._listened, upstream.principals))
-                is_used = upstream.is_used or upstream.sessions
-                is_idle = upstream.used_at < now - self._options.idle_seconds and not is_used
+                listened = set[tuple[Any, str]]().union(*map(self._listened, upstream.clients.principals))
+                is_used = upstream.calls.is_used or upstream.clients.sessions
+                is_idle = upstream.calls.used_at < now - self._options.idle_seconds and not is_used
                 if upstream.is_over or (is_idle and not listened):
                     self.end(key)
                     continue
@@ -254,7 +267,7 @@ def _has_resource(listened: set[tuple[Any, str]], uri: str) -> bool:
 async def _left(opening: asyncio.Task[Upstream]) -> None:
     """End an upstream after its last call."""
     if opening.done() and not opening.cancelled() and opening.exception() is None:
-        await opening.result().unused()
+        await opening.result().calls.unused()
     await _ended(opening)
 
 

@@ -1,0 +1,99 @@
+"""What follows when the server has lost our session or its process has ended, and when a session comes from another home.
+
+The connection opens another link: for the next call, and for a lost session of a URL also without a call (reconnection.py). Each
+call that was in flight has ended with one error. Before the next call, the new session gets the log level and the
+subscriptions of the old one, and the client receives `list_changed` for every list, and an update of every subscribed
+resource: the new process may offer something else, and a change may have been missed. With `strict` the client's session is
+closed instead.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Coroutine
+from typing import Any
+
+from holdfast.backs.proxy.clients import Clients
+from holdfast.backs.proxy.reconnection import Reconnection
+from holdfast.backs.proxy.subscriptions import Subscriptions
+from holdfast.errors import HoldfastError
+from holdfast.ports import Ports
+from holdfast.upstream.connection import Connection
+from holdfast.upstream.link import EndReason, LinkEnd, UpstreamLink
+from holdfast.upstream.negotiation import Agreed
+from holdfast.upstream.profile import ClientProfile
+
+
+class Restoring:
+    """Restores the connection of one upstream, and the settings of its clients."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        profile: ClientProfile,
+        clients: Clients,
+        subscriptions: Subscriptions,
+        ports: Ports,
+        *,
+        strict: bool,
+    ) -> None:
+        self.is_over: bool = False
+        """True if the connection has ended and will not be opened again."""
+        self._connection = connection
+        self._profile = profile
+        self._clients = clients
+        self._subscriptions = subscriptions
+        self._observer = ports.observer
+        self._strict = strict
+        self._reconnection = Reconnection(connection.link, ports)
+
+    def __repr__(self) -> str:
+        return f"<Restoring {self._reconnection!r}{', over' if self.is_over else ''}>"
+
+    def close(self) -> None:
+        """Open no other link."""
+        self._reconnection.close()
+
+    def ended(self, end: LinkEnd) -> None:
+        """Take the end of a link: open the next one, or close the sessions of the clients."""
+        if end.reason is EndReason.CLOSED:
+            return
+        self._observer.note("upstream.ended", reason=end.reason.value, status=end.exit_status)
+        if self._strict:
+            self.is_over = True
+            self._clients.close()
+        elif end.reason is EndReason.SESSION_GONE and self._clients.may_listen:
+            self._reconnection.soon()
+
+    async def at(self, link: UpstreamLink, agreed: Agreed) -> None:
+        """Give the server's new session the log level and the subscriptions of the old one."""
+        if agreed.is_sessionless:
+            return
+        wanted: list[tuple[str, dict[str, Any]]] = []
+        if self._profile.level is not None and "logging" in agreed.capabilities:
+            wanted.append(("logging/setLevel", {"level": self._profile.level}))
+        wanted += [("resources/subscribe", {"uri": uri}) for uri in self._subscriptions.uris]
+        for method, params in wanted:
+            await self.noting(method, link.request(self._connection.outgoing(link, method, params)))
+
+    async def subscribe(self, session: str, uris: list[str], agreed: Agreed) -> None:
+        """Subscribe to the resources that a session had subscribed to."""
+
+        async def subscribe() -> None:
+            for uri in uris:
+                await self.noting("resources/subscribe", self._subscriptions.add(uri, agreed, session))
+
+        await self.in_time(subscribe())
+
+    async def in_time(self, restoring: Coroutine[Any, Any, None]) -> None:
+        """Restore settings; give up after `times.patience`, because the calls of the session wait for it."""
+        try:
+            async with asyncio.timeout(self._connection.times.patience):
+                await restoring
+        except TimeoutError as error:
+            self._observer.note("upstream.not_restored", error=error)
+
+    async def noting(self, method: str, request: Awaitable[object]) -> None:
+        """Send a request; if it fails, note it and continue."""
+        try:
+            await request
+        except HoldfastError as error:
+            self._observer.note("upstream.not_restored", method=method, error=error)
