@@ -385,15 +385,15 @@ class PostedCall(StartedCall):
             if not exchange.is_due:
                 connection.watch(self.left)
                 is_silent = not await writer.wake.next(posts.stream_after)
-            if connection.gone or exchange.is_fenced or exchange.refusal is not None:
-                return await posts.wait(exchange, connection)
+            terminal = writer.terminal
+            is_plain = writer.position is None and exchange.refusal is None and not connection.gone
+            if terminal is None or not is_plain or exchange.is_fenced:
+                return await posts.wait(exchange, connection, is_silent=is_silent)
             is_answered = self.is_answered()
             if is_answered or connection.begun:
                 return None
-            if writer.terminal is None or writer.position is not None:
-                return await posts.wait(exchange, connection, is_silent=is_silent)
             writer.report(FateInput.WROTE)
-            if await connection.answer(ready_answer(writer.terminal, posts.mode)):
+            if await connection.answer(ready_answer(terminal, posts.mode)):
                 writer.report(FateInput.TAKEN)
         finally:
             if is_answered:
