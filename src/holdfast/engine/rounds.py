@@ -104,6 +104,8 @@ class RoundWriter(Struct, eq=False):
     """The outcome of each round, by its number. A repeated retry gets the same one."""
     on_settled: Callable[[], None] | None = None
     """Called once when the call has ended or has become a task; None for a call that was never parked."""
+    on_retried: Callable[[], None] | None = None
+    """Called after each retry: the request, its metadata and its caller are those of the retry."""
     charge: Charge | None = None
     """The memory that its rounds take while it is kept."""
     _rounds: Rounds | None = None

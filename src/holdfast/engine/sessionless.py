@@ -113,6 +113,8 @@ class _State(Struct, frozen=True, array_like=True):
     """The replica where the call is parked."""
     by_hand: str | None = None
     """The author's own state. If there is one, nothing is parked and the retry is a call from the start."""
+    ticket: str = ""
+    """The task of a call that was handed over. Nothing is parked: any replica answers the retry."""
     origin: str = ""
     """Where a trace finds the request that got the author's state (`_origin_of`)."""
 
@@ -201,7 +203,11 @@ class SessionlessCalls:
             Busy: too many run already.
         """
         runtime = self._runtime
-        if runtime.is_draining and runtime.refuses(request.method, caller):
+        if (
+            runtime.is_draining
+            and runtime.refuses(request.method, caller)
+            and (given is None or not given.ticket)
+        ):
             raise runtime.stopping()
         limits = runtime.settings.limits
         if runtime.access.rules is not None:
@@ -351,7 +357,9 @@ class SessionlessCalls:
             raise ValueError(f"a request's state is limited to about {MAX_SEALED * 2 // 3} bytes")
         return sealed
 
-    def _seal(self, exchange: Exchange, key: str, number: int, by_hand: str | None = None) -> str:
+    def _seal(
+        self, exchange: Exchange, key: str, number: int, by_hand: str | None = None, *, ticket: str = ""
+    ) -> str:
         runtime = self._runtime
         expires = runtime.clock.wall() + runtime.settings.times.parked
         principal = exchange.session.record.principal
@@ -363,9 +371,20 @@ class SessionlessCalls:
             expires,
             runtime.store.replica,
             by_hand,
+            ticket,
             "" if by_hand is None else self._origin_of(exchange),
         )
         return self.keys.sealer.seal(encode(state))
+
+    def seal_ticket(self, exchange: Exchange, ticket: str, number: int) -> str:
+        """Seal the ticket of a call that was handed over, with the same bindings: a retry of this request asks for the rest."""
+        return self._seal(exchange, "", number, ticket=ticket)
+
+    def adopt(self, exchange: Exchange) -> None:
+        """Count a call that was handed over: it has become a task, and belongs to no request any more."""
+        self._running.add(exchange)
+        if self._places is not None:
+            self._has_place(exchange)
 
     def go_on(self, meta: RequestMeta, caller: Caller, request: Request) -> AwaitedCall:
         """Continue the call of a retry. From now on the request's id, `_meta` and headers are the retry's.
@@ -383,6 +402,9 @@ class SessionlessCalls:
         state = self._open(request, caller)
         if state.by_hand is not None:
             return self._start_again(state.origin, meta, caller, request, Given(state.by_hand, responses))
+        if state.ticket:
+            given = Given(ticket=state.ticket, number=state.number)
+            return self._start_again("", meta, caller, request, given)
         if state.replica != self._runtime.store.replica:
             raise ParkedElsewhere(state.replica)
         exchange = self.parking.find(state.key)
@@ -397,6 +419,8 @@ class SessionlessCalls:
             exchange.request = _with_arguments_of(exchange.request, request)
             exchange.caller = replace(caller, charge=exchange.caller.charge)
             exchange.session = SessionlessClient(meta, caller.key, self._runtime.settings.limits)
+            if writer.on_retried is not None:
+                writer.on_retried()
         return AwaitedCall(exchange, writer, writer.add_waiter(state.number), request.id)
 
     def _origin_of(self, exchange: Exchange) -> str:  # noqa: ARG002 - a traced engine uses it
