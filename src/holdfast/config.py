@@ -223,6 +223,9 @@ class Times(Struct, frozen=True, kw_only=True):
     """How long a call of 2026-07-28 may run on after the token of its request has expired; then it is cancelled. Its
     response cannot be resumed with another token, so that ending it at once would lose its work. Streams of sessions and
     listeners end when the token expires: their clients come back with a new one."""
+    repeat: float = 30.0
+    """How long a call of 2026-07-28 with an idempotency key runs on after its connection has broken; then it is cancelled. A repeat
+    that comes in this time receives its answer. Clients that repeat do so within seconds."""
     handle: float = 86_400.0
     """How long the state of an unused handle is kept."""
     principal_state: float = 2_592_000.0
@@ -266,8 +269,6 @@ Eras = Literal["both", "sessions", "sessionless"]
 Duplicates = Literal["reject", "isolate"]
 StateOf = Literal["session", "principal"]
 ResponseMode = Literal["adaptive", "json", "sse"]
-HandOverTime = float | Literal["auto", "off"]
-"""Seconds until a call is handed over; `auto`: by the client's name; `off`: never."""
 
 
 class Quirks(Struct, frozen=True, kw_only=True):
@@ -369,35 +370,10 @@ class Settings(Struct, frozen=True, kw_only=True):
     clients in the same process (`Client(server)`) results are always checked."""
     stateless: bool = False
     """Serve clients of the session era without sessions: nothing is stored between two requests."""
-    hand_over: HandOverTime = "off"
-    """A call that still runs after this time is answered, and goes on; its client collects the result later."""
-    hand_over_tools: Mapping[str, HandOverTime] = {}
-    """The same for single tools, by name. They override the times that tools declare."""
-    collect_tool: str = "collect"
-    """The name of the tool with which a client collects results."""
 
     def __post_init__(self) -> None:
         _choose("duplicates", self.duplicates, Duplicates)
         _choose("state", self.state, StateOf)
-        check_hand_over("hand_over", self.hand_over)
-        for tool, time in self.hand_over_tools.items():
-            check_hand_over(f"hand_over_tools.{tool}", time)
-        if _TOOL_NAME.fullmatch(self.collect_tool) is None:
-            raise ConfigError(f"collect_tool={self.collect_tool!r} is not a valid name of a tool")
-
-
-_TOOL_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
-
-
-def check_hand_over(name: str, time: object) -> None:
-    """Refuse an invalid time.
-
-    Raises:
-        ConfigError: it names the setting.
-    """
-    is_number = isinstance(time, int | float) and not isinstance(time, bool) and 0 < time < float("inf")
-    if time not in ("auto", "off") and not is_number:
-        raise ConfigError(f"{name}={time!r}: write a number of seconds above 0, auto, or off")
 
 
 WHOLE_URL: Final = re.compile(r"https?://([A-Za-z0-9.\-:\[\]]+)(/[A-Za-z0-9._~!$&'()*+,;=:@%/-]*)?")

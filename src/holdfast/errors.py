@@ -21,6 +21,7 @@ HoldfastError
 │   ├── UrlElicitationRequired   −32042, the user must open a page first
 │   ├── Cancelled                −32800, the client cancelled the request
 │   ├── DuplicateId              −32600, the id is in flight in this session
+│   ├── KeyReused                −32600, the idempotency key was used for another request
 │   ├── Busy                     −31001, a limit of calls is reached
 │   │   ├── RateLimited          a rate of calls is reached
 │   │   ├── Stopping             the server is stopping, and has not executed the request
@@ -249,6 +250,16 @@ class DuplicateId(McpError):
 
     def __init__(self) -> None:
         super().__init__(INVALID_REQUEST, "Invalid request: this id is already in flight in this session")
+
+
+class KeyReused(McpError):
+    """The idempotency key of a request was used for another one. The request is refused before any side effect."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            INVALID_REQUEST,
+            "Invalid request: this idempotency key was used for a request with another method, name or arguments",
+        )
 
 
 class Cancelled(McpError):

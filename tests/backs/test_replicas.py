@@ -17,11 +17,12 @@ import pytest
 from redis.asyncio import Redis
 
 from holdfast.auth.forward_key import new_key
-from holdfast.errors import OUTCOME_UNKNOWN, REQUEST_CANCELLED
+from holdfast.errors import INVALID_REQUEST, OUTCOME_UNKNOWN, REQUEST_CANCELLED
 from holdfast.ports import SystemRandom
+from holdfast.protocol.idempotency import KEY
 from tests.client.servers import listening
 from tests.http.client import Client, Keeper, Response, call, http_test, sessionless, value
-from tests.messages import Json
+from tests.messages import Json, metadata
 from tests.redis_server import RedisServer, needs_redis, redis_server
 from tests.support import BOUND, until, wait_until
 from tests.workers.fleet import Fleet, children, fleet, lives
@@ -155,6 +156,28 @@ async def test_a_2026_client_is_asked_at_one_replica_and_answers_at_another(trio
     assert value(final) == "me"
 
 
+async def keyed(port: int, key: str, **arguments: Json) -> Response:
+    """Begin a call of 2026-07-28 with an idempotency key."""
+    params: dict[str, Json] = {"name": "steps", "arguments": arguments}
+    meta = {**metadata(), KEY: key, "progressToken": key}
+    return await sessionless(port, "tools/call", {**params, "_meta": meta})
+
+
+@http_test
+async def test_a_2026_call_with_a_key_is_repeated_at_another_replica_and_runs_once(trio: Trio) -> None:
+    first = await keyed(trio.ports[0], "repeated", n=40, seconds=0.05)
+    await in_progress(first)
+    first.connection.cut()
+    repeat = await keyed(trio.ports[1], "repeated", n=40, seconds=0.05)
+    await in_progress(repeat)
+    assert value(await repeat.answer()) == 40
+    kept = await keyed(trio.ports[2], "repeated", n=40, seconds=0.05)
+    assert kept.headers["content-type"] == "application/json", "at once, and without progress"
+    assert value(await kept.answer()) == 40
+    refused = await keyed(trio.ports[2], "repeated", n=41, seconds=0.05)
+    assert (refused.status, (await refused.answer())["error"]["code"]) == (400, INVALID_REQUEST)
+
+
 @http_test
 async def test_a_notification_reaches_the_home_from_any_replica(trio: Trio) -> None:
     clients = await opened(trio)
@@ -244,9 +267,11 @@ async def test_a_killed_home_costs_one_error_for_the_calls_in_flight_and_the_nex
     assert await clients[1].call("bump") == 1
     standalone = await clients[1].get()
     inflight = [await client.start("steps", n=1_000, seconds=0.05) for client in clients[1:]]
-    for response in inflight:
+    with_key = await keyed(trio.ports[0], "killed", n=1_000, seconds=0.05)
+    for response in (*inflight, with_key):
         await in_progress(response)
     os.kill(trio.replicas[0].pid, signal.SIGKILL)
+    repeat = asyncio.ensure_future(keyed(trio.ports[1], "killed", n=1_000, seconds=0.05))
     # Sent before the others can know of the death, and taken by no home.
     next_one = asyncio.ensure_future(clients[2].call("bump"))
     for response in inflight:
@@ -257,6 +282,7 @@ async def test_a_killed_home_costs_one_error_for_the_calls_in_flight_and_the_nex
     assert await next_one == 1, "a new home, which keeps nothing yet"
     assert await clients[1].call("bump") == 2, "the same one for all"
     await arrived(standalone, "notifications/tools/list_changed")
+    assert (await (await repeat).answer())["error"]["code"] == OUTCOME_UNKNOWN, "it does not run again"
 
 
 @http_test

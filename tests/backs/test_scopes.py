@@ -206,7 +206,7 @@ async def test_tasks_do_not_pass_where_tools_need_scopes(table: ScopeTable, stat
             return await Peer(app, token="mail.send+post").sessionless(method, params, meta=meta).done()
 
         found = (await ask("server/discover")).json["result"]["capabilities"]
-        assert ("extensions" in found) is (status == 200)
+        assert (TASKS in found["extensions"]) is (status == 200)
         result = (await ask("tools/call", name="bulk")).json["result"]
         assert ("taskId" in result) is (status == 200)
         assert (await ask("tasks/get", taskId=result.get("taskId", "x"))).status == status

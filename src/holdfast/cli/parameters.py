@@ -20,7 +20,6 @@ _PANELS: Final = {
     ),
     "Calls and limits": (
         "memory", "limit", "time", "rate", "duplicates", "response", "in_order", "mask_errors", "check_results",
-        "hand_over", "collect_tool",
     ),
     "Operate": ("admin", "admin_token_file", "admin_host", "log_level", "log_format", "traceback"),
 }  # fmt: skip

@@ -23,6 +23,7 @@ from holdfast.errors import (
     TooManyRounds,
 )
 from holdfast.ports import Ports
+from holdfast.protocol.idempotency import KEY
 from holdfast.protocol.methods import REPEATABLE
 from holdfast.protocol.mirrored_headers import MirroredParameter, headers_of
 from holdfast.protocol.params import LoggingLevel
@@ -38,6 +39,7 @@ from holdfast.wire.jsonrpc import Notification
 
 Progress = Callable[[float, float | None, str | None], Awaitable[None] | None]
 """Receives the progress of a call: progress, total, message."""
+_KEY_BYTES: Final = 16
 TOOLS_CHANGED: Final = "notifications/tools/list_changed"
 
 
@@ -222,6 +224,8 @@ class Requester:
         self, method: str, params: dict[str, Any], queue: CallbackQueue | None, *, may_repeat: bool
     ) -> Any:
         report = _reporter(queue) if queue is not None else None
+        if method == "tools/call" and not may_repeat and self._connection.takes_keys:
+            params = self._with_key(params)
         try:
             return await self._connection.request(method, params, on_progress=report, may_repeat=may_repeat)
         except McpError as error:
@@ -230,6 +234,10 @@ class Requester:
         # The tool's schema has changed, and with it the headers that repeat its parameters.
         await self._relearn_tools()
         return await self._connection.request(method, params, on_progress=report, may_repeat=may_repeat)
+
+    def _with_key(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Return the params of a call with an idempotency key. One that the caller has chosen stays."""
+        return {**params, "_meta": {KEY: self._ports.random.token(_KEY_BYTES), **params.get("_meta", {})}}
 
     async def _relearn_tools(self) -> None:
         """Read the tools' schemas again; `Tools` implements it."""

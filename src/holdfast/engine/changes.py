@@ -30,6 +30,7 @@ from holdfast.core.changes import ChangeSet
 from holdfast.engine.listening import Listening
 from holdfast.engine.outages import retried
 from holdfast.engine.runtime import Runtime
+from holdfast.engine.session import HIDDEN
 from holdfast.engine.standalone import Standalone
 from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.protocol.subscriptions import TOPICS, Change, Key, all_changes, encode_change
@@ -132,7 +133,11 @@ class Changes:
         store = self._runtime.store
         if change.kind == "resource":
             return await store.subscribers(change.name) if principal is None else ()
-        return () if TOPICS[change.kind].name else await store.sessions(principal)
+        return (
+            ()
+            if TOPICS[change.kind].name
+            else [key for key in await store.sessions(principal) if not key.startswith(HIDDEN)]
+        )
 
     # To one session
 

@@ -66,7 +66,7 @@ class Claims:
         now, until = self._runtime.clock.now, inf
         while True:
             is_last = now() >= until
-            claimed = await self._make(key, caller, claim)
+            claimed = await self.attempt(key, caller, claim)
             if isinstance(claimed, Claimed):
                 return claimed
             until = -inf if is_last else min(until, now() + REUSE_SECONDS)
@@ -74,7 +74,7 @@ class Claims:
             if repeat is not None:
                 return repeat
 
-    async def _make(self, key: str, caller: Caller, claim: Claim) -> Claimed | Duplicate | Refusal:
+    async def attempt(self, key: str, caller: Caller, claim: Claim) -> Claimed | Duplicate | Refusal:
         """Claim an exchange, unless its client has disconnected."""
         waiter = caller.waiter
         if waiter is not None and waiter.gone:

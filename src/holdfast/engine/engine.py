@@ -22,10 +22,9 @@ from holdfast.engine.exchange import Exchange, SessionExchange
 from holdfast.engine.exchanges import Exchanges
 from holdfast.engine.failure_log import note_failure
 from holdfast.engine.forwarding import Forwarding
-from holdfast.engine.hand_over import HandOver
 from holdfast.engine.home import Homes
+from holdfast.engine.idempotency import IdempotentCalls
 from holdfast.engine.inbox import Inbox
-from holdfast.engine.inner import InnerExchange
 from holdfast.engine.listener_homes import ListenerHomes
 from holdfast.engine.listening import Listening
 from holdfast.engine.load import Load
@@ -112,9 +111,9 @@ class Engine:
     sessions: Sessions
     readers: Readers
     sessionless: SessionlessCalls
+    idempotent: IdempotentCalls
     listening: Listening
     tasks: Tasks
-    hand_over: HandOver
     forwarding: Forwarding
     replica: Replica
     questions: Questions
@@ -152,10 +151,14 @@ class Engine:
         self.random = random or SystemRandom()
         self.observer = observer or SilentObserver()
         self.store = store or MemoryStore(settings.limits, self.clock)
-        self.mirrored = back.mirrored
-        self.access = back.access
+        self.mirrored, self.access = back.mirrored, back.access
         self.runtime = runtime = Runtime(
-            back, settings, store=self.store, clock=self.clock, random=self.random, observer=self.observer
+            back,
+            settings,
+            store=self.store,
+            clock=self.clock,
+            random=self.random,
+            observer=self.observer,
         )
         self.load, self.audit, self.rates = runtime.load, runtime.audit, RateLimiter(runtime)
         self.spawn, self.quirks = runtime.spawn, runtime.quirks
@@ -166,9 +169,9 @@ class Engine:
         self.sessionless = self.sessionless_type(runtime)
         self.rates.starts_again = self.sessionless.starts_again
         self.tasks = Tasks(runtime, self.sessionless.end, self.listening)
-        self.hand_over = HandOver(runtime, self.exchanges, self.sessionless, self.tasks)
         inbox = Inbox(runtime, Credentials(forward_key, self.random))
         self.forwarding = Forwarding(runtime, self.readers, self.sessionless, inbox)
+        self.idempotent = IdempotentCalls(runtime, self.sessionless, self.exchanges.claims, self.forwarding)
         self._homes, self.questions = self._made_homes(inbox), Questions(runtime, inbox)
         self._succession = Succession(runtime, inbox, lambda: self.leaving or runtime.is_draining)
         self.replica = Replica(runtime, self.sessions, self.listening, inbox)
@@ -441,8 +444,6 @@ class Engine:
 
     async def cancel(self, exchange: Exchange, reason: str) -> None:
         """End a request of this process as its client could. The client receives one error, which names the reason."""
-        if isinstance(exchange, InnerExchange) and exchange.outer is not None:
-            exchange = exchange.outer
         if isinstance(exchange, SessionExchange):
             await self.exchanges.end(exchange, Cancelled(reason))
         else:
@@ -462,6 +463,8 @@ class Engine:
         else:
             if (session := self.runtime.sessions.get(key)) is not None:
                 self._wake_session(kind, session, name)
+            elif kind is WakeUp.CANCEL:
+                self.idempotent.cancelled(key, name)
             if kind is WakeUp.CLOSED and self._homes is not None:
                 self._homes.closed(key)
 

@@ -1,4 +1,4 @@
-"""Forwarding: a retry that arrives at one replica, for a call that is parked at another.
+"""Forwarding: a retry that arrives at one replica, for a call that is parked at another; or a repeat for a call that runs there.
 
 A parked call is a suspended task in one process. A retry can arrive at any replica; the `requestState` names the one that
 has the call. The request travels through the store, and the answer comes back as a stream in the store:
@@ -32,7 +32,8 @@ session after each silence of `_HEARTBEAT` seconds, and each append fails withou
 
 import asyncio
 import contextlib
-from typing import Final
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
 
 from holdfast.core.lifecycle import SessionInput
 from holdfast.core.stream import Position
@@ -43,16 +44,27 @@ from holdfast.engine.reader import Reader
 from holdfast.engine.readers import Readers
 from holdfast.engine.replica_messages import Began, Retry
 from holdfast.engine.runtime import Runtime
-from holdfast.engine.session import Session
-from holdfast.engine.sessionless import SessionlessCalls
-from holdfast.errors import McpError, OutcomeUnknown, ParkedGone, SessionGone, StoreError, Unresumable
-from holdfast.protocol.sessionless import read_meta
+from holdfast.engine.session import HIDDEN, Session
+from holdfast.engine.sessionless import AwaitedCall, SessionlessCalls
+from holdfast.errors import (
+    McpError,
+    OutcomeUnknown,
+    ParkedElsewhere,
+    ParkedGone,
+    SessionGone,
+    StoreError,
+    Unresumable,
+)
+from holdfast.protocol.sessionless import RequestMeta, read_meta
 from holdfast.protocol.versions import LATEST
 from holdfast.stores.base import Claim, Claimed, Refusal, SessionRecord
 from holdfast.wire.jsonrpc import Request, refusal
 
 _HEARTBEAT: Final = 1.0
 """Seconds of silence after which the replica that runs the call checks that the client is still there."""
+
+
+BeginHere = Callable[[RequestMeta, Caller, Request], Coroutine[Any, Any, AwaitedCall]]
 
 
 class Forwarding:
@@ -63,6 +75,8 @@ class Forwarding:
         self._readers = readers
         self._calls = calls
         self._inbox = inbox
+        self.begin_here: BeginHere = self._go_on
+        """Begins a call that has an idempotency key: see `idempotency.py`."""
         inbox.handlers[Retry] = self._take
 
     # Requests of our clients, answered by another replica
@@ -107,7 +121,7 @@ class Forwarding:
     async def _open_session(self, caller: Caller) -> Session:
         random, times = self._runtime.random, self._runtime.settings.times
         record = SessionRecord(
-            key=random.token(32),
+            key=HIDDEN + random.token(32),
             principal=caller.key,
             version=LATEST.name,
             standalone=random.token(12),
@@ -147,8 +161,11 @@ class Forwarding:
     async def _answer(self, retry: Retry, caller: Caller, fence: int) -> None:
         store, random = self._runtime.store, self._runtime.random
         try:
-            awaited = self._calls.go_on(read_meta(retry.request.params), caller, retry.request)
-        except McpError as error:
+            meta = read_meta(retry.request.params)
+            begin = self._go_on if meta.key is None else self.begin_here
+            awaited = await begin(meta, caller, retry.request)
+        except (McpError, ParkedElsewhere) as failed:
+            error = failed if isinstance(failed, McpError) else OutcomeUnknown()
             terminal = refusal(retry.request.id, error)
             await store.settle(retry.session, retry.stream, fence, terminal, tag=random.tag(), keep=True)
             await self._inbox.reply(retry.reply_to, retry.stream, Began())
@@ -160,6 +177,9 @@ class Forwarding:
         finally:
             if awaited.leave():
                 await self._calls.abandon(awaited.exchange)
+
+    async def _go_on(self, meta: RequestMeta, caller: Caller, request: Request) -> AwaitedCall:
+        return self._calls.go_on(meta, caller, request)
 
 
 class _AnswerLog:

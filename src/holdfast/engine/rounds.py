@@ -104,8 +104,8 @@ class RoundWriter(Struct, eq=False):
     """The outcome of each round, by its number. A repeated retry gets the same one."""
     on_settled: Callable[[], None] | None = None
     """Called once when the call has ended or has become a task; None for a call that was never parked."""
-    on_retried: Callable[[], None] | None = None
-    """Called after each retry: the request, its metadata and its caller are those of the retry."""
+    on_outcome: Callable[[], None] | None = None
+    """Called once when the first round has its outcome; None for a call without an idempotency key."""
     charge: Charge | None = None
     """The memory that its rounds take while it is kept."""
     _rounds: Rounds | None = None
@@ -125,6 +125,11 @@ class RoundWriter(Struct, eq=False):
     def is_parked(self) -> bool:
         """True if the newest round waits for the client's answers."""
         return self._rounds is not None and self._rounds.is_parked
+
+    @property
+    def is_left(self) -> bool:
+        """True if the call runs, and no connection waits for it."""
+        return not self._waiters and not self.is_parked
 
     @property
     def is_unread(self) -> bool:
@@ -162,8 +167,12 @@ class RoundWriter(Struct, eq=False):
         return messages
 
     def _wake_waiters(self) -> None:
+        """Wake the connections that wait: a round has its outcome."""
         for waiter in self._waiters:
             waiter.wake_up()
+        if self.on_outcome is not None:
+            on_outcome, self.on_outcome = self.on_outcome, None
+            on_outcome()
 
     def _make_room(self) -> None:
         if self._room is not None:

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from contextvars import Context, copy_context
 from functools import cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from msgspec.structs import replace
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from holdfast.engine.reader import Reader
 
 Listener = Callable[[], Awaitable[None]]
+HIDDEN: Final = "~"
+"""The first character of the key of a hidden session: it is no client's, and holds the claims of calls without a session."""
 
 
 class Channel(Protocol):
@@ -96,8 +98,8 @@ class Session:
         self.record: SessionRecord = record
         self.charge: Charge | None = None
         """The memory of the session in this process, if it was opened here."""
-        self.lasting: bool = channel is not None or not settings.stateless
-        """False for a session that exists for a single request: no listener is called for it, and no client comes back to it."""
+        self.lasting: bool = channel is not None or not (settings.stateless or record.key.startswith(HIDDEN))
+        """False for a hidden session, and for one that exists for a single request: no listener is called for it, and no client comes back to it."""
         primes = self.lasting and not quirks_of(record.client, settings.quirks).no_priming
         self.revision: Revision = _revision(record.version, lasting=self.lasting, primes=primes)
         self.channel: Channel | None = channel

@@ -41,10 +41,11 @@ Who may continue a call The sealed `requestState` names the principal, the reque
 
 How a call ends
     Its handler returns or raises; its client closes the response of a call that is not parked, which is the cancellation
-    in this revision; its token has expired too long ago (`sweep`); its time in `Parking` is over; or the server stops. Each of these goes through `settle`, and
+    in this revision (with an idempotency key `Times.repeat` later, if no repeat comes: `idempotency.py`); its token has expired too long ago (`sweep`); its time in `Parking` is over; or the server stops. Each of these goes through `settle`, and
     the first one counts.
 """
 
+import asyncio
 from functools import partial
 from hashlib import sha256
 from typing import Any, Final
@@ -113,8 +114,6 @@ class _State(Struct, frozen=True, array_like=True):
     """The replica where the call is parked."""
     by_hand: str | None = None
     """The author's own state. If there is one, nothing is parked and the retry is a call from the start."""
-    ticket: str = ""
-    """The task of a call that was handed over. Nothing is parked: any replica answers the retry."""
     origin: str = ""
     """Where a trace finds the request that got the author's state (`_origin_of`)."""
 
@@ -170,6 +169,15 @@ class AwaitedCall(Struct, frozen=True):
         return await self.waiter.wake.wait(seconds)
 
 
+class Held(Struct, eq=False):
+    """A call that runs on for a while after its connection has broken."""
+
+    name: tuple[str, str] | None
+    """The hidden session and the id of the call (`idempotency.py`); None: of a retry."""
+    timer: asyncio.TimerHandle | None = None
+    """Cancels the call; None while a connection waits for it."""
+
+
 class SessionlessCalls:
     """Starts sessionless calls, parks them, and continues them."""
 
@@ -177,6 +185,8 @@ class SessionlessCalls:
         self._runtime = runtime
         self._running: set[Exchange] = set()
         self._owners: dict[Exchange, str] = {}
+        self._held: dict[Exchange, Held] = {}
+        """The calls that a broken connection does not cancel at once: their requests have an idempotency key."""
         self._places: SharedGate[Exchange] | None = None
         """Counts the calls by their owners, only while many run: a plain call does not pay for it."""
         times, limits = runtime.settings.times, runtime.settings.limits
@@ -203,11 +213,7 @@ class SessionlessCalls:
             Busy: too many run already.
         """
         runtime = self._runtime
-        if (
-            runtime.is_draining
-            and runtime.refuses(request.method, caller)
-            and (given is None or not given.ticket)
-        ):
+        if runtime.is_draining and runtime.refuses(request.method, caller):
             raise runtime.stopping()
         limits = runtime.settings.limits
         if runtime.access.rules is not None:
@@ -288,6 +294,8 @@ class SessionlessCalls:
 
     def _forget(self, exchange: Exchange) -> None:
         self._running.discard(exchange)
+        if self._held:
+            self._let_go(exchange)
         if self._places is not None:
             owner = self._owners.pop(exchange, None)
             if owner is not None:
@@ -357,9 +365,7 @@ class SessionlessCalls:
             raise ValueError(f"a request's state is limited to about {MAX_SEALED * 2 // 3} bytes")
         return sealed
 
-    def _seal(
-        self, exchange: Exchange, key: str, number: int, by_hand: str | None = None, *, ticket: str = ""
-    ) -> str:
+    def _seal(self, exchange: Exchange, key: str, number: int, by_hand: str | None = None) -> str:
         runtime = self._runtime
         expires = runtime.clock.wall() + runtime.settings.times.parked
         principal = exchange.session.record.principal
@@ -367,24 +373,13 @@ class SessionlessCalls:
             key,
             number,
             principal,
-            _digest(exchange.request),
+            request_digest(exchange.request),
             expires,
             runtime.store.replica,
             by_hand,
-            ticket,
             "" if by_hand is None else self._origin_of(exchange),
         )
         return self.keys.sealer.seal(encode(state))
-
-    def seal_ticket(self, exchange: Exchange, ticket: str, number: int) -> str:
-        """Seal the ticket of a call that was handed over, with the same bindings: a retry of this request asks for the rest."""
-        return self._seal(exchange, "", number, ticket=ticket)
-
-    def adopt(self, exchange: Exchange) -> None:
-        """Count a call that was handed over: it has become a task, and belongs to no request any more."""
-        self._running.add(exchange)
-        if self._places is not None:
-            self._has_place(exchange)
 
     def go_on(self, meta: RequestMeta, caller: Caller, request: Request) -> AwaitedCall:
         """Continue the call of a retry. From now on the request's id, `_meta` and headers are the retry's.
@@ -402,26 +397,29 @@ class SessionlessCalls:
         state = self._open(request, caller)
         if state.by_hand is not None:
             return self._start_again(state.origin, meta, caller, request, Given(state.by_hand, responses))
-        if state.ticket:
-            given = Given(ticket=state.ticket, number=state.number)
-            return self._start_again("", meta, caller, request, given)
         if state.replica != self._runtime.store.replica:
             raise ParkedElsewhere(state.replica)
         exchange = self.parking.find(state.key)
         writer = _rounds_of(exchange)
         if exchange is None or writer is None:
             raise ParkedGone
-        if not writer.take(state.number, responses, sha256(_canonical(responses)).digest()):
+        if not writer.take(state.number, responses, sha256(canonical(responses)).digest()):
             raise ParkedGone
         if state.number == writer.rounds.number and state.number not in writer.outcomes:
             exchange.state, _ = step(exchange.state, ExchangeInput.RETRIED)
-            # The arguments of the retry are equal to those of the first request: keep one copy.
-            exchange.request = _with_arguments_of(exchange.request, request)
-            exchange.caller = replace(caller, charge=exchange.caller.charge)
-            exchange.session = SessionlessClient(meta, caller.key, self._runtime.settings.limits)
-            if writer.on_retried is not None:
-                writer.on_retried()
+            self.adopt(exchange, meta, caller, request)
         return AwaitedCall(exchange, writer, writer.add_waiter(state.number), request.id)
+
+    def adopt(self, exchange: Exchange, meta: RequestMeta, caller: Caller, request: Request) -> None:
+        """Let a call continue for another request: a retry, or a repeat with its idempotency key."""
+        # Its arguments are equal to those of the first request: keep one copy.
+        exchange.request = _with_arguments_of(exchange.request, request)
+        exchange.caller = replace(caller, charge=exchange.caller.charge)
+        exchange.session = SessionlessClient(meta, caller.key, self._runtime.settings.limits)
+        held = self._held.get(exchange)
+        if held is not None and held.timer is not None:
+            held.timer.cancel()
+            held.timer = None
 
     def _origin_of(self, exchange: Exchange) -> str:  # noqa: ARG002 - a traced engine uses it
         """Return the origin of the request from the state of an author; empty without traces (`ops/tracing.py`)."""
@@ -459,15 +457,42 @@ class SessionlessCalls:
             raise ParkedGone from None
         # The time of a parked call is measured where it waits (`parking.py`): the dates of two hosts differ, and a date may jump.
         is_over = state.by_hand is not None and state.expires < self._runtime.clock.wall()
-        if is_over or state.principal != caller.key or state.request != _digest(request):
+        if is_over or state.principal != caller.key or state.request != request_digest(request):
             raise ParkedGone
         return state
 
     # Ending
 
     async def abandon(self, exchange: Exchange) -> None:
-        """End a call whose response was closed: in this revision that is its cancellation."""
+        """End a call whose response was closed: in this revision that is its cancellation; not at once if it is held."""
+        held = self._held.get(exchange)
+        if held is not None:
+            if held.timer is not None:
+                held.timer.cancel()
+            seconds = self._runtime.settings.times.repeat
+            held.timer = asyncio.get_running_loop().call_later(seconds, self._give_up, exchange)
+            return
         await self.end(exchange, Cancelled("its response was closed"))
+
+    def hold(self, exchange: Exchange, name: tuple[str, str] | None = None) -> None:
+        """Let a call run on for `Times.repeat` after its connection has broken, so that a repeat of its request can attach."""
+        if exchange in self._running and exchange not in self._held:
+            self._held[exchange] = Held(name)
+
+    def held_by(self, name: tuple[str, str]) -> Exchange | None:
+        """Return the call that is held under this name."""
+        return next((exchange for exchange, held in self._held.items() if held.name == name), None)
+
+    def _give_up(self, exchange: Exchange) -> None:
+        """Cancel a call whose connection broke, and which no repeat has attached to. A task, or a parked call, has its own lifetime."""
+        writer = exchange.writer
+        if isinstance(writer, RoundWriter) and writer.is_left:
+            self._runtime.spawn(self.end(exchange, Cancelled("its response was closed")))
+
+    def _let_go(self, exchange: Exchange) -> None:
+        held = self._held.pop(exchange, None)
+        if held is not None and held.timer is not None:
+            held.timer.cancel()
 
     async def end(self, exchange: Exchange, error: McpError) -> None:
         """End a call with an error and cancel its handler. A result that it still returns is dropped."""
@@ -550,11 +575,12 @@ def _with_arguments_of(first: Request, retry: Request) -> Request:
     return Request(retry.id, retry.method, {**retry.params, **kept})
 
 
-def _canonical(value: object) -> bytes:
+def canonical(value: object) -> bytes:
+    """Return the one JSON form of a value."""
     return msgspec.json.encode(value, order="deterministic")
 
 
-def _digest(request: Request) -> bytes:
+def request_digest(request: Request) -> bytes:
     """Return a digest of a request without the members that its retries may change."""
     salient = {name: value for name, value in request.params.items() if name not in _RETRY_MEMBERS}
-    return sha256(_canonical([request.method, salient])).digest()
+    return sha256(canonical([request.method, salient])).digest()

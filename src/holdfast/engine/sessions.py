@@ -43,7 +43,7 @@ from holdfast.engine.outages import retried
 from holdfast.engine.outcome import ending
 from holdfast.engine.reader import End
 from holdfast.engine.runtime import Runtime
-from holdfast.engine.session import Channel, Session
+from holdfast.engine.session import HIDDEN, Channel, Session
 from holdfast.engine.standalone import Standalone
 from holdfast.errors import (
     Cancelled,
@@ -483,6 +483,8 @@ class Sessions:
             # Closed by another replica, whose wake-up was lost.
             runtime.spawn(self._end_here(session))
         if not session.lasting:
+            if closed.record.key.startswith(HIDDEN):
+                runtime.spawn(self._reported(session, closed))
             return
         runtime.observer.note(
             "session.closed", session=session.name, client=session.client_name, reason=closed.reason.value

@@ -12,11 +12,21 @@ from holdfast.core.eras import check_sessionless
 from holdfast.engine.caller import Caller
 from holdfast.engine.delivery import Batch, deliver
 from holdfast.engine.engine import Engine
+from holdfast.engine.idempotency import has_key
 from holdfast.engine.listening import Ended, Listener
 from holdfast.engine.load import is_large
 from holdfast.engine.sessionless import AwaitedCall
 from holdfast.engine.sessionless_client import SessionlessClient
-from holdfast.errors import Busy, Cancelled, DuplicateId, McpError, ParkedElsewhere, ParkedGone
+from holdfast.errors import (
+    Busy,
+    Cancelled,
+    DuplicateId,
+    McpError,
+    ParkedElsewhere,
+    ParkedGone,
+    StoreBusy,
+    StoreError,
+)
 from holdfast.protocol.sessionless import RequestMeta, read_meta
 from holdfast.protocol.subscriptions import dropped_message
 from holdfast.wire.jsonrpc import Request, RequestId
@@ -109,12 +119,7 @@ class SessionlessRequests:
             self._engine.observer.note("request.dropped")
             return
         calls = self._engine.sessionless
-        begin = calls.go_on if "requestState" in request.params else calls.start
-        try:
-            awaited = begin(meta, caller, request)
-        except ParkedElsewhere:
-            # One process serves a connection: a call that is parked elsewhere does not belong to it.
-            raise ParkedGone from None
+        awaited = await self._begun(request, meta, caller)
         self._awaited.add(awaited)
         try:
             await deliver(awaited, _Channel(self, request))
@@ -126,6 +131,19 @@ class SessionlessRequests:
             self._awaited.discard(awaited)
             if awaited.leave():
                 await calls.abandon(awaited.exchange)
+
+    async def _begun(self, request: Request, meta: RequestMeta, caller: Caller) -> AwaitedCall:
+        calls = self._engine.sessionless
+        begin = calls.go_on if "requestState" in request.params else calls.start
+        try:
+            if has_key(meta, request):
+                return await self._engine.idempotent.here(meta, caller, request)
+            return begin(meta, caller, request)
+        except ParkedElsewhere:
+            # One process serves a connection: a call that is parked elsewhere does not belong to it.
+            raise ParkedGone from None
+        except StoreError as error:
+            raise StoreBusy from error
 
     async def _listen(self, request: Request, meta: RequestMeta, caller: Caller) -> None:
         principal = caller.principal

@@ -13,11 +13,11 @@ from typing import Final
 
 from holdfast.core.lifecycle import SessionState
 from holdfast.engine.audit import short
+from holdfast.engine.session import HIDDEN
 from holdfast.errors import StoreError
 from holdfast.ops.process import Part
 from holdfast.ops.schema import SessionView
 from holdfast.protocol.quirks import shown_name
-from holdfast.protocol.versions import SESSIONLESS
 from holdfast.stores.base import Listing, Status, Totals
 
 PAGE_SESSIONS: Final = 50
@@ -113,8 +113,8 @@ def _activity(found: Found) -> tuple[int, float, str]:
 
 
 def _is_shown(status: Status) -> bool:
-    """True if a session belongs to a client. A retry that one replica forwards to another has a session too."""
-    return status.record.version != SESSIONLESS.name
+    """True if a session belongs to a client. Calls without a session may have a hidden one: for a key, or for a forwarded retry."""
+    return not status.record.key.startswith(HIDDEN)
 
 
 def session_view(part: Part, status: Status, where: Mapping[str, str]) -> SessionView:

@@ -8,6 +8,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from holdfast.errors import InvalidParams
+from holdfast.protocol.idempotency import KEY, read_key
 from holdfast.protocol.params import LOGGING_LEVELS
 from holdfast.protocol.versions import REVISIONS, SESSIONLESS
 
@@ -57,6 +58,8 @@ class RequestMeta(Struct, frozen=True, gc=False):
     client: dict[str, Any]
     level: str
     """The lowest level of log messages it wants; empty: none at all."""
+    key: str | None = None
+    """Its idempotency key."""
 
 
 def typed_result(kind: str, server: Any, members: dict[str, Any]) -> dict[str, Any]:
@@ -92,4 +95,5 @@ def read_meta(params: dict[str, Any]) -> RequestMeta:
         raise InvalidParams(f"Invalid params: {CLIENT_KEY} must be an object")
     if type(level) is not str or (LEVEL_KEY in meta and level not in LOGGING_LEVELS):
         raise InvalidParams(f"Invalid params: {LEVEL_KEY} must be a log level")
-    return RequestMeta(version, capabilities, client or {}, level)
+    key = meta.get(KEY)
+    return RequestMeta(version, capabilities, client or {}, level, None if key is None else read_key(key))

@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from holdfast.auth import Verifier
 from holdfast.auth.scopes import needs_of
-from holdfast.config import Eras, HandOverTime, HttpSettings, Settings, StateOf
+from holdfast.config import Eras, HttpSettings, Settings, StateOf
 from holdfast.errors import ConfigError
 from holdfast.ports import Observer
 from holdfast.protocol.subscriptions import Change
@@ -63,7 +63,6 @@ class Server(Served, Registration):
         observer: Observer | None = None,
         mask_errors: bool = False,
         state: StateOf | None = None,
-        hand_over: HandOverTime | None = None,
         scopes: Collection[str] = (),
         implied_scopes: Mapping[str, Collection[str]] | None = None,
     ) -> None:
@@ -75,12 +74,12 @@ class Server(Served, Registration):
         default is memory. `namespace` separates servers that share a store; the default is the server's
         name. `observer` receives events; the default logs them under `holdfast`. `cache` is the caching hint
         that clients of 2026-07-28 receive, for all methods or by method. `eras`, `eras_by_client`,
-        `mask_errors`, `state` and `hand_over` override the members of `settings` with these names. `scopes` are the scopes
+        `mask_errors` and `state` override the members of `settings` with these names. `scopes` are the scopes
         that a principal needs for each tool, resource and prompt of this server. `implied_scopes` are, by scope,
         the narrower scopes that it stands for: `{"mail": {"mail.read", "mail.send"}}`.
 
         Raises:
-            ConfigError: the name is empty, or `cache`, `eras`, `eras_by_client`, `state`, `hand_over` or a scope is invalid.
+            ConfigError: the name is empty, or `cache`, `eras`, `eras_by_client`, `state` or a scope is invalid.
         """
         if not str(name).strip():
             raise ConfigError(
@@ -96,9 +95,7 @@ class Server(Served, Registration):
         server_needs = server_scopes(name, scopes, implied_scopes)
         super().__init__(info, instructions, server_needs, cache=cache, lifespan=lifespan)
         self.scopes.use(ServerRules(self))
-        settings = overlaid(
-            settings, eras, eras_by_client, mask_errors=mask_errors or None, state=state, hand_over=hand_over
-        )
+        settings = overlaid(settings, eras, eras_by_client, mask_errors=mask_errors or None, state=state)
         self._set_up(name, settings, store=store, namespace=namespace, verifier=verifier, observer=observer)
         self._back: NativeBack | None = None
 

@@ -34,6 +34,7 @@ from holdfast.errors import (
     Unauthorized,
 )
 from holdfast.ports import Ports
+from holdfast.protocol.idempotency import takes_keys
 from holdfast.upstream.backoff import Backoff
 from holdfast.upstream.connectors import Connector
 from holdfast.upstream.incoming import IncomingRequests, OnRequest
@@ -202,7 +203,8 @@ class Connection:
                 return await link.request(outgoing)
             except (NotSent, Broken, OutcomeUnknown) as error:
                 if failures is None:
-                    failures = self._failures(method, began, may_repeat=may_repeat)
+                    has_key = self.takes_keys and bool(outgoing.key)
+                    failures = self._failures(method, began, may_repeat=may_repeat, has_key=has_key)
                 await failures.add(error, link)
             except McpError as error:
                 if error.code != UNSUPPORTED_VERSION or not self._reconnect:
@@ -212,6 +214,12 @@ class Connection:
                 if is_replaced:
                     raise
                 is_replaced = True
+
+    @property
+    def takes_keys(self) -> bool:
+        """True if the server does not run a call twice that has an idempotency key."""
+        agreed = self.agreed
+        return agreed is not None and agreed.is_sessionless and takes_keys(agreed.capabilities)
 
     async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
         """Send a notification.

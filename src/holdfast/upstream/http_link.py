@@ -216,8 +216,8 @@ class HttpLink:
             return answer
 
     def _send_cancellation(self, request: OutgoingRequest, cancelled: asyncio.CancelledError) -> None:
-        # In 2026-07-28 closing the stream is the cancellation.
-        if self.is_sessionless or self.lost or request.method == "initialize":
+        # In 2026-07-28 closing the stream is the cancellation, except for a request with an idempotency key.
+        if (self.is_sessionless and not request.key) or self.lost or request.method == "initialize":
             return
         if len(self._last_messages) >= UNSENT:
             # The server does not answer. It gets no more until it does.

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from holdfast.errors import OUTCOME_UNKNOWN, BadAnswer, McpError, OutcomeUnknown, WireError
+from holdfast.protocol.idempotency import KEY
 from holdfast.wire.jsonrpc import Response, notification_message
 
 NO_HEADERS: Final[Mapping[str, str]] = {}
@@ -44,6 +45,12 @@ class OutgoingRequest:
     def __repr__(self) -> str:
         return f"<OutgoingRequest {self.id} {self.method}>"
 
+    @property
+    def key(self) -> str:
+        """The idempotency key of the request; empty if it has none."""
+        meta = self.params.get("_meta")
+        return meta.get(KEY, "") if isinstance(meta, dict) else ""
+
     async def room(self) -> None:
         """Wait until the owner can take more messages of this request, if it has a `room` to wait for."""
         if self.owner is not None and (room := getattr(self.owner, "room", None)) is not None:
@@ -52,7 +59,10 @@ class OutgoingRequest:
     def cancellation(self, cancelled: asyncio.CancelledError) -> bytes:
         """Return the notification that cancels the request. Its reason is the argument of `Task.cancel`."""
         reason = str(cancelled.args[0]) if cancelled.args else "cancelled by the caller"
-        return notification_message("notifications/cancelled", {"requestId": self.id, "reason": reason})
+        params: dict[str, Any] = {"requestId": self.id, "reason": reason}
+        if self.key:
+            params["_meta"] = {KEY: self.key}
+        return notification_message("notifications/cancelled", params)
 
     def settle(self, response: Response) -> None:
         """Accept the response. A second response is ignored."""

@@ -5,7 +5,8 @@ An attempt fails in one of two ways:
     NotSent              the server certainly did not execute the request. It is sent again until `patience` is over; after
                          a lost session only once: a server that loses the next session too will lose them all
     Broken,              the server may have executed it. It is sent again only if the caller says that a repeat does
-    OutcomeUnknown       no harm (`may_repeat`), at most `repeats` times.
+    OutcomeUnknown       no harm (`may_repeat`), at most `repeats` times. With an idempotency key (`has_key`) it is sent again
+                         after a break: the server does not run it twice, and an outcome that it calls unknown stays so.
 
 One attempt whose outcome is unknown makes the outcome of the whole request unknown. Later attempts cannot change that:
 if they fail too, the caller gets `OutcomeUnknown`.
@@ -31,6 +32,7 @@ class Failures:
         began: float,
         *,
         may_repeat: bool,
+        has_key: bool,
         limits: ClientLimits,
         times: ClientTimes,
         ports: Ports,
@@ -38,6 +40,7 @@ class Failures:
         """`began` is when the first attempt was made."""
         self._method = method
         self._may_repeat = may_repeat
+        self._has_key = has_key
         self._most = limits.repeats
         self._deadline = began + times.patience
         self._clock, random, self._observer = ports
@@ -78,7 +81,8 @@ class Failures:
         self._repeats += not is_busy
         pause = self._backoff.pause(error.retry_after if isinstance(error, Overloaded) else None)
         is_late = is_busy and self._clock.now() + pause > self._deadline
-        if not self._may_repeat or self._repeats > self._most or is_late:
+        is_safe = self._may_repeat or (self._has_key and isinstance(error, Broken))
+        if not is_safe or self._repeats > self._most or is_late:
             raise self.doubt from error
         return pause
 

@@ -13,6 +13,7 @@ from holdfast.config import Limits, Times
 from holdfast.engine import sessionless_client as engine_client
 from holdfast.engine.caller import Caller
 from holdfast.errors import BUSY, CallEnded
+from holdfast.protocol.idempotency import KEYS_EXTENSION
 from holdfast.protocol.sessionless import VERSION, RequestMeta
 from holdfast.wire.jsonrpc import Request
 from tests.stores import ScriptedStore
@@ -126,11 +127,14 @@ async def test_in_a_session_such_tools_answer_like_any_other() -> None:
 @virtual_test
 async def test_the_extension_is_declared_where_a_tool_can_be_a_task() -> None:
     async with tasks_of(make()) as client:
-        assert (await client.request("server/discover"))["capabilities"]["extensions"] == {TASKS: {}}
+        assert (await client.request("server/discover"))["capabilities"]["extensions"] == {
+            TASKS: {},
+            KEYS_EXTENSION: {},
+        }
     server = Server("plain")
     server.add_tool(lambda: "x", name="x")
     async with tasks_of(server) as client:
-        assert "extensions" not in (await client.request("server/discover"))["capabilities"]
+        assert (await client.request("server/discover"))["capabilities"]["extensions"] == {KEYS_EXTENSION: {}}
 
 
 @virtual_test

@@ -52,6 +52,7 @@ from holdfast.errors import (
     UrlElicitationRequired,
 )
 from holdfast.ports import Ports
+from holdfast.protocol.idempotency import declared
 from holdfast.protocol.methods import METHODS, NOT_IN_SESSIONS, NOT_SESSIONLESS
 from holdfast.protocol.mirrored_headers import MirroredParameter
 from holdfast.protocol.params import LOGGING_LEVELS
@@ -245,7 +246,7 @@ class ProxyBack:
     def _offered(self, agreed: Agreed, caller: Caller) -> dict[str, Any]:
         """Return the capabilities that the server offers to a client of 2026-07-28."""
         tasks = agreed.is_sessionless and self._passes_tasks and not self._is_for_one_call(caller)
-        return without_tasks(agreed.capabilities, extension=tasks)
+        return declared(without_tasks(agreed.capabilities, extension=tasks))
 
     # Requests
 

@@ -30,6 +30,7 @@ from holdfast.errors import (
     URL_ELICITATION_REQUIRED,
     McpError,
 )
+from holdfast.protocol.idempotency import KEY
 from holdfast.protocol.sessionless import (
     CACHEABLE,
     CAPABILITIES_KEY,
@@ -43,8 +44,9 @@ from holdfast.protocol.sessionless import (
 from holdfast.protocol.tasks import without_extension
 from holdfast.wire.jsonrpc import encode
 
-_OWN_META: Final = frozenset({VERSION_KEY, CLIENT_KEY, CAPABILITIES_KEY, LEVEL_KEY})
-"""The members of `_meta` in which a 2026-07-28 client describes itself."""
+_OWN_META: Final = frozenset({VERSION_KEY, CLIENT_KEY, CAPABILITIES_KEY, LEVEL_KEY, KEY})
+"""The members of `_meta` in which a 2026-07-28 client describes itself; and its idempotency key, which is ours to keep: at the server
+behind us all our clients may be one principal."""
 _NOT_SENT: Final = frozenset({"requestState", "inputResponses", "task"})
 """Params of calls that are not sent on: those of retries, which the engine has used, and the request to run as a task."""
 _SESSIONLESS_MEMBERS: Final = ("resultType", "ttlMs", "cacheScope")

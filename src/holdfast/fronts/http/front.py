@@ -33,7 +33,6 @@ from holdfast.errors import (
 )
 from holdfast.fronts.http.addresses import LOCAL, Addresses, counted, is_forwarded
 from holdfast.fronts.http.answer import (
-    ACCEPTED,
     NO_CONTENT,
     Answer,
     joined,
@@ -119,7 +118,11 @@ class HttpFront:
         self._methods = _methods(settings.response, stateless=engine.settings.stateless or not self._sessions)
         self._streamer = Streamer(engine, settings.response)
         self._posts = Posts(engine, self._streamer)
-        self._sessionless = SessionlessPosts(engine, self._streamer.form)
+        self._sessionless = SessionlessPosts(
+            engine,
+            self._streamer.form,
+            serves_strangers=verifier is None and settings.serves_strangers,
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI scope."""
@@ -364,8 +367,10 @@ class HttpFront:
         head = connection.request
         if type(message) is not Request:
             if head.version == VERSION:
-                # This revision has no responses over HTTP, and no notification that the server uses.
-                return ACCEPTED if isinstance(message, Notification) else _ONE_REQUEST
+                # This revision has no responses over HTTP.
+                if not isinstance(message, Notification):
+                    return _ONE_REQUEST
+                return self._sessionless.cancel(message, head.head, caller)
             return self._in_session(message, body, head, caller, connection)
         declared = declared_version(message.params)
         # An initialize with its own metadata is a method that 2026-07-28 does not have.

@@ -27,6 +27,7 @@ _SINGLE: Final = (
     b"host",
     b"origin",
     b"authorization",
+    b"idempotency-key",
 )
 """Headers that may be sent once only: of two values, a proxy could use the first and this server the second.
 
@@ -89,10 +90,15 @@ class Head(Mapping[str, str]):
         return self._values.get(name, b"").decode("latin-1")
 
     @property
-    def mirroring(self) -> tuple[bytes | None, bytes | None, bytes | None]:
-        """The headers that mirror the body of every request of 2026-07-28."""
+    def mirroring(self) -> tuple[bytes | None, bytes | None, bytes | None, bytes | None]:
+        """The headers that mirror the body of every request of 2026-07-28, and its idempotency key."""
         get = self._values.get
-        return get(b"mcp-protocol-version"), get(b"mcp-method"), get(b"mcp-name")
+        return (
+            get(b"mcp-protocol-version"),
+            get(b"mcp-method"),
+            get(b"mcp-name"),
+            get(b"idempotency-key"),
+        )
 
     @property
     def judged(self) -> Judged:

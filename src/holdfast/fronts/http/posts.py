@@ -382,7 +382,7 @@ class PostedCall(StartedCall):
             if connection.begun:
                 # The client may not have received the answer that was written.
                 return None
-            if writer.terminal is None and writer.position is None and not exchange.is_fenced:
+            if not exchange.is_due:
                 connection.watch(self.left)
                 is_silent = not await writer.wake.next(posts.stream_after)
             terminal = writer.terminal

@@ -5,6 +5,7 @@ from collections.abc import Awaitable
 from functools import partial
 from typing import Final
 
+from msgspec.structs import replace
 from typing_extensions import override
 
 from holdfast.config import ResponseMode
@@ -13,8 +14,9 @@ from holdfast.engine.audit import reason_of
 from holdfast.engine.caller import Caller
 from holdfast.engine.delivery import Batch, deliver
 from holdfast.engine.engine import Engine
+from holdfast.engine.idempotency import has_key
 from holdfast.engine.load import is_large
-from holdfast.engine.reader import End
+from holdfast.engine.reader import End, Reader
 from holdfast.engine.sessionless import AwaitedCall
 from holdfast.engine.wake import turn
 from holdfast.errors import (
@@ -25,21 +27,30 @@ from holdfast.errors import (
     UNSUPPORTED_VERSION,
     Busy,
     InsufficientScope,
+    InvalidParams,
     McpError,
     OutcomeUnknown,
     ParkedElsewhere,
     StoreError,
 )
-from holdfast.fronts.http.answer import Answer, ready_answer, refusal_for, refuse, refused_unstarted
+from holdfast.fronts.http.answer import (
+    ACCEPTED,
+    Answer,
+    ready_answer,
+    refusal_for,
+    refuse,
+    refused_unstarted,
+)
 from holdfast.fronts.http.connection import Connection
 from holdfast.fronts.http.head import Head
 from holdfast.fronts.http.listen import Listens
 from holdfast.fronts.http.request import Gone
 from holdfast.fronts.http.response import Form, Response
 from holdfast.fronts.http.started import StartedCall
+from holdfast.protocol.idempotency import KEY, LEAST_UNGUESSABLE, read_key
 from holdfast.protocol.mirrored_headers import check_headers, check_parameters
 from holdfast.protocol.sessionless import RequestMeta, read_meta
-from holdfast.wire.jsonrpc import Request
+from holdfast.wire.jsonrpc import Notification, Request
 
 _REMEMBERED: Final = 256
 _STATUS: Final = {
@@ -52,14 +63,20 @@ _STATUS: Final = {
 """The HTTP status of errors that concern the request itself, if the response has not begun."""
 
 
+def _nothing() -> None:
+    """Do nothing when the client disconnects: its connection remembers it."""
+
+
 class SessionlessPosts:
     """Answers requests that have their own metadata."""
 
-    def __init__(self, engine: Engine, form: Form) -> None:
+    def __init__(self, engine: Engine, form: Form, *, serves_strangers: bool) -> None:
         self.engine: Engine = engine
         self._form = form
         self.mode: ResponseMode = form.mode
         self._continue_after = engine.settings.times.continue_after
+        self._serves_strangers = serves_strangers
+        """True if anonymous clients may be different people."""
         self._listens = Listens(engine)
         self._agreed: set[tuple[object, ...]] = set()
 
@@ -75,6 +92,8 @@ class SessionlessPosts:
                     check_parameters(head.get, mirrored, request.params.get("arguments"))
             elif request.method == "subscriptions/listen":
                 return self._listen(meta, request, caller, connection)
+            if meta.key is not None and has_key(meta, request):
+                return self._keyed(meta, request, caller, connection)
             begin = (
                 self.engine.sessionless.go_on
                 if "requestState" in request.params
@@ -85,6 +104,52 @@ class SessionlessPosts:
             return _unstarted(request, error)
         except ParkedElsewhere as parked:
             return self._forward(parked.replica, request, caller, connection)
+
+    async def _keyed(
+        self, meta: RequestMeta, request: Request, caller: Caller, connection: Connection
+    ) -> Answer | None:
+        """Answer a request with an idempotency key: start its call, attach to it, or send its kept answer."""
+        # From here on the end of the connection is noticed, before the store is awaited.
+        connection.watch(_nothing)
+        try:
+            begun = await self.engine.idempotent.begin(meta, caller, request)
+        except McpError as error:
+            return _unstarted(request, error)
+        except StoreError as error:
+            return refused_unstarted(error, request.id)
+        if isinstance(begun, Reader):
+            return await self._read(begun, request, connection)
+        return await SessionlessCall(self, request, begun, connection)
+
+    def cancel(self, message: Notification, head: Head, caller: Caller) -> Awaitable[Answer] | Answer:
+        """Take a notification. Only a cancellation that names an idempotency key has an effect: ids belong to their POSTs."""
+        meta = message.params.get("_meta")
+        said = meta.get(KEY) if type(meta) is dict else None
+        header = head.mirroring[-1]
+        if message.method != "notifications/cancelled" or (said is None and header is None):
+            return ACCEPTED
+        try:
+            key = self._allowed(read_key(said, header), caller)
+        except McpError as error:
+            return refuse(400, error.message, code=error.code)
+        return self._cancelled(caller, key)
+
+    async def _cancelled(self, caller: Caller, key: str) -> Answer:
+        await self.engine.idempotent.cancel(caller, key)
+        return ACCEPTED
+
+    def _allowed(self, key: str, caller: Caller) -> str:
+        """Return a key that its caller may use.
+
+        Raises:
+            InvalidParams: anonymous clients of other machines share one principal, and could guess the key.
+        """
+        if self._serves_strangers and not caller.key and len(key) < LEAST_UNGUESSABLE:
+            raise InvalidParams(
+                f"Invalid params: the idempotency key of an anonymous client has at least {LEAST_UNGUESSABLE} characters,"
+                " so that no other client can guess it"
+            )
+        return key
 
     async def _listen(
         self, meta: RequestMeta, request: Request, caller: Caller, connection: Connection
@@ -106,6 +171,10 @@ class SessionlessPosts:
             return _refused(request, error, 400)
         except StoreError as error:
             return refusal_for(error, request.id)
+        return await self._read(reader, request, connection)
+
+    async def _read(self, reader: Reader, request: Request, connection: Connection) -> Answer | None:
+        """Answer a request from the log that another replica writes."""
         connection.watch(lambda: reader.stop(End.BROKE))
         response = Response(connection, self._form)
         try:
@@ -114,7 +183,7 @@ class SessionlessPosts:
         except Gone:
             return None
         finally:
-            await forwarding.drop(reader)
+            await self.engine.forwarding.drop(reader)
         # If nothing was written, the log has ended without its terminal message.
         return None if connection.begun else _refused(request, OutcomeUnknown())
 
@@ -126,9 +195,12 @@ class SessionlessPosts:
         said = (head.mirroring, meta.version, request.method, name)
         if type(name) is not str or said not in self._agreed:
             check_headers(head.get, meta.version, request.method, params)
-            if type(name) is str and request.method == "tools/call" and len(self._agreed) < _REMEMBERED:
+            is_usual = type(name) is str and request.method == "tools/call" and said[0][-1] is None
+            if is_usual and len(self._agreed) < _REMEMBERED:
                 self._agreed.add(said)
         check_sessionless(self.engine.settings, meta, large=is_large(caller))
+        if meta.key is not None or said[0][-1] is not None:
+            return replace(meta, key=self._allowed(read_key(meta.key, said[0][-1]), caller))
         return meta
 
     async def wait(self, request: Request, awaited: AwaitedCall, connection: Connection) -> None:

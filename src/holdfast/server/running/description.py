@@ -3,6 +3,7 @@
 from functools import cache
 from typing import Any
 
+from holdfast.protocol.idempotency import declared
 from holdfast.protocol.tasks import EXTENSION
 from holdfast.protocol.types import ServerCapabilities
 from holdfast.server.authoring.registration import Registration
@@ -24,15 +25,13 @@ def describe(server: Registration) -> dict[str, Any]:
 
 
 def sessionless_capabilities(server: Registration) -> dict[str, Any]:
-    """Return the capabilities of 2026-07-28: with the tasks extension if a tool can run as a task."""
+    """Return the capabilities of 2026-07-28: with idempotency keys, and with the tasks extension if a tool can run as a task."""
     capabilities: dict[str, Any] = describe(server)["capabilities"]
-    return {**capabilities, **EXTENSION} if has_tasks(server) else capabilities
+    return declared({**capabilities, **EXTENSION} if has_tasks(server) else capabilities)
 
 
 def has_tasks(server: Registration) -> bool:
-    """Return True if a tool can become a task, by its own declaration or by a hand-over."""
-    if server.is_built and server.engine.hand_over.is_on:
-        return True
+    """Return True if a tool can become a task."""
     return any(entry.task is not None for entry in server.tools.entries.values())
 
 
