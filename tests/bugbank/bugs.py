@@ -19,6 +19,7 @@ from holdfast.core.lifecycle import SessionInput
 from holdfast.core.rules import calls
 from holdfast.core.rules.document import Document, Exchange
 from holdfast.core.stream import Log, NewEvents, Page, Position
+from holdfast.engine import idempotency
 from holdfast.engine.delivery import Batch
 from holdfast.engine.exchange import SessionExchange
 from holdfast.engine.exchanges import Exchanges
@@ -28,6 +29,7 @@ from holdfast.engine.stream_buffer import Append, StreamBuffer
 from holdfast.engine.wake import Wake
 from holdfast.engine.writer import LogWriter
 from holdfast.errors import Fenced
+from holdfast.fronts.http import sessionless
 from holdfast.fronts.http.front import HttpFront
 from holdfast.fronts.http.request import RawRequest
 from holdfast.stores.base import (
@@ -448,7 +450,22 @@ def calls_without_a_limit() -> Patches:
     return _with((calls, "claim", claim_always))
 
 
+# Idempotency keys
+
+
+def key_ignored() -> Patches:
+    """A request with a key is served as one without."""
+    return _with((sessionless, "has_key", lambda *_: False))
+
+
+def key_for_any_request() -> Patches:
+    """A key gives its answer also to a request with other arguments."""
+    return _with((idempotency, "_check_same", lambda *_: None))
+
+
 BUGS: Final[dict[str, Bug]] = {
+    "an idempotency key is ignored": Bug(key_ignored(), "keys", "I4"),
+    "an idempotency key for any request": Bug(key_for_any_request(), "keys", "I4"),
     "an end that is not kept after a break": Bug(break_forgotten_at_the_end(), "alone", "I4"),
     "a start although no client waits": Bug(started_for_no_client(), "takeover", "I4"),
     "answers mapped by the client's id": Bug(map_by_id(), "claim", "I3"),

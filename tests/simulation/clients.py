@@ -17,7 +17,7 @@ from tests.simulation.world import World
 ATTEMPTS: Final = 80
 REPEATS: Final = 6
 """How often a POST that brought nothing to resume from is repeated."""
-_BASE: Final[Headers] = [
+BASE: Final[Headers] = [
     (b"host", b"localhost"),
     (b"accept", b"application/json, text/event-stream"),
     (b"content-type", b"application/json"),
@@ -43,7 +43,7 @@ class Client:
     # Sending
 
     def headers(self, last_id: str = "") -> Headers:
-        headers = [*_BASE, (b"authorization", b"Bearer " + self.token.encode())]
+        headers = [*BASE, (b"authorization", b"Bearer " + self.token.encode())]
         if self.session_id:
             headers.append((b"mcp-session-id", self.session_id.encode()))
         if last_id:

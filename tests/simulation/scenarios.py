@@ -1,4 +1,4 @@
-"""Nine ways to live and to die. Each is a few seconds of virtual time, decided by a seed, with all invariants after it."""
+"""Ten ways to live and to die. Each is a few seconds of virtual time, decided by a seed, with all invariants after it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -9,6 +9,8 @@ from msgspec import Struct
 from tests.simulation.clients import Client, Neighbour, Steps, Stranger
 from tests.simulation.faults import Faults
 from tests.simulation.invariants import check
+from tests.simulation.keyed import KeyedClient
+from tests.simulation.ledger import Json
 from tests.simulation.sockets import TICK
 from tests.simulation.world import GRACE, LEASE, SETTINGS, Replica, World
 from tests.simulation.world import Run as Run  # noqa: PLC0414 - what `play` returns
@@ -276,6 +278,26 @@ async def alone(world: World) -> None:
         world.ledger.violate("I8", f"{session.readers} readers are left, and no connection is open")
 
 
+async def keys(world: World) -> None:
+    """Calls of 2026-07-28 with idempotency keys, repeated at any replica through crashes, stops and partitions: each runs once."""
+    client, random = KeyedClient(world), world.random
+    nonces = [world.nonce() for _ in range(3)]
+    answers: dict[str, list[Json | None]] = {nonce: [] for nonce in nonces}
+
+    async def send(nonce: str, steps: Steps) -> None:
+        await world.sleep(0.0, 0.5)
+        answers[nonce].append(await client.call(f"key-of-{nonce}", nonce, steps, cut=0.4))
+
+    calls: list[Awaitable[object]] = [_disturb(world)] if random.random() < 0.5 else []
+    for nonce in nonces:
+        steps: Steps = [("tell", 1), ("wait", random.random() * 2.0), ("tell", random.randrange(2))]
+        calls += [send(nonce, steps) for _ in range(random.choice([1, 2, 3]))]
+    await asyncio.gather(*calls)
+    await asyncio.gather(*(client.misuse(f"key-of-{nonce}") for nonce in nonces))
+    for nonce in nonces:
+        client.judge(nonce, answers[nonce])
+
+
 async def _disturb(world: World) -> None:
     random = world.random
     await world.sleep(0.1, 1.0)
@@ -341,6 +363,9 @@ SCENARIOS: Final = {
         Faults(lost_reply=0.05, lost_wakeup=0.1),
         (*_STORE, "crash", "pause", "partition", "drain"),
         has_home=True,
+    ),
+    "keys": Scenario(
+        keys, Faults(lost_reply=0.05, lost_wakeup=0.1), (*_STORE, "crash", "pause", "partition")
     ),
     "outage": Scenario(outage, Faults(lost_reply=0.05, lost_wakeup=0.1), (*_STORE, "crash", "partition")),
     "alone": Scenario(alone, Faults(), ("cut",), is_alone=True),

@@ -102,7 +102,9 @@ class SimBack(ScriptedBack):
 
     async def _call(self, exchange: Exchange) -> object:
         ledger, params = self._ledger, exchange.request.params
-        ledger.starts[exchange.key] += 1
+        if exchange.key:
+            # A call without a session has none.
+            ledger.starts[exchange.key] += 1
         ledger.started(params["nonce"])
         ledger.nonces[exchange.key] = params["nonce"]
         ledger.started_at[exchange.key].add(self._replica)
@@ -120,7 +122,6 @@ class _Run:
     """One run of a handler."""
 
     def __init__(self, ledger: Ledger, exchange: Exchange, nonce: str) -> None:
-        assert isinstance(exchange.session, Session)
         self._ledger = ledger
         self._exchange = exchange
         self._key = exchange.session.record.key

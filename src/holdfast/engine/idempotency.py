@@ -75,7 +75,7 @@ BUCKETS: Final = 16
 _LASTING: Final = 1e9
 """The lifetime of a hidden session: it closes when it is not used."""
 _PAUSE_SECONDS: Final = 0.1
-"""The pause before a claim is made again: the replica that has the call has just ended it, or is dead and not declared so."""
+"""The pause before a claim is made again: the replica that has claimed the call is about to start it, has just ended it, or is dead and not declared so."""
 _ANY: Final = b""
 """The digest of every claim. In a session another request frees the id of an answer that is kept; here it is refused (`_check_same`)."""
 _STARTS_WITH: Final = ("inputResponses", "requestState")
@@ -129,28 +129,24 @@ class IdempotentCalls:
             ParkedGone, InvalidParams, InsufficientScope, Stopping, Busy: as `SessionlessCalls`.
             StoreUnavailable: nothing was started.
         """
-        now, times = self._runtime.clock.now, self._runtime.settings.times
-        deadline = now() + times.loop_patience + 2 * times.lease + times.sweep
+        deadline = self._deadline()
         while True:
             try:
                 return await self.here(meta, caller, request)
             except ParkedElsewhere as elsewhere:
                 replica = elsewhere.replica
             try:
-                if replica != self._runtime.store.replica:
-                    return await self._forward(replica, caller, _with_key(request, meta.key))
+                return await self._forward(replica, caller, _with_key(request, meta.key))
             except ParkedGone:
                 if "requestState" in request.params:
                     raise
-            if now() > deadline:
-                raise OutcomeUnknown
-            await asyncio.sleep(_PAUSE_SECONDS)
+            await self._pause(deadline)
 
     async def here(self, meta: RequestMeta, caller: Caller, request: Request) -> AwaitedCall:
         """Do the same in this process.
 
         Raises:
-            ParkedElsewhere: another replica has the call. It names this one if it does not have the call yet, or no longer.
+            ParkedElsewhere: another replica has the call.
         """
         calls, params = self._sessionless, request.params
         if "requestState" in params and not calls.starts_again(request, caller):
@@ -163,7 +159,7 @@ class IdempotentCalls:
         if self._runtime.access.judge(request, caller) is None:
             # Hidden from this caller, who gets neither the answer nor the call of one who sees it.
             digest = sha256(b"hidden" + digest).digest()
-        claim = Claim(claim_id, self._stream_name(digest), _ANY)
+        claim, deadline = Claim(claim_id, self._stream_name(digest), _ANY), self._deadline()
         while True:
             running = self._calls.get((session, claim_id))
             if running is not None:
@@ -174,6 +170,18 @@ class IdempotentCalls:
             found = await self._repeated(session, claim, claimed, meta, caller, request)
             if found is not None:
                 return found
+            await self._pause(deadline)
+
+    def _deadline(self) -> float:
+        """Return when a replica that does not answer must have lost its lease, and its calls their outcome."""
+        times = self._runtime.settings.times
+        return self._runtime.clock.now() + times.loop_patience + 2 * times.lease + times.sweep
+
+    async def _pause(self, deadline: float) -> None:
+        """Wait before a claim is made again."""
+        if self._runtime.clock.now() > deadline:
+            raise OutcomeUnknown
+        await asyncio.sleep(_PAUSE_SECONDS)
 
     def _stream_name(self, digest: bytes) -> str:
         """Return a name for the stream of a call. A repeat reads there which replica has the call, and for which request."""
@@ -271,10 +279,16 @@ class IdempotentCalls:
     async def _repeated(
         self, session: str, claim: Claim, earlier: Duplicate, meta: RequestMeta, caller: Caller, request: Request
     ) -> AwaitedCall | None:  # fmt: skip
-        """Return the answer of the call that has the key. None: it was forgotten meanwhile; make the claim again."""
+        """Return the answer of the call that has the key. None: make the claim again.
+
+        The answer was forgotten meanwhile; or this replica has claimed the call and not started it, or has died with it.
+        """
         _check_same(earlier.stream, claim.stream)
         if not earlier.finished:
-            raise ParkedElsewhere(earlier.stream.rsplit(".", 2)[0])
+            replica = earlier.stream.rsplit(".", 2)[0]
+            if replica == self._runtime.store.replica:
+                return None
+            raise ParkedElsewhere(replica)
         outcome = await self._kept(session, earlier.stream, _owner(caller))
         if outcome is None:
             return None

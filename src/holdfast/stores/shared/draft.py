@@ -4,9 +4,8 @@ It has two layers. What is known of the stored session is in the dicts `base` of
 changed since then is in the tables themselves and in the attributes. `accept` moves the changes into the first layer, after the commit;
 `undo` forgets them.
 
-**Reads.** A table notes the names that were read, absent ones too. A rule that goes through a whole table needs all of the session, as it was a moment
-ago (`NeedsAll`); of its entries, those that it changes are compared. So a rule may go through a table to find something to do (the dead replica's readers, a log to
-cut), and not to find that there is nothing. Comparisons of counters are noted as intervals (`numbers.py`).
+**Reads.** A table notes the names that were read, absent ones too. A rule that goes through a whole table needs all of the session (`NeedsAll`),
+and its commit is applied only if nothing else was written meanwhile (`tables.py`). Comparisons of counters are noted as intervals (`numbers.py`).
 
 **Fences** are made from the time, so that two replicas need not know each other's: a new fence is larger than the last known one, and at least the time in
 microseconds. The commit tests that it is larger than the stored one.
@@ -313,6 +312,7 @@ class SharedDocument(Document):
         exact = self.known_bytes if self.is_exact else b""
         put: dict[str, bytes] = {}
         delete: list[str] = []
+        is_whole = False
         for noted in self.tables.values():
             if dict.__len__(noted):
                 table = noted.table
@@ -321,6 +321,7 @@ class SharedDocument(Document):
                         delete.append(table.name(name))
                     else:
                         put[table.name(name)] = table.encode(value)
+            is_whole = is_whole or noted.is_whole
         if self.values or self.is_record_changed or self.gone_writers:
             self._add_values(put, delete)
         commit = Commit(
@@ -334,7 +335,7 @@ class SharedDocument(Document):
         )
         if dict.__len__(self.tables["logs"]):
             self._add_events(commit)
-        if self.is_noting:
+        if self.is_noting and not is_whole:
             self._add_conditions(commit, mark)
         return commit
 
@@ -399,6 +400,7 @@ class SharedDocument(Document):
                 noted.accept()
             if noted.reads:
                 noted.reads.clear()
+            noted.is_whole = False
         for name, written in list(self._changed_values()) if self.values else ():
             self.raw[name] = written
         for name in self.gone_writers:

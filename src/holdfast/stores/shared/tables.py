@@ -21,13 +21,15 @@ class NeedsAll(Exception):
 class Noted(dict[Any, Any]):
     """A table. Its own entries are the changes; `base` has the stored ones."""
 
-    __slots__ = ("base", "is_exact", "reads", "table")
+    __slots__ = ("base", "is_exact", "is_whole", "reads", "table")
 
     def __init__(self, table: Table) -> None:
         super().__init__()
         self.table: Table = table
         self.is_exact: bool = True
         """All entries are known."""
+        self.is_whole: bool = False
+        """A rule has gone through all of them."""
         self.base: dict[Any, Any] = {}
         self.reads: set[Any] = set()
 
@@ -68,6 +70,7 @@ class Noted(dict[Any, Any]):
     def _need_all(self) -> None:
         if not self.is_exact:
             raise NeedsAll
+        self.is_whole = True
 
     def _all(self) -> list[tuple[Any, Any]]:
         self._need_all()
@@ -110,6 +113,7 @@ class Noted(dict[Any, Any]):
         """Forget the changes, and what was read."""
         dict.clear(self)
         self.reads.clear()
+        self.is_whole = False
 
     def put(self, name: Any, value: Any) -> None:
         """Set a stored entry; ABSENT: there is none."""
