@@ -40,6 +40,8 @@ class Facts(Struct, frozen=True, kw_only=True):
     """A call to try: a tool and its required arguments."""
     store: str = ""
     """The store, without secrets; empty for memory."""
+    behind: str = ""
+    """Whether the server behind answers; empty if there is none, or if it was not tried."""
 
 
 class Report(Struct, frozen=True, kw_only=True):
@@ -129,6 +131,8 @@ def show(known: Report, workers: int = 1, more: Lines = ()) -> None:
         lines.append(f"  serving   {blue}{server.url}{plain}  (Ctrl+C stops){several}")
         if server.public:
             lines.append(f"  public    {server.public}")
+        if server.behind:
+            lines.append(f"  behind    {server.behind}")
         if server.store:
             lines.append(f"  store     {server.store}")
         if len(known.servers) == 1:

@@ -1,6 +1,6 @@
 """The options of `holdfast serve`: one table for the command line, for `HOLDFAST_*` and for `holdfast.toml`.
 
-A member of `Options` (for one server) or of `ProcessOptions` (for the whole process, `process_options.py`) is a row of the table: its name is
+A member of `Options` (for one server; its base in `behind_options.py` has those for a server behind) or of `ProcessOptions` (for the whole process, `process_options.py`) is a row of the table: its name is
 the key in the file, its type says which values are allowed, and its `Row` (`rows.py`) says the rest. `holdfast.cli.parameters`
 makes the parameters of the command line from these rows. To add an option, add one member here and use it.
 
@@ -10,12 +10,10 @@ over the environment over the file (`laid_over`), and an option that is still No
 
 from typing import Annotated, Any, Final
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.backs.proxy.options import Home, ProxyOptions
-from holdfast.backs.proxy.scopes import ScopeTable
-from holdfast.cli.rows import BEHIND, COMMAND, ONE_SERVER, URL, Count, Name, Row
+from holdfast.cli.behind_options import BehindOptions
+from holdfast.cli.rows import ONE_SERVER, Name, Row
 from holdfast.cli.sizes import size_of
 from holdfast.config import (
     LOOPBACK_HOSTS,
@@ -34,7 +32,7 @@ from holdfast.config import (
 DEFAULT_PATH: Final = "/mcp"
 
 
-class Options(Struct, frozen=True, kw_only=True):
+class Options(BehindOptions, frozen=True, kw_only=True):
     """The options of one server. None: not given, so its own setting or the default counts."""
 
     name: Annotated[
@@ -213,167 +211,6 @@ class Options(Struct, frozen=True, kw_only=True):
             metavar="PATH",
             help="A file with the key for clients' credentials that go from one process to another: 32 random bytes as "
             "base64. Or put the key into HOLDFAST_FORWARD_KEY.",
-        ),
-    ] = None
-
-    # The server behind.
-
-    proxy: Annotated[
-        dict[str, Any] | None,
-        Row(
-            flag="proxy_limit",
-            metavar="NAME=NUMBER",
-            help="A limit for the server behind, such as call_seconds=60; may be repeated. The names are in docs/in-front.md.",
-            settings=ProxyOptions,
-            members={},
-            taken=("concurrency", "strict", "home", "shared", "shared_between"),
-            fits=ONE_SERVER,
-        ),
-    ] = None
-    scopes: Annotated[dict[str, Any] | None, Row(settings=ScopeTable, members={}, fits=ONE_SERVER)] = None
-
-    concurrency: Annotated[
-        Count | None,
-        Row(
-            metavar="NUMBER",
-            help="How many calls of one session the server behind gets at once; 1 for one that cannot run several.",
-            fits=ONE_SERVER,
-        ),
-    ] = None
-    strict: Annotated[
-        bool | None,
-        Row(
-            help="Close a session when the server behind loses its own, or its process ends.",
-            fits=ONE_SERVER,
-        ),
-    ] = None
-    home: Annotated[
-        Home | None,
-        Row(
-            help="any: the server behind keeps nothing between two calls, so every process may answer every call.",
-            fits=ONE_SERVER,
-            default="session",
-        ),
-    ] = None
-    upstream_version: Annotated[
-        str | None,
-        Row(
-            metavar="VERSION",
-            help="The protocol version for the server behind: auto, sessions, sessionless, or one revision.",
-            fits=BEHIND,
-            default="auto",
-        ),
-    ] = None
-    headers: Annotated[
-        dict[str, str] | None,
-        Row(
-            flag="header",
-            metavar="NAME=VALUE",
-            help="A header for the server behind a URL; may be repeated.",
-            fits=(URL,),
-        ),
-    ] = None
-    token_file: Annotated[
-        str | None,
-        Row(
-            metavar="PATH",
-            help="A file with the bearer token for the server behind a URL. Or put it into HOLDFAST_UPSTREAM_TOKEN.",
-            fits=(URL,),
-        ),
-    ] = None
-    token_env: Annotated[
-        str | None, Row(metavar="NAME", help="The environment variable with that token.", fits=(URL,))
-    ] = None
-    oauth: Annotated[
-        bool | None,
-        Row(
-            help="Sign in to the server behind a URL with OAuth, in the browser of this machine.", fits=(URL,)
-        ),
-    ] = None
-    oauth_callback: Annotated[
-        str | None,
-        Row(
-            metavar="URL",
-            help="Let each user sign in to the server behind with OAuth; browsers return to this public URL of ours.",
-            fits=(URL,),
-        ),
-    ] = None
-    oauth_tokens: Annotated[
-        str | None,
-        Row(
-            metavar="PATH",
-            help="A directory for the tokens of these users. Default: they are kept in memory.",
-            fits=(URL,),
-        ),
-    ] = None
-    oauth_client_id: Annotated[
-        str | None,
-        Row(
-            metavar="ID",
-            help="The id of Holdfast at the authorization server, if it was registered there by hand.",
-            fits=(URL,),
-        ),
-    ] = None
-    oauth_secret_file: Annotated[
-        str | None,
-        Row(
-            metavar="PATH",
-            help="A file with the secret of that client. Or put it into HOLDFAST_OAUTH_SECRET.",
-            fits=(URL,),
-        ),
-    ] = None
-    oauth_issuer: Annotated[
-        str | None,
-        Row(
-            metavar="URL",
-            help="The authorization server of that client. It alone gets the secret.",
-            fits=(URL,),
-        ),
-    ] = None
-    oauth_redirect: Annotated[
-        str | None,
-        Row(metavar="URL", help="The redirect URI of that client on this machine, for --oauth.", fits=(URL,)),
-    ] = None
-    pass_token: Annotated[
-        bool | None,
-        Row(help="Send the client's own bearer token to the server behind a URL.", fits=(URL,)),
-    ] = None
-    pass_headers: Annotated[
-        tuple[str, ...] | None,
-        Row(
-            flag="pass_header",
-            metavar="NAME",
-            help="A header of the client that is sent to the server behind a URL; may be repeated.",
-            fits=(URL,),
-        ),
-    ] = None
-    env: Annotated[
-        dict[str, str] | None,
-        Row(
-            metavar="NAME=VALUE",
-            help="A variable for the command after --; may be repeated. header:X and claim:Y as values come from the client.",
-            fits=(COMMAND,),
-        ),
-    ] = None
-    cwd: Annotated[
-        str | None, Row(metavar="PATH", help="The directory in which the command runs.", fits=(COMMAND,))
-    ] = None
-    children: Annotated[
-        Count | None,
-        Row(
-            metavar="NUMBER", help="How many processes of the command may run.", fits=(COMMAND,), default="64"
-        ),
-    ] = None
-    shared: Annotated[
-        bool | None,
-        Row(help="The sessions of one principal share a process, which may not ask them.", fits=(COMMAND,)),
-    ] = None
-    shared_between: Annotated[
-        tuple[str, ...] | None,
-        Row(
-            metavar="SUBJECT",
-            help="A principal that shares its process with the others named so; needs --shared; may be repeated.",
-            fits=(COMMAND,),
         ),
     ] = None
 

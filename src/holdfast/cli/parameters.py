@@ -21,7 +21,7 @@ _PANELS: Final = {
     "Calls and limits": (
         "memory", "limit", "time", "rate", "duplicates", "response", "in_order", "mask_errors", "check_results",
     ),
-    "Operate": ("admin", "admin_token_file", "admin_host", "log_level", "log_format", "traceback"),
+    "Operate": ("name", "admin", "admin_token_file", "admin_host", "log_level", "log_format", "traceback"),
 }  # fmt: skip
 """The groups of `--help`, and the options of each."""
 _USUAL: Final = frozenset({

@@ -41,6 +41,8 @@ class Prepared:
         """
         self._endpoints = {endpoint.name: endpoint for endpoint in endpoints}
         self._operations = operations
+        self.behind: dict[str, str] = {}
+        """In words, whether the server behind answers; set by `probing.py`."""
         self.servers: Mapping[str, Served] = {
             name: self._prepared(endpoint) for name, endpoint in self._endpoints.items()
         }
@@ -54,6 +56,10 @@ class Prepared:
             elif LOGGER.isEnabledFor(logging.INFO) and not server.is_built:
                 server.operate(Operated())
             return server
+
+    def each(self) -> Iterator[tuple[str, "Served", Endpoint]]:
+        """Yield the servers with their names and their places in the plan."""
+        return ((name, server, self._endpoints[name]) for name, server in self.servers.items())
 
     @property
     def patience(self) -> float:
@@ -120,7 +126,8 @@ class Prepared:
         own = url + (options.path or "") if name else url
         hosts = [host for host in options.allowed_hosts or () if host != "*" and not _PORT.search(host)]
         public = options.public_url or (banner.callable_url(own, hosts[0]) if hosts else own)
-        return banner.facts(server, url=own, public="" if public == own else public)
+        facts = banner.facts(server, url=own, public="" if public == own else public)
+        return replace(facts, behind=self.behind.get(name, ""))
 
 
 def prepare(source: Source, options: Options) -> "Served":

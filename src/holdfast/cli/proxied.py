@@ -12,9 +12,10 @@ from holdfast.backs.environment import variables
 from holdfast.cli.options import Options
 from holdfast.cli.secrets import client_secret, upstream_token
 from holdfast.errors import ConfigError
-from holdfast.server.process import CHILDREN, Process
+from holdfast.server.process import CHILDREN, START_SECONDS, Process
 from holdfast.server.remote import Remote
 from holdfast.server.served import Served
+from holdfast.upstream.settings import ClientTimes
 
 _NEEDS: Final = {
     "oauth_tokens": ("oauth_callback",),
@@ -96,6 +97,7 @@ def process(command: tuple[str, ...], options: Options, directory: str) -> Serve
         command,
         env=env,
         cwd=cwd or None,
+        times=ClientTimes(connect=options.start_timeout or START_SECONDS),
         children=options.children or CHILDREN,
         shared=options.shared or False,
         shared_between=options.shared_between or (),

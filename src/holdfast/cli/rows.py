@@ -95,8 +95,9 @@ class Entry(Struct, frozen=True):
 
 
 def entries(kind: type[Struct]) -> Iterator[Entry]:
-    """Yield the options of a structure, in the order in which they are declared."""
-    for name, annotation in get_type_hints(kind, include_extras=True).items():
+    """Yield the options of a structure, in the order in which they are declared: its own, then those of its base."""
+    hints = get_type_hints(kind, include_extras=True)
+    for name, annotation in {name: hints[name] for name in (*kind.__annotations__, *hints)}.items():
         row: Row = annotation.__metadata__[0]
         if row.members is None or row.flag:
             yield Entry((name,), annotation.__origin__, row)

@@ -9,6 +9,7 @@ from holdfast.cli.config.plan import Plan
 from holdfast.cli.listening import listeners, tls_of
 from holdfast.cli.prepared import Prepared
 from holdfast.cli.pushing import pusher
+from holdfast.cli.rows import OBJECT
 from holdfast.cli.tracing import begin_tracing
 from holdfast.errors import ConfigError
 from holdfast.fronts.http.serve import run_on
@@ -67,6 +68,15 @@ def operations_of(*, is_wanted: bool) -> "Operations | None":
     return Operations(pushes)
 
 
+def probed(prepared: Prepared, beside: Beside | None) -> Beside | None:
+    """Return the context beside the serving, which first tries the servers behind, if there are any."""
+    if all(endpoint.source.kind == OBJECT for *_, endpoint in prepared.each()):
+        return beside
+    from holdfast.cli.probing import probing  # noqa: PLC0415 - only for a server behind
+
+    return probing(prepared, beside)
+
+
 def _serve_stdio(
     plan: Plan, operations: "Operations | None", beside: Beside | None, shown: banner.Lines
 ) -> None:
@@ -99,4 +109,4 @@ def _serve_http(
             collector.go_on()
 
         with prepared.running(front):
-            run_on(front, *opened, ready=ready, tls=tls, beside=beside)
+            run_on(front, *opened, ready=ready, tls=tls, beside=probed(prepared, beside))

@@ -24,7 +24,7 @@ from holdfast.cli.prepared import Prepared
 from holdfast.cli.private_store import PrivateStoreUser
 from holdfast.cli.process_options import ProcessOptions
 from holdfast.cli.refusing import fail, refuse
-from holdfast.cli.serve import begin_logging, operations_of
+from holdfast.cli.serve import begin_logging, operations_of, probed
 from holdfast.cli.tracing import begin_tracing
 from holdfast.errors import ConfigError, LifespanEnded
 from holdfast.fronts.http.serve import check_listeners, serve
@@ -62,6 +62,8 @@ class Job(Struct, frozen=True, kw_only=True):
     """How many workers share the figure of memory."""
     words: tuple[str, ...] = ()
     """The words of the command line, for an error."""
+    probes: bool = False
+    """True if it tries the servers behind: the first worker does it for all."""
     watched: bool = False
     """True if the parent watches the source files, which the worker then names."""
     line: int | None = None
@@ -154,7 +156,7 @@ def _serve(job: Job, channel: socket.socket) -> None:
                 siblings=True,
                 processes=job.processes,
                 tls=tls_of(ProcessOptions(tls_cert=job.tls_cert, tls_key=job.tls_key)),
-                beside=beside,
+                beside=probed(prepared, beside) if job.probes else beside,
             ),
             threads=front.engine.settings.limits.threads,
         )

@@ -234,7 +234,7 @@ class Supervisor:
         return await self._end()
 
     async def _begin_all(self, shown: Shown) -> None:
-        first = await self._start(1)
+        first = await self._start(1, replace(self._job, probes=True))
         if not await self._wait_ready(first) or first.facts is None:
             status = await first.process.wait()
             if not self._stopping.is_set():

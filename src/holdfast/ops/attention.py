@@ -76,7 +76,7 @@ class Attention:
         exchanges = self._engine.live_exchanges()
         self._look_at_calls(exchanges)
         self._look_at_queues(exchanges)
-        if self._watch.recent.look(self._now()):
+        if self._watch.look(self._now()):
             self._look_at_tools()
 
     # Calls

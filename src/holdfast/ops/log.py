@@ -18,6 +18,7 @@ from functools import partial
 from typing import Final
 
 from holdfast.ops import tracebacks
+from holdfast.ops.health import Health
 from holdfast.ops.ring import Ring
 from holdfast.ports import Clock, Observer, SystemClock
 
@@ -69,6 +70,7 @@ LEVELS: Final = {
     "upstream.refused": logging.WARNING,
     "upstream.stderr": logging.INFO,
     "upstream.unreachable": logging.WARNING,
+    "upstream.unusable": logging.WARNING,
     "audit.done": logging.INFO,
     "call.slow": logging.WARNING,
     "call.unknown": logging.WARNING,
@@ -119,6 +121,7 @@ REPEATING: Final = frozenset(
         "upstream.dropped",
         "upstream.refused",
         "upstream.unreachable",
+        "upstream.unusable",
     }
 )
 """Events that one cause can repeat very often. Each is logged once in `REPEAT_SECONDS`, with the number of lines left out."""
@@ -146,6 +149,7 @@ class LogObserver:
         *,
         instead: Observer | None = None,
         server: str = "",
+        health: Health | None = None,
     ) -> None:
         """`instead`: an author's observer, which receives every event; then nothing is logged. `server`: its name in each line."""
         self._clock = clock or SystemClock()
@@ -153,6 +157,8 @@ class LogObserver:
         self._counts = counts
         """How often each event happened, also those that have no line."""
         self._instead = instead
+        self._health = health
+        """Of the server behind; None: nobody asks for it."""
         self.server: str = server
         """The name of the server, if it is in each line."""
         self._limits: dict[tuple[str, object], LineLimit] = {}
@@ -163,10 +169,7 @@ class LogObserver:
         logger, level = LOGGER, LEVELS.get(str(facts["of"]) if event == LEFT_OUT else event, logging.DEBUG)
         if event.startswith("audit."):
             logger, level = AUDIT, LEVELS.get(event, logging.WARNING)
-        if self._counts is not None:
-            self._counts[event] += 1
-        if self._instead is not None:
-            self._instead.note(event, **facts)
+        self._pass_on(event, facts)
         is_logged = self._instead is None and logger.isEnabledFor(level)
         if not is_logged and self._ring is None:
             return
@@ -182,6 +185,15 @@ class LogObserver:
             self._ring.add(self._clock.wall(), event, facts)
         if is_logged:
             _write(logger, level, event, facts)
+
+    def _pass_on(self, event: str, facts: Mapping[str, object]) -> None:
+        """Count an event, and show it to those that want every event, also without a line."""
+        if self._counts is not None:
+            self._counts[event] += 1
+        if self._health is not None:
+            self._health.note(self._clock.wall(), event, facts)
+        if self._instead is not None:
+            self._instead.note(event, **facts)
 
     def _limit(self, event: str, level: int, loop: object) -> "LineLimit | None":
         """Return the limit of an event; None: each one is logged."""

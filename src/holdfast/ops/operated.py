@@ -7,6 +7,7 @@ from holdfast.engine.back import Back
 from holdfast.engine.engine import Engine
 from holdfast.ops.attention import Attention
 from holdfast.ops.figures import Figures
+from holdfast.ops.health import Health
 from holdfast.ops.log import LogObserver
 from holdfast.ops.ring import Ring
 from holdfast.ops.store_watch import watched_store
@@ -25,7 +26,9 @@ class Operated:
         self._clock = clock or SystemClock()
         self.ring: Ring | None = ring
         self.figures: Figures | None = figures
-        self.log: LogObserver = LogObserver(self._clock, ring, None if figures is None else figures.events)
+        self.health: Health = Health()
+        """Of the server behind, if there is one."""
+        self.log: LogObserver = self._log()
         self.watch: Watch | None = None
         """Set when the server has built its engine, as `back` is."""
         self.back: Back | None = None
@@ -37,8 +40,12 @@ class Operated:
         """Return the observer of the server. An author's own observer replaces the log, not the ring and the figures."""
         if given is None or self.ring is None:
             return given or self.log
-        counts = None if self.figures is None else self.figures.events
-        return LogObserver(self._clock, self.ring, counts, instead=given, server=self.log.server)
+        return self._log(given)
+
+    def _log(self, instead: Observer | None = None) -> LogObserver:
+        counts, health = (None, None) if self.figures is None else (self.figures.events, self.health)
+        server = "" if instead is None else self.log.server
+        return LogObserver(self._clock, self.ring, counts, instead=instead, server=server, health=health)
 
     def watched_store(self, store: Store | None, limits: Limits) -> Store | None:
         """Return a store that is counted and timed; the store itself if there are no figures. None means a store in memory."""
@@ -50,6 +57,7 @@ class Operated:
         """Return a back with the same answers, whose calls are watched."""
         self.back = back
         self.watch = Watch(self._clock, observer, store, self.figures)
+        self.watch.health = self.health
         return self.watch.over(back)
 
     def attend(self, engine: Engine) -> None:

@@ -329,10 +329,23 @@ def _upstreams(
     if not isinstance(back, ProxyBack):
         return
     connections = len(back.upstreams)
-    state = "failing" if back.upstreams.is_failing else "connected" if connections else "idle"
+    starting = back.upstreams.starting
+    working = "connected" if connections > starting else "starting" if starting else "idle"
+    state = "failing" if back.upstreams.is_failing else working
+    health, now = part.operated.health, part.engine.clock.wall()
     restarts = 0 if figures is None else figures.events["client.reconnected"]
     recent = recent_view(reduce(Recent.plus, (recent for *_, recent in tools), Recent()), calls)
-    yield UpstreamView(part.name, connections, state, restarts, part.replica, recent)
+    yield UpstreamView(
+        part.name,
+        connections,
+        state,
+        restarts,
+        part.replica,
+        recent,
+        worked=max(0.0, now - health.worked_at) if health.worked_at else None,
+        failed=max(0.0, now - health.failed_at) if health.failed_at else None,
+        reason=health.reason,
+    )
 
 
 def _state(exchange: Exchange) -> str:

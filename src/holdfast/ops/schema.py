@@ -116,6 +116,12 @@ class UpstreamView(Struct, frozen=True):
     restarts: int
     replica: str
     recent: RecentView = RecentView()
+    worked: float | None = None
+    """Seconds since it answered last; None: it has not yet."""
+    failed: float | None = None
+    """Seconds since it failed last."""
+    reason: str = ""
+    """Why it failed."""
 
 
 class FiguresView(Struct, frozen=True):

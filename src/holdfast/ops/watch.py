@@ -24,6 +24,7 @@ from holdfast.engine.session import Session
 from holdfast.errors import McpError
 from holdfast.ops.call_names import component_name, subject
 from holdfast.ops.figures import BOUNDS, CallOutcome, Era, Figures
+from holdfast.ops.health import Health
 from holdfast.ops.log import FAILURES, LINES, REPEAT_SECONDS, LineLimit, note_left_out
 from holdfast.ops.recent import Recent, RecentCalls, Subject
 from holdfast.ports import Clock, Observer
@@ -69,6 +70,8 @@ class Watch:
         self._successes = LineLimit(LINES, 1.0, partial(note_left_out, observer, "call.ended"))
         self._failures = LineLimit(FAILURES, REPEAT_SECONDS, partial(note_left_out, observer, "call.failed"))
         self._running: dict[Exchange, float] = {}
+        self.health: Health | None = None
+        """The health of the server behind, for operators."""
         self._has_functions = False
         """True if functions of this process answer: a tool that fails exists. A server behind may report an unknown name so."""
         self.on_start: Callable[[], None] | None = None
@@ -92,6 +95,13 @@ class Watch:
     def recent_calls(self) -> dict[Subject, Recent]:
         """Return the tools that were called in the last five minutes."""
         return self.recent.by_subject(self._now())
+
+    def look(self, now: float) -> bool:
+        """Make a copy of the figures, if it is time for one; False: it is not."""
+        is_time = self.recent.look(now)
+        if is_time and self.health is not None and not self._has_functions:
+            self.health.look(self._wall(), self._figures)
+        return is_time
 
     def began_at(self, exchange: Exchange) -> float | None:
         """Return when the handler of a request began; None: it does not run."""

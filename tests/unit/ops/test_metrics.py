@@ -123,8 +123,12 @@ async def test_everything_that_a_server_reports_is_in_the_table_and_counters_beg
     names = {sample.family for sample in samples}
     assert names <= set(FAMILIES)
     assert all(len(sample.labels) == len(FAMILIES[sample.family].labels) for sample in samples)
-    # By client, and so only there once a client has caused one.
-    assert set(FAMILIES) - names == {families.DUPLICATES.name}
+    # By client, and so only there once a client has caused one; and the health of a server behind, which is not there.
+    assert set(FAMILIES) - names == {
+        families.DUPLICATES.name,
+        families.UPSTREAM_WORKED.name,
+        families.UPSTREAM_FAILED.name,
+    }
     assert parsed(samples)
 
 

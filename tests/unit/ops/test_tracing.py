@@ -95,7 +95,9 @@ async def test_the_spans_of_requests_have_the_name_that_an_operator_gave_the_ser
     server.label = "files"
     async with Client(server, protocol_version=era) as client:
         await client.call_tool("echo", {"text": "x"})
-    named = [span.attributes.get("holdfast.server") for span in spans.all() if span.kind is SpanKind.SERVER]
+    named = [
+        (span.attributes or {}).get("holdfast.server") for span in spans.all() if span.kind is SpanKind.SERVER
+    ]
     assert named
     assert set(named) == {"files"}
 

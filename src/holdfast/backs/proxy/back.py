@@ -24,6 +24,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from holdfast import __version__
 from holdfast.backs.proxy.hidden import HiddenComponents
 from holdfast.backs.proxy.options import ProxyOptions
 from holdfast.backs.proxy.outbox import Space
@@ -118,6 +119,20 @@ class ProxyBack:
         self._outside = outside
         await self._target.start(self._ports, outside.failed)
         self._upstreams.start()
+
+    async def probe(self) -> Agreed:
+        """Connect to the server once, and end the connection; return the server's description of itself.
+
+        Raises:
+            McpError: the server cannot be reached, or its answer is not usable.
+        """
+        client = UpstreamClient(Caller(""), {"name": "holdfast", "version": __version__}, {}, is_single=True)
+        async with self._upstreams.single(client) as upstream:
+            agreed = upstream.agreed
+        self._server_info = agreed.server or self._server_info
+        if self._options.upstreams == 1:
+            await self._upstreams.settled()  # The first client needs the only place.
+        return agreed
 
     async def stop(self) -> None:
         """End every upstream."""

@@ -127,7 +127,9 @@ class Upstream:
             self._observer.note("upstream.unreachable", error=error)
             raise unreachable(error) from error
         except (ClientError, VersionRefused) as error:
+            self._observer.note("upstream.unusable", error=error)
             raise unusable(error) from error
+        self._observer.note("upstream.opened")
         self._use(agreed)
         await self.subscriptions.ready()
         self.calls.used_at = self._clock.now()

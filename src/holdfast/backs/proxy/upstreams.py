@@ -97,6 +97,11 @@ class Upstreams:
     def __len__(self) -> int:
         return len(self._by_key) + len(self._single)
 
+    @property
+    def starting(self) -> int:
+        """How many of them have not been negotiated yet."""
+        return sum(not opening.done() for opening in (*self._by_key.values(), *self._single))
+
     def start(self) -> None:
         """Begin to end those that are unused."""
         self._sweeping = supervise("sweep of upstreams", self._sweep, self._observer)
@@ -109,6 +114,10 @@ class Upstreams:
             self.end(key)
         for opening in list(self._single):
             self._end_soon(_ended(opening))
+        await self.settled()
+
+    async def settled(self) -> None:
+        """Wait until those that are being ended have ended."""
         while self._ending:
             await asyncio.wait(self._ending)
 

@@ -190,6 +190,19 @@ UPSTREAM_RESTARTS: Final = _counter(
 UPSTREAM_FAILURES: Final = _counter(
     "holdfast_upstream_unreachable_total", "Times that a server behind could not be reached.", "server"
 )
+UPSTREAM_WORKED: Final = _gauge(
+    "holdfast_upstream_last_success_timestamp_seconds",
+    "When a server behind last answered, in seconds since 1970; 0: it has not yet.",
+    "server",
+    merge="max",
+)
+UPSTREAM_FAILED: Final = _gauge(
+    "holdfast_upstream_last_failure_timestamp_seconds",
+    "When a server behind last failed, in seconds since 1970, by reason: unreachable, unusable, ended; 0: it has not.",
+    "server",
+    "reason",
+    merge="max",
+)
 EVENTS: Final = _counter(
     "holdfast_events_total", "Events of the log, by name, also those without a line.", "server", "event"
 )

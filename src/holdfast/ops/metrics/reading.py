@@ -14,6 +14,7 @@ from holdfast.engine.audit import ACTS, REASONS
 from holdfast.engine.engine import Engine
 from holdfast.errors import StoreError
 from holdfast.ops.figures import Figures
+from holdfast.ops.health import FAILED
 from holdfast.ops.loop_delay import LoopDelay
 from holdfast.ops.metrics import families
 from holdfast.ops.metrics.machine import samples_of_process
@@ -47,6 +48,7 @@ async def samples_of(
     for name, engine, operated in servers:
         if operated.figures is not None:
             found += _counted(name, operated.figures)
+            found += _behind(name, operated)
         found += _calls(name, engine, operated)
         found += _live(name, engine)
     for part in await asyncio.gather(*(_stored(name, engine) for name, engine, _ in servers)):
@@ -80,6 +82,16 @@ def _counted(server: str, figures: Figures) -> Iterator[Sample]:
     for (part, kind), count in list(store.errors.items()):
         if kind != "unavailable":
             yield number(families.STORE_ERRORS, count, server, part, kind)
+
+
+def _behind(server: str, operated: Operated) -> Iterator[Sample]:
+    """Yield the health of the server behind, if there is one."""
+    if hasattr(operated.back, "upstreams"):
+        health = operated.health
+        yield number(families.UPSTREAM_WORKED, health.worked_at, server)
+        for kind in sorted(set(FAILED.values())):
+            at = health.failed_at if health.kind == kind else 0.0
+            yield number(families.UPSTREAM_FAILED, at, server, kind)
 
 
 def _calls(server: str, engine: Engine, operated: Operated) -> Iterator[Sample]:

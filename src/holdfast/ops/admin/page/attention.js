@@ -14,7 +14,7 @@ const LONG_WAITS = {
   store: (calls) => `${count(calls, "call")} ${calls === 1 ? "waits" : "wait"} for the store. Check that it is reachable and not overloaded.`,
   reader: (calls) => `${count(calls, "call")} ${calls === 1 ? "waits" : "wait"} for a client that does not read its stream.`,
 };
-export const FINE = new Set(["attached", "live", "idle", "connected"]);
+export const FINE = new Set(["attached", "live", "idle", "connected", "starting"]);
 export const BROKEN = new Set(["silent", "gone", "failing"]);
 
 /** A sentence: its tone (bad, warn), its text, and the section and the filter that show its rows. */
@@ -88,7 +88,7 @@ export function attention(state, events, now) {
     return found && ago <= within ? { ...found, ago } : null;
   };
   const behind = state.upstreams.filter((upstream) => !FINE.has(upstream.state)).map((upstream) =>
-    say(BROKEN.has(upstream.state) ? "bad" : "warn", `The server behind ${quoted(upstream.server)} is ${quoted(upstream.state)} on ${quoted(upstream.replica)}.`, "upstreams", `server:${upstream.server}`));
+    say(BROKEN.has(upstream.state) ? "bad" : "warn", `The server behind ${quoted(upstream.server)} is ${quoted(upstream.state)} on ${quoted(upstream.replica)}${upstream.reason && upstream.state === "failing" ? `: ${quoted(upstream.reason)}` : ""}.`, "upstreams", `server:${upstream.server}`));
   const found = [...store(state, last), ...authorization(last), ...replicas(state, events), ...tools(state), ...longWaits(state), ...behind, ...queues(state, last)];
   return found.sort((one, other) => (one.tone === "bad" ? 0 : 1) - (other.tone === "bad" ? 0 : 1));
 }

@@ -44,6 +44,7 @@ function aged(state, passed) {
     ...state,
     calls: state.calls.map((call) => ({ ...call, age: later(call.age) })).sort((one, other) => (other.age ?? 0) - (one.age ?? 0)),
     sessions: state.sessions.map((session) => ({ ...session, closes_in: sooner(session.closes_in), quiet: later(session.quiet) })),
+    upstreams: state.upstreams.map((upstream) => ({ ...upstream, worked: later(upstream.worked), failed: later(upstream.failed) })),
     tools: state.tools.map((tool) => ({ ...tool, recent: { ...tool.recent, slowest: later(tool.recent.slowest) } })),
     replicas: state.replicas.map((replica) => ({ ...replica, lease_left: sooner(replica.lease_left) })),
   };
@@ -85,13 +86,16 @@ function recentCells({ calls, calls_per_second: pace, errors, p50, p95, slowest,
     cell(calls ? seconds(p95) : "", "", p95), cell(slowest == null ? "" : clock(slowest), slowest > OLD_CALL_SECONDS ? "warn" : "", slowest)];
 }
 
+const ago = (since) => (since == null ? "" : `${clock(since)} ago`);
+
 function showTools(state) {
   const several = state.servers.length > 1;
   const seen = state.tools.filter(({ name, server }) => matches({ tool: name, server }));
   fill("tools", seen, (tool) => `${tool.server} ${tool.name}`, (tool) => [cell(tool.name, "name"), cell(several ? tool.server : "", "name"), ...recentCells(tool.recent)]);
   counted("tools", seen, state.tools);
   fill("upstreams", state.upstreams.filter(({ server, replica }) => matches({ server, replica })), (upstream) => `${upstream.server} ${upstream.replica}`,
-    (upstream) => [cell(upstream.server, "name"), cell(upstream.state, tone(upstream.state)), ...recentCells(upstream.recent), cell(upstream.connections), cell(upstream.restarts || ""), cell(upstream.replica, "id")]);
+    (upstream) => [cell(upstream.server, "name"), cell(upstream.state, tone(upstream.state)), ...recentCells(upstream.recent), cell(upstream.connections), cell(upstream.restarts || ""), cell(ago(upstream.worked), "", upstream.worked),
+      cell(upstream.failed == null ? "" : `${ago(upstream.failed)}: ${upstream.reason}`, upstream.state === "failing" ? "bad" : "", upstream.failed), cell(upstream.replica, "id")]);
 }
 
 function counted(id, seen, all) {

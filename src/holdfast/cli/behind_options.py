@@ -1,0 +1,192 @@
+"""The options of `holdfast serve` for a server behind: a URL, a program, or an object of another framework.
+
+They are rows of the table in `options.py`, which has the theory.
+"""
+
+from typing import Annotated, Any
+
+from msgspec import Struct
+
+from holdfast.backs.proxy.options import Home, ProxyOptions
+from holdfast.backs.proxy.scopes import ScopeTable
+from holdfast.cli.rows import BEHIND, COMMAND, ONE_SERVER, URL, Count, Row, Seconds
+
+
+class BehindOptions(Struct, frozen=True, kw_only=True):
+    """The options for the server behind. None: not given, so its own setting or the default counts."""
+
+    proxy: Annotated[
+        dict[str, Any] | None,
+        Row(
+            flag="proxy_limit",
+            metavar="NAME=NUMBER",
+            help="A limit for the server behind, such as call_seconds=60; may be repeated. The names are in docs/in-front.md.",
+            settings=ProxyOptions,
+            members={},
+            taken=("concurrency", "strict", "home", "shared", "shared_between"),
+            fits=ONE_SERVER,
+        ),
+    ] = None
+    scopes: Annotated[dict[str, Any] | None, Row(settings=ScopeTable, members={}, fits=ONE_SERVER)] = None
+
+    concurrency: Annotated[
+        Count | None,
+        Row(
+            metavar="NUMBER",
+            help="How many calls of one session the server behind gets at once; 1 for one that cannot run several.",
+            fits=ONE_SERVER,
+        ),
+    ] = None
+    strict: Annotated[
+        bool | None,
+        Row(
+            help="Close a session when the server behind loses its own, or its process ends.",
+            fits=ONE_SERVER,
+        ),
+    ] = None
+    home: Annotated[
+        Home | None,
+        Row(
+            help="any: the server behind keeps nothing between two calls, so every process may answer every call.",
+            fits=ONE_SERVER,
+            default="session",
+        ),
+    ] = None
+    upstream_version: Annotated[
+        str | None,
+        Row(
+            metavar="VERSION",
+            help="The protocol version for the server behind: auto, sessions, sessionless, or one revision.",
+            fits=BEHIND,
+            default="auto",
+        ),
+    ] = None
+    probe: Annotated[
+        bool | None,
+        Row(
+            help="Connect to the server behind once at the start. A program of the command line that does not answer ends the start.",
+            fits=BEHIND,
+            default="on",
+        ),
+    ] = None
+    headers: Annotated[
+        dict[str, str] | None,
+        Row(
+            flag="header",
+            metavar="NAME=VALUE",
+            help="A header for the server behind a URL; may be repeated.",
+            fits=(URL,),
+        ),
+    ] = None
+    token_file: Annotated[
+        str | None,
+        Row(
+            metavar="PATH",
+            help="A file with the bearer token for the server behind a URL. Or put it into HOLDFAST_UPSTREAM_TOKEN.",
+            fits=(URL,),
+        ),
+    ] = None
+    token_env: Annotated[
+        str | None, Row(metavar="NAME", help="The environment variable with that token.", fits=(URL,))
+    ] = None
+    oauth: Annotated[
+        bool | None,
+        Row(
+            help="Sign in to the server behind a URL with OAuth, in the browser of this machine.", fits=(URL,)
+        ),
+    ] = None
+    oauth_callback: Annotated[
+        str | None,
+        Row(
+            metavar="URL",
+            help="Let each user sign in to the server behind with OAuth; browsers return to this public URL of ours.",
+            fits=(URL,),
+        ),
+    ] = None
+    oauth_tokens: Annotated[
+        str | None,
+        Row(
+            metavar="PATH",
+            help="A directory for the tokens of these users. Default: they are kept in memory.",
+            fits=(URL,),
+        ),
+    ] = None
+    oauth_client_id: Annotated[
+        str | None,
+        Row(
+            metavar="ID",
+            help="The id of Holdfast at the authorization server, if it was registered there by hand.",
+            fits=(URL,),
+        ),
+    ] = None
+    oauth_secret_file: Annotated[
+        str | None,
+        Row(
+            metavar="PATH",
+            help="A file with the secret of that client. Or put it into HOLDFAST_OAUTH_SECRET.",
+            fits=(URL,),
+        ),
+    ] = None
+    oauth_issuer: Annotated[
+        str | None,
+        Row(
+            metavar="URL",
+            help="The authorization server of that client. It alone gets the secret.",
+            fits=(URL,),
+        ),
+    ] = None
+    oauth_redirect: Annotated[
+        str | None,
+        Row(metavar="URL", help="The redirect URI of that client on this machine, for --oauth.", fits=(URL,)),
+    ] = None
+    pass_token: Annotated[
+        bool | None,
+        Row(help="Send the client's own bearer token to the server behind a URL.", fits=(URL,)),
+    ] = None
+    pass_headers: Annotated[
+        tuple[str, ...] | None,
+        Row(
+            flag="pass_header",
+            metavar="NAME",
+            help="A header of the client that is sent to the server behind a URL; may be repeated.",
+            fits=(URL,),
+        ),
+    ] = None
+    env: Annotated[
+        dict[str, str] | None,
+        Row(
+            metavar="NAME=VALUE",
+            help="A variable for the command after --; may be repeated. header:X and claim:Y as values come from the client.",
+            fits=(COMMAND,),
+        ),
+    ] = None
+    cwd: Annotated[
+        str | None, Row(metavar="PATH", help="The directory in which the command runs.", fits=(COMMAND,))
+    ] = None
+    start_timeout: Annotated[
+        Seconds | None,
+        Row(
+            metavar="SECONDS",
+            help="How long the command may take from its start to its first answer, each time it starts.",
+            fits=(COMMAND,),
+            default="60",
+        ),
+    ] = None
+    children: Annotated[
+        Count | None,
+        Row(
+            metavar="NUMBER", help="How many processes of the command may run.", fits=(COMMAND,), default="64"
+        ),
+    ] = None
+    shared: Annotated[
+        bool | None,
+        Row(help="The sessions of one principal share a process, which may not ask them.", fits=(COMMAND,)),
+    ] = None
+    shared_between: Annotated[
+        tuple[str, ...] | None,
+        Row(
+            metavar="SUBJECT",
+            help="A principal that shares its process with the others named so; needs --shared; may be repeated.",
+            fits=(COMMAND,),
+        ),
+    ] = None
