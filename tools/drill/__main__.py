@@ -86,7 +86,7 @@ async def fill_queue(processes: list[Fleet], _redis: RedisServer | None) -> None
 
 async def send_tokens(processes: list[Fleet], _redis: RedisServer | None) -> None:
     for _ in range(5):
-        _keep(Client.opened(processes[0].port, token="some-token", name="cursor"))  # noqa: S106 - of nobody
+        _keep(Client.opened(processes[0].port, token="some-token", name="cursor"))  # noqa: S106 - a made-up one
 
 
 async def fail_often(processes: list[Fleet], _redis: RedisServer | None) -> None:

@@ -10,7 +10,7 @@ server = Server("drill")
 verify = Introspection(
     "http://127.0.0.1:9/introspect",
     client_id="drill",
-    client_secret="drill",  # noqa: S106 - of nobody
+    client_secret="drill",  # noqa: S106 - a made-up one
     audience="https://drill.example/mcp",
 )
 

@@ -158,7 +158,7 @@ class LogObserver:
         """How often each event happened, also those that have no line."""
         self._instead = instead
         self._health = health
-        """Of the server behind; None: nobody asks for it."""
+        """Of the server behind; None: there are no figures."""
         self.server: str = server
         """The name of the server, if it is in each line."""
         self._limits: dict[tuple[str, object], LineLimit] = {}

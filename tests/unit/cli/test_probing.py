@@ -91,7 +91,7 @@ async def test_a_program_that_never_answers_is_given_up_after_the_start_timeout(
     ],
 )
 @async_test
-async def test_other_servers_are_served_whatever_the_result_is(
+async def test_other_servers_are_served_with_any_result(
     source: Source, name: str, options: dict[str, object], line: str
 ) -> None:
     async with tried(source, name, None, **options) as shown:
