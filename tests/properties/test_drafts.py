@@ -33,7 +33,7 @@ FREE: Final = {"version", "mark", "hint", "expires"}
 def known(doc: Document, table: str, name: str) -> Any:
     """Return a stored entry, without a note that it was read."""
     assert isinstance(doc, SharedDocument)
-    return doc.tables[table].base.get(name)
+    return doc.tables[table].stored(name)
 
 
 class Wanted(NamedTuple):
@@ -45,10 +45,11 @@ class Wanted(NamedTuple):
     data: bytes
     flag: bool
     number: int
+    now: float = NOW
 
     @property
     def at(self) -> At:
-        return At(NOW, self.me, LIMITS, spare=1 << 30)
+        return At(self.now, self.me, LIMITS, spare=1 << 30)
 
     @property
     def ask(self) -> str:
@@ -56,19 +57,20 @@ class Wanted(NamedTuple):
 
 
 def fence_of(doc: Document, wanted: Wanted) -> int:
+    """Return the fence of an exchange; of one that has ended or never was, one that was given before."""
     exchange = known(doc, "exchanges", wanted.stream)
     return exchange.fence if exchange is not None else 1
 
 
 def claim(doc: Document, w: Wanted) -> Any:
-    return calls.claim(doc, PRINCIPAL, Claim(w.number, w.stream, w.data[:1]), w.me, MOST, NOW)
+    return calls.claim(doc, PRINCIPAL, Claim(w.number, w.stream, w.data[:1]), w.me, MOST, w.now)
 
 
 def detach(doc: Document, w: Wanted) -> Any:
     exchange, log = known(doc, "exchanges", w.stream), known(doc, "logs", w.stream)
     generation = exchange.generation if exchange is not None else 0
     whole = log.top if log is not None and w.flag else None
-    return readers.detach(doc, w.stream, generation, whole, NOW, broke=w.flag)
+    return readers.detach(doc, w.stream, generation, whole, w.now, broke=w.flag)
 
 
 def append(doc: Document, w: Wanted) -> Any:
@@ -79,22 +81,26 @@ def settle(doc: Document, w: Wanted) -> Any:
     return calls.settle(doc, w.stream, fence_of(doc, w), w.data, w.at, tag=w.tag, keep=w.flag)
 
 
+def end_plain(doc: Document, w: Wanted) -> Any:
+    return calls.end_plain(doc, w.stream, fence_of(doc, w), w.now)
+
+
 RULES: Final[tuple[Callable[[Document, Wanted], Any], ...]] = (
     claim,
     claim,
     settle,
     append,
     detach,
-    lambda doc, w: calls.end_plain(doc, w.stream, fence_of(doc, w), NOW),
+    end_plain,
     lambda doc, w: streams.open_stream(doc, w.stream, fence_of(doc, w), w.tag),
     lambda doc, w: streams.append(doc, "", STANDALONE_FENCE, [(w.tag, w.data)], w.at),
-    lambda doc, w: readers.attach(doc, PRINCIPAL, w.stream, None, None, w.me, NOW),
+    lambda doc, w: readers.attach(doc, PRINCIPAL, w.stream, None, None, w.me, w.now),
     lambda doc, w: asks.ask(doc, w.ask, w.stream, w.me, LIMITS.asks),
-    lambda doc, w: asks.answer(doc, PRINCIPAL, w.ask, b"d", w.data, NOW),
-    lambda doc, w: asks.withdraw(doc, w.ask, NOW),
+    lambda doc, w: asks.answer(doc, PRINCIPAL, w.ask, b"d", w.data, w.now),
+    lambda doc, w: asks.withdraw(doc, w.ask, w.now),
     lambda doc, w: turns.hold_turn(doc, w.stream, fence_of(doc, w), w.me),
     lambda doc, w: turns.pass_turn(doc, w.stream, fence_of(doc, w)),
-    lambda doc, w: calls.give_back(doc, w.stream, fence_of(doc, w) if w.flag else 0, NOW),
+    lambda doc, w: calls.give_back(doc, w.stream, fence_of(doc, w) if w.flag else 0, w.now),
     lambda doc, w: calls.reap(doc, w.stream, w.me, w.data, w.at, tag=w.tag),
 )
 WANTED: Final = st.builds(
@@ -105,6 +111,7 @@ WANTED: Final = st.builds(
     st.binary(max_size=40),
     st.booleans(),
     st.integers(1, 3),
+    st.just(NOW),
 )
 STEPS: Final = st.tuples(st.sampled_from(RULES), WANTED)
 Step = tuple[Callable[[Document, Wanted], Any], Wanted]
@@ -134,7 +141,7 @@ class Writer:
                 self.doc.undo()
                 log = self.session.logs[needed.stream]
                 sizes = [(seq, tag, len(data)) for seq, (tag, data) in log.items()]
-                if not self.doc.tables["logs"].base[needed.stream].set_index(sizes):
+                if not self.doc.logs.stored(needed.stream).set_index(sizes):
                     self.doc = SharedDocument(self.session.numbers, self.session.fields)
 
     def commit(self, step: Step, result: Any) -> Any:
@@ -145,7 +152,7 @@ class Writer:
             commit = self.doc.commit(self.name, self.number, self.number - 1, float(len(self.name)))
             reply = self.session.commit(commit)
             if isinstance(reply, Done):
-                self.doc.accept(reply.numbers, commit)
+                self.doc.accept(reply, commit)
                 return result
             assert isinstance(reply, Stale)
             self.number -= 1
@@ -184,7 +191,9 @@ def test_two_drafts_of_one_session_have_the_effect_of_two_steps(
 ) -> None:
     session = Session(record(), *opened(record(), 0.0, 1.0))
     past = Writer("past", session)
-    for step in history:
+    # Fences are made from the time: each of the two steps has its own, in whatever order they are committed.
+    two = two[0], two[1]._replace(now=NOW + 1)
+    for step in [(claim, _wanted("ended", 9)), (end_plain, _wanted("ended", 9)), *history]:
         past.commit(step, past.apply(step))
     after = copy.deepcopy(session)
     writer = Writer("both", after)

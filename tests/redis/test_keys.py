@@ -1,7 +1,9 @@
 """The keys in Redis: under a namespace, with an expiry, without a client's text, and deleted with the sessions."""
 
 import asyncio
+from typing import Any
 
+import msgspec
 import pytest
 from redis.asyncio import Redis
 
@@ -49,8 +51,9 @@ ADD = (
     "local t = cmsgpack.unpack(redis.call('HGET', KEYS[1], ARGV[1])) t.later = 'kept' "
     "redis.call('HSET', KEYS[1], ARGV[1], cmsgpack.pack(t))"
 )
-"""A later release's field in one of the packed records."""
-FIELDS = ("k",)
+"""A later release's field in the packed record of the kept bytes."""
+MEMBERS = ("m", "x:a", "l:a", "a:a.1")
+"""Structures, at whose end a later release may add members."""
 ADD_NUMBER = "redis.call('HSET', KEYS[1], 'n', redis.call('HGET', KEYS[1], 'n') .. 'number')"
 READ_NUMBER = "return string.sub(redis.call('HGET', KEYS[1], 'n'), -6)"
 READ = "return cmsgpack.unpack(redis.call('HGET', KEYS[1], ARGV[1])).later"
@@ -238,18 +241,42 @@ async def test_fields_that_this_release_does_not_know_are_kept_when_it_writes(se
     assert isinstance(claimed, Claimed)
     main = f"hf:1:mine:{{{KEY}}}"
     await store.open_stream(KEY, "a", claimed.fence, 1)
+    await store.ask(KEY, "a.1", "a")
     server.tell("HSET", main, "later", "kept")
-    for field in FIELDS:
-        server.tell("EVAL", ADD, "1", main, field)
+    server.tell("EVAL", ADD, "1", main, "k")
+    client: Redis = Redis.from_url(server.url)
+
+    async def members(field: str) -> list[Any]:
+        value: Any = await client.hget(main, field)
+        return msgspec.msgpack.decode(value, type=list[Any])
+
+    before = {field: await members(field) for field in MEMBERS}
+    for field, known in before.items():
+        await client.hset(main, field, msgspec.msgpack.encode([*known, "kept"]))
     server.tell("EVAL", ADD_NUMBER, "1", main)
     await store.subscribe(KEY, "file:///x")
+    await store.change(KEY, level="error")
     await store.append(KEY, "a", claimed.fence, [(2, b"{}")])
+    await store.answer(KEY, PRINCIPAL, "a.1", b"d", b"{}")
     await store.find(KEY, PRINCIPAL)
+    for field, known in before.items():
+        after = await members(field)
+        assert (len(after), after[-1], after[:-1] != known) == (len(known) + 1, "kept", field != "x:a"), field
     await store.settle(KEY, "a", claimed.fence, b"last", tag=3)
-    assert [server.tell("EVAL", READ, "1", main, field) for field in FIELDS] == ["kept"]
+    ended = await members("x:a")
+    assert ended[-1] == "kept"
+    assert ended[:-1] != before["x:a"]
+    assert server.tell("EVAL", READ, "1", main, "k") == "kept"
     assert server.tell("HGET", main, "later") == "kept"
     assert server.tell("EVAL", READ_NUMBER, "1", main) == "number"
-    await store.aclose()
+    other = RedisStore(server.url, namespace="mine", replica="other")
+    for number, replica in enumerate((other, store) * 2):
+        assert isinstance(
+            await replica.claim(KEY, PRINCIPAL, Claim(f"n{number}", f"s{number}", b"d")), Claimed
+        )
+    assert server.tell("EVAL", READ_NUMBER, "1", main) == "number", "also where two replicas write"
+    for one in (store, other, client):
+        await one.aclose()
 
 
 @async_test

@@ -27,7 +27,6 @@ from holdfast.core.records import (
 from holdfast.core.rules import asks, calls, life, readers, streams, turns
 from holdfast.core.rules.document import Document, replica_of
 from holdfast.core.stream import NewEvents, Position
-from holdfast.errors import SessionGone
 from holdfast.stores.backend import Backend
 from holdfast.stores.kept import growth
 from holdfast.wire.jsonrpc import RequestId
@@ -127,10 +126,7 @@ class SessionCommands(Backend):
 
     async def turn(self, key: str, stream: str, fence: int) -> bool:
         """Return True if a call may start."""
-        is_first = await self.consult(key, None, turns.turn, stream, fence)
-        if is_first is None:
-            raise SessionGone
-        return is_first
+        return await self.must_apply(key, turns.turn, stream, fence)
 
     async def hold_turn(self, key: str, stream: str, fence: int) -> None:
         """Keep the turn of a call after its end."""

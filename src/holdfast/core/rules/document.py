@@ -109,7 +109,7 @@ class Document(SessionClock):
 
     __slots__ = (
         "answered", "asks", "broke", "calls", "complete", "exchanges", "fence", "finished", "held", "hint", "ids", "kept", "logs", "opened",
-        "outstanding", "readers", "record", "running", "settled", "size", "state", "subscriptions", "told", "touched", "withdrawn",
+        "outstanding", "readers", "record", "running", "settled", "size", "state", "subscriptions", "told", "touched", "turned", "withdrawn",
     )  # fmt: skip
 
     def __init__(self, record: SessionRecord, now: float) -> None:
@@ -121,6 +121,8 @@ class Document(SessionClock):
         self.settled: float = 0.0
         self.broke: float = 0.0
         self.fence: int = 0
+        self.turned: int = 0
+        """The largest fence of a call that got its turn."""
         self.running: int = 0
         self.calls: int = 0
         self.readers: int = 0

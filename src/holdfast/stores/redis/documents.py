@@ -1,6 +1,7 @@
 """The documents and logs of sessions in Redis (lua/documents.lua). `stores/shared/shelf.py` says what each method does."""
 
 from collections.abc import Mapping, Sequence
+from struct import pack
 from typing import Any, Final
 
 import msgspec
@@ -11,27 +12,13 @@ from holdfast.core.stream import Event, Position
 from holdfast.stores.base import LINGER_SECONDS
 from holdfast.stores.redis.core import Core, milliseconds
 from holdfast.stores.redis.link import Argument
-from holdfast.stores.shared.commit import (
-    ADDED,
-    GROWING,
-    NUMBERS,
-    PLACES,
-    SLACK,
-    Commit,
-    Done,
-    LostWrites,
-    NewEvent,
-    Reply,
-    Stale,
-    is_raised,
-)
+from holdfast.stores.shared.commit import SLACK, Commit, Done, LostWrites, NewEvent, Reply, Stale
 from holdfast.stores.shared.fields import Unreadable
 from holdfast.stores.shared.shelf import Erasure, Piece, Stored
 
 _pack: Final = msgspec.msgpack.Encoder().encode
+_DONE: Final = 1
 _LOST: Final = 2
-_LAYOUT: Final = "<" + "d" * len(NUMBERS)
-_HOW: Final = {**dict.fromkeys(ADDED, "add"), **dict.fromkeys(GROWING, "max")}
 _closing: Final = msgspec.msgpack.Decoder(tuple[str, bytes, str]).decode
 
 
@@ -88,6 +75,7 @@ class RedisDocuments(Core):
 
     async def commit(self, key: str, commit: Commit) -> Reply:
         """Compare and apply."""
+        compare = commit.compare
         words: list[Argument] = [
             commit.exact,
             commit.after,
@@ -96,45 +84,38 @@ class RedisDocuments(Core):
             commit.acknowledged,
             2 * len(commit.put),
             len(commit.delete),
+            0,
+            b"",
             b"",
         ]
         for pair in commit.put.items():
             words += pair
         words += commit.delete
-        if (
-            commit.compare is not None
-            or commit.events
-            or commit.renews
-            or commit.cut
-            or commit.drop
-            or commit.told
-        ):
+        if compare is not None:
+            conditions = commit.conditions
+            words[7], words[8] = len(compare), pack(f"<{len(conditions)}d", *conditions)
+            words += compare
+            words += [value or b"" for value in compare.values()]
+        if commit.events or commit.renews or commit.cut or commit.drop or commit.told:
             rest = self._rest(key, commit)
-            words[7] = _pack(rest.parts)
+            words[9] = _pack(rest.parts)
             words += rest.bytes
         reply = await self.send("commit_end" if commit.frees else "commit", key, tuple(words))
-        if reply == 1:
+        if reply == _DONE:
             return Done(commit.after)
-        if isinstance(reply, int):
+        if type(reply) is int:
             return LostWrites() if reply == _LOST else None
         if len(reply) == 1:
             return Done(reply[0])
         numbers, flat = reply
-        return Stale(numbers, self._fields(flat) if commit.compare is None else _pairs(flat))
+        if flat == 0:
+            return Done(numbers, sent_before=True)
+        return Stale(numbers, self._fields(flat) if compare is None else _pairs(flat))
 
     def _rest(self, key: str, commit: Commit) -> _Rest:
         """Return the parts that a plain call does not have."""
         made = _Rest()
         rest = made.parts
-        if commit.compare is not None:
-            rest["layout"] = _LAYOUT
-            rest["compare"] = [
-                word for name, value in commit.compare.items() for word in (name, made.place(value))
-            ]
-            rest["tests"] = [(PLACES[name] + 1, *bounds) for name, bounds in commit.tests.items()]
-            rest["changes"] = [
-                (PLACES[name] + 1, self._how(name, commit), value) for name, value in commit.changes.items()
-            ]
         if commit.events:
             rest["events"] = made.events(commit.events)
         if commit.events or commit.renews:
@@ -148,11 +129,6 @@ class RedisDocuments(Core):
         if commit.told:
             rest["told"] = self._bells(key, commit.told)
         return made
-
-    def _how(self, name: str, commit: Commit) -> str:
-        if name == "hint":
-            return "set" if is_raised(commit) else "min"
-        return _HOW.get(name, "set")
 
     def _bells(self, key: str, told: Sequence[tuple[WakeUp, str, str]]) -> list[str]:
         """Return channels and messages."""

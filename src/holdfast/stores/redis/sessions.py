@@ -286,7 +286,7 @@ class SessionMethods(RedisDocuments, SharedSessions):
             await self.index("away", key, flag(doc.state is SessionState.DETACHED))
             entry.state = doc.state
         if abs(doc.size - entry.size) >= self._report_step:
-            self._unreported[key] = doc.size, min(doc.tables["finished"].base.values(), default=0.0)
+            self._unreported[key] = doc.size, min(dict.values(doc.finished), default=0.0)
             entry.size = doc.size
             self.over = 1
 

@@ -74,23 +74,8 @@ class WakeUpMethods(RedisDocuments, SharedSessions):
         if sender == self.me.encode():
             return
         # A later release may send kinds that this one does not know.
-        kind = _WAKEUPS.get(what)
-        if kind is WakeUp.CLOSED:
-            self.closed_elsewhere(key.decode())
-        if kind is WakeUp.TAKEN and self.reads(key.decode(), name.decode()):
-            # The wake-up may be older than the reader that is here now: read the session.
-            self._look_soon(key.decode())
-        elif kind is not None:
-            self.wake(kind, key.decode(), name.decode())
-
-    def _look_soon(self, key: str) -> None:
-        task = asyncio.get_running_loop().create_task(self.look_at(key))
-        self._tasks.append(task)
-        task.add_done_callback(self._looked)
-
-    def _looked(self, task: asyncio.Task[None]) -> None:
-        if task in self._tasks:
-            self._tasks.remove(task)
+        if (kind := _WAKEUPS.get(what)) is not None:
+            self.woken(kind, key.decode(), name.decode())
 
     async def _poll(self) -> None:
         while True:

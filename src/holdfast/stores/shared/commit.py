@@ -6,8 +6,8 @@ bytes of the numbers mean: nothing of the session has changed.
 
 **Exact or compared.** A writer that knows all of a session sends the bytes of the numbers that it knows (`exact`). If they are the stored ones,
 nothing was written meanwhile, and the backend stores `after` and applies the fields: it need not compare anything. This is nearly every
-commit. If they are not, the backend compares the fields that the rules have read (`compare`, absent ones too), repeats their tests of numbers
-(`tests`), and computes the numbers (`merged`). So commands of several replicas disturb each other only if they concern the same fields.
+commit. If they are not, the backend compares the fields that the rules have read (`compare`, absent ones too), repeats their tests of numbers,
+and computes the numbers (`conditions`, `merged`). So commands of several replicas disturb each other only if they concern the same fields.
 
 **Sent before.** Each writer numbers its commits of a session. The session keeps, for each writer, the number of the last one that was applied,
 in the field `o:<writer>`. A commit names its own number and the last number that was acknowledged; between the two are commits whose fate the
@@ -19,6 +19,7 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from math import inf
+from operator import add
 from typing import Final
 
 from msgspec import Struct
@@ -27,12 +28,21 @@ from holdfast.core.records import WakeUp
 
 ADDED: Final = ("running", "calls", "readers", "outstanding", "size", "kept", "complete")
 """Counters: they change by a difference."""
-GROWING: Final = ("fence", "touched", "settled", "broke", "expires")
+GROWING: Final = ("fence", "turned", "touched", "settled", "broke", "expires")
 """Fences and times: of two values, the larger one counts."""
 NUMBERS: Final = ("version", "mark", *ADDED, *GROWING, "hint", "state", "opened")
 """`version` counts the commits, `mark` tells writers apart: two sessions that differ never have the same numbers. `hint`: the
 smaller of two values counts. `state`: 0 attached, 1 detached."""
 PLACES: Final = {name: place for place, name in enumerate(NUMBERS)}
+SET, ADD, MAX, MIN = map(float, range(4))
+"""How a number changes where others have written."""
+HOW: Final = {
+    **dict.fromkeys(NUMBERS, SET),
+    **dict.fromkeys(ADDED, ADD),
+    **dict.fromkeys(GROWING, MAX),
+    "hint": MIN,
+}
+_MERGED: Final[dict[float, Callable[[float, float], float]]] = {ADD: add, MAX: max, MIN: min}
 _PACKED: Final = struct.Struct(f"<{len(NUMBERS)}d")
 
 pack: Final[Callable[..., bytes]] = _PACKED.pack
@@ -67,10 +77,9 @@ class Commit(Struct):
     """The numbers after the commit, if `exact` are the stored ones."""
     compare: Mapping[str, bytes | None] | None = None
     """The fields that were read and their values; None: absent. Without this, the commit is applied only if `exact` are the stored numbers."""
-    tests: Mapping[str, tuple[float, float]] = {}
-    """For numbers: the least and the greatest stored value for which the rules decide in the same way."""
-    changes: Mapping[str, float] = {}
-    """For numbers: what is added (ADDED), else the new value (`merged`)."""
+    conditions: Sequence[float] = ()
+    """What becomes of the numbers where others have written, in threes after the number of tests. A test: the place of a number, the least and
+    the greatest stored value for which the rules decide in the same way. A change: a place, how (SET, ADD, MAX, MIN), and a value."""
     put: Mapping[str, bytes] = {}
     """Fields with their new values."""
     delete: Sequence[str] = ()
@@ -97,6 +106,8 @@ class Done(Struct, frozen=True):
 
     numbers: bytes
     """The numbers after it. If they are `Commit.after`, the writer knows all of the session; else others have written too."""
+    sent_before: bool = False
+    """It was applied when it was sent before, and others may have written after it."""
 
 
 class Stale(Struct, frozen=True):
@@ -130,33 +141,19 @@ def fate(commit: Commit, last: int) -> Fate:
     return Fate.APPLY if commit.acknowledged <= last < commit.number else Fate.LOST
 
 
-def passes(commit: Commit, stored: bytes) -> bool:
-    """Return True if the tests of a commit have the same outcome for the stored numbers."""
-    numbers = unpack(stored)
-    return all(low <= numbers[PLACES[name]] <= high for name, (low, high) in commit.tests.items())
-
-
-def merged(commit: Commit, stored: bytes) -> bytes:
-    """Return the numbers after a commit that passes its tests, where others have written meanwhile."""
+def merged(commit: Commit, stored: bytes) -> bytes | None:
+    """Return the numbers after a commit, where others have written meanwhile; None if a test has another outcome."""
     numbers = list(unpack(stored))
+    given = commit.conditions
+    changes = 1 + 3 * int(given[0])
+    for index in range(1, changes, 3):
+        if not given[index + 1] <= numbers[int(given[index])] <= given[index + 2]:
+            return None
     numbers[0] += 1
-    for name, change in commit.changes.items():
-        place = PLACES[name]
-        if name in ADDED:
-            numbers[place] += change
-        elif name in GROWING:
-            numbers[place] = max(numbers[place], change)
-        elif name == "hint" and not is_raised(commit):
-            numbers[place] = min(numbers[place], change)
-        else:
-            numbers[place] = change
+    for index in range(changes, len(given), 3):
+        place, how, value = int(given[index]), given[index + 1], given[index + 2]
+        numbers[place] = value if how == SET else _MERGED[how](numbers[place], value)
     return pack(*numbers) + stored[SIZE:]
-
-
-def is_raised(commit: Commit) -> bool:
-    """Return True if a commit replaces the hint by a later one. Only a sweep does, and it tests that the hint is still the same."""
-    least, most = commit.tests.get("hint", (0.0, 1.0))
-    return least == most
 
 
 NEVER: Final = inf

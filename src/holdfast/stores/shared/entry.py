@@ -40,7 +40,7 @@ class Entry:
     """A session in this process."""
 
     __slots__ = (
-        "acknowledged", "asks", "doc", "is_busy", "key", "last", "lost", "number", "queue", "registered", "reported", "running", "shy", "size", "state", "writer",
+        "acknowledged", "asks", "careful", "doc", "is_busy", "key", "last", "lost", "number", "queue", "registered", "reported", "running", "shy", "size", "state", "writer",
     )  # fmt: skip
 
     def __init__(self, key: str) -> None:
@@ -58,6 +58,9 @@ class Entry:
         self.writer: str = ""
         """The name under which the commits are numbered."""
         self.shy: int = 0
+        """How many more commits carry what they have read, because another process writes the session too."""
+        self.careful: int = 0
+        """How many more do so although they are exact, because another process has written between two commits of this one."""
         self.lost: int | None = None
         """If the store has lost commits: the last one that it has."""
         self.running: dict[str, tuple[Exchange, int]] = {}
@@ -75,7 +78,7 @@ class Entry:
         if self.running or self.asks or self.is_busy:
             return True
         doc = self.doc or self.last
-        return doc is not None and any(one.reader == me for one in doc.tables["exchanges"].base.values())
+        return doc is not None and any(one.reader == me for one in dict.values(doc.exchanges))
 
     def unknown(self) -> None:
         """Forget the changes of the document, which may not be the stored one."""

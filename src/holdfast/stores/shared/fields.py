@@ -7,14 +7,17 @@
     d            digests of forgotten answers        w            streams that do not start
     u            subscriptions                       o:<writer>   the number of the writer's last commit
 
-Values are msgpack. A structure is an array: a later release may add members at its end, which this one ignores.
+Values are msgpack. A structure is an array: a later release may add members at its end. This one does not understand them, and keeps them when it
+writes the field again (`kept_members`).
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import astuple
 
 from holdfast.core.records import SessionRecord
 from holdfast.core.rules.document import Ask, Exchange, Held
@@ -25,8 +28,9 @@ from holdfast.stores.shared.heads import HeadLog
 
 encode: Final = msgspec.msgpack.Encoder().encode
 _record: Final = msgspec.json.Decoder(SessionRecord).decode
-_variable: Final = msgspec.msgpack.Decoder(tuple[str, bool, str]).decode
-_head: Final = msgspec.msgpack.Decoder(tuple[int, int, int, int, int, int, int, int, bool]).decode
+_members: Final = msgspec.msgpack.Decoder(list[Any]).decode
+_Head = tuple[int, int, int, int, int, int, int, int, bool]
+_Variable = tuple[str, bool, str]
 _answered: Final = msgspec.msgpack.Decoder(list[tuple[str, bytes, float]]).decode
 _withdrawn: Final = msgspec.msgpack.Decoder(list[tuple[str, bool]]).decode
 _names: Final = msgspec.msgpack.Decoder(list[str]).decode
@@ -36,19 +40,21 @@ class Unreadable(StoreError):
     """A field cannot be read: another program has written it, or it is damaged."""
 
 
-def _text(value: str) -> bytes:
-    return value.encode()
+def head_of(log: HeadLog) -> tuple[int | bool, ...]:
+    """Return the head of a log."""
+    return (log.first, *log.low, *log.top, *log.delivered, log.bytes, log.closed)
 
 
 def encode_log(log: HeadLog) -> bytes:
-    """Return the head of a log."""
-    low, top, delivered = log.low, log.top, log.delivered
-    return encode((log.first, *low, *top, *delivered, log.bytes, log.closed))
+    """Return the head of a log as it is stored."""
+    return encode(head_of(log))
 
 
 def decode_log(value: bytes) -> HeadLog:
     """Return the head of a log. Its events are not known."""
-    first, low, low_tag, top, top_tag, delivered, delivered_tag, size, closed = _head(value)
+    first, low, low_tag, top, top_tag, delivered, delivered_tag, size, closed = msgspec.convert(
+        _members(value)[:9], _Head
+    )
     log = HeadLog(Position(first, low_tag))
     log.low, log.top, log.delivered = (
         Position(low, low_tag),
@@ -60,37 +66,33 @@ def decode_log(value: bytes) -> HeadLog:
     return log
 
 
-class Table:
-    """The codec of one table: the prefix of its fields, and how keys and values are written."""
+class Codec(Struct, frozen=True):
+    """How one table is stored: the prefix of its fields, and how keys and values are written."""
 
-    __slots__ = ("decode", "encode", "key", "name", "prefix")
-
-    def __init__(
-        self,
-        prefix: str,
-        write: Callable[[Any], bytes],
-        read: Callable[[bytes], Any],
-        name: Callable[[Any], str] | None = None,
-        key: Callable[[str], Any] = str,
-    ) -> None:
-        self.prefix: str = prefix
-        self.encode: Callable[[Any], bytes] = write
-        self.decode: Callable[[bytes], Any] = read
-        self.name: Callable[[Any], str] = name or (lambda one: prefix + one)
-        self.key: Callable[[str], Any] = key
+    prefix: str
+    encode: Callable[[Any], bytes]
+    decode: Callable[[bytes], Any]
+    members: Callable[[Any], tuple[Any, ...]] = lambda _: ()
+    """The members of a value that is a structure."""
+    text: Callable[[Any], str] = str
+    """The key of an entry, in the name of its field."""
+    key: Callable[[str], Any] = str
 
 
-def _id_name(request_id: Any) -> str:
-    return "i:" + id_text(request_id)
+def kept_members(codec: Codec, value: Any, before: bytes) -> bytes:
+    """Return a value as it is stored, with the members that a later release has added to the one before."""
+    known = codec.members(value)
+    more = _members(before)[len(known) :] if known else ()
+    return encode((*known, *more)) if more else codec.encode(value)
 
 
 TABLES: Final = {
-    "exchanges": Table("x:", encode, msgspec.msgpack.Decoder(Exchange).decode),
-    "ids": Table("i:", _text, bytes.decode, _id_name, id_from),
-    "logs": Table("l:", encode_log, decode_log),
-    "finished": Table("f:", encode, msgspec.msgpack.Decoder(float).decode),
-    "held": Table("h:", encode, msgspec.msgpack.Decoder(Held).decode),
-    "asks": Table("a:", encode, msgspec.msgpack.Decoder(Ask).decode),
+    "exchanges": Codec("x:", encode, msgspec.msgpack.Decoder(Exchange).decode, astuple),
+    "ids": Codec("i:", str.encode, bytes.decode, text=id_text, key=id_from),
+    "logs": Codec("l:", encode_log, decode_log, head_of),
+    "finished": Codec("f:", encode, msgspec.msgpack.Decoder(float).decode),
+    "held": Codec("h:", encode, msgspec.msgpack.Decoder(Held).decode, astuple),
+    "asks": Codec("a:", encode, msgspec.msgpack.Decoder(Ask).decode, astuple),
 }
 BY_PREFIX: Final = {table.prefix: name for name, table in TABLES.items()}
 
@@ -123,18 +125,13 @@ def encode_record(record: SessionRecord) -> tuple[bytes, bytes]:
     return msgspec.json.encode(record), encode_variable(record)
 
 
-def encode_variable(record: SessionRecord) -> bytes:
-    """Return the variable part of a record."""
-    return encode((record.level, record.initialized, record.home))
+def encode_variable(record: SessionRecord, before: bytes = b"\x90") -> bytes:
+    """Return the variable part of a record. Members that a later release has added to the one before are kept."""
+    return encode((record.level, record.initialized, record.home, *_members(before)[3:]))
 
 
 def decode_record(opened: bytes, variable: bytes) -> SessionRecord:
     """Return a record as it is now."""
     record = _record(opened)
-    record.level, record.initialized, record.home = _variable(variable)
+    record.level, record.initialized, record.home = msgspec.convert(_members(variable)[:3], _Variable)
     return record
-
-
-def writers_of(fields: Mapping[str, bytes]) -> dict[str, int]:
-    """Return the last commit of each writer."""
-    return {name[2:]: int(value) for name, value in fields.items() if name.startswith("o:")}

@@ -126,16 +126,13 @@ class KnownSessions(SessionCommands, Shelf):
         if not entry.reported:
             entry.reported, entry.size, entry.state = doc.hint, doc.size, doc.state
         if before is not None:
-            for name, noted in before.tables.items():
-                if name in {"exchanges", "logs", "asks"}:
-                    after = doc.tables[name].base
-                    for one, value in noted.base.items():
-                        self._wake_for(entry.key, name, one, value, after.get(one))
+            for name in ("exchanges", "logs", "asks"):
+                after = doc.tables[name]
+                for one, value in dict.items(before.tables[name]):
+                    self._wake_for(entry.key, name, one, value, after.stored(one))
         elif entry.asks:
             for name in entry.asks:
-                self._wake_for(
-                    entry.key, "asks", name, entry.asks[name][0], doc.tables["asks"].base.get(name)
-                )
+                self._wake_for(entry.key, "asks", name, entry.asks[name][0], doc.tables["asks"].stored(name))
 
     def _wake_for(self, key: str, table: str, name: str, before: Any, after: Any) -> None:
         """Wake everything here that waits for a change which others have made."""
@@ -191,7 +188,7 @@ class KnownSessions(SessionCommands, Shelf):
             entry.unknown()
             return
         doc.undo()
-        log = doc.tables["logs"].base.get(needed.stream)
+        log = doc.logs.stored(needed.stream)
         sizes = await self.sizes(entry.key, needed.stream)
         if log is None or not log.set_index(sizes):
             # The log was written meanwhile.
@@ -227,7 +224,7 @@ class KnownSessions(SessionCommands, Shelf):
         """Return True if the reader of a stream is here."""
         entry = self._entries.get(key)
         doc = None if entry is None else entry.doc or entry.last
-        exchange = None if doc is None else doc.tables["exchanges"].base.get(stream)
+        exchange = None if doc is None else doc.tables["exchanges"].stored(stream)
         return exchange is not None and exchange.reader == self.me
 
     def closed_elsewhere(self, key: str) -> None:

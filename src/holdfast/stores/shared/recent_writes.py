@@ -1,14 +1,19 @@
-"""The last events that this process wrote to each stream, so that it can restore them after a failover that lost them.
+"""The last events that this process wrote to each stream of an exchange that runs here.
 
-They are bounded in bytes. If they begin after the last event in the store, there is a gap, and readers receive it.
+It can restore them after a failover that lost them. If they begin after the last event in the store, there is a gap, and readers receive it.
+Readers of this process receive them from here: nearly every read is for the events that were just written. Only the owner of an exchange
+writes its stream, so what it has written is all there is, unless another replica has declared it dead (`Rounds.woken`).
+
+They are bounded in bytes.
 """
 
 from collections import OrderedDict, deque
 from collections.abc import Sequence
+from itertools import islice
 from typing import Final
 
 from holdfast.core.rules.restore import Writes
-from holdfast.core.stream import Position
+from holdfast.core.stream import Event, Position
 
 STREAM_BYTES: Final = 256 * 1024
 """Of one stream. The events of its newest append are always remembered."""
@@ -24,7 +29,12 @@ class _Recent:
     def __init__(self, before: Position) -> None:
         self.before = before
         self.events: deque[tuple[int, int, bytes]] = deque()
-        self.bytes = 0
+        self.bytes: int = 0
+
+    @property
+    def end(self) -> Position:
+        """The position after the newest one."""
+        return Position(*self.events[-1][:2]) if self.events else self.before
 
 
 class RecentWrites:
@@ -37,15 +47,12 @@ class RecentWrites:
     def __len__(self) -> int:
         return len(self._recent)
 
-    def begin(self, key: str, stream: str, before: Position) -> None:
-        """Remember a stream, from this position on."""
-        self._recent.setdefault((key, stream), _Recent(before))
-
-    def push(self, key: str, stream: str, events: Sequence[tuple[int, int, bytes]]) -> None:
-        """Add the events of one append to a stream; forget others if there are too many."""
+    def push(self, key: str, stream: str, before: Position, events: Sequence[tuple[int, int, bytes]]) -> None:
+        """Add the events of one append to a stream, which begin after this position; forget others if there are too many."""
         recent = self._recent.get((key, stream))
-        if recent is None:
-            return
+        if recent is None or recent.end != before:
+            self.forget(key, stream)
+            recent = self._recent[key, stream] = _Recent(before)
         recent.events += events
         size = sum(len(data) for _, _, data in events)
         recent.bytes += size
@@ -64,6 +71,30 @@ class RecentWrites:
         """Return the remembered events of a stream."""
         recent = self._recent.get((key, stream))
         return None if recent is None else Writes(recent.before, list(recent.events))
+
+    def after(
+        self, key: str, stream: str, seq: int, top: Position, max_events: int, max_bytes: int
+    ) -> tuple[int, list[Event]] | None:
+        """Return the tag of the event with this number, and the events after it, as many as the limits allow, but at least one.
+
+        None if not all of them up to the position `top` are remembered.
+        """
+        recent = self._recent.get((key, stream))
+        if (
+            recent is None
+            or recent.end != top
+            or not 0 <= (skipped := seq - recent.before.seq) <= len(recent.events)
+        ):
+            return None
+        tag = recent.events[skipped - 1][1] if skipped else recent.before.tag
+        found: list[Event] = []
+        size = 0
+        for number, mark, data in islice(recent.events, skipped, skipped + max_events):
+            size += len(data)
+            if found and size > max_bytes:
+                break
+            found.append(Event(Position(number, mark), data))
+        return tag, found
 
     def forget(self, key: str, stream: str) -> None:
         """Forget a stream that has ended."""

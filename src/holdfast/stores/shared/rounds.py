@@ -17,9 +17,8 @@ has another number, so the one before, if it arrives later, is refused.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
-from itertools import groupby
 from typing import Any, Final
 
 from holdfast.config import Limits
@@ -30,14 +29,14 @@ from holdfast.core.rules.restore import restore
 from holdfast.errors import HoldfastError, SessionGone, StoreError, StoreUnavailable
 from holdfast.ports import Random
 from holdfast.stores.backend import P, R, Rule
-from holdfast.stores.shared.commit import PLACES, SLACK, Commit, Done, Stale
+from holdfast.stores.shared.commit import PLACES, SLACK, Commit, Done, LostWrites, Stale
 from holdfast.stores.shared.draft import SharedDocument
 from holdfast.stores.shared.entry import NO_SESSION, Command, Entry
 from holdfast.stores.shared.fields import Unreadable
 from holdfast.stores.shared.heads import NeedsIndex
 from holdfast.stores.shared.known import KnownSessions
 from holdfast.stores.shared.shelf import NoRoom
-from holdfast.stores.shared.tables import GONE, NeedsAll
+from holdfast.stores.shared.tables import ABSENT, NeedsAll
 
 _COMBINED: Final = 128
 """Commands in one commit."""
@@ -58,15 +57,13 @@ class Rounds(KnownSessions):
     frees: frozenset[Callable[..., Any]] = frozenset(
         (
             *(calls.end_plain, calls.settle, calls.give_back, calls.reap, left_by),
-            *(readers.detach, readers.vouch, asks.withdraw, turns.hold_turn, turns.pass_turn),
+            *(readers.detach, readers.vouch, asks.withdraw, turns.turn, turns.hold_turn, turns.pass_turn),
             *(life.change, life.take_home, life.unsubscribe, life.examine),
         )
     )
     """Rules that end and forget: they are applied also if the store has no room for anything new."""
     works: frozenset[Callable[..., Any]] = frozenset((calls.claim, readers.attach, asks.ask, turns.hold_turn))
     """Rules that give this replica work in a session."""
-    may_lose = True
-    """The store may lose commits that it has acknowledged: recent events are remembered here, to restore them."""
     gathers = False
     """The commands of one turn of the event loop are combined, also if no commit is under way."""
 
@@ -92,45 +89,47 @@ class Rounds(KnownSessions):
 
     async def _apply(self, key: str, command: Command) -> Any:
         entry = self._entry(key)
-        if entry.is_busy:
-            command.done = asyncio.get_running_loop().create_future()
+        if not entry.is_busy:
+            entry.is_busy = True
+            try:
+                if self.gathers:
+                    await asyncio.sleep(0)
+                if not entry.queue:
+                    await self._round(entry, [command])
+                    return command.outcome()
+                # The commands that came in this turn of the event loop come after it.
+                entry.queue.insert(0, command)
+            finally:
+                self._release(entry)
+        else:
             entry.queue.append(command)
-            await command.done
-            return command.outcome()
-        entry.is_busy = True
-        try:
-            if self.gathers:
-                await asyncio.sleep(0)
-            if not entry.queue:
-                await self._round(entry, [command])
-                return command.outcome()
-            command.done = asyncio.get_running_loop().create_future()
-            entry.queue.insert(0, command)
-        finally:
-            if entry.queue or entry.doc is None:
-                self._go_on(entry)
-            else:
-                entry.is_busy = False
-        await command.done
+        done = command.done = asyncio.get_running_loop().create_future()
+        await done
         return command.outcome()
 
-    def _go_on(self, entry: Entry) -> None:
-        """After a commit: let the commands that waited make the next one."""
-        waiting = [one for one in entry.queue[:_COMBINED] if one.done is not None and not one.done.done()]
-        del entry.queue[:_COMBINED]
-        if waiting:
-            task = asyncio.get_running_loop().create_task(self._waited(entry, waiting))
-            self._rounds.add(task)
-            task.add_done_callback(self._rounds.discard)
-        elif entry.queue:
-            self._go_on(entry)
-        else:
-            entry.is_busy = False
-            is_kept = entry.doc is not None or entry.has_work(self.me)
-            if not is_kept and self._entries.get(entry.key) is entry:
-                del self._entries[entry.key]
+    def _release(self, entry: Entry) -> None:
+        """After a commit: let the commands that wait make the next one."""
+        if entry.queue:
+            self._in_background(self._go_on(entry))
+            return
+        entry.is_busy = False
+        if entry.doc is None and not entry.has_work(self.me) and self._entries.get(entry.key) is entry:
+            del self._entries[entry.key]
 
-    async def _waited(self, entry: Entry, commands: list[Command]) -> None:
+    async def _go_on(self, entry: Entry) -> None:
+        """Let the commands that wait make commits, until none waits."""
+        try:
+            while entry.queue:
+                commands = [one for one in entry.queue[:_COMBINED] if one.done is None or not one.done.done()]
+                del entry.queue[:_COMBINED]
+                if commands:
+                    await self._combined(entry, commands)
+                    # The callers go on now, and their next commands are combined with those that wait.
+                    await asyncio.sleep(0)
+        finally:
+            self._release(entry)
+
+    async def _combined(self, entry: Entry, commands: list[Command]) -> None:
         failed: Exception | None = StoreError("the store was closed")
         try:
             await self._round(entry, commands)
@@ -143,7 +142,6 @@ class Rounds(KnownSessions):
                     one.reset(failed)
                 if one.done is not None and not one.done.done():
                     one.done.set_result(None)
-            self._go_on(entry)
 
     # One round: load, rules, commit, until it is applied
 
@@ -252,38 +250,42 @@ class Rounds(KnownSessions):
             entry.lost = None
         entry.number = max(entry.number, entry.acknowledged) + 1
         renews = self._keep_longer(doc)
-        commit = doc.commit(writer, entry.number, entry.acknowledged, self._mark)
+        commit = doc.commit(
+            writer, entry.number, entry.acknowledged, self._mark, compares=doc.is_exact or entry.careful > 0
+        )
         commit.renews = renews
         if renews or commit.events:
             record = doc.record
             commit.life = max(record.idle, record.grace) + max(0.0, doc.hint - self.now()) + SLACK
-        if len(commands) == 1:
-            commit.frees = commands[0].rule in self.frees and entry.lost is None
-        else:
-            commit.frees = all(one.rule in self.frees for one in commands) and entry.lost is None
+        commit.frees = entry.lost is None and all(one.rule in self.frees for one in commands)
         if doc.told:
             commit.told = self._for_others(doc)
         reply = await self.commit(entry.key, commit)
-        if type(reply) is Done:
+        if isinstance(reply, Done):
             await self._done(entry, doc, commit, reply)
             return True
         for one in commands:
             one.reset()
+        doc.undo()
         if reply is None:
-            doc.undo()
             self._forget(entry)
             return True
-        doc.undo()
+        self._refused(entry, doc, commit, reply)
+        return False
+
+    def _refused(self, entry: Entry, doc: SharedDocument, commit: Commit, reply: Stale | LostWrites) -> None:
+        """Others have written what the rules have read: learn it."""
         entry.shy = _SHY
-        if not isinstance(reply, Stale):
+        if isinstance(reply, LostWrites):
             # The session is read again, which finds what is lost.
             entry.unknown()
         elif commit.compare is None:
+            if not doc.is_exact:
+                entry.careful = _SHY
             fields = {name: value for name, value in reply.fields.items() if value is not None}
             self._replace(entry, doc, SharedDocument(reply.numbers, fields))
         else:
             self._learn(entry, doc, reply)
-        return False
 
     def _keep_longer(self, doc: SharedDocument) -> bool:
         """Return True if the session has to be kept for longer: after a sweep has examined it, and when half of the slack is used up."""
@@ -309,43 +311,53 @@ class Rounds(KnownSessions):
                 self.wake(what, key, name)
 
     async def _done(self, entry: Entry, doc: SharedDocument, commit: Commit, reply: Done) -> None:
+        self._note_work(entry, doc, commit)
+        told, doc.told = doc.told, ()
+        entry.acknowledged = commit.number
+        doc.accept(reply, commit)
+        if entry.careful:
+            entry.careful -= 1
+        if reply.numbers != commit.after:
+            entry.shy = _SHY
+        elif entry.shy:
+            entry.shy -= 1
+            if not entry.shy and not doc.is_exact:
+                # No other process has written for a while: know all of the session again.
+                entry.unknown()
+        if told or doc.hint != entry.reported or doc.size != entry.size or doc.state is not entry.state:
+            await self._report(entry, doc, told)
+
+    def _note_work(self, entry: Entry, doc: SharedDocument, commit: Commit) -> None:
+        """Remember what runs, waits and was written here."""
         me, number, running = self.me, commit.number, entry.running
-        for stream, exchange in doc.tables["exchanges"].changes():
-            if exchange is not GONE and exchange.running and exchange.owner == me:
+        for stream, _, exchange in doc.tables["exchanges"].changes():
+            if exchange is not ABSENT and exchange.running and exchange.owner == me:
                 running[stream] = exchange, running.get(stream, (None, number))[1]
             elif running.pop(stream, None) is not None:
                 self._recent.forget(entry.key, stream)
-        if dict.__len__(doc.tables["asks"]):
+        if doc.tables["asks"].journal:
             self._note_asks(entry, doc, number)
-        if self.may_lose and dict.__len__(doc.tables["logs"]):
-            self._note_events(entry, doc, commit)
+        if doc.logs.journal:
+            self._note_events(entry, doc)
         if entry.lost is not None:
             entry.lost = None
             entry.running = {stream: (one, number) for stream, (one, _) in running.items()}
             self._observer.note("store.rebased", session=entry.key[:8], events=len(commit.events))
-        told, doc.told = doc.told, ()
-        entry.acknowledged = number
-        doc.accept(reply.numbers, commit)
-        if not doc.is_exact:
-            entry.shy = _SHY
-        elif entry.shy:
-            entry.shy -= 1
-        if told or doc.hint != entry.reported or doc.size != entry.size or doc.state is not entry.state:
-            await self._report(entry, doc, told)
 
     def _note_asks(self, entry: Entry, doc: SharedDocument, number: int) -> None:
-        for name, ask in doc.tables["asks"].changes():
-            if ask is not GONE and ask.owner == self.me:
+        for name, _, ask in doc.tables["asks"].changes():
+            if ask is not ABSENT and ask.owner == self.me:
                 entry.asks[name] = ask, number
             else:
                 entry.asks.pop(name, None)
 
-    def _note_events(self, entry: Entry, doc: SharedDocument, commit: Commit) -> None:
-        for stream, start in doc.begun():
-            if stream in entry.running:
-                self._recent.begin(entry.key, stream, start)
-        for stream, events in groupby(commit.events, key=lambda event: event.stream):
-            self._recent.push(entry.key, stream, [(one.seq, one.tag, one.data) for one in events])
+    def _note_events(self, entry: Entry, doc: SharedDocument) -> None:
+        for stream, before, log in doc.logs.changes():
+            if stream in entry.running and log is not ABSENT:
+                low = log.low
+                start = low if before is ABSENT else max(before.top, low)
+                events = [(one.seq, one.tag, one.data) for one in log.new if one.seq > low.seq]
+                self._recent.push(entry.key, stream, start, events)
 
     async def _report(self, entry: Entry, doc: SharedDocument, told: tuple[Told, ...]) -> None:
         """After a commit: wake tasks of this process, and change indexes in other places."""
@@ -366,7 +378,25 @@ class Rounds(KnownSessions):
         else:
             doc.undo()
 
-    # Lost writes, and wake-ups that were lost
+    # Wake-ups of others, and lost writes
+
+    def woken(self, kind: WakeUp, key: str, name: str) -> None:
+        """Pass on a wake-up of another process."""
+        if kind is WakeUp.CLOSED:
+            self.closed_elsewhere(key)
+        elif kind is WakeUp.STREAM:
+            # Another replica has written: it has ended the exchange, if it ran here. Its readers here read the store now.
+            self._recent.forget(key, name)
+        elif kind is WakeUp.TAKEN and self.reads(key, name):
+            # The wake-up may be older than the reader that is here now: read the session.
+            self._in_background(self.look_at(key))
+            return
+        self.wake(kind, key, name)
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._rounds.add(task)
+        task.add_done_callback(self._rounds.discard)
 
     def _restore(self, entry: Entry, doc: SharedDocument, last: int) -> None:
         running = {stream: one for stream, (one, number) in entry.running.items() if number > last}

@@ -12,7 +12,7 @@ from holdfast.core.lifecycle import SessionInput
 from holdfast.core.records import Closed, Ending, Orphan
 from holdfast.core.rules import calls, life
 from holdfast.core.rules.document import At
-from holdfast.core.stream import Continuity, Log, Page, Position
+from holdfast.core.stream import Continuity, Event, Log, Page, Position
 from holdfast.errors import Fenced, SessionGone, StreamClosed
 from holdfast.stores.backend import Why
 from holdfast.stores.shared.draft import SharedDocument
@@ -95,9 +95,7 @@ class SharedSessions(Rounds):
                 return life.close(doc, reason, ending, self.at())
             except NeedsIndex as needed:
                 doc.undo()
-                doc.tables["logs"].base[needed.stream].set_index(
-                    await self.sizes(doc.record.key, needed.stream)
-                )
+                doc.logs.stored(needed.stream).set_index(await self.sizes(doc.record.key, needed.stream))
 
     async def erase(
         self, doc: SharedDocument, reason: SessionInput, left: Mapping[str, Log]
@@ -133,21 +131,41 @@ class SharedSessions(Rounds):
         self, key: str, stream: str, cursor: Position, max_events: int, max_bytes: int
     ) -> Page | None:
         """Return the events after the cursor."""
+        page = self._remembered(key, stream, cursor, max_events, max_bytes)
+        if page is not None:
+            return page
         piece = await self.piece(key, stream, cursor.seq, max_events, max_bytes)
         if piece is None:
             return None
         head = decode_log(piece.head)
         head.name = stream
-        is_inside = head.low.seq < cursor.seq < head.top.seq
-        if not (piece.tag == cursor.tag if is_inside else head.proves(cursor)):
-            return Page(Continuity.FORK, [], None, finished=False)
-        is_gap = cursor.seq < head.low.seq
-        events = list(piece.events)
-        end = events[-1].position.seq if events else max(cursor.seq, head.low.seq)
-        finished = head.closed and end == head.top.seq
-        missed = (cursor.seq + 1, head.low.seq) if is_gap else None
-        return Page(Continuity.GAP if is_gap else Continuity.OK, events, missed, finished)
+        return _page(head, cursor, piece.tag, list(piece.events))
+
+    def _remembered(
+        self, key: str, stream: str, cursor: Position, max_events: int, max_bytes: int
+    ) -> Page | None:
+        """Return the events after the cursor if they were written here, by an exchange that runs here."""
+        entry = self._entries.get(key)
+        if entry is None or stream not in entry.running or entry.doc is None:
+            return None
+        head: HeadLog | None = entry.doc.logs.stored(stream)
+        if head is None or cursor.seq < head.low.seq:
+            return None
+        found = self._recent.after(key, stream, cursor.seq, head.top, max_events, max_bytes)
+        return None if found is None else _page(head, cursor, *found)
 
     def at(self) -> At:
         """Return the time, this process, and the room in the store."""
         return At(self.now(), self.me, self._limits, -self.over)
+
+
+def _page(head: HeadLog, cursor: Position, tag: int | None, events: list[Event]) -> Page:
+    """Return a page of a log: the events after the cursor, where the event of the cursor has this tag."""
+    is_inside = head.low.seq < cursor.seq < head.top.seq
+    if not (tag == cursor.tag if is_inside else head.proves(cursor)):
+        return Page(Continuity.FORK, [], None, finished=False)
+    is_gap = cursor.seq < head.low.seq
+    end = events[-1].position.seq if events else max(cursor.seq, head.low.seq)
+    finished = head.closed and end == head.top.seq
+    missed = (cursor.seq + 1, head.low.seq) if is_gap else None
+    return Page(Continuity.GAP if is_gap else Continuity.OK, events, missed, finished)

@@ -82,7 +82,7 @@ class Shelf(Protocol):
         2. `commit.exact` are the stored numbers: apply, and the new numbers are `commit.after`.
         3. Else compare `commit.number` (`fate`): it may have been applied before (Done with the stored numbers), or writes are lost (LostWrites).
         4. Without `commit.compare`: Stale, with all fields.
-        5. Else compare fields and numbers (`passes`): Stale if any differs. Else apply, with the numbers `merged`.
+        5. Else compare fields and numbers (`merged`): Stale if any differs. Else apply, with the merged numbers.
 
         To apply is: store the numbers, the fields, the events, and `o:<writer>`, which becomes `commit.number`; send the wake-ups.
         """

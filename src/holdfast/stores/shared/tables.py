@@ -1,4 +1,11 @@
-"""The tables of a draft: they note which fields rules read and change."""
+"""The tables of a draft: dicts with a journal of what rules have changed, and, where other processes write too, of what they have read.
+
+A table is what the rules have made of it so far. Its journal has the value before, for each entry that was set or deleted: `accept` forgets it after
+the commit, `undo` puts the values back.
+
+While one process alone writes a session, its commits depend on everything, and nobody has to know what a rule has read: reading is that of a
+dict (`Table`). As soon as another one writes too, the same tables note the names that are read (`Noted`).
+"""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -6,44 +13,112 @@ from typing import Any, Final
 from typing_extensions import override
 
 from holdfast.core.stream import Log
-from holdfast.stores.shared.fields import Table
+from holdfast.stores.shared.fields import Codec
 from holdfast.stores.shared.heads import HeadLog
 
-GONE: Final[Any] = object()
-"""The value of an entry that a rule has deleted."""
 ABSENT: Final[Any] = object()
+"""Instead of the value of an entry: there is none."""
+_NONE: Final[Any] = frozenset[Any]()
+"""Nothing is noted. Most documents need no sets of their own."""
 
 
 class NeedsAll(Exception):
     """A rule needs all of the session, and not all of it is known."""
 
 
-class Noted(dict[Any, Any]):
-    """A table. Its own entries are the changes; `base` has the stored ones."""
+class Table(dict[Any, Any]):
+    """A table with a journal."""
 
-    __slots__ = ("base", "is_exact", "is_whole", "reads", "table")
+    __slots__ = ("codec", "fresh", "is_exact", "is_whole", "journal", "names")
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, codec: Codec) -> None:
         super().__init__()
-        self.table: Table = table
+        self.codec: Codec = codec
+        self.journal: dict[Any, Any] = {}
+        """The values before, of the entries that rules have set or deleted."""
         self.is_exact: bool = True
         """All entries are known."""
         self.is_whole: bool = False
         """A rule has gone through all of them."""
-        self.base: dict[Any, Any] = {}
-        self.reads: set[Any] = set()
+        self.names: set[Any] = _NONE
+        """The entries that rules have read."""
+        self.fresh: set[Any] = _NONE
+        """Of a table of which not all entries are known: those that are known as of the last commit."""
+
+    def begin_noting(self, *, is_noting: bool) -> None:
+        """Note from now on what is read, or nothing."""
+        self.__class__ = (_NOTING if is_noting else _PLAIN)[type(self)]
+        self.names, self.fresh = (set(), set()) if is_noting else (_NONE, _NONE)
+
+    @override
+    def __setitem__(self, name: Any, value: Any) -> None:
+        journal = self.journal
+        if name not in journal:
+            journal[name] = dict.get(self, name, ABSENT)
+        dict.__setitem__(self, name, value)
+
+    @override
+    def __delitem__(self, name: Any) -> None:
+        self.pop(name)
+
+    @override
+    def pop(self, name: Any, *default: Any) -> Any:
+        journal = self.journal
+        if name not in journal:
+            before = dict.get(self, name, ABSENT)
+            if before is not ABSENT:
+                journal[name] = before
+        return dict.pop(self, name, *default)
+
+    def stored(self, name: Any) -> Any:
+        """Return an entry as it was after the last commit, without a note; None if there is none."""
+        before = self.journal.get(name, self)
+        found = dict.get(self, name) if before is self else before
+        return None if found is ABSENT else found
+
+    def put(self, name: Any, value: Any) -> None:
+        """Set a stored entry; ABSENT: there is none."""
+        if value is ABSENT:
+            dict.pop(self, name, None)
+        else:
+            dict.__setitem__(self, name, value)
+
+    def changes(self) -> Iterator[tuple[Any, Any, Any]]:
+        """Return the entries that were changed, before and after; ABSENT: there is none."""
+        for name, before in self.journal.items():
+            after = dict.get(self, name, ABSENT)
+            if after is not before:
+                yield name, before, after
+
+    def is_fresh(self) -> bool:
+        """Return True if everything that rules have read or changed is known as of the last commit."""
+        return self.names <= self.fresh and self.journal.keys() <= self.fresh
+
+    def accept(self) -> None:
+        """The changes are stored."""
+        self.journal.clear()
+
+    def undo(self) -> None:
+        """Forget the changes."""
+        for name, before in self.journal.items():
+            self.put(name, before)
+        self.journal.clear()
+
+
+class Noted(Table):
+    """A table that notes what is read."""
+
+    __slots__ = ()
 
     @override
     def get(self, name: Any, default: Any = None) -> Any:
-        value = dict.get(self, name, ABSENT)
-        if value is ABSENT:
-            self.reads.add(name)
-            return self.base.get(name, default)
-        return default if value is GONE else value
+        self.names.add(name)
+        return dict.get(self, name, default)
 
     @override
     def __getitem__(self, name: Any) -> Any:
-        value = self.get(name, ABSENT)
+        self.names.add(name)
+        value = dict.get(self, name, ABSENT)
         if value is ABSENT:
             if not self.is_exact:
                 # Another field names this one: it is of a later time than this table.
@@ -53,92 +128,74 @@ class Noted(dict[Any, Any]):
 
     @override
     def __contains__(self, name: object) -> bool:
-        return self.get(name, ABSENT) is not ABSENT
+        self.names.add(name)
+        return dict.__contains__(self, name)
 
     @override
-    def __delitem__(self, name: Any) -> None:
-        self[name] = GONE
+    def pop(self, name: Any, *default: Any) -> Any:
+        self.names.add(name)
+        return super().pop(name, *default)
 
     @override
-    def pop(self, name: Any, default: Any = ABSENT) -> Any:
-        value = self.get(name, ABSENT)
-        if value is ABSENT:
-            return self[name] if default is ABSENT else default
-        self[name] = GONE
-        return value
+    def accept(self) -> None:
+        """The changes are stored, and what was read is the stored value."""
+        if not self.is_exact:
+            self.fresh |= self.names
+            self.fresh |= self.journal.keys()
+        self._forget_reads()
+        super().accept()
 
-    def _need_all(self) -> None:
+    @override
+    def undo(self) -> None:
+        self._forget_reads()
+        super().undo()
+
+    def _forget_reads(self) -> None:
+        self.names.clear()
+        self.is_whole = False
+
+    def _whole(self) -> None:
         if not self.is_exact:
             raise NeedsAll
         self.is_whole = True
 
-    def _all(self) -> list[tuple[Any, Any]]:
-        self._need_all()
-        merged = {**self.base, **{name: dict.__getitem__(self, name) for name in dict.keys(self)}}
-        return [(name, value) for name, value in merged.items() if value is not GONE]
-
     @override
     def items(self) -> Any:
-        return self._all()
+        self._whole()
+        return dict.items(self)
 
     @override
     def values(self) -> Any:
-        return [value for _, value in self._all()]
+        self._whole()
+        return dict.values(self)
 
     @override
     def __iter__(self) -> Iterator[Any]:
-        return iter([name for name, _ in self._all()])
-
-    @override
-    def __len__(self) -> int:
-        changes = [(name in self.base, dict.__getitem__(self, name) is GONE) for name in dict.keys(self)]
-        added = sum(not was and not gone for was, gone in changes)
-        return len(self.base) + added - sum(was and gone for was, gone in changes)
-
-    def changes(self) -> Iterator[tuple[Any, Any]]:
-        """Return the changes."""
-        return iter(dict.items(self))
-
-    def accept(self) -> None:
-        """The changes are stored."""
-        base = self.base
-        for name, value in dict.items(self):
-            if value is GONE:
-                base.pop(name, None)
-            else:
-                base[name] = value
-        dict.clear(self)
-
-    def undo(self) -> None:
-        """Forget the changes, and what was read."""
-        dict.clear(self)
-        self.reads.clear()
-        self.is_whole = False
-
-    def put(self, name: Any, value: Any) -> None:
-        """Set a stored entry; ABSENT: there is none."""
-        if value is ABSENT:
-            self.base.pop(name, None)
-        else:
-            self.base[name] = value
+        self._whole()
+        return dict.__iter__(self)
 
 
-class NotedLogs(Noted):
+class Logs(Table):
     """The logs. A rule gets a copy of a log, and may change it."""
 
     __slots__ = ()
 
+    def _copied(self, name: Any) -> None:
+        if name not in self.journal:
+            log = dict.get(self, name)
+            if log is not None:
+                self.journal[name] = log
+                dict.__setitem__(self, name, log.copied(name))
+
     @override
     def get(self, name: Any, default: Any = None) -> Any:
-        log = dict.get(self, name, ABSENT)
-        if log is ABSENT:
-            self.reads.add(name)
-            log = self.base.get(name)
-            if log is None:
-                return default
-            log = log.copied(name)
-            dict.__setitem__(self, name, log)
-        return default if log is GONE else log
+        self._copied(name)
+        return super().get(name, default)
+
+    @override
+    def __getitem__(self, name: Any) -> Any:
+        self._copied(name)
+        return super().__getitem__(name)
 
     @override
     def __setitem__(self, name: Any, log: Any) -> None:
@@ -147,26 +204,29 @@ class NotedLogs(Noted):
             head = HeadLog(log.low)
             head.name = name
             log = head
-        dict.__setitem__(self, name, log)
+        super().__setitem__(name, log)
 
     @override
-    def _all(self) -> list[tuple[Any, Any]]:
-        self._need_all()
-        for name in self.base:
-            self.get(name)
-        return super()._all()
+    def items(self) -> Any:
+        for name in list(dict.keys(self)):
+            self._copied(name)
+        return super().items()
 
     @override
-    def changes(self) -> Iterator[tuple[Any, Any]]:
-        for name, log in dict.items(self):
-            before = self.base.get(name)
-            if log is GONE or before is None or log.new or not log.same_as(before):
-                yield name, log
+    def values(self) -> Any:
+        return [log for _, log in self.items()]
+
+    @override
+    def changes(self) -> Iterator[tuple[Any, Any, Any]]:
+        for name, before, log in super().changes():
+            if log is ABSENT or before is ABSENT or log.new or not log.same_as(before):
+                yield name, before, log
 
     @override
     def accept(self) -> None:
-        for _, log in dict.items(self):
-            if log is not GONE:
+        for name in self.journal:
+            log = dict.get(self, name)
+            if log is not None:
                 log.new = []
                 if log.closed or log.low.seq == log.first:
                     # Few logs are trimmed: until then the index is not kept, and is read when a rule needs it.
@@ -175,8 +235,17 @@ class NotedLogs(Noted):
 
     @override
     def undo(self) -> None:
-        for name, log in dict.items(self):
-            before = self.base.get(name)
-            if before is not None and (log is GONE or not log.same_as(before)):
+        for _, before, _ in self.changes():
+            if before is not ABSENT:
                 before.index = None
         super().undo()
+
+
+class NotedLogs(Logs, Noted):
+    """The logs, which also note what is read."""
+
+    __slots__ = ()
+
+
+_NOTING: Final[dict[type[Table], type[Table]]] = {Table: Noted, Logs: NotedLogs}
+_PLAIN: Final[dict[type[Table], type[Table]]] = {Noted: Table, NotedLogs: Logs}

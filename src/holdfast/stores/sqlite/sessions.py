@@ -36,7 +36,6 @@ class SqliteSessions(SharedSessions):
     """Documents and logs in the file."""
 
     gathers = True
-    may_lose = False
     _identity: Identity
     _worker: Worker
 

@@ -33,7 +33,6 @@ from holdfast.stores.shared.commit import (
     Stale,
     fate,
     merged,
-    passes,
     unpack,
 )
 from holdfast.stores.shared.fields import TABLES
@@ -97,15 +96,16 @@ def commit(tx: Transaction, key: str, wanted: Commit) -> Reply:
         last = number if writer == wanted.writer else int(_field(tx, sid, f"o:{wanted.writer}") or 0)
         verdict = fate(wanted, last)
         if verdict is not Fate.APPLY:
-            return Done(before) if verdict is Fate.BEFORE else LostWrites()
+            return Done(before, sent_before=True) if verdict is Fate.BEFORE else LostWrites()
         if wanted.compare is None:
             return Stale(before, _fields(tx, sid, writer, number))
         differing = {
             name: value for name, known in wanted.compare.items() if (value := _field(tx, sid, name)) != known
         }
-        if differing or not passes(wanted, before):
+        found = merged(wanted, before)
+        if differing or found is None:
             return Stale(before, differing)
-        after = merged(wanted, before)
+        after = found
     if not wanted.frees and any(name[:2] == "x:" for name in wanted.put):
         tx.must_live(wanted.writer.rpartition("/")[0])
     _apply(tx, sid, wanted)

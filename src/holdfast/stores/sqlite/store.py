@@ -113,13 +113,7 @@ class SqliteStore(SqliteSessions):
             self._identity.rename(self.replica)
         self.forget_all()
         self.wake = on_wake
-        self._worker.bind(self._heard, self._each_second, self._lost)
-
-    def _heard(self, kind: WakeUp, key: str, name: str) -> None:
-        """Pass on a wake-up of another process."""
-        if kind is WakeUp.CLOSED:
-            self.closed_elsewhere(key)
-        self.wake(kind, key, name)
+        self._worker.bind(self.woken, self._each_second, self._lost)
 
     def _each_second(self) -> None:
         if any(entry.asks for entry in self._entries.values()):

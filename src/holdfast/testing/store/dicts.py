@@ -18,6 +18,7 @@ from holdfast.stores.base import LINGER_SECONDS, LINGER_SHARE, OneProcess, Total
 from holdfast.stores.memory.state import Cells, MemoryState
 from holdfast.stores.memory.tasks import MemoryTasks, TaskMethods
 from holdfast.stores.shared.commit import (
+    PLACES,
     Commit,
     Done,
     Fate,
@@ -27,7 +28,6 @@ from holdfast.stores.shared.commit import (
     Stale,
     fate,
     merged,
-    passes,
     unpack,
 )
 from holdfast.stores.shared.draft import SharedDocument, opened
@@ -60,14 +60,15 @@ class Session:
             return self._apply(commit, commit.after)
         verdict = fate(commit, int(self.fields.get(f"o:{commit.writer}", 0)))
         if verdict is not Fate.APPLY:
-            return Done(self.numbers) if verdict is Fate.BEFORE else LostWrites()
+            return Done(self.numbers, sent_before=True) if verdict is Fate.BEFORE else LostWrites()
         if commit.compare is None:
             return Stale(self.numbers, dict(self.fields))
         given = commit.compare.items()
         differ = {name: self.fields.get(name) for name, value in given if self.fields.get(name) != value}
-        if differ or not passes(commit, self.numbers):
+        numbers = merged(commit, self.numbers)
+        if differ or numbers is None:
             return Stale(self.numbers, differ)
-        return self._apply(commit, merged(commit, self.numbers))
+        return self._apply(commit, numbers)
 
     def _apply(self, commit: Commit, numbers: bytes) -> Done:
         """Apply a commit."""
@@ -203,7 +204,7 @@ class DictStore(SharedSessions, MemoryState, TaskMethods, OneProcess):
             evicted += [] if closed is None else [closed]
         numbers, fields = opened(record, self.now(), self._mark)
         await self.create(record, numbers, fields)
-        self.shelves.due[record.key] = unpack(numbers)[14]
+        self.shelves.due[record.key] = unpack(numbers)[PLACES["hint"]]
         return evicted
 
     async def register(self, key: str) -> None:
@@ -223,7 +224,7 @@ class DictStore(SharedSessions, MemoryState, TaskMethods, OneProcess):
         self.over: int = self._bytes() - self._limits.store_bytes
 
     def _bytes(self) -> int:
-        return sum(int(unpack(one.numbers)[6]) for one in self.shelves.sessions.values())
+        return sum(int(unpack(one.numbers)[PLACES["size"]]) for one in self.shelves.sessions.values())
 
     async def poisoned(self, key: str, error: Exception) -> None:
         """Forget a session."""
@@ -266,7 +267,8 @@ class DictStore(SharedSessions, MemoryState, TaskMethods, OneProcess):
     async def totals(self) -> Totals:
         """Return the totals of all sessions."""
         numbers = [unpack(one.numbers) for one in self.shelves.sessions.values()]
-        return Totals(len(numbers), sum(one[15] == 1 for one in numbers), self._bytes(), self._kept.bytes)
+        detached = sum(one[PLACES["state"]] == 1 for one in numbers)
+        return Totals(len(numbers), detached, self._bytes(), self._kept.bytes)
 
     async def look(self, key: str) -> Status | None:
         """Return an open session."""

@@ -9,50 +9,54 @@
 -- cannot be packed: in their place stands their number among the last arguments.
 
 --## commit:
--- ARGV: exact, after, the writer's field, number, acknowledged, number of words to set, of fields to delete, the rest, then these, then bytes of the rest.
+-- ARGV: exact, after, the writer's field, number, acknowledged, number of words to set, of fields to delete, of fields to compare, the conditions of
+-- numbers, the rest; then the words to set, the fields to delete, those to compare, their values ('' if absent), and the bytes of the rest.
+-- Conditions are doubles, as stores/shared/commit.py has them: SET is 0, ADD 1, MAX 2, MIN 3.
 local base, after = KEYS[1], ARGV[2]
-local puts, deletes = 8 + tonumber(ARGV[6]), tonumber(ARGV[7])
-local bytes = puts + deletes
+local puts = 10 + tonumber(ARGV[6])
+local deletes = puts + tonumber(ARGV[7])
+local compared = tonumber(ARGV[8])
 local n = redis.call('HGET', base, 'n')
 if not n then return 3 end
-local rest = ARGV[8] ~= '' and cmsgpack.unpack(ARGV[8])
 if n ~= ARGV[1] then
-  local last = tonumber(redis.call('HGET', base, ARGV[3]) or 0)
-  if last == tonumber(ARGV[4]) then return {n} end
-  if last < tonumber(ARGV[5]) or last > tonumber(ARGV[4]) then return 2 end
-  local compare = rest and rest.compare
-  if not compare then return {n, redis.call('HGETALL', base)} end
-  local differ, names = {}, {}
-  for index = 1, #compare, 2 do names[#names + 1] = compare[index] end
-  for index, value in ipairs(redis.call('HMGET', base, unpack(names))) do
-    local known = compare[2 * index]
-    if value ~= (known and ARGV[bytes + known]) then
-      differ[#differ + 1] = names[index]
-      differ[#differ + 1] = value
+  local stored = redis.call('HMGET', base, ARGV[3], unpack(ARGV, deletes + 1, deletes + compared))
+  local last, number = tonumber(stored[1] or 0), tonumber(ARGV[4])
+  if last == number then return {n, 0} end
+  if last < tonumber(ARGV[5]) or last > number then return 2 end
+  if ARGV[9] == '' then return {n, redis.call('HGETALL', base)} end
+  if #n < #after then error('unreadable record') end
+  local differ = {}
+  for index = 1, compared do
+    if (stored[index + 1] or '') ~= ARGV[deletes + compared + index] then
+      differ[#differ + 1] = ARGV[deletes + index]
+      differ[#differ + 1] = stored[index + 1]
     end
   end
-  local numbers = {struct.unpack(rest.layout, n)}
-  local passes = #differ == 0
-  for _, test in ipairs(rest.tests) do
-    local number = numbers[test[1]]
-    if number < test[2] or number > test[3] then passes = false end
+  local count = math.floor(#n / 8)
+  local layout = '<' .. string.rep('d', count)
+  local numbers = {struct.unpack(layout, n)}
+  local given = {struct.unpack('<' .. string.rep('d', #ARGV[9] / 8), ARGV[9])}
+  local passes, changes = #differ == 0, 3 * given[1] + 2
+  for index = 2, changes - 1, 3 do
+    local value = numbers[given[index] + 1]
+    if value < given[index + 1] or value > given[index + 2] then passes = false end
   end
   if not passes then return {n, differ} end
   numbers[1] = numbers[1] + 1
-  for _, change in ipairs(rest.changes) do
-    local place, how, value = change[1], change[2], change[3]
-    if how == 'add' then value = numbers[place] + value end
-    if how == 'max' then value = math.max(numbers[place], value) end
-    if how == 'min' then value = math.min(numbers[place], value) end
+  for index = changes, #given - 3, 3 do
+    local place, how, value = given[index] + 1, given[index + 1], given[index + 2]
+    if how == 1 then value = numbers[place] + value
+    elseif how == 2 then value = math.max(numbers[place], value)
+    elseif how == 3 then value = math.min(numbers[place], value) end
     numbers[place] = value
   end
-  numbers[#numbers] = nil
-  after = struct.pack(rest.layout, unpack(numbers)) .. string.sub(n, 8 * #numbers + 1)
+  after = struct.pack(layout, unpack(numbers, 1, count)) .. string.sub(n, 8 * count + 1)
 end
-redis.call('HSET', base, 'n', after, ARGV[3], ARGV[4], unpack(ARGV, 9, math.min(puts, 4008)))
-for index = 4009, puts, 4000 do redis.call('HSET', base, unpack(ARGV, index, math.min(puts, index + 3999))) end
-for index = puts + 1, puts + deletes, 4000 do
-  redis.call('HDEL', base, unpack(ARGV, index, math.min(puts + deletes, index + 3999)))
+local rest, bytes = ARGV[10] ~= '' and cmsgpack.unpack(ARGV[10]), deletes + 2 * compared
+redis.call('HSET', base, 'n', after, ARGV[3], ARGV[4], unpack(ARGV, 11, math.min(puts, 4010)))
+for index = 4011, puts, 4000 do redis.call('HSET', base, unpack(ARGV, index, math.min(puts, index + 3999))) end
+for index = puts + 1, deletes, 4000 do
+  redis.call('HDEL', base, unpack(ARGV, index, math.min(deletes, index + 3999)))
 end
 if rest then
   for _, stream in ipairs(rest.drop or {}) do redis.call('UNLINK', base .. ':e:' .. stream) end
