@@ -191,7 +191,7 @@ def test_two_drafts_of_one_session_have_the_effect_of_two_steps(
 ) -> None:
     session = Session(record(), *opened(record(), 0.0, 1.0))
     past = Writer("past", session)
-    # Fences are made from the time: each of the two steps has its own, in whatever order they are committed.
+    # Fences are made from the time: each of the two steps has its own, so that their order does not matter.
     two = two[0], two[1]._replace(now=NOW + 1)
     for step in [(claim, _wanted("ended", 9)), (end_plain, _wanted("ended", 9)), *history]:
         past.commit(step, past.apply(step))

@@ -3,7 +3,7 @@
 A table is what the rules have made of it so far. Its journal has the value before, for each entry that was set or deleted: `accept` forgets it after
 the commit, `undo` puts the values back.
 
-While one process alone writes a session, its commits depend on everything, and nobody has to know what a rule has read: reading is that of a
+While one process alone writes a session, its commits depend on everything, and what a rule has read does not matter: reading is that of a
 dict (`Table`). As soon as another one writes too, the same tables note the names that are read (`Noted`).
 """
 
