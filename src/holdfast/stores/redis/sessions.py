@@ -256,14 +256,14 @@ class SessionMethods(RedisDocuments, SharedSessions):
             return False
         done = await self.apply(key, False, life.subscribe, uri, cost, self._limits, cost)  # noqa: FBT003
         if not done:
-            await self.lowered(key, await self.run("let_go", key, cost))
+            await self.lowered(key, await self.run("hold", key, -cost))
         return done
 
     async def unsubscribe(self, key: str, uri: str) -> None:
         """Forget a subscription, and what it has kept."""
         cost = growth(None, len(uri.encode()))
         if await self.apply(key, False, life.unsubscribe, uri, cost):  # noqa: FBT003
-            await self.lowered(key, await self.run("let_go", key, cost))
+            await self.lowered(key, await self.run("hold", key, -cost))
 
     async def subscribers(self, uri: str) -> list[str]:
         """Return the open sessions that subscribe to a resource."""

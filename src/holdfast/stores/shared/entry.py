@@ -12,6 +12,9 @@ from holdfast.stores.shared.draft import SharedDocument
 
 NO_SESSION: Final[Any] = object()
 """The result of a command whose session is unknown or closed."""
+_DOCUMENT: Final = 4_500
+_ENTRY: Final = 250
+"""Bytes of memory: of a document with its tables, and of an entry of a table. A call in flight has two."""
 
 
 class Command(Struct, eq=False):
@@ -40,7 +43,8 @@ class Entry:
     """A session in this process."""
 
     __slots__ = (
-        "acknowledged", "asks", "careful", "doc", "is_busy", "key", "last", "lost", "number", "queue", "registered", "reported", "running", "shy", "size", "state", "writer",
+        "acknowledged", "asks", "careful", "doc", "is_busy", "key", "last", "lost", "number", "queue", "registered", "reported", "running", "shy", "size", "state", "weight",
+        "writer",
     )  # fmt: skip
 
     def __init__(self, key: str) -> None:
@@ -72,6 +76,20 @@ class Entry:
         """The bytes of its logs, as they were last reported."""
         self.state: SessionState = SessionState.ATTACHED
         """As it was last reported."""
+        self.weight: int = 0
+        """The bytes of memory that it counts for."""
+
+    def weighed(self) -> int:
+        """Return about how many bytes of memory its document takes."""
+        doc = self.doc or self.last
+        if doc is None:
+            return _ENTRY
+        size = _DOCUMENT + _ENTRY * sum(map(len, doc.tables.values())) + len(doc.opened_record)
+        if doc.raw:
+            size += sum(len(value or b"") for value in doc.raw.values())
+        if doc.asks:
+            size += sum(len(ask.answer or b"") for ask in dict.values(doc.asks))
+        return size
 
     def has_work(self, me: str) -> bool:
         """Return True if something of the session runs, waits or is read here."""

@@ -27,8 +27,8 @@ from holdfast.stores.shared.recent_writes import RecentWrites
 from holdfast.stores.shared.shelf import Shelf
 from holdfast.stores.shared.tables import NeedsAll
 
-_CACHED: Final = 4_096
-"""Documents of sessions without work here that are kept."""
+CACHE_BYTES: Final = 64 * 1024 * 1024
+"""Of all documents that this process knows. Beyond it, those of sessions without work here are forgotten that were not used for the longest time."""
 _AT_ONCE: Final = 64
 """Sessions that are read again at the same time."""
 
@@ -54,6 +54,7 @@ class KnownSessions(SessionCommands, Shelf):
     def forget_all(self) -> None:
         """Begin as a process that knows nothing."""
         self._entries.clear()
+        self._cached = 0
         self._recent = RecentWrites()
         self._name = self._random.token(6)
         self._mark = float(int(self._random.uniform(1, 2**50)))
@@ -90,16 +91,25 @@ class KnownSessions(SessionCommands, Shelf):
         if entry is not None:
             self._entries.move_to_end(key)
             return entry
-        entry = self._entries[key] = Entry(key)
-        if len(self._entries) > _CACHED:
-            self._forget_idle()
-        return entry
+        return self._entries.setdefault(key, Entry(key))
 
-    def _forget_idle(self) -> None:
-        """Forget the oldest documents of sessions without work here."""
-        for key, entry in list(islice(self._entries.items(), 64)):
-            if not entry.has_work(self.me):
-                del self._entries[key]
+    def _weigh(self, entry: Entry) -> None:
+        """After a command: count the memory of a document, and forget others if all of them take too much."""
+        weight = entry.weighed()
+        self._cached += weight - entry.weight
+        entry.weight = weight
+        if self._cached > CACHE_BYTES:
+            for one in list(islice(self._entries.values(), _AT_ONCE)):
+                if one.has_work(self.me):
+                    self._entries.move_to_end(one.key)
+                else:
+                    self._discard(one)
+
+    def _discard(self, entry: Entry) -> None:
+        """Forget what is known of a session."""
+        if self._entries.get(entry.key) is entry:
+            del self._entries[entry.key]
+            self._cached -= entry.weight
 
     async def _refresh(self, entry: Entry, known: bytes) -> bool:
         """Read a session. False if there is none."""
@@ -157,8 +167,11 @@ class KnownSessions(SessionCommands, Shelf):
 
     def opened_here(self, key: str, numbers: bytes, fields: Mapping[str, bytes], *, registered: bool) -> None:
         """Remember a session that this process has created."""
-        entry = self._entries[key] = Entry(key)
+        if key in self._entries:
+            self._discard(self._entries[key])
+        entry = self._entry(key)
         self._replace(entry, None, SharedDocument(numbers, fields))
+        self._weigh(entry)
         entry.registered = self.me if registered else ""
         # Its client may come to another process next.
         entry.shy = 1
@@ -179,7 +192,8 @@ class KnownSessions(SessionCommands, Shelf):
     async def _drop(self, key: str, error: Exception) -> None:
         self._observer.note("store.poisoned", session=key[:8], error=error)
         await self.poisoned(key, error)
-        self._entries.pop(key, None)
+        if key in self._entries:
+            self._discard(self._entries[key])
         self.wake(WakeUp.CLOSED, key, "")
 
     async def _learn_more(self, entry: Entry, doc: SharedDocument, needed: NeedsAll | NeedsIndex) -> None:
@@ -232,4 +246,4 @@ class KnownSessions(SessionCommands, Shelf):
         entry = self._entries.get(key)
         if entry is not None and not entry.is_busy:
             self._forget(entry)
-            self._entries.pop(key, None)
+            self._discard(entry)

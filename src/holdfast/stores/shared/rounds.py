@@ -113,8 +113,10 @@ class Rounds(KnownSessions):
             self._in_background(self._go_on(entry))
             return
         entry.is_busy = False
-        if entry.doc is None and not entry.has_work(self.me) and self._entries.get(entry.key) is entry:
-            del self._entries[entry.key]
+        if entry.doc is None and not entry.has_work(self.me):
+            self._discard(entry)
+        else:
+            self._weigh(entry)
 
     async def _go_on(self, entry: Entry) -> None:
         """Let the commands that wait make commits, until none waits."""

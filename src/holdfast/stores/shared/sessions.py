@@ -123,7 +123,7 @@ class SharedSessions(Rounds):
             entry.doc = None
             self._forget(entry)
             if not entry.is_busy:
-                del self._entries[record.key]
+                self._discard(entry)
         self._wake_here(record.key, doc.told)
         return Closed(record, reason, event)
 

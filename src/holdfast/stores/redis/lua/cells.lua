@@ -29,22 +29,17 @@ local total = redis.call('GETDEL', base .. ':t')
 if type(done) == 'table' then return {'no integer'} end
 return write_cell(name, cell, total, tonumber(ARGV[8])) or remember(ARGV[5], total)
 
---## hold: cells_prelude
--- Keep room for a subscription of so many bytes. Sent again, it keeps too much, until the session ends.
+--## hold: cells_prelude !allow-oom
+-- Keep room for a subscription of so many bytes, or (a negative number) give it back.
+local bytes = tonumber(ARGV[5])
 if not load_owner() then return {'gone'} end
-local room = ask_room(tonumber(ARGV[5]))
+local before = redis.call('HGET', base .. ':o', ARGV[3])
+if before then return {'ok', {}, before} end
+local room = ask_room(bytes)
 if room then return room end
-K.ub = (K.ub or 0) + tonumber(ARGV[5])
-save_owner()
-return {'ok', {}}
-
---## let_go: cells_prelude !allow-oom
--- The room of a subscription is free again.
-if not load_owner() then return {'gone'} end
-K.ub = math.max(0, (K.ub or 0) - tonumber(ARGV[5]))
-give_back()
-save_owner()
-return {'ok', todo}
+K.ub = math.max(0, (K.ub or 0) + bytes)
+if bytes < 0 then give_back() end
+return remember(ARGV[3], K.ub)
 
 --## open_scope: cells_prelude
 is_scope = true
