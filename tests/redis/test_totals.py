@@ -11,7 +11,7 @@ import pytest
 from holdfast.config import Limits
 from holdfast.core.lifecycle import SessionInput
 from holdfast.errors import StateError
-from holdfast.stores.kept import ENTRY_BYTES
+from holdfast.stores.kept import ENTRY_BYTES, growth
 from holdfast.stores.redis.core import hashed
 from holdfast.stores.redis.link import Single
 from holdfast.stores.redis.store import RedisStore
@@ -179,4 +179,21 @@ async def test_most_changes_of_state_need_no_grant(server: RedisServer) -> None:
         await store.set_state("s", f"f{number}", b"y" * 100, op=f"again{number}")
     assert link.pipe.sent - sent == 100
     assert sent < 150
+    await store.aclose()
+
+
+@async_test
+async def test_the_room_of_a_subscription_counts_once_although_every_reply_is_lost(
+    server: RedisServer,
+) -> None:
+    store = RedisStore(Lossy(server.url, 1, replies=1.0, commands=0.0))
+    await store.open(record("s", "p"), evict=False)
+    for _ in range(2):
+        assert await store.subscribe("s", "file:///a")
+        assert kept(server, "s")["subs"] == growth(None, len("file:///a"))
+        assert await store.subscribe("s", "file:///b")
+        await store.unsubscribe("s", "file:///b")
+        assert kept(server, "s")["subs"] == growth(None, len("file:///a"))
+        await store.unsubscribe("s", "file:///a")
+        assert kept(server, "s")["subs"] == 0
     await store.aclose()
