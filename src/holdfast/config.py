@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from math import inf
 from typing import Any, Final, Literal, TypedDict, get_args
 
@@ -14,14 +15,13 @@ MIB = 1024 * KIB
 
 _MAY_BE_ZERO: Final = frozenset(
     {
-        "memory", "subscriptions", "queued", "queue_seconds", "asks_queued", "store_seconds", "handles", "handles_per_principal",
-        "principal_states", "principal_state_bytes",
-        "listeners", "listeners_per_principal", "parked", "parked_per_principal", "tasks", "tasks_per_principal",
-        "state_bytes", "idle_readers",
+        "memory", "subscriptions", "queued", "queue_seconds", "store_seconds", "tasks", "state_bytes",
         "grace", "stream_after", "retry", "quiet", "after_expiry", "drain_notice", "drain",
     }
 )  # fmt: skip
 """Settings for which 0 is valid. For all others 0 would disable the server."""
+_LISTS: Final = 24
+"""Changes that may wait for a listener beside those of its subscriptions. There are fewer kinds of them."""
 _REASONS: Final = dict.fromkeys(("idle", "lifetime"), "; otherwise sessions without a DELETE fill the store")
 
 
@@ -52,6 +52,11 @@ def _check_numbers(settings: Struct) -> None:
             raise ConfigError(f"{name}={value!r}: give at most {most}")
 
 
+def _tenth(number: int) -> int:
+    """Return the part of one principal, at least 1 of a number that is not 0."""
+    return -(-number // 10)
+
+
 def _is_seconds(value: object, *, zero: bool) -> bool:
     if not isinstance(value, int | float) or isinstance(value, bool):
         return False
@@ -64,7 +69,7 @@ def _is_range(low: object, high: object, *, zero: bool) -> bool:
     return _is_seconds(low, zero=zero) and _is_seconds(high, zero=zero) and low <= high
 
 
-class Limits(Struct, frozen=True, kw_only=True):
+class Limits(Struct, frozen=True, kw_only=True, dict=True):
     """Limits. When one is reached, the caller waits, gets a clear refusal, or is informed about a gap.
 
     Raises:
@@ -83,9 +88,6 @@ class Limits(Struct, frozen=True, kw_only=True):
     values: int = 100_000
     """Values (numbers, texts, objects, …) in one incoming message; beyond: 400. Decoding that many blocks the event loop
     for some tens of milliseconds; 4 MiB of small values would block it for a second."""
-    client_bytes: int = 16 * KIB
-    """Bytes of clientInfo and capabilities, as JSON; beyond: −32602. A session stores them, and real clients send less
-    than 1 KiB."""
     headers: int = 16 * KIB
     """Bytes of a request's head under `holdfast serve`, with at most one header for each 64 of them; beyond: 431."""
     header_seconds: float = 10.0
@@ -95,21 +97,21 @@ class Limits(Struct, frozen=True, kw_only=True):
 
     connections: int = 10_000
     """Open connections of a process under `holdfast serve`; beyond: an idle one closes, of the address that has the most idle
-    ones; if none is idle, the new one gets 503 and closes."""
+    ones; if none is idle, the new one gets 503 and closes. Also the calls of clients without a session (2026-07-28) that run at
+    once, their parked calls and their listeners; one authenticated principal gets a tenth of the last two; beyond: 429, −31001."""
 
     verifier_seconds: float = 10.0
     """Seconds in which a verifier must check a token; beyond: 503. Identity providers answer faster, and clients wait
     longer."""
 
     sessions: int = 100_000
-    """Sessions in the store; beyond: 503 with Retry-After."""
+    """Sessions in the store; beyond: 503 with Retry-After. Also the principals with a state of their own (`Settings.state`), and ten times the
+    handles of state (`ctx.new_handle`); beyond: StateError."""
     sessions_per_principal: int = 1_000
     """Sessions of one authenticated principal; beyond: its longest idle session is evicted (some clients open one per
-    call)."""
+    call). Also its handles; beyond: StateError."""
     subscriptions: int = 1_000
     """Resource subscriptions of a session, or of one listener (2026-07-28)."""
-    subscription_bytes: int = 256 * KIB
-    """Bytes of these URIs together. One URI may be as long as a message, so a limit of their number alone is not enough."""
 
     running: int = 256
     """Calls of one session that run at the same time; further ones wait in the queue."""
@@ -119,9 +121,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Seconds that a call waits in the queue; beyond: 429, −31001."""
 
     asks: int = 256
-    """Open requests to the client of one session; further ones wait."""
-    asks_queued: int = 256
-    """Asks of one session that wait until another is answered; beyond: BackPressureError."""
+    """Open requests to the client of one session. Further ones wait, as many as calls may run; beyond: BackPressureError."""
     ask_seconds: float = 600.0
     """Seconds that an ask waits for its answer. Ten minutes: a person may have to read and type."""
 
@@ -129,53 +129,17 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Seconds that a message of a handler, or its use of state, waits for an unavailable store; beyond: StoreUnavailable,
     raised in the handler. A failover is faster, and clients wait longer."""
 
-    sessionless_calls: int = 10_000
-    """Calls of clients without a session (2026-07-28) that run at once; beyond: 429, −31001."""
-    handles: int = 10_000
-    handles_per_principal: int = 1_000
-    """Handles of state (`ctx.new_handle`), in total and per authenticated principal; beyond: StateError."""
-    principal_states: int = 100_000
-    """Principals with a state of their own (`Settings.state`); beyond: StateError. The same number as sessions."""
-    listeners: int = 10_000
-    listeners_per_principal: int = 1_000
-    """Open `subscriptions/listen` streams, in total and per authenticated principal; beyond: 429, −31001."""
-    listener_changes: int = 1_024
-    """Different changes that wait for a slow listener; beyond: its stream is closed. If it is above `subscriptions`, a
-    burst of changes cannot reach it."""
-    parked: int = 10_000
-    parked_per_principal: int = 1_000
-    """Parked calls, in total and per authenticated principal; beyond: busy. Anonymous clients have no limit of their
-    own."""
-
     tasks: int = 10_000
-    tasks_per_principal: int = 1_000
-    """Stored tasks, running and ended, in total and per principal (all anonymous clients are one); beyond: busy."""
-    task_bytes: int = 4 * MIB
-    tasks_bytes: int = 128 * MIB
-    principal_tasks_bytes: int = 32 * MIB
-    """Stored bytes of one task, of all tasks, and of those of one principal (all anonymous clients are one), with
-    results; beyond: busy, and a task whose result does not fit fails. One principal gets at most a quarter."""
+    """Stored tasks, running and ended. One principal gets a tenth (all anonymous clients are one); beyond: busy."""
 
     stream_events: int = 1_000
     stream_bytes: int = MIB
-    session_bytes: int = 8 * MIB
-    store_bytes: int = 256 * MIB
-    """Stored events that can be replayed: of a stream (number, bytes), a session and the store; beyond: the oldest are
-    removed, and a resume reports a gap. Terminal messages are removed last."""
-    finished_streams: int = 1_024
-    """Finished streams of a session that are kept for clients that reconnect. About as many as can run and queue:
-    hundreds of calls may end in the same second, before the client has received the answers."""
+    """Stored events of a stream that can be replayed (number, bytes); beyond: the oldest are removed, and a resume reports a gap.
+    Terminal messages are removed last."""
+    store_bytes: int = 512 * MIB
+    """Bytes of the store, of all replicas together: streams, tasks, state and subscriptions. The properties below are its parts."""
     state_bytes: int = 256 * KIB
-    """Bytes of the state of one session or handle; beyond: StateError."""
-    principal_state_bytes: int = 256 * KIB
-    """Bytes of a principal's own state; beyond: StateError."""
-    principal_kept_bytes: int = 64 * MIB
-    """Bytes that the sessions and handles of one principal keep in the store beside streams and tasks (anonymous clients count
-    as one): state and subscriptions, and 256 bytes for each field and subscription; beyond: StateError, −32602. Without it the limits above would multiply by the number of
-    sessions: one principal could make a store keep 1.5 GiB."""
-    idle_readers: int = 4
-    """Superseded GET readers of a session that stay open and idle. Some clients reconnect in a loop if they are
-    closed."""
+    """Bytes of the state of one session, handle or principal; beyond: StateError. A session's subscriptions have as many; beyond: −32602."""
     threads: int = 64
     """Plain functions that run at the same time in one process (`holdfast serve`, `server.run`); further ones wait."""
     page_size: int = 100
@@ -183,6 +147,118 @@ class Limits(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         _check_numbers(self)
+
+    # The parts of `store_bytes`
+
+    @cached_property
+    def streams_bytes(self) -> int:
+        """Streams and kept answers of all sessions; beyond: the oldest are removed."""
+        return self.store_bytes // 2
+
+    @cached_property
+    def session_bytes(self) -> int:
+        """Those of one session."""
+        return self.store_bytes // 64
+
+    @cached_property
+    def tasks_bytes(self) -> int:
+        """All tasks, with their results; beyond: busy, and a task whose result does not fit fails."""
+        return self.store_bytes // 4
+
+    @cached_property
+    def principal_tasks_bytes(self) -> int:
+        """The tasks of one principal (all anonymous clients are one)."""
+        return self.store_bytes // 16
+
+    @cached_property
+    def task_bytes(self) -> int:
+        """One task."""
+        return self.store_bytes // 128
+
+    @cached_property
+    def principal_kept_bytes(self) -> int:
+        """State and subscriptions of one principal (all anonymous clients are one); beyond: StateError, −32602.
+
+        Each field and subscription counts with 256 bytes more. Otherwise `state_bytes` would multiply by the number of its sessions.
+        """
+        return self.store_bytes // 8
+
+    # Numbers that follow from another limit
+
+    @cached_property
+    def client_bytes(self) -> int:
+        """Bytes of clientInfo and capabilities, as JSON; beyond: −32602. Real clients send less than 1 KiB."""
+        return self.headers
+
+    @cached_property
+    def subscription_bytes(self) -> int:
+        """Bytes of the URIs that a session, or a listener, subscribes to: one URI may be as long as a message."""
+        return self.state_bytes
+
+    @cached_property
+    def asks_queued(self) -> int:
+        """Asks of one session that wait until another is answered; beyond: BackPressureError."""
+        return self.running
+
+    @cached_property
+    def finished_streams(self) -> int:
+        """Finished streams of a session that are kept for clients that reconnect: all that run and wait may end in one second."""
+        return self.running + self.queued
+
+    @cached_property
+    def sessionless_calls(self) -> int:
+        """Calls of clients without a session that run at once."""
+        return self.connections
+
+    @cached_property
+    def listeners(self) -> int:
+        """Open `subscriptions/listen` streams."""
+        return self.connections
+
+    @cached_property
+    def listeners_per_principal(self) -> int:
+        """Those of one authenticated principal."""
+        return _tenth(self.connections)
+
+    @cached_property
+    def listener_changes(self) -> int:
+        """Different changes that wait for a slow listener; beyond: its stream is closed. One of each kind fits."""
+        return self.subscriptions + _LISTS
+
+    @cached_property
+    def parked(self) -> int:
+        """Parked calls."""
+        return self.connections
+
+    @cached_property
+    def parked_per_principal(self) -> int:
+        """Those of one authenticated principal."""
+        return _tenth(self.connections)
+
+    @cached_property
+    def tasks_per_principal(self) -> int:
+        """Tasks of one principal."""
+        return _tenth(self.tasks)
+
+    @cached_property
+    def handles(self) -> int:
+        """Handles of state."""
+        return _tenth(self.sessions)
+
+    @cached_property
+    def handles_per_principal(self) -> int:
+        """Those of one authenticated principal."""
+        return self.sessions_per_principal
+
+    @cached_property
+    def principal_states(self) -> int:
+        """Principals with a state of their own."""
+        return self.sessions
+
+    @cached_property
+    def principal_state_bytes(self) -> int:
+        """Bytes of the state of a principal."""
+        return self.state_bytes
 
 
 class Times(Struct, frozen=True, kw_only=True):

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from holdfast.config import Limits, Settings
+from holdfast.testing.limits import tight
 from tests.http.back import Config
 from tests.http.client import Client, answer_asks, http_test, text
 from tests.http.serving import Process, in_loop, process
@@ -60,7 +61,7 @@ async def test_with_a_limit_of_eight_asks_there_are_never_more() -> None:
 
 @http_test
 async def test_asks_beyond_the_queue_are_refused_clearly_and_at_once() -> None:
-    async with in_loop(Config(settings=Settings(limits=Limits(asks=2, asks_queued=2)))) as served:
+    async with in_loop(Config(settings=Settings(limits=tight(asks=2, asks_queued=2)))) as served:
         client = await Client.opened(served.port)
         answer = await (await client.start("fanout", n=10)).answer()
         assert answer["error"]["code"] == -32603

@@ -5,7 +5,8 @@ import json
 
 import pytest
 
-from holdfast.config import Limits, Settings
+from holdfast.config import Settings
+from holdfast.testing.limits import tight
 from tests.http.back import Config
 from tests.http.client import Client, Connection, call, http_test, text, value
 from tests.http.serving import Process, in_loop, process
@@ -140,7 +141,7 @@ async def test_trap_5_a_late_end_of_a_cancelled_call_does_not_touch_its_successo
 
 @http_test
 async def test_trap_5_forgetting_an_old_stream_does_not_free_the_id_of_its_successor() -> None:
-    async with in_loop(Config(settings=Settings(limits=Limits(finished_streams=1)))) as served:
+    async with in_loop(Config(settings=Settings(limits=tight(finished_streams=1)))) as served:
         client = await Client.opened(served.port)
         assert await client.call("flood", id="job", key="f", n=3) == "3 sent"
         successor = await client.start("gated", id="job", key="new", before=1)

@@ -6,8 +6,9 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
-from holdfast.config import Limits, Settings, Times
+from holdfast.config import Settings, Times
 from holdfast.protocol.subscriptions import Change
+from holdfast.testing.limits import tight
 from tests.http.back import Config
 from tests.http.client import Response, http_test, sessionless
 from tests.http.serving import Served, holdfast_serve, in_loop
@@ -49,7 +50,7 @@ class Ear:
 
 
 def served_with(**limits: int) -> Config:
-    return Config(settings=Settings(limits=Limits(**limits), times=Times(drain=0.5)))
+    return Config(settings=Settings(limits=tight(**limits), times=Times(drain=0.5)))
 
 
 async def ears(served: Served, number: int, wanted: dict[str, Any]) -> list[Ear]:

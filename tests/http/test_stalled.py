@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.config import Limits, Settings, Times
 from holdfast.fronts.http.listener.service import Service
+from holdfast.testing.limits import tight
 from tests.http.back import Config, build
 from tests.http.client import Client, Connection, call, http_test, text
 from tests.http.serving import Process, in_loop, listening, process
@@ -185,7 +186,7 @@ async def test_a_million_notifications_end_in_the_answer() -> None:
 
 @http_test
 async def test_trap_24_logs_are_bounded_by_count_and_by_bytes_per_stream_and_session() -> None:
-    limits = Limits(stream_events=50, stream_bytes=20_000, session_bytes=60_000)
+    limits = tight(stream_events=50, stream_bytes=20_000, session_bytes=60_000)
     async with in_loop(Config(settings=Settings(limits=limits))) as served:
         client = await Client.opened(served.port)
         for number in range(20):
@@ -208,8 +209,8 @@ async def flooded(client: Client, key: str) -> None:
 
 @http_test
 async def test_trap_23_trimming_costs_replay_and_never_an_unrelated_call() -> None:
-    limits = Limits(
-        stream_events=20, stream_bytes=5_000, session_bytes=10_000, store_bytes=20_000, finished_streams=3
+    limits = tight(
+        stream_events=20, stream_bytes=5_000, session_bytes=10_000, streams_bytes=20_000, finished_streams=3
     )
     async with in_loop(Config(settings=Settings(limits=limits))) as served:
         clients = [await Client.opened(served.port) for _ in range(4)]
@@ -220,7 +221,7 @@ async def test_trap_23_trimming_costs_replay_and_never_an_unrelated_call() -> No
 @pytest.mark.parametrize("size", [200_000, 3_000_000])
 @http_test
 async def test_an_answer_larger_than_every_budget_is_still_delivered(size: int) -> None:
-    limits = Limits(stream_bytes=10_000, session_bytes=20_000)
+    limits = tight(stream_bytes=10_000, session_bytes=20_000)
     async with in_loop(Config(settings=Settings(limits=limits))) as served:
         client = await Client.opened(served.port)
         response = await client.start("slow", seconds=0.3, text="x" * size)

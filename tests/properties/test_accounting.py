@@ -7,7 +7,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
-from holdfast.config import Limits
 from holdfast.core.lifecycle import SessionInput
 from holdfast.core.stream import Position
 from holdfast.errors import HoldfastError
@@ -15,12 +14,13 @@ from holdfast.stores.base import Attached, Claim, Claimed
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.memory.backend import MemoryDocument
 from holdfast.testing import VirtualClock
+from holdfast.testing.limits import tight
 from holdfast.testing.store.bench import KEY, PRINCIPAL, record
 
 T = TypeVar("T")
 
-LIMITS: Final = Limits(
-    running=3, queued=2, asks=3, stream_events=5, stream_bytes=200, session_bytes=500, store_bytes=700,
+LIMITS: Final = tight(
+    running=3, queued=2, asks=3, stream_events=5, stream_bytes=200, session_bytes=500, streams_bytes=700,
     finished_streams=3, state_bytes=200,
 )  # fmt: skip
 SESSIONS: Final = (KEY, "second")

@@ -11,7 +11,6 @@ from typing import Any, Final, NamedTuple
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.config import Limits
 from holdfast.core.records import STANDALONE_FENCE, Claim
 from holdfast.core.rules import asks, calls, readers, streams, turns
 from holdfast.core.rules.document import At, Document
@@ -20,10 +19,11 @@ from holdfast.stores.shared.commit import NUMBERS, Done, Stale, unpack
 from holdfast.stores.shared.draft import SharedDocument, opened
 from holdfast.stores.shared.heads import NeedsIndex
 from holdfast.stores.shared.tables import NeedsAll
+from holdfast.testing.limits import tight
 from holdfast.testing.store.bench import PRINCIPAL, record
 from holdfast.testing.store.dicts import Session
 
-LIMITS: Final = Limits(stream_events=3, stream_bytes=60, session_bytes=90, finished_streams=2, asks=2)
+LIMITS: Final = tight(stream_events=3, stream_bytes=60, session_bytes=90, finished_streams=2, asks=2)
 MOST: Final = 2
 NOW: Final = 5.0
 FREE: Final = {"version", "mark", "hint", "expires"}

@@ -11,7 +11,6 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule
 
-from holdfast.config import Limits
 from holdfast.core.lifecycle import SessionInput
 from holdfast.core.stream import NewEvents, Position
 from holdfast.errors import HoldfastError
@@ -19,12 +18,13 @@ from holdfast.stores.base import LINGER_SECONDS, Attached, Claim, Claimed, Close
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.redis.store import RedisStore
 from holdfast.testing import VirtualClock
+from holdfast.testing.limits import tight
 from holdfast.testing.store.bench import KEY, PRINCIPAL, STRANGER, record
 from tests.redis_server import needs_redis, redis_server
 
 pytestmark = needs_redis
 
-LIMITS: Final = Limits(
+LIMITS: Final = tight(
     sessions=3, sessions_per_principal=2, running=3, queued=1, asks=3, stream_events=5, stream_bytes=200,
     finished_streams=3, state_bytes=120, subscriptions=2,
 )  # fmt: skip

@@ -10,7 +10,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from holdfast.config import Limits
 from holdfast.core.lifecycle import SessionInput
 from holdfast.core.stream import NewEvents, Position
 from holdfast.errors import HoldfastError
@@ -18,10 +17,11 @@ from holdfast.stores.base import Attached, Claim, Claimed, Closed, Duplicate, St
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing import VirtualClock
+from holdfast.testing.limits import tight
 from holdfast.testing.store.bench import record
 from tests.sqlite.support import store_path
 
-LIMITS: Final = Limits(
+LIMITS: Final = tight(
     sessions=4,
     sessions_per_principal=2,
     subscriptions=2,
@@ -31,7 +31,7 @@ LIMITS: Final = Limits(
     stream_events=4,
     stream_bytes=60,
     session_bytes=100,
-    store_bytes=150,
+    streams_bytes=150,
     finished_streams=2,
     state_bytes=40,
     handles=2,

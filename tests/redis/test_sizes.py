@@ -2,7 +2,6 @@
 
 from redis import Redis
 
-from holdfast.config import Limits
 from holdfast.core.lifecycle import SessionInput
 from holdfast.core.rules.document import Exchange
 from holdfast.core.stream import Position
@@ -10,6 +9,7 @@ from holdfast.stores.base import Claim, Claimed
 from holdfast.stores.redis.store import RedisStore
 from holdfast.stores.shared.fields import encode, encode_log
 from holdfast.stores.shared.heads import HeadLog
+from holdfast.testing.limits import tight
 from holdfast.testing.store.bench import KEY, PRINCIPAL, record
 from tests.redis_server import RedisServer
 from tests.support import async_test
@@ -33,7 +33,7 @@ def fill(client: Redis) -> None:
 
 @async_test
 async def test_a_session_with_thousands_of_streams_is_written_and_closed(server: RedisServer) -> None:
-    limits = Limits(finished_streams=20_000, session_bytes=2)
+    limits = tight(finished_streams=20_000, session_bytes=2)
     first, store = RedisStore(server.url, limits), RedisStore(server.url, limits)
     await first.open(record(), evict=False)
     claimed = await first.claim(KEY, PRINCIPAL, Claim(1, "a", b""))
@@ -82,7 +82,7 @@ async def running(store: RedisStore, key: str, principal: str) -> int:
 
 @async_test
 async def test_a_principal_that_fills_the_store_makes_room_for_the_others(server: RedisServer) -> None:
-    store = RedisStore(server.url, Limits(store_bytes=10_000, stream_bytes=4_000, sessions=100))
+    store = RedisStore(server.url, tight(streams_bytes=10_000, stream_bytes=4_000, sessions=100))
     modest = await running(store, "modest", "modest")
     done = await running(store, "done", "modest")
     words = [b"%d" % number * 100 for number in range(10)]

@@ -8,13 +8,13 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast.config import Limits
 from holdfast.core.lifecycle import SessionInput
 from holdfast.errors import StateError
 from holdfast.stores.kept import ENTRY_BYTES, growth
 from holdfast.stores.redis.core import hashed
 from holdfast.stores.redis.link import Single
 from holdfast.stores.redis.store import RedisStore
+from holdfast.testing.limits import tight
 from holdfast.testing.store.bench import record
 from tests.redis.links import Lossy
 from tests.redis_server import RedisServer
@@ -73,7 +73,7 @@ async def attack(
 async def test_a_hostile_principal_stays_within_its_total_and_does_not_use_anothers(
     server: RedisServer, seed: int
 ) -> None:
-    limits = Limits(principal_kept_bytes=TOTAL)
+    limits = tight(principal_kept_bytes=TOTAL)
     replicas = [RedisStore(Lossy(server.url, seed * 10 + n), limits, replica=f"r{n}") for n in range(3)]
     first = replicas[0]
     keys, handles = [f"h{number}" for number in range(6)], [f"handle{number}" for number in range(3)]
@@ -108,7 +108,7 @@ async def test_a_hostile_principal_stays_within_its_total_and_does_not_use_anoth
 async def test_a_late_message_never_leaves_the_shared_slot_with_less_than_a_session_may_use(
     server: RedisServer,
 ) -> None:
-    store = RedisStore(server.url, Limits(principal_kept_bytes=TOTAL))
+    store = RedisStore(server.url, tight(principal_kept_bytes=TOTAL))
     await store.open(record("s", "p"), evict=False)
     await store.set_state("s", "f", b"x" * 5_000, op="1")
     await store.set_state("s", "f", None, op="2")
@@ -132,7 +132,7 @@ async def test_state_from_before_the_total_is_counted_with_the_next_change(
     server: RedisServer,
 ) -> None:
     """A session of an older release has state and no allowance."""
-    store = RedisStore(server.url, Limits(principal_kept_bytes=TOTAL))
+    store = RedisStore(server.url, tight(principal_kept_bytes=TOTAL))
     await store.open(record("s", "p"), evict=False)
     await store.set_state("s", "f", b"x" * 5_000, op="1")
     forget = """local K = cmsgpack.unpack(redis.call('HGET', KEYS[1], 'k'))

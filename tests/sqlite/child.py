@@ -8,13 +8,13 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
-from holdfast.config import Limits
 from holdfast.errors import StoreUnavailable
 from holdfast.stores.base import Claim, Claimed
 from holdfast.stores.sqlite import SqliteStore
+from holdfast.testing.limits import tight
 from holdfast.testing.store.bench import KEY, PRINCIPAL, record
 
-ROOMY: Final = Limits(running=5_000, stream_events=50_000, stream_bytes=1 << 26, session_bytes=1 << 26)
+ROOMY: Final = tight(running=5_000, stream_events=50_000, stream_bytes=1 << 26, session_bytes=1 << 26)
 IN_FLIGHT: Final = 32
 
 

@@ -63,6 +63,12 @@ class Options(BehindOptions, frozen=True, kw_only=True):
                     default="three quarters of the container's memory, or a quarter of the machine's",
                     read=size_of,
                 ),
+                "store_bytes": Row(
+                    metavar="SIZE",
+                    help="What the store keeps for clients, such as 512M or 2G: streams, tasks and state of all replicas.",
+                    default="512M",
+                    read=size_of,
+                ),
             },
         ),
     ] = None

@@ -19,7 +19,7 @@ _PANELS: Final = {
         "workers", "start_limit", "reload", "store", "namespace", "grace", "drain", "drain_notice", "stateless", "state", "eras",
     ),
     "Calls and limits": (
-        "memory", "limit", "time", "rate", "duplicates", "response", "in_order", "mask_errors", "check_results",
+        "memory", "store_bytes", "limit", "time", "rate", "duplicates", "response", "in_order", "mask_errors", "check_results",
     ),
     "Operate": ("name", "admin", "admin_token_file", "admin_host", "log_level", "log_format", "traceback"),
 }  # fmt: skip

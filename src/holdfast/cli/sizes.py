@@ -17,5 +17,5 @@ def size_of(text: str) -> int:
     """
     found = _SIZE.fullmatch(text.strip())
     if found is None:
-        raise ConfigError(f"memory={text[:40]!r}: write a size such as 512M, 2G or a number of bytes")
+        raise ConfigError(f"{text[:40]!r} is no size: write a size such as 512M, 2G or a number of bytes")
     return int(found[1]) << _BITS[found[2].lower()]

@@ -76,6 +76,8 @@ _BREAKS = frozenset({End.BROKE, End.STALLED})
 """Unwanted ends: they make a session detached if it has no other reader."""
 
 
+_IDLE_READERS: Final = 4
+"""Superseded GET readers of a session that stay open and idle. Some clients reconnect in a loop if they are closed."""
 _REFUSALS: Final = {
     Refusal.NO_SESSION: SessionGone,
     Refusal.UNBEGUN: Unbegun,
@@ -227,7 +229,7 @@ class Readers:
                 old.stop(End.TAKEN_OVER)
         # Closing a superseded GET makes its client open another one, forever: leave it idle, but not many of them.
         idle = [old for old in before if old.end is None] if standalone else []
-        for old in idle[: max(0, len(idle) - self._runtime.settings.limits.idle_readers)]:
+        for old in idle[: max(0, len(idle) - _IDLE_READERS)]:
             old.stop(End.TAKEN_OVER)
 
     def taken(self, session: Session, stream: str) -> None:

@@ -8,7 +8,6 @@ from typing import Any, Final, NoReturn
 import pytest
 from typing_extensions import override
 
-from holdfast.config import Limits
 from holdfast.core.lifecycle import SessionInput, SessionState
 from holdfast.core.records import (
     STANDALONE_FENCE,
@@ -25,11 +24,12 @@ from holdfast.core.rules import asks, calls, life, readers, streams, turns
 from holdfast.core.rules.document import At, Document, Exchange, Index, Told
 from holdfast.core.stream import Position
 from holdfast.errors import Fenced, HoldfastError, StreamClosed
+from holdfast.testing.limits import tight
 from holdfast.testing.store.bench import PRINCIPAL, STRANGER, record
 
 ME: Final = "one.1"
 OTHER: Final = "two.1"
-LIMITS: Final = Limits(stream_events=3, session_bytes=100, finished_streams=2)
+LIMITS: Final = tight(stream_events=3, session_bytes=100, finished_streams=2)
 NO_ROOM: Final = At(5.0, ME, LIMITS, spare=0)
 AT: Final = At(5.0, ME, LIMITS, spare=1 << 30)
 MOST: Final = 3

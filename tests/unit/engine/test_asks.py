@@ -20,6 +20,7 @@ from holdfast.errors import (
 )
 from holdfast.stores.base import Answered
 from holdfast.testing import ScriptedBack
+from holdfast.testing.limits import tight
 from holdfast.wire.jsonrpc import Response
 from tests.stores import ScriptedStore
 from tests.unit.engine.harness import (
@@ -131,7 +132,7 @@ async def test_never_more_than_the_limit_are_outstanding() -> None:
 
 @engine_test
 async def test_asks_beyond_the_queue_are_refused_and_the_others_go_on() -> None:
-    async with engine_harness(ScriptedBack({CALL: ask_many}), limits=Limits(asks=2, asks_queued=3)) as d:
+    async with engine_harness(ScriptedBack({CALL: ask_many}), limits=tight(asks=2, asks_queued=3)) as d:
         post = await d.post(1, params={"count": 7})
         for answered in range(5):
             await settle_down()
@@ -509,7 +510,7 @@ async def test_back_pressure_is_an_error_a_handler_can_catch() -> None:
         first.cancel()
         return {}
 
-    async with engine_harness(ScriptedBack({CALL: work}), limits=Limits(asks=1, asks_queued=0)) as d:
+    async with engine_harness(ScriptedBack({CALL: work}), limits=tight(asks=1, asks_queued=0)) as d:
         assert "result" in await d.call(1)
 
 

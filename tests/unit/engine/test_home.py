@@ -35,6 +35,7 @@ from holdfast.errors import (
 )
 from holdfast.stores.base import Claim, Claimed, Orphan, SessionRecord
 from holdfast.testing import ScriptedBack, SeededRandom
+from holdfast.testing.limits import tight
 from holdfast.wire.jsonrpc import Request
 from tests.simulation import cluster
 from tests.simulation.cluster import Cluster, ReplicaConnection
@@ -248,7 +249,7 @@ async def test_large_answers_that_are_over_the_limit_of_their_session_together_a
     async def large(exchange: Exchange) -> object:
         return {"text": "x" * 100_000}
 
-    async with pair(large, Limits(session_bytes=250_000, stream_bytes=200_000)) as (_, _, other):
+    async with pair(large, tight(session_bytes=250_000, stream_bytes=200_000)) as (_, _, other):
         calls = [await other.submit(number) for number in range(6)]
         for call in calls:
             assert len((await read(other, call))[-1]["result"]["text"]) == 100_000

@@ -15,6 +15,7 @@ from holdfast.errors import Busy, InvalidParams, MissingCapability
 from holdfast.protocol.sessionless import TASKS, VERSION, RequestMeta
 from holdfast.protocol.subscriptions import Change, Filter
 from holdfast.testing import NotingObserver, ScriptedBack
+from holdfast.testing.limits import tight
 from holdfast.wire.jsonrpc import Request
 from tests.support import LoopClock, virtual_test
 
@@ -44,7 +45,7 @@ def told(listener: Listener) -> list[Any]:
 
 
 def make(back: ScriptedBack | None = None, **limits: int) -> Engine:
-    return Engine(back or ScriptedBack(), Settings(limits=Limits(**limits)))
+    return Engine(back or ScriptedBack(), Settings(limits=tight(**limits)))
 
 
 @virtual_test
@@ -238,7 +239,7 @@ async def test_a_malformed_filter_takes_no_place() -> None:
 @virtual_test
 async def test_a_listener_that_is_dropped_or_refused_is_noted() -> None:
     observer = NotingObserver()
-    limits = Limits(listeners=1, listener_changes=1)
+    limits = tight(listeners=1, listener_changes=1)
     engine = Engine(ScriptedBack(), Settings(limits=limits), observer=observer)
     await listen(engine, resourceSubscriptions=["a://1", "a://2"])
     with pytest.raises(Busy):

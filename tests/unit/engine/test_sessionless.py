@@ -20,6 +20,7 @@ from holdfast.errors import PARKED_GONE, REQUEST_CANCELLED, Busy, CallEnded, Mcp
 from holdfast.protocol.sessionless import SERVER_KEY, RequestMeta
 from holdfast.stores.base import SessionRecord
 from holdfast.testing import NotingObserver, ScriptedBack, SeededRandom
+from holdfast.testing.limits import tight
 from holdfast.wire.jsonrpc import Request
 from tests.support import LoopClock
 from tests.unit.engine.harness import engine_harness, engine_test, settle_down
@@ -445,7 +446,7 @@ async def test_closing_the_response_cancels_a_running_call_but_not_a_parked_one(
 
 @engine_test
 async def test_two_thousand_abandoned_calls_cannot_exceed_the_cap() -> None:
-    limits = Limits(parked=100, parked_per_principal=60, sessionless_calls=100_000)
+    limits = tight(parked=100, parked_per_principal=60, sessionless_calls=100_000)
     async with house(one_ask, limits=limits, times=Times(parked=600)) as home:
         answers = [await home.call(caller=caller).answer() for caller in (ALICE, BOB) for _ in range(1_000)]
         statistics = home.engine.sessionless.parking.statistics()
@@ -494,7 +495,7 @@ async def answered(home: House, answer: object, **more: Any) -> Json:
 
 @engine_test
 async def test_a_call_that_has_ended_holds_no_place_and_its_result_is_kept_for_a_repeat() -> None:
-    async with house(one_ask, limits=Limits(parked=1, parked_per_principal=1)) as home:
+    async with house(one_ask, limits=tight(parked=1, parked_per_principal=1)) as home:
         firsts = [await answered(home, number) for number in range(20)]
         statistics = home.engine.sessionless.parking.statistics()
         assert (statistics.kept, statistics.finished, statistics.refused) == (0, 20, 0)
@@ -559,7 +560,7 @@ async def test_asks_of_earlier_rounds_count_when_the_call_has_ended() -> None:
 @engine_test
 async def test_anonymous_clients_share_all_places_and_do_not_count_as_one_principal() -> None:
     anonymous = Caller("")
-    async with house(one_ask, limits=Limits(parked=3, parked_per_principal=1)) as home:
+    async with house(one_ask, limits=tight(parked=3, parked_per_principal=1)) as home:
         for _ in range(3):
             assert "result" in await home.call(caller=anonymous).answer()
         assert (await home.call(caller=anonymous).answer())["error"]["code"] == Busy("").code
@@ -596,7 +597,7 @@ async def test_a_limit_of_running_calls_refuses_the_next_as_busy() -> None:
         await asyncio.sleep(1)
         return None
 
-    async with house(wait, limits=Limits(sessionless_calls=2)) as home:
+    async with house(wait, limits=tight(sessionless_calls=2)) as home:
         visits = [home.call(), home.call()]
         with pytest.raises(Busy):
             home.call()
@@ -613,7 +614,7 @@ async def test_one_client_does_not_take_all_places_of_running_calls() -> None:
         await asyncio.sleep(1)
         return None
 
-    async with house(wait, limits=Limits(sessionless_calls=16)) as home:
+    async with house(wait, limits=tight(sessionless_calls=16)) as home:
         for _ in range(2):
             visits = [home.call() for _ in range(14)]
             with pytest.raises(Busy):
@@ -634,7 +635,7 @@ async def test_a_cancelled_call_keeps_its_place_until_its_handler_has_ended() ->
             await asyncio.sleep(1)
         return None
 
-    async with house(stubborn, limits=Limits(sessionless_calls=1)) as home:
+    async with house(stubborn, limits=tight(sessionless_calls=1)) as home:
         visit = home.call()
         await asyncio.sleep(0)
         await visit.hang_up()

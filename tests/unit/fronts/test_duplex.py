@@ -8,6 +8,7 @@ from holdfast.config import Limits, Settings, Times
 from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.caller import Caller
 from holdfast.fronts.duplex import OWED
+from holdfast.testing.limits import tight
 from tests.duplex import META
 from tests.support import LoopClock, async_test, until, virtual_test
 from tests.unit.fronts.wire import Held, Wire
@@ -223,7 +224,7 @@ async def test_no_clock_ends_a_session_whose_connection_lives() -> None:
 
 @async_test
 async def test_a_message_of_too_many_values_is_refused_and_the_next_one_works() -> None:
-    wire = Wire(Held(), Settings(limits=Limits(values=1_000, client_bytes=500)))
+    wire = Wire(Held(), Settings(limits=tight(values=1_000, client_bytes=500)))
     await wire.say(
         "initialize", 1, protocolVersion="2025-11-25", clientInfo={"name": "x" * 500}, capabilities={}
     )

@@ -9,6 +9,7 @@ from holdfast.config import Limits, Settings, Times
 from holdfast.core.lifecycle import SessionInput
 from holdfast.fronts.duplex import OWED
 from holdfast.protocol.subscriptions import Change
+from holdfast.testing.limits import tight
 from tests.duplex import META
 from tests.schema import validate
 from tests.support import async_test, until, virtual_test
@@ -208,7 +209,7 @@ async def test_a_subscription_is_in_flight_until_it_is_cancelled_and_then_receiv
 
 @virtual_test
 async def test_a_listener_that_is_refused_gets_an_answer() -> None:
-    wire = Wire(Held(), Settings(limits=Limits(listeners=1)))
+    wire = Wire(Held(), Settings(limits=tight(listeners=1)))
     await wire.sessionless("subscriptions/listen", 1, notifications={"toolsListChanged": True})
     await wire.sessionless("subscriptions/listen", 2, notifications={"toolsListChanged": True})
     await wire.sessionless("subscriptions/listen", 3, notifications=[])
@@ -218,7 +219,7 @@ async def test_a_listener_that_is_refused_gets_an_answer() -> None:
 
 @virtual_test
 async def test_a_subscription_that_falls_behind_is_cancelled_and_others_continue() -> None:
-    wire = Wire(Held(), Settings(limits=Limits(listener_changes=2)))
+    wire = Wire(Held(), Settings(limits=tight(listener_changes=2)))
     uris = [f"a://{n}" for n in range(4)]
     await wire.sessionless("subscriptions/listen", 1, notifications={"resourceSubscriptions": uris})
     await wire.sessionless("subscriptions/listen", 2, notifications={"toolsListChanged": True})

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Context, Limits, Server, Settings, Times
+from holdfast import Context, Server, Settings, Times
 from holdfast.client import Client
 from holdfast.engine.engine import Engine
 from holdfast.errors import McpError, StoreUnavailable, ToolError
@@ -16,11 +16,12 @@ from holdfast.ops.operated import Operated
 from holdfast.ops.ring import Ring
 from holdfast.ops.watch import Watch
 from holdfast.testing import NotingObserver
+from holdfast.testing.limits import tight
 from tests.stores import ScriptedStore
 from tests.support import LoopClock, virtual_test
 
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}}
-SETTINGS = Settings(times=Times(report_after=5.0), limits=Limits(running=2, queued=1, sessionless_calls=3))
+SETTINGS = Settings(times=Times(report_after=5.0), limits=tight(running=2, queued=1, sessionless_calls=3))
 
 
 @asynccontextmanager

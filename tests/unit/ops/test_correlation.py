@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from holdfast import Client, Limits, Process, Remote, Server, Settings, Times
+from holdfast import Client, Process, Remote, Server, Settings, Times
 from holdfast.config import RateLimits
 from holdfast.errors import McpError
 from holdfast.ops.figures import Figures
 from holdfast.ops.operated import Operated
 from holdfast.ops.ring import Happened, Ring
 from holdfast.server.served import Served
+from holdfast.testing.limits import tight
 from tests.asgi import Peer
 from tests.messages import request
 from tests.spans import traced
@@ -107,7 +108,7 @@ async def test_a_span_has_the_correlation_id_of_its_error(era: str) -> None:
 @async_test
 async def test_a_busy_server(era: str, transport: str) -> None:
     server = a_server(
-        settings=Settings(limits=Limits(running=1, queued=0, sessionless_calls=1), times=Times(drain=0))
+        settings=Settings(limits=tight(running=1, queued=0, sessionless_calls=1), times=Times(drain=0))
     )
     ring = operated(server)
     if transport == "pipe":

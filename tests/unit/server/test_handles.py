@@ -1,14 +1,15 @@
 """State under handles: in both eras, the caller's own, for a time and within limits."""
 
-from holdfast import Context, Limits, Principal, Server, Settings, Times
+from holdfast import Context, Principal, Server, Settings, Times
 from holdfast.errors import HandleNotFound, StateError
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.clock import VirtualClock
+from holdfast.testing.limits import tight
 from tests.support import async_test
 from tests.unit.server.peer import connect
 from tests.unit.server.sessionless_client import SessionlessClient, sessionless
 
-LIMITS = Limits(handles=4, handles_per_principal=2, state_bytes=100)
+LIMITS = tight(handles=4, handles_per_principal=2, state_bytes=100)
 
 
 async def verifier(token: str) -> Principal | None:

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from holdfast import Context, Limits, Principal, Server, Settings, Times
+from holdfast import Context, Principal, Server, Settings, Times
 from holdfast.config import HttpSettings
 from holdfast.errors import ConfigError
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.clock import VirtualClock
+from holdfast.testing.limits import tight
 from tests.support import BOUND, async_test
 from tests.unit.server.peer import connect, connected, serving
 from tests.unit.server.sessionless_client import SessionlessClient, sessionless
@@ -70,7 +71,7 @@ async def test_anonymous_clients_of_this_machine_are_one_principal() -> None:
 @async_test
 async def test_a_principals_state_has_its_own_time_and_limits() -> None:
     clock = VirtualClock()
-    limits = Limits(
+    limits = tight(
         handles=0, handles_per_principal=0, state_bytes=10, principal_states=2, principal_state_bytes=100
     )
     settings = Settings(limits=limits, times=Times(principal_state=100), state="principal")

@@ -17,6 +17,7 @@ from holdfast.engine.caller import Caller
 from holdfast.engine.task_ends import KEPT_SECONDS
 from holdfast.errors import OUTCOME_UNKNOWN, OutcomeUnknown
 from holdfast.stores.base import Cell, OrphanTask
+from holdfast.testing.limits import tight
 from holdfast.wire.jsonrpc import Request
 from tests.simulation.cluster import Cluster
 from tests.stores import ScriptedStore
@@ -381,7 +382,7 @@ async def test_a_running_task_that_a_failover_lost_is_opened_again() -> None:
 
 @virtual_test
 async def test_a_result_that_is_too_large_when_the_store_is_back_ends_its_task_with_an_error() -> None:
-    store = ScriptedStore(Limits(task_bytes=2_000))
+    store = ScriptedStore(tight(task_bytes=2_000))
     async with tasks_of(make(), store=store) as client:
         task_id = await client.create("large")
         leave(store)

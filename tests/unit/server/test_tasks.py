@@ -15,6 +15,7 @@ from holdfast.engine.caller import Caller
 from holdfast.errors import BUSY, CallEnded
 from holdfast.protocol.idempotency import KEYS_EXTENSION
 from holdfast.protocol.sessionless import VERSION, RequestMeta
+from holdfast.testing.limits import tight
 from holdfast.wire.jsonrpc import Request
 from tests.stores import ScriptedStore
 from tests.support import virtual_test
@@ -459,7 +460,7 @@ async def test_no_more_tasks_than_the_limit_and_no_result_beyond_its_size() -> N
     async def long_text() -> str:
         return "x" * 10_000
 
-    async with tasks_of(server, limits=Limits(tasks_per_principal=2, task_bytes=5_000)) as client:
+    async with tasks_of(server, limits=tight(tasks_per_principal=2, task_bytes=5_000)) as client:
         task = await client.done(await client.create("long_text"))
         assert task["error"]["code"] == -32603
         assert "cannot be kept" in task["error"]["message"]

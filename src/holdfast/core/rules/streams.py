@@ -93,7 +93,7 @@ def cut_to(size: int, over: int) -> int:
 
 def over_budget(limits: Limits, session: int, store: int) -> int:
     """Return by how many bytes a session or the whole store is over its budget; not above 0 if neither is."""
-    return max(session - limits.session_bytes, store - limits.store_bytes)
+    return max(session - limits.session_bytes, store - limits.streams_bytes)
 
 
 # Complete streams

@@ -35,7 +35,7 @@ async def open_handle(store: StatePart, random: Random, principal: str, ttl: flo
     handle = random.token(24)
     if not await store.open_scope(_scope(handle), principal, ttl):
         raise StateError(
-            "too many handles are in use (Limits.handles, Limits.handles_per_principal); no handle was created"
+            "too many handles are in use (Limits.sessions, Limits.sessions_per_principal); no handle was created"
         )
     return handle
 
@@ -61,9 +61,7 @@ def principal_state(store: StatePart, random: Random, principal: str, ttl: float
 
     async def begin() -> None:
         if not await store.open_scope(scope, principal, ttl):
-            raise StateError(
-                "too many principals have state here (Limits.principal_states); no state was created"
-            )
+            raise StateError("too many principals have state here (Limits.sessions); no state was created")
 
     return State(store, random, scope, begin)
 

@@ -20,7 +20,7 @@ from holdfast.core.records import Closed, Ending, Found, Refusal, SessionRecord
 LINGER_SECONDS: Final = 10.0
 """How long a stream of a closed session stays readable for the reader that it had."""
 LINGER_SHARE: Final = 8
-"""Such streams have at most this part of `Limits.store_bytes`, in addition to it. Beyond that, the oldest go."""
+"""Such streams have at most this part of `Limits.streams_bytes`, in addition to it. Beyond that, the oldest go."""
 
 
 class SessionPart(Protocol):
@@ -51,7 +51,7 @@ class SessionPart(Protocol):
         Every exchange in flight ends in the same step, with `ending` as the last event of its stream if it has one.
         From now on each call for the session answers as for an unknown one, with one exception: a stream that has a
         reader now, and that is complete now, can still be `read` for LINGER_SECONDS, at any replica. All such
-        streams together have at most one part in LINGER_SHARE of `Limits.store_bytes`; the oldest are deleted first. A
+        streams together have at most one part in LINGER_SHARE of `Limits.streams_bytes`; the oldest are deleted first. A
         session opened later under the same key cannot `attach` to them.
         """
         ...

@@ -11,7 +11,7 @@ The order in which data is forgotten when an append has no room (law 9):
 2. While the session is over `Limits.session_bytes`: complete streams of the session without a reader. First those that
    were delivered to their end, then in the order of their ends. Then the oldest events of the session's largest log, at
    least an eighth of it each time.
-3. While the store is over `Limits.store_bytes`: first complete streams without a reader, then the oldest events of a
+3. While the store is over `Limits.streams_bytes`: first complete streams without a reader, then the oldest events of a
    log. A store may choose the session. A store of one process, and SQLite, take complete streams of the writing
    session, then of all others, then cut the largest log of the writing session. A store that principals share over a
    network should take them from the principal with the most bytes, as Redis does: then no principal can fill the

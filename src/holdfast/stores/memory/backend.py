@@ -78,13 +78,13 @@ class MemoryBackend(SessionCommands):
         self._principals: defaultdict[str, dict[str, MemoryDocument]] = defaultdict(dict)
         self._due: list[tuple[float, str]] = []
         self._bytes = 0
-        self.over: int = -limits.store_bytes
+        self.over: int = -limits.streams_bytes
         self._presser: Account | None = None
         """The principal or address that uses more memory of the process than its share, if the last change has shown one."""
         self._finished: dict[tuple[str, str], None] = {}
         """Complete streams of all sessions, oldest first."""
         self._subscribers: defaultdict[str, set[str]] = defaultdict(set)
-        self._lingering = Lingering(self.now, limits.store_bytes // LINGER_SHARE)
+        self._lingering = Lingering(self.now, limits.streams_bytes // LINGER_SHARE)
 
     def forget_sessions(self) -> None:
         """Delete all documents and indexes."""
@@ -95,7 +95,7 @@ class MemoryBackend(SessionCommands):
         self._subscribers.clear()
         self._lingering.clear()
         self._bytes = 0
-        self.over = -self._limits.store_bytes
+        self.over = -self._limits.streams_bytes
 
     # Documents
 
@@ -127,7 +127,7 @@ class MemoryBackend(SessionCommands):
         if doc.size != doc.counted:
             self._bytes += doc.size - doc.counted
             doc.counted = doc.size
-            self.over = self._bytes - self._limits.store_bytes
+            self.over = self._bytes - self._limits.streams_bytes
             if doc.charge is not None:
                 self._charge(doc, doc.charge)
         if doc.hint < doc.listed:

@@ -132,7 +132,7 @@ class Core:
         """What is added to the local time to get that of Redis."""
         self._measured = -inf
         self._take_name()
-        self._report_step = max(1, limits.store_bytes // limits.sessions)
+        self._report_step = max(1, limits.streams_bytes // limits.sessions)
         # A session reports the bytes of its logs when they have changed by this much.
         self._step = max(1, limits.principal_kept_bytes // _STEPS)
 

@@ -233,7 +233,7 @@ class SessionMethods(RedisDocuments, SharedSessions):
 
     async def _linger(self, key: str, size: int) -> None:
         """Count the streams that a closed session leaves for its readers; if all of them are too many, the oldest are deleted."""
-        most = self._limits.store_bytes // LINGER_SHARE
+        most = self._limits.streams_bytes // LINGER_SHARE
         over = (await self.index("linger", key, size, milliseconds(LINGER_SECONDS), most))[2]
         await self.each(self.send("drop", name.decode(), ("left",)) for name in over)
 
@@ -305,7 +305,7 @@ class SessionMethods(RedisDocuments, SharedSessions):
         its oldest finished streams first, then the oldest events of its largest log. If the writing session belongs to
         this principal, the finished streams of that session are removed first, and its own log is cut.
         """
-        self.over = -self._limits.store_bytes
+        self.over = -self._limits.streams_bytes
         while self._unreported:
             name, (size, oldest) = self._unreported.popitem()
             room = await self._sized(key, name, size, oldest)
@@ -320,12 +320,12 @@ class SessionMethods(RedisDocuments, SharedSessions):
                     before, room = room.over, await self._sized(key, whose, *freed)
                     if room.over >= before:
                         break
-        self.over = -self._limits.store_bytes
+        self.over = -self._limits.streams_bytes
 
     async def _sized(self, writer: str, key: str, size: int, oldest: float) -> Room:
         facts = (key, size, milliseconds(oldest), writer)
         _, _, total, is_own, old, large = await self.index("size", *facts)
-        return Room(int(total) - self._limits.store_bytes, bool(is_own), old.decode(), large.decode())
+        return Room(int(total) - self._limits.streams_bytes, bool(is_own), old.decode(), large.decode())
 
     # Listeners
 

@@ -46,7 +46,7 @@ class KnownSessions(SessionCommands, Shelf):
     def __init__(self, limits: Limits, random: Random) -> None:
         self._limits = limits
         self._random = random
-        self.over: int = -limits.store_bytes
+        self.over: int = -limits.streams_bytes
         self._entries: OrderedDict[str, Entry] = OrderedDict()
         self._taken: list[tuple[str, str]] = []
         self.forget_all()

@@ -230,7 +230,7 @@ def _leave(tx: Transaction, key: str, sid: int, erasure: Erasure) -> None:
         "INSERT INTO lingering (sid, key, stream, head, bytes, until) VALUES (?, ?, ?, ?, ?, ?)",
         [(sid, key, stream, head, size, tx.now + LINGER_SECONDS) for stream, head in erasure.left.items()],
     )
-    most = tx.limits.store_bytes // LINGER_SHARE
+    most = tx.limits.streams_bytes // LINGER_SHARE
     while tx.one("SELECT coalesce(sum(bytes), 0) FROM lingering") > most:
         _forget_left(tx, "n = (SELECT min(n) FROM lingering)")
 

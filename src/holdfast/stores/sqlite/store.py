@@ -94,7 +94,7 @@ class SqliteStore(SqliteSessions):
 
     def _note_bytes(self, size: int) -> None:
         """Learn the bytes of all logs. Called in the thread of the file."""
-        self.over: int = size - self._limits.store_bytes
+        self.over: int = size - self._limits.streams_bytes
 
     def _note_poisoned(self, key: str) -> None:
         self._observer.note("store.poisoned", session=key[:8])

@@ -22,6 +22,7 @@ from holdfast.stores.base import (
     WakeUp,
 )
 from holdfast.testing.clock import VirtualClock
+from holdfast.testing.limits import tight
 from holdfast.wire.jsonrpc import RequestId
 
 KEY, OTHER = "session", "other-session"
@@ -171,7 +172,7 @@ def scenario(**limits: int) -> Callable[[Scenario[C]], Callable[[C], None]]:
     def decorate(test: Scenario[C]) -> Callable[[C], None]:
         async def on_a_bench(self: C) -> None:
             clock = VirtualClock()
-            async with self.make_store(Limits(**limits), clock) as store:
+            async with self.make_store(tight(**limits), clock) as store:
                 await test(self, Bench(store, clock))
 
         return plain_test(test, on_a_bench)

@@ -40,7 +40,7 @@ async def _size(bench: Bench, stream: str) -> int:
 
 
 class BoundContract(Contract):
-    """stream_events, stream_bytes, session_bytes, store_bytes, finished_streams."""
+    """stream_events, stream_bytes, session_bytes, streams_bytes, finished_streams."""
 
     @scenario(stream_bytes=100)
     async def test_a_stream_is_bounded_in_bytes(self, bench: Bench) -> None:
@@ -150,7 +150,7 @@ class BoundContract(Contract):
         assert sum(sizes) <= 1000
         assert min(sizes) >= 50
 
-    @scenario(store_bytes=1000, stream_bytes=1000)
+    @scenario(streams_bytes=1000, stream_bytes=1000)
     async def test_sessions_together_stay_within_the_stores_bytes(self, bench: Bench) -> None:
         for number in range(5):
             await bench.open(f"k{number}")
@@ -164,13 +164,13 @@ class BoundContract(Contract):
             total += sum(map(len, data_of(page)))
         assert total <= 1000
 
-    @scenario(store_bytes=1000)
+    @scenario(streams_bytes=1000)
     async def test_a_full_store_makes_a_session_forget_its_own_finished_streams(self, bench: Bench) -> None:
         await bench.open()
         streams = [await _finished(bench, number, b"x" * 100) for number in range(30)]
         assert len(await _retained(bench, streams)) <= 11
 
-    @scenario(store_bytes=1000)
+    @scenario(streams_bytes=1000)
     async def test_a_full_store_forgets_the_oldest_finished_stream_of_any_session(self, bench: Bench) -> None:
         await bench.open()
         await bench.open(OTHER)

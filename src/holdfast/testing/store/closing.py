@@ -84,7 +84,7 @@ class ClosingContract(Contract):
         await bench.sweep()
         assert await bench.store.read(KEY, "a", start, 10, 1_000) is None
 
-    @scenario(store_bytes=1_000 * LINGER_SHARE)
+    @scenario(streams_bytes=1_000 * LINGER_SHARE)
     async def test_what_is_left_of_closed_sessions_is_bounded_and_the_oldest_goes(self, bench: Bench) -> None:
         starts = {}
         for number in range(5):

@@ -148,7 +148,7 @@ class DictStore(SharedSessions, MemoryState, TaskMethods, OneProcess):
         until = self.now() + LINGER_SECONDS
         for stream, head in erasure.left.items():
             self.shelves.left[key, stream] = until, head, session.logs[stream]
-        most = self._limits.store_bytes // LINGER_SHARE
+        most = self._limits.streams_bytes // LINGER_SHARE
         while sum(len(data) for _, _, log in self.shelves.left.values() for _, data in log.values()) > most:
             del self.shelves.left[next(iter(self.shelves.left))]
         del self.shelves.sessions[key]
@@ -221,7 +221,7 @@ class DictStore(SharedSessions, MemoryState, TaskMethods, OneProcess):
                 self.shelves.subscribers[name][entry.key] = None
             elif what is Index.UNSUBSCRIBED:
                 self.shelves.subscribers[name].pop(entry.key, None)
-        self.over: int = self._bytes() - self._limits.store_bytes
+        self.over: int = self._bytes() - self._limits.streams_bytes
 
     def _bytes(self) -> int:
         return sum(int(unpack(one.numbers)[PLACES["size"]]) for one in self.shelves.sessions.values())

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from holdfast.config import Limits
 from holdfast.stores.base import Orphan, Store
 from holdfast.testing.clock import VirtualClock
+from holdfast.testing.limits import tight
 from holdfast.testing.store.bench import Bench, plain_test
 
 LEASE = 10.0
@@ -65,7 +66,7 @@ def fleet_scenario(**limits: int) -> Callable[[FleetScenario[C]], Callable[[C], 
     def decorate(test: FleetScenario[C]) -> Callable[[C], None]:
         async def on_a_fleet(self: C) -> None:
             clock = VirtualClock()
-            async with self.make_stores(Limits(**limits), clock, 3) as stores:
+            async with self.make_stores(tight(**limits), clock, 3) as stores:
                 await test(self, Fleet(stores, clock))
 
         return plain_test(test, on_a_fleet)

@@ -15,6 +15,7 @@ from holdfast.engine.audit import ACTS, REASONS, Act, Reason
 from holdfast.engine.sessions import session_key
 from holdfast.fronts.http.addresses import Addresses, counted
 from holdfast.fronts.http.request import RawRequest
+from holdfast.testing.limits import tight
 from tests.asgi import Call
 from tests.messages import LATEST, notification
 from tests.unit.fronts.http.bench import Bench, bench, front_test
@@ -125,7 +126,7 @@ async def test_an_anonymous_client_from_another_host_is_audited() -> None:
 
 @front_test
 async def test_a_call_over_a_limit_and_a_session_too_many_are_audited() -> None:
-    limits = Limits(sessionless_calls=1, sessions=1)
+    limits = tight(sessionless_calls=1, sessions=1)
     async with bench(Settings(limits=limits), verifier=Tokens()) as b:
         client = b.peer(token="ann")
         held = client.sessionless("tools/call", {"name": "held"})

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from holdfast.config import Limits, Settings
+from holdfast.testing.limits import tight
 from tests.asgi import Peer
 from tests.messages import LATEST, notification, request
 from tests.unit.fronts.http.bench import MIDDLE, Bench, bench, front_test
@@ -220,7 +221,7 @@ async def test_an_ask_without_an_answer_fails_at_its_deadline_and_is_withdrawn()
 
 # How many values, and how much a client says of itself
 
-FEW = Settings(limits=Limits(values=1_000, client_bytes=500))
+FEW = Settings(limits=tight(values=1_000, client_bytes=500))
 
 
 @front_test

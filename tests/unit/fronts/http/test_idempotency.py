@@ -9,11 +9,12 @@ from unittest.mock import patch
 import pytest
 
 from holdfast.auth import Principal
-from holdfast.config import Limits, Settings, Times
+from holdfast.config import Settings, Times
 from holdfast.core.records import KEPT_SECONDS
 from holdfast.engine.session import HIDDEN
 from holdfast.errors import INVALID_PARAMS, INVALID_REQUEST, OUTCOME_UNKNOWN, REQUEST_CANCELLED
 from holdfast.protocol.idempotency import HEADER, KEY
+from holdfast.testing.limits import tight
 from tests.asgi import Call, Peer
 from tests.messages import metadata, notification
 from tests.unit.engine.harness import settle_down
@@ -300,7 +301,7 @@ async def test_a_killed_owner_leaves_an_unknown_outcome_and_no_second_run() -> N
 
 @front_test
 async def test_a_call_that_was_refused_as_busy_leaves_its_key_free() -> None:
-    async with bench(Settings(limits=Limits(sessionless_calls=1), times=TIMES)) as one:
+    async with bench(Settings(limits=tight(sessionless_calls=1), times=TIMES)) as one:
         running = call(one.peer(), key=None)
         await runs(one)
         refused = await call(one.peer(), "quick", id=2).done()

@@ -4,8 +4,9 @@ import asyncio
 from typing import Any
 
 from holdfast.auth import Principal
-from holdfast.config import Limits, Settings, Times
+from holdfast.config import Settings, Times
 from holdfast.protocol.subscriptions import Change
+from holdfast.testing.limits import tight
 from tests.asgi import Call
 from tests.messages import MODERN, metadata, request
 from tests.schema import validate
@@ -94,7 +95,7 @@ async def test_a_reader_that_stalls_is_dropped_at_the_stall_limit() -> None:
 
 @front_test
 async def test_a_reader_that_is_too_far_behind_is_dropped_at_once_and_another_takes_its_place() -> None:
-    limits = Limits(listeners=1, listener_changes=2)
+    limits = tight(listeners=1, listener_changes=2)
     async with bench(Settings(limits=limits, times=Times(write_stall=30))) as b:
         uris = [f"a://{n}" for n in range(5)]
         slow = await listen(b, {"resourceSubscriptions": uris}).until(1)
@@ -113,7 +114,7 @@ async def test_a_reader_that_is_too_far_behind_is_dropped_at_once_and_another_ta
 
 @front_test
 async def test_one_listener_too_many_is_refused_with_a_reason_and_a_time() -> None:
-    settings = Settings(limits=Limits(listeners_per_principal=1))
+    settings = Settings(limits=tight(listeners_per_principal=1))
     async with bench(settings, verifier=Tokens()) as b:
         mine = await listen(b, TOOLS, token="me").until(1)
         refused = await listen(b, TOOLS, token="me").done()

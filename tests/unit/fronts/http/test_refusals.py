@@ -8,6 +8,7 @@ from holdfast.auth import Principal
 from holdfast.config import Limits, Settings, Times
 from holdfast.errors import Fenced
 from holdfast.stores.base import Refusal
+from holdfast.testing.limits import tight
 from tests.asgi import Call, Peer
 from tests.messages import notification, request
 from tests.stores import ScriptedStore
@@ -84,7 +85,7 @@ async def test_too_many_sessions_and_a_session_that_is_unknown() -> None:
 
 @front_test
 async def test_too_many_calls_without_a_session() -> None:
-    async with bench(Settings(limits=Limits(sessionless_calls=1))) as b:
+    async with bench(Settings(limits=tight(sessionless_calls=1))) as b:
         first = guests_call(b.peer(), "held", "held")
         await asyncio.sleep(0.1)
         refused = await guests_call(b.peer(), "held", "held").done()
@@ -98,7 +99,7 @@ async def test_too_many_calls_without_a_session() -> None:
 
 @front_test
 async def test_a_call_refused_while_parking_is_not_marked_as_not_executed() -> None:
-    async with bench(Settings(limits=Limits(parked=1, parked_per_principal=1))) as b:
+    async with bench(Settings(limits=tight(parked=1, parked_per_principal=1))) as b:
         parked, refused = [await guests_call(b.peer(), "ask").done() for _ in range(2)]
         assert parked.json["result"]["resultType"] == "input_required"
         assert (refused.json["error"]["code"], MARK in refused.headers) == (-31001, False)

@@ -7,6 +7,7 @@ import pytest
 
 from holdfast.config import Limits, Settings, Times
 from holdfast.engine.sessions import session_key
+from holdfast.testing.limits import tight
 from tests.asgi import Call, Peer
 from tests.messages import LATEST, request
 from tests.stores import ScriptedStore
@@ -222,7 +223,7 @@ async def test_positions_that_are_not_of_this_session_get_400_with_a_reason() ->
 
 @front_test
 async def test_streams_beyond_the_number_kept_are_unresumable() -> None:
-    async with bench(Settings(limits=Limits(finished_streams=2))) as b:
+    async with bench(Settings(limits=tight(finished_streams=2))) as b:
         p = await opened(b)
         b.release.set()
         calls = [await p.call(number, "ticks").done() for number in range(3)]

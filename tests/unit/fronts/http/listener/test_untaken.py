@@ -15,6 +15,7 @@ from holdfast.fronts.http.listener.protocol import HttpProtocol
 from holdfast.fronts.http.request import AT_ONCE
 from holdfast.testing import NotingObserver
 from holdfast.testing.back import ScriptedBack
+from holdfast.testing.limits import tight
 from tests.http.paper import Paper
 from tests.messages import LATEST, request
 from tests.support import LoopClock, virtual_test
@@ -122,7 +123,7 @@ def test_an_answer_is_given_to_each_repeat_until_one_has_taken_it(batch: int, ho
 def test_a_stream_that_was_cut_in_its_last_event_is_not_removed_before_others(store: str) -> None:
     @virtual_test
     async def run() -> None:
-        calls = Calls("after a message", store, settings=Settings(limits=Limits(finished_streams=2)))
+        calls = Calls("after a message", store, settings=Settings(limits=tight(finished_streams=2)))
         await calls.open()
         protocol, paper = calls.narrow()
         protocol.data_received(_sent(calls.line, 0))
