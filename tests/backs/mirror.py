@@ -18,6 +18,8 @@ LATEST: Final = "2025-11-25"
 BOTH: Final = "both"
 EXTENSION: Final = "com.example/extension"
 ODD: Final = "com.example/odd"
+REFUSED: Final = "com.example/refused"
+"""A method that the server behind a URL refuses with a status alone."""
 _META: Final = "io.modelcontextprotocol/"
 Json = dict[str, Any]
 Send = Callable[[Json], None]
@@ -30,6 +32,8 @@ class Mirror:
     def __init__(self, version: str) -> None:
         self._version = version
         self._client: Json = {}
+        self._opened_with: Json | None = None
+        """`_meta` of initialize."""
         self._waiting: tuple[Any, Send] | None = None
         """The call that waits for an answer: its id, and where its result goes."""
 
@@ -38,10 +42,12 @@ class Mirror:
         method, number, params = message.get("method"), message.get("id"), message.get("params") or {}
         if method is None:
             call, back = self._waiting or (None, send)
-            back(_result(call, {"content": [], "answer": message.get("result")}))
+            answer = {"answer": message.get("result"), "refused": message.get("error")}
+            back(_result(call, {"content": [], **answer}))
         elif method == "initialize" and self._version != MODERN:
             version = LATEST if self._version == BOTH else self._version
             self._client = {"capabilities": params["capabilities"], "info": params["clientInfo"]}
+            self._opened_with = params.get("_meta")
             send(_result(number, {**DESCRIBED, "protocolVersion": version, "serverInfo": DESCRIBED_AS}))
         elif method == "server/discover" and self._version in {MODERN, BOTH}:
             meta = {**DESCRIBED["_meta"], f"{_META}serverInfo": DESCRIBED_AS}
@@ -89,14 +95,17 @@ class Mirror:
                     "info": meta[f"{_META}clientInfo"],
                 }
             result |= {"content": [], "method": method, "params": {**params, "_meta": own}}
+            result |= {"opened with": self._opened_with}
             result |= {"client": self._client, "spoken": MODERN if self._is_modern(params) else LATEST}
         send(_result(number, result))
 
     def _ask(self, number: Any, params: Json, send: Send) -> None:
         question = {"message": "?", "requestedSchema": FORM, ODD: "question", "_meta": {ODD: "question"}}
-        if not self._is_modern(params):
+        arguments = params.get("arguments") or {}
+        method = arguments.get("method", "elicitation/create")
+        if not self._is_modern(params) and not arguments.get("returns"):
             self._waiting = number, send
-            send({"jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": question})
+            send({"jsonrpc": "2.0", "id": "q", "method": method, "params": question})
         elif "inputResponses" in params:
             send(
                 _result(
@@ -105,7 +114,7 @@ class Mirror:
                 )
             )
         else:
-            asked = {"q": {"method": "elicitation/create", "params": question}}
+            asked = {"q": {"method": method, "params": question}}
             send(_result(number, {"resultType": "input_required", "inputRequests": asked}))
 
 
@@ -147,6 +156,8 @@ class Served:
         from aiohttp import web  # noqa: PLC0415
 
         message = await asked.json()
+        if message.get("method") == REFUSED:
+            return web.Response(status=400, text=f'JSON RPC not handled: "{REFUSED}" unsupported')
         if "id" not in message or "method" not in message:
             self._mirror.take(message, lambda _message: None)
             return web.Response(status=202)

@@ -20,6 +20,7 @@ from holdfast.engine.sessions import ANONYMOUS
 from holdfast.errors import METHOD_NOT_FOUND
 from holdfast.options import ScopeTable
 from holdfast.ports import Ports, SilentObserver, SystemClock, SystemRandom
+from holdfast.protocol.idempotency import KEYS_EXTENSION
 from holdfast.server.proxy import Proxy
 from holdfast.upstream.connection import Callbacks, Connection, ConnectionOptions
 from holdfast.upstream.connectors import Connector
@@ -27,12 +28,24 @@ from holdfast.upstream.negotiation import Agreed
 from holdfast.upstream.profile import ClientProfile
 from holdfast.upstream.settings import ClientLimits, ClientTimes
 from tests.backs import mirror
-from tests.backs.mirror import BOTH, DESCRIBED, DESCRIBED_AS, EXTENSION, LATEST, MODERN, ODD, Object, Served
+from tests.backs.mirror import (
+    BOTH,
+    DESCRIBED,
+    DESCRIBED_AS,
+    EXTENSION,
+    LATEST,
+    MODERN,
+    ODD,
+    REFUSED,
+    Object,
+    Served,
+)
 from tests.support import async_test
 
 PROGRAM: Final = str(Path(mirror.__file__))
 ERAS: Final = {LATEST: "sessions", MODERN: "sessionless"}
 BACKS: Final = ("URL", "program", "object")
+QUESTION: Final = "com.example/question"
 PAGE: Final = Path(__file__).parents[2] / "docs" / "in-front.md"
 
 
@@ -114,7 +127,7 @@ class Asked:
         self.questions: list[dict[str, Any]] = []
 
     async def answer(self, method: str, params: dict[str, Any], _origins: object) -> dict[str, Any]:
-        assert method == "elicitation/create"
+        assert method in {"elicitation/create", QUESTION}
         self.questions.append(params)
         return {"action": "accept", "content": {}, ODD: "answer", "_meta": {ODD: "answer"}}
 
@@ -124,7 +137,7 @@ class Asked:
         ports = Ports(SystemClock(), SystemRandom(), SilentObserver())
         connection = Connection(
             InProcessConnector(proxy, Caller(ANONYMOUS), 60.0, ports.observer),
-            ClientProfile({"name": "test", "version": "1", ODD: "info"}, CLIENT),
+            ClientProfile({"name": "test", "version": "1", ODD: "info"}, CLIENT, meta={ODD: "opened"}),
             Callbacks(on_request=self.answer, on_notification=lambda _message, _origin: None),
             options=ConnectionOptions(version=era),
             ports=ports,
@@ -148,7 +161,8 @@ def test_each_cell_of_the_matrix_is_true_and_what_no_revision_defines_passes_in_
             asked.connected(proxy, ERAS[client_version]) as connection,
         ):
             described(connection.agreed)
-            assert await called(connection) == MATRIX[client_version, server, back]
+            spoken = await called(connection, is_in_session=client_version == LATEST)
+            assert spoken == MATRIX[client_version, server, back]
             answered = await answered_call(connection, asked)
         assert (answered["answer"][ODD], answered["answer"]["_meta"]) == ("answer", {ODD: "answer"})
         [question] = asked.questions
@@ -157,15 +171,70 @@ def test_each_cell_of_the_matrix_is_true_and_what_no_revision_defines_passes_in_
     run()
 
 
+@pytest.mark.parametrize(("client_version", "server", "back"), MATRIX)
+def test_a_request_of_the_server_that_an_extension_defines_reaches_the_client_if_there_is_a_way(
+    client_version: str, server: str, back: str
+) -> None:
+    @async_test
+    async def run() -> None:
+        asked = Asked()
+        async with (
+            in_front(back, server) as proxy,
+            asked.connected(proxy, ERAS[client_version]) as connection,
+        ):
+            answered = await answered_call(connection, asked, method=QUESTION)
+            if (client_version, MATRIX[client_version, server, back]) == (MODERN, LATEST):
+                # A result has no room for the request of a session.
+                assert answered["refused"]["code"] == METHOD_NOT_FOUND
+                assert asked.questions == []
+                return
+        assert answered["answer"][ODD] == "answer"
+        [question] = asked.questions
+        assert question[ODD] == "question"
+
+    run()
+
+
+@pytest.mark.parametrize("back", BACKS)
+def test_a_server_that_returns_input_required_in_a_session_gets_the_answers_of_a_2026_client(
+    back: str,
+) -> None:
+    @async_test
+    async def run() -> None:
+        asked = Asked()
+        async with in_front(back, LATEST) as proxy, asked.connected(proxy, "sessionless") as connection:
+            answered = await answered_call(connection, asked, returns=True)
+        assert answered["resultType"] == "complete"
+        assert answered["answer"][ODD] == "answer"
+
+    run()
+
+
+@pytest.mark.parametrize("era", ERAS.values())
+def test_a_request_that_the_server_refuses_with_a_status_alone_is_an_unknown_method(era: str) -> None:
+    @async_test
+    async def run() -> None:
+        async with in_front("URL", LATEST) as proxy, Asked().connected(proxy, era) as connection:
+            with pytest.raises(McpError, match="unsupported") as refused:
+                await connection.request(REFUSED)
+        assert refused.value.code == METHOD_NOT_FOUND
+
+    run()
+
+
 def described(agreed: Agreed | None) -> None:
-    """Look at the description of the server."""
+    """Look at the description of the server: it is the server's own, and the extension that Holdfast serves itself."""
     assert agreed is not None
-    assert agreed.capabilities == DESCRIBED["capabilities"]
+    declared = {**agreed.capabilities}
+    if agreed.is_sessionless:
+        declared["extensions"] = {**declared["extensions"]}
+        assert declared["extensions"].pop(KEYS_EXTENSION) == {}
+    assert declared == DESCRIBED["capabilities"]
     assert agreed.server == DESCRIBED_AS
     assert agreed.others == {ODD: "described", "_meta": {ODD: "described"}}
 
 
-async def called(connection: Connection) -> str:
+async def called(connection: Connection, *, is_in_session: bool) -> str:
     """Send unknown members, and look at those that come back; return the revision that the server was spoken to in."""
     listed = await connection.request("tools/list")
     assert (listed[ODD], listed["_meta"][ODD]) == ("field", "result")
@@ -177,6 +246,9 @@ async def called(connection: Connection) -> str:
         assert (result["method"], result["params"]) == (method, params)
         assert (result[ODD], result["_meta"][ODD]) == ("field", "result")
         spoken = result["spoken"]
+        # In 2026-07-28 there is no such request, on either side.
+        opened_with = (result["opened with"] or {}).get(ODD)
+        assert opened_with == ("opened" if is_in_session and spoken == LATEST else None)
         assert result["client"] == {
             "capabilities": CLIENT,
             "info": {"name": "test", "version": "1", ODD: "info"},
@@ -184,9 +256,9 @@ async def called(connection: Connection) -> str:
     return spoken
 
 
-async def answered_call(connection: Connection, asked: Asked) -> dict[str, Any]:
+async def answered_call(connection: Connection, asked: Asked, **arguments: object) -> dict[str, Any]:
     """Call a tool that asks, and answer it in the way of the era."""
-    params: dict[str, Any] = {"name": "ask", "arguments": {}}
+    params: dict[str, Any] = {"name": "ask", "arguments": arguments}
     result: dict[str, Any] = await connection.request("tools/call", params)
     if result.get("resultType") != "input_required":
         return result

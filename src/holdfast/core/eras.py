@@ -58,18 +58,18 @@ def check_handshake(settings: Settings, params: dict[str, Any]) -> None:
 
 
 def check_client(
-    settings: Settings, client: dict[str, Any], capabilities: dict[str, Any]
+    settings: Settings, client: dict[str, Any], capabilities: dict[str, Any], meta: dict[str, Any]
 ) -> tuple[bytes, bytes]:
-    """Check that `clientInfo` and capabilities are short enough to be stored; return them encoded.
+    """Check that `clientInfo`, capabilities and `_meta` are short enough to be stored; return the first two encoded.
 
     Raises:
         InvalidParams: they are too long.
     """
     encoded = encode(client), encode(capabilities)
-    size, most = len(encoded[0]) + len(encoded[1]), settings.limits.client_bytes
+    size, most = sum(map(len, encoded)) + (len(encode(meta)) if meta else 0), settings.limits.client_bytes
     if size > most:
         raise InvalidParams(
-            f"Invalid params: clientInfo and capabilities have {size} bytes together; at most {most} are accepted"
+            f"Invalid params: clientInfo, capabilities and _meta have {size} bytes together; at most {most} are accepted"
         )
     return encoded
 
@@ -85,7 +85,7 @@ def check_sessionless(settings: Settings, meta: RequestMeta, *, large: bool = Fa
         InvalidParams: the client metadata is too long.
     """
     if large:
-        check_client(settings, meta.client, meta.capabilities)
+        check_client(settings, meta.client, meta.capabilities, {})
     if meta.version == VERSION and settings.eras != "sessions" and not settings.eras_by_client:
         return
     supported = supported_versions(settings, meta.client)

@@ -89,6 +89,8 @@ class SessionRecord(Struct, kw_only=True):
     home: str = ""
     """The replica whose back keeps something for the session (a child process, a session of another server); empty if
     any replica can answer its requests. `take_home` changes it."""
+    meta: dict[str, Any] = {}
+    """`_meta` of the client's `initialize`, if the back passes it on."""
     opened: float = 0.0
     """When it was opened, in seconds since 1970; 0 if an older release has opened it, which did not write this."""
 

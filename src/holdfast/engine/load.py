@@ -75,7 +75,8 @@ class Load:
         Raises:
             TooManySessions: there is no room.
         """
-        declared = sum(cost(encode(part), self._values) for part in (record.client, record.capabilities))
+        parts = (record.client, record.capabilities, *((record.meta,) if record.meta else ()))
+        declared = sum(cost(encode(part), self._values) for part in parts)
         charge = self.account_of(caller).take(_SESSION_BYTES + declared)
         if charge is None:
             raise TooManySessions

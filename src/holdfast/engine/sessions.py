@@ -135,7 +135,8 @@ class Sessions:
         runtime = self._runtime
         settings, times = runtime.settings, runtime.settings.times
         check_handshake(settings, params)
-        client, capabilities = check_client(settings, *_checked(params))
+        meta = _meta(params) if runtime.back.has_home else {}
+        client, capabilities = check_client(settings, *_checked(params), meta)
         return SessionRecord(
             key=session_key(session_id),
             principal=caller.key,
@@ -148,6 +149,7 @@ class Sessions:
             lifetime=times.lifetime if channel is None else _CONNECTED,
             isolate=channel is None and self._isolates(params["clientInfo"]),
             home=runtime.store.replica if runtime.back.has_home else "",
+            meta=meta,
             opened=runtime.clock.wall(),
         )
 
@@ -537,6 +539,14 @@ def _checked(params: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     if not isinstance(capabilities, dict):
         raise InvalidParams("initialize needs capabilities, an object")
     return client, capabilities
+
+
+def _meta(params: dict[str, Any]) -> dict[str, Any]:
+    """Return the members of `_meta` that are for the server behind: all but the progress token, which is of this request."""
+    meta = params.get("_meta")
+    return (
+        {name: value for name, value in meta.items() if name != "progressToken"} if type(meta) is dict else {}
+    )
 
 
 @lru_cache(maxsize=128)

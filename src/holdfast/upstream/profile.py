@@ -13,15 +13,21 @@ _NOTHING: Final[Mapping[str, Any]] = {}
 class ClientProfile:
     """A client's name, capabilities and log level."""
 
-    __slots__ = ("_repeated", "capabilities", "info", "level", "repeats_extensions")
+    __slots__ = ("_meta", "_repeated", "capabilities", "info", "level", "repeats_extensions")
 
     def __init__(
-        self, info: dict[str, Any], capabilities: dict[str, Any], *, repeats_extensions: bool = False
+        self,
+        info: dict[str, Any],
+        capabilities: dict[str, Any],
+        *,
+        repeats_extensions: bool = False,
+        meta: Mapping[str, Any] = _NOTHING,
     ) -> None:
-        """Describe a client. `repeats_extensions`: every request declares them, also in a session.
+        """Describe a client. `repeats_extensions`: every request declares them, also in a session. `meta` goes with `initialize`.
 
         Some handlers read the extensions of a client there, because clients of 2026-07-28 declare them so.
         """
+        self._meta = meta
         self.info: dict[str, Any] = info
         """Name and version, as `clientInfo`."""
         self.capabilities: dict[str, Any] = capabilities
@@ -33,7 +39,8 @@ class ClientProfile:
 
     def initialize(self, version: str) -> dict[str, Any]:
         """Return the params of `initialize`."""
-        return {"protocolVersion": version, "capabilities": self._in_session, "clientInfo": self.info}
+        params = {"protocolVersion": version, "capabilities": self._in_session, "clientInfo": self.info}
+        return {**params, "_meta": dict(self._meta)} if self._meta else params
 
     @property
     def _in_session(self) -> dict[str, Any]:

@@ -194,7 +194,9 @@ class ProxyBack:
         if self._options.shared and not self._is_for_one_call(caller):
             return UpstreamClient(caller, record.client, {}, is_shared=True)
         capabilities = record.capabilities if self._passes_tasks else without_tasks(record.capabilities)
-        return UpstreamClient(caller, record.client, capabilities, record.key if self.has_home else "")
+        if not self.has_home:
+            return UpstreamClient(caller, record.client, capabilities)
+        return UpstreamClient(caller, record.client, capabilities, record.key, record.meta)
 
     async def _upstream_of(self, client: UpstreamClient) -> Upstream:
         key = shared_key_of(client, self._target.key(client), self._together)

@@ -41,7 +41,9 @@ from holdfast.errors import (
     CallEnded,
     ClientError,
     HeaderMismatch,
+    HttpRefused,
     McpError,
+    MethodNotFound,
     NotSent,
     OutcomeUnknown,
     SignInRequired,
@@ -60,7 +62,7 @@ from holdfast.upstream.pending import NO_HEADERS
 ROUNDS: Final = 10
 """How often a 2026-07-28 server may ask for input within one call."""
 ASKS: Final = frozenset({"sampling/createMessage", "elicitation/create", "roots/list"})
-"""The requests that a server may send to a client."""
+"""The requests of a server to a client that revisions define. One that an extension defines passes, if there is a way."""
 NEVER_ASK: Final = frozenset(METHODS) - SUSPENDABLE
 """Requests during which a server does not ask. One that an extension defines may."""
 
@@ -115,6 +117,8 @@ class Call:
         """
         request = self.exchange.request
         params = request_params(request.method, request.params)
+        # Some servers return `input_required` in sessions too. A client of 2026-07-28 is asked for it.
+        is_sessionless = sessionless or self.exchange.session.revision is SESSIONLESS
         retry: dict[str, Any] = {}
         try:
             for _ in range(ROUNDS):
@@ -123,7 +127,7 @@ class Call:
                     result = await self._send(connection, request.method, sent, NO_HEADERS)
                 else:
                     result = await self._with_headers(connection, request.method, sent, self._headers)
-                asked = input_required(result) if sessionless else None
+                asked = input_required(result) if is_sessionless else None
                 if asked is None:
                     if self._outbox is not None:
                         await self._outbox.flush()
@@ -170,6 +174,9 @@ class Call:
         except NotSent as error:
             raise unreachable(error) from error
         except ClientError as error:
+            if type(error) is HttpRefused and method not in METHODS:
+                # Some servers refuse a method that they do not know without a JSON-RPC error.
+                raise MethodNotFound(f"{method[:100]}: {error}") from error
             raise unusable(error) from error
         finally:
             if self._wait is not None:
@@ -283,11 +290,9 @@ def paused(calls: Iterable[Call]) -> Iterator[None]:
 def _question(request: Any) -> tuple[str, dict[str, Any]]:
     method = request.get("method") if isinstance(request, dict) else None
     params = request.get("params") if isinstance(request, dict) else None
-    if method not in ASKS:
-        raise McpError(
-            INTERNAL_ERROR, f"the server behind this one asks for {str(method)[:64]!r}, which is unknown"
-        )
-    return str(method), params if isinstance(params, dict) else {}
+    if type(method) is not str:
+        raise McpError(INTERNAL_ERROR, "the server behind this one asks, and does not say for what")
+    return method, params if isinstance(params, dict) else {}
 
 
 def unasked(error: AskError) -> McpError:

@@ -76,7 +76,8 @@ class Questions:
         Raises:
             McpError: for the server: the client's own error, or why the client could not be asked.
         """
-        if method not in ASKS:
+        if method not in ASKS and (self._clients.record is None or method.startswith("tasks/")):
+            # One that an extension defines needs a session: `input_required` results have no room for it.
             raise MethodNotFound(method[:100])
         if self._clients.first.is_shared:
             raise McpError(INVALID_REQUEST, f"{method}: a server that several clients share may not ask them")

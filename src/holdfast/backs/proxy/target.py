@@ -24,6 +24,8 @@ class UpstreamClient(Struct, frozen=True):
     capabilities: dict[str, Any]
     session: str = ""
     """The key of its session; empty for a client of 2026-07-28."""
+    meta: dict[str, Any] = {}
+    """`_meta` of the `initialize` of its session."""
     is_single: bool = False
     """True if the upstream serves one exchange only: then nothing is read ahead for it."""
     is_shared: bool = False

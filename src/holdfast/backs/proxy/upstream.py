@@ -225,4 +225,5 @@ def _profile(client: UpstreamClient) -> ClientProfile:
         client_info(client.info),
         without_tasks(client.capabilities, extension=not client.session),
         repeats_extensions=not client.session,
+        meta=client.meta,
     )
