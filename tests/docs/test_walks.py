@@ -24,7 +24,7 @@ STEP: Final = re.compile(r"`([\w/]+\.py)` · `([\w.]+)`")
 
 FRAMES: Final = {
     "plain call": 64,
-    "streamed call": 298,
+    "streamed call": 302,
     "elicitation": 270,
     "resume": 340,
     "proxied call": 120,

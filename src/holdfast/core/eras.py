@@ -74,6 +74,14 @@ def check_client(
     return encoded
 
 
+def own_meta(params: dict[str, Any]) -> dict[str, Any]:
+    """Return the members of `_meta` that are for the server behind: all but the progress token, which is of this request."""
+    meta = params.get("_meta")
+    return (
+        {name: value for name, value in meta.items() if name != "progressToken"} if type(meta) is dict else {}
+    )
+
+
 def check_sessionless(settings: Settings, meta: RequestMeta, *, large: bool = False) -> None:
     """Check the version and the client of a sessionless request.
 

@@ -28,7 +28,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from holdfast.core.eras import check_client, check_handshake
+from holdfast.core.eras import check_client, check_handshake, own_meta
 from holdfast.core.ledger import Charge
 from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.anonymous import AnonymousSessions
@@ -135,7 +135,7 @@ class Sessions:
         runtime = self._runtime
         settings, times = runtime.settings, runtime.settings.times
         check_handshake(settings, params)
-        meta = _meta(params) if runtime.back.has_home else {}
+        meta = own_meta(params) if runtime.back.has_home else {}
         client, capabilities = check_client(settings, *_checked(params), meta)
         return SessionRecord(
             key=session_key(session_id),
@@ -539,14 +539,6 @@ def _checked(params: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     if not isinstance(capabilities, dict):
         raise InvalidParams("initialize needs capabilities, an object")
     return client, capabilities
-
-
-def _meta(params: dict[str, Any]) -> dict[str, Any]:
-    """Return the members of `_meta` that are for the server behind: all but the progress token, which is of this request."""
-    meta = params.get("_meta")
-    return (
-        {name: value for name, value in meta.items() if name != "progressToken"} if type(meta) is dict else {}
-    )
 
 
 @lru_cache(maxsize=128)
