@@ -94,7 +94,9 @@ async def fail_often(processes: list[Fleet], _redis: RedisServer | None) -> None
 
     async def failing() -> None:
         while True:
-            await client.call("lookup", known=False)
+            response = await client.start("lookup", known=False)
+            await response.answer()
+            response.connection.cut()
             await asyncio.sleep(0.2)
 
     _keep(failing())

@@ -20,7 +20,15 @@ MOST_WORKERS: Final = 1_024
 _PREFIX: Final = "HOLDFAST_"
 _FURTHER: Final = frozenset(
     f"{_PREFIX}{name}"
-    for name in ("ADMIN_TOKEN", "ADMIN_URL", "FORWARD_KEY", "OAUTH_SECRET", "TRACEBACK", "UPSTREAM_TOKEN")
+    for name in (
+        "ADMIN_TOKEN",
+        "ADMIN_URL",
+        "FORWARD_KEY",
+        "INTROSPECTION_SECRET",
+        "OAUTH_SECRET",
+        "TRACEBACK",
+        "UPSTREAM_TOKEN",
+    )
 )
 """The variables that are not in the table of options: most of them are secrets."""
 _OF_SOCKETS: Final = ("http", "fd", "tls_cert", "tls_key")

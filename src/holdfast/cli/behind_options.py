@@ -27,6 +27,14 @@ class BehindOptions(Struct, frozen=True, kw_only=True):
             fits=ONE_SERVER,
         ),
     ] = None
+    oidc_scopes: Annotated[
+        tuple[str, ...] | None,
+        Row(
+            metavar="SCOPE",
+            help="A scope that a token needs for every tool, resource and prompt of the server behind; may be repeated.",
+            fits=BEHIND,
+        ),
+    ] = None
     scopes: Annotated[dict[str, Any] | None, Row(settings=ScopeTable, members={}, fits=ONE_SERVER)] = None
 
     concurrency: Annotated[

@@ -211,6 +211,35 @@ class Options(BehindOptions, frozen=True, kw_only=True):
         ),
     ] = None
 
+    oidc_issuer: Annotated[
+        str | None,
+        Row(
+            metavar="URL",
+            help="The authorization server whose JWTs are accepted: its exact issuer. Its keys are found by its metadata.",
+        ),
+    ] = None
+    oidc_audience: Annotated[
+        tuple[str, ...] | None,
+        Row(
+            metavar="URL",
+            help="The URL of this server in tokens; may be repeated.",
+            default="--public-url",
+        ),
+    ] = None
+    introspection_url: Annotated[
+        str | None,
+        Row(metavar="URL", help="The endpoint that is asked about each token (RFC 7662), instead of JWTs."),
+    ] = None
+    introspection_client_id: Annotated[
+        str | None, Row(metavar="ID", help="The id of this server at that endpoint.")
+    ] = None
+    introspection_secret_file: Annotated[
+        str | None,
+        Row(
+            metavar="PATH",
+            help="A file with its secret there. Or put it into HOLDFAST_INTROSPECTION_SECRET.",
+        ),
+    ] = None
     forward_key_file: Annotated[
         str | None,
         Row(

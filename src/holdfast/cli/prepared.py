@@ -12,6 +12,7 @@ from holdfast.backs.proxy.scopes import ScopeTable
 from holdfast.cli import banner, stores
 from holdfast.cli.behind import Source
 from holdfast.cli.config.plan import Endpoint
+from holdfast.cli.oidc import verifier_of
 from holdfast.cli.options import Options
 from holdfast.cli.secrets import forward_key
 from holdfast.cli.target import load_verifier
@@ -145,20 +146,22 @@ def prepare(source: Source, options: Options) -> "Served":
         server.store if options.store is None else options.store,
         options.namespace or server.namespace,
     )
-    key, proxied = forward_key(options.forward_key_file), _proxied(options)
-    if wanted != before or proxied or options.scopes or key is not None:
+    key, proxied, scopes = forward_key(options.forward_key_file), _proxied(options), _scopes(options)
+    if wanted != before or proxied or scopes or key is not None:
         if server.is_built:
             raise ConfigError(
                 f"{source.object} built its engine while it was imported, so options cannot change it"
             )
         server.settings, server.store, server.namespace = wanted
         server.forward_key = key or server.forward_key
+    if (verifier := verifier_of(options)) is not None:
+        server.verifier = verifier
     if options.verifier is not None:
         server.verifier = load_verifier(options.verifier, source.directory)
     if proxied:
         _set_proxied(server, proxied)
-    if options.scopes:
-        _set_scopes(server, options.scopes)
+    if scopes:
+        _set_scopes(server, scopes)
     return server
 
 
@@ -166,6 +169,14 @@ def _proxied(options: Options) -> dict[str, Any]:
     """Return the options for a server in front of another one that were given."""
     single = {name: getattr(options, name) for name in _SINGLE}
     return {**(options.proxy or {}), **{name: value for name, value in single.items() if value is not None}}
+
+
+def _scopes(options: Options) -> dict[str, Any]:
+    """Return the table of scopes, with those that every component needs by an option."""
+    given = options.scopes or {}
+    if options.oidc_scopes is None:
+        return given
+    return {**given, "server": (*given.get("server", ()), *options.oidc_scopes)}
 
 
 def _set_proxied(server: "Served", given: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ from holdfast.errors import ConfigError
 TOKEN_VARIABLE: Final = "HOLDFAST_UPSTREAM_TOKEN"  # noqa: S105 - a name
 KEY_VARIABLE: Final = "HOLDFAST_FORWARD_KEY"
 ADMIN_VARIABLE: Final = "HOLDFAST_ADMIN_TOKEN"
+INTROSPECTION_VARIABLE: Final = "HOLDFAST_INTROSPECTION_SECRET"
 SECRET_VARIABLE: Final = "HOLDFAST_OAUTH_SECRET"  # noqa: S105 - a name
 
 
@@ -46,6 +47,15 @@ def client_secret(file: str | None) -> str | None:
         ConfigError: the file cannot be read or is empty.
     """
     return _secret(file, "--oauth-secret-file", SECRET_VARIABLE)
+
+
+def introspection_secret(file: str | None) -> str | None:
+    """Return the secret with which this server asks about tokens; None if it has none.
+
+    Raises:
+        ConfigError: the file cannot be read or is empty.
+    """
+    return _secret(file, "--introspection-secret-file", INTROSPECTION_VARIABLE)
 
 
 def admin_token(file: str | None) -> str:

@@ -54,6 +54,8 @@ class Introspection:
         audiences = audiences_of(audience, "Introspection")
         self.authorization_servers: tuple[str, ...] = (issuer,) if issuer else ()
         """The servers that give tokens: clients learn them from the metadata of the endpoint."""
+        self.asked: str = url.partition("?")[0]
+        """The endpoint, for operators."""
         self.resource: str = audiences[0]
         """The URL of the endpoint, unless its settings name another one."""
         self._url = url

@@ -124,6 +124,11 @@ class HttpFront:
             serves_strangers=verifier is None and settings.serves_strangers,
         )
 
+    @property
+    def trouble(self) -> str:
+        """The authorization server that cannot be asked; empty if tokens can be checked."""
+        return self._identity.trouble if self._identity is not None else ""
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI scope."""
         if scope["type"] == "http":
@@ -198,7 +203,7 @@ class HttpFront:
         route = self._routes.get(request.path or "/")
         connection = Connection(request, channel, self)
         if route is None and path in {LIVE, READY}:
-            await connection.answer(await health(self._engine, path))
+            await connection.answer(await health(self._engine, path, self.trouble))
             return
         refused = self._rules.check("", request.head)
         if refused is None and route is not None:

@@ -23,8 +23,12 @@ def _line(status: int, text: str) -> Answer:
     return Answer(status, headers if status == 200 else [*headers, retry_after()], body)  # noqa: PLR2004
 
 
-async def health(engine: Engine, path: str) -> Answer:
-    """Answer a probe: live while the loop runs; ready if a claim would be accepted, and otherwise the reason."""
+async def health(engine: Engine, path: str, trouble: str = "") -> Answer:
+    """Answer a probe: live while the loop runs; ready if a claim would be accepted, and otherwise the reason.
+
+    `trouble`: the authorization server that fails. It fails for all replicas, and clients whose tokens are known are served: so the
+    process is ready, and the line says it.
+    """
     if path == LIVE:
         return _line(200, "alive")
     if engine.failure is not None:
@@ -36,4 +40,6 @@ async def health(engine: Engine, path: str) -> Answer:
     except (StoreError, LifespanEnded) as error:
         return _line(503, engine.readiness.found(str(error)))
     obstacle = await engine.readiness.obstacle()
-    return _line(503, obstacle) if obstacle else _line(200, "ready")
+    if obstacle:
+        return _line(503, obstacle)
+    return _line(200, f"ready, but no new token can be checked: {trouble} fails" if trouble else "ready")

@@ -82,7 +82,12 @@ class Identity:
         self._accepted: dict[int, None] = {}
         """Hashes of tokens that were accepted; not of the tokens' text alone, but with a secret of this process."""
         self._checks = Checks()
-        self._servers: tuple[str, ...] = tuple(getattr(verifier, "authorization_servers", ()))
+        asked: str = getattr(verifier, "asked", "")
+        self._servers: tuple[str, ...] = tuple(
+            getattr(verifier, "authorization_servers", ()) or filter(None, (asked,))
+        )
+        self.trouble: str = ""
+        """Why no token can be checked: the reason of the last check, if it has failed."""
         self._failures = LogRates(engine.clock.now())
 
     def remembered(self, request: RawRequest) -> Principal | None:
@@ -128,6 +133,7 @@ class Identity:
         except Exception as error:  # noqa: BLE001 - an author's code raises anything
             self._failed(error)
             return _UNVERIFIED
+        self.trouble = ""
         if principal is None and self._with_request is None:
             self._refused.put(token, None, now)
         if principal is None or principal.is_over(self._engine.clock.wall()):
@@ -144,6 +150,7 @@ class Identity:
     def _failed(self, error: Exception) -> None:
         """Log the type of an author's error. The text of ours names the authorization server and the reason, and no token."""
         kind = type(error).__name__
+        self.trouble = ", ".join(self._servers) or kind
         held = self._failures.admit(kind, self._engine.clock.now())
         if held is None:
             return

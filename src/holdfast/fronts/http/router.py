@@ -71,8 +71,8 @@ class Router:
 
     async def _health(self, path: str) -> Answer:
         """Ready if all fronts are; else the answer of the first that is not."""
-        answers = [await health(front.engine, path) for front in self.fronts.values()]
-        return max(answers, key=lambda answer: answer.status)
+        answers = [await health(front.engine, path, front.trouble) for front in self.fronts.values()]
+        return max(answers, key=lambda answer: (answer.status, len(answer.body)))
 
 
 def _by_path(fronts: Mapping[str, HttpFront]) -> dict[str, HttpFront]:

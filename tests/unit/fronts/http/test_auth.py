@@ -385,6 +385,30 @@ async def test_a_failing_authorization_server_is_named_with_the_reason() -> None
 
 
 @front_test
+async def test_readyz_says_that_no_token_can_be_checked_and_stays_ready() -> None:
+    class Flaky:
+        asked = "https://id.example/introspect"
+        fails = True
+
+        async def __call__(self, token: str) -> Principal | None:
+            if self.fails:
+                raise AuthorizationFailed("no answer")
+            return Principal(subject=token)
+
+    verifier = Flaky()
+    async with bench(verifier=verifier) as b:
+        assert (await b.peer(token="any").initialize()).status == 503
+        [facts] = b.observer.named("verifier.failed")
+        assert (facts["authorization_server"], facts["reason"]) == (verifier.asked, "no answer")
+        ready = await b.peer().send("GET", path="/readyz").done()
+        line = f"ready, but no new token can be checked: {verifier.asked} fails\n"
+        assert (ready.status, ready.body.decode()) == (200, line)
+        verifier.fails = False
+        assert (await b.peer(token="any").initialize()).status == 200
+        assert (await b.peer().send("GET", path="/readyz").done()).body == b"ready\n"
+
+
+@front_test
 async def test_a_verifier_that_fails_for_every_request_does_not_fill_the_log() -> None:
     async with bench(verifier=Tokens()) as b:
         for _ in range(100):
