@@ -70,6 +70,12 @@ class Account:
         free = self.ledger.total - self.ledger.used
         return self.used - 2 * max(0, free)
 
+    @property
+    def room(self) -> int:
+        """The bytes that new work may take now; below 0 if there are none."""
+        free = self.ledger.total - self.ledger.used
+        return min((free - self.owner.used) >> 1, free - self.ledger.reserve)
+
     def open(self) -> "Charge":
         """Return a charge of 0 bytes, which may grow."""
         return Charge(self, 0)

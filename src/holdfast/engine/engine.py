@@ -230,6 +230,8 @@ class Engine:
         self.failure, self.runtime.stop_reason = None, ""
         try:
             self._take_store()
+            if self.runtime.at_once is not None:
+                self.runtime.at_once.charge_all(self.load.ledger)
             await self.replica.start()
             await self.sessionless.keys.renew()
             await self._start_back()

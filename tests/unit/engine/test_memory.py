@@ -4,18 +4,23 @@ import asyncio
 import contextlib
 from typing import Any, Final
 
+import pytest
+
 from holdfast.config import Limits, Settings
 from holdfast.core.ledger import Ledger
 from holdfast.core.lifecycle import SessionInput
-from holdfast.core.records import Claim, Claimed
+from holdfast.core.records import Claim, Claimed, Refusal
 from holdfast.engine.caller import Caller
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Exchange
 from holdfast.engine.sessions import Opened
-from holdfast.errors import OUTCOME_UNKNOWN, TooManySessions
+from holdfast.errors import OUTCOME_UNKNOWN, StateError, TooManySessions
+from holdfast.stores.base import LINGER_SECONDS
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import ScriptedBack
-from holdfast.testing.store.bench import record
+from holdfast.testing.clock import VirtualClock
+from holdfast.testing.store.bench import KEY, Bench, record
+from holdfast.testing.store.closing import ENDING
 from tests.messages import initialize
 from tests.support import until, virtual_test
 from tests.unit.fronts.http.bench import bench, front_test
@@ -97,3 +102,55 @@ async def test_the_oldest_complete_streams_of_the_client_that_uses_too_much_are_
     assert ledger.account("bob").used > 10_000, "it is the oldest, and stays"
     await store.close("ann", SessionInput.DELETED)
     assert ledger.used < 20_000, "what bob keeps"
+
+
+@virtual_test
+async def test_state_subscriptions_and_tasks_of_the_memory_store_are_charged_and_refused_without_room() -> (
+    None
+):
+    clock = VirtualClock()
+    store = MemoryStore(Limits(), clock)
+    engine = Engine(ScriptedBack(), Settings(limits=Limits(memory=MEMORY)), store=store)
+    await engine.ensure_started()
+    ledger, one = engine.load.ledger, record("one", principal="ann")
+    await store.open(one, evict=False)
+    await store.set_state(one.key, "a", b"x" * 100_000, op="1")
+    await store.subscribe(one.key, "note://" + "x" * 1_000)
+    assert 101_000 < ledger.account("ann").used < 110_000
+    assert await store.open_task("task", "bob", b"x" * 100_000, ttl=60) is None
+    assert 100_000 < ledger.account("bob").used < 110_000
+    others = ledger.account("others").open()
+    others.set(MEMORY - 350_000)
+    with pytest.raises(StateError):
+        await store.set_state(one.key, "b", b"x" * 200_000, op="2")
+    assert await store.open_task("more", "bob", b"x" * 200_000, ttl=60) is Refusal.FULL
+    with pytest.raises(StateError):
+        await store.set_task("task", "bob", b"x" * 300_000, version=1, ttl=60, ends=True)
+    assert not await store.subscribe(one.key, "note://" + "x" * 200_000)
+    await store.set_state(one.key, "a", None, op="3")
+    others.free()
+    await store.set_state(one.key, "b", b"x" * 200_000, op="4")
+    clock.advance(61)
+    await store.sweep()
+    await store.close(one.key, SessionInput.DELETED)
+    assert ledger.used == 0
+    await engine.aclose()
+
+
+@virtual_test
+async def test_streams_of_closed_sessions_are_charged_until_they_are_forgotten() -> None:
+    clock, ledger = VirtualClock(), Ledger(MEMORY)
+    store = MemoryStore(Limits(), clock)
+    held = Bench(store, clock)
+    await held.open()
+    store.charge_to(KEY, ledger.account("ann"))
+    fence = await held.streaming(1, "a")
+    await held.attach("a")
+    await store.append(KEY, "a", fence, [(1, b"x" * 10_000)])
+    before = ledger.used
+    await store.close(KEY, SessionInput.DELETED, ENDING)
+    assert before > 10_000
+    assert ledger.used >= 10_000
+    clock.advance(LINGER_SECONDS + 1)
+    await store.sweep()
+    assert ledger.used == 0

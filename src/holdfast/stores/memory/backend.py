@@ -227,8 +227,10 @@ class MemoryBackend(SessionCommands):
         left = close(doc, reason, ending, self.at())
         record = doc.record
         self._lingering.sweep()
+        if doc.charge is not None:
+            doc.charge.set(sum(log.bytes + STREAM_BYTES for log in left.values()))
         for name, log in left.items():
-            self._lingering.keep(record.key, name, log)
+            self._lingering.keep(record.key, name, log, doc.charge)
         del self._sessions[record.key]
         own = self._principals[record.principal]
         del own[record.key]

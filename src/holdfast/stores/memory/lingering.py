@@ -5,6 +5,7 @@ Their total bytes are limited, because a client can close sessions faster than t
 
 from collections.abc import Callable
 
+from holdfast.core.ledger import Charge
 from holdfast.core.stream import Log
 from holdfast.stores.base import LINGER_SECONDS
 
@@ -16,21 +17,21 @@ class Lingering:
         self._now = now
         self._most = most
         self._bytes = 0
-        self._logs: dict[tuple[str, str], tuple[float, Log]] = {}
+        self._logs: dict[tuple[str, str], tuple[float, Log, Charge | None]] = {}
 
     def __repr__(self) -> str:
         return f"<Lingering {len(self._logs)} streams>"
 
-    def keep(self, key: str, stream: str, log: Log) -> None:
-        """Keep a complete stream; delete the oldest ones while the total is above the limit."""
-        self._logs[key, stream] = self._now() + LINGER_SECONDS, log
+    def keep(self, key: str, stream: str, log: Log, charge: Charge | None = None) -> None:
+        """Keep a complete stream; delete the oldest ones while the total is above the limit. The streams of a session share a charge."""
+        self._logs[key, stream] = self._now() + LINGER_SECONDS, log, charge
         self._bytes += log.bytes
         while self._bytes > self._most:
             self._drop_oldest()
 
     def get(self, key: str, stream: str) -> Log | None:
         """Return a stream; None if it is unknown or its time is over."""
-        until, log = self._logs.get((key, stream), (0.0, None))
+        until, log, _ = self._logs.get((key, stream), (0.0, None, None))
         return log if until > self._now() else None
 
     def sweep(self) -> None:
@@ -41,7 +42,7 @@ class Lingering:
 
     def _drop_oldest(self) -> None:
         oldest = next(iter(self._logs))
-        _, log = self._logs.pop(oldest)
+        _, log, _ = self._logs.pop(oldest)
         self._bytes -= log.bytes
 
     def clear(self) -> None:

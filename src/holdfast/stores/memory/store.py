@@ -1,6 +1,7 @@
 """The store object: its backend for sessions, state, tasks, and the shortcut for plain calls. The docstring of the package explains the design."""
 
 from holdfast.config import Limits
+from holdfast.core.ledger import Ledger
 from holdfast.core.lifecycle import SessionState
 from holdfast.core.records import Claim, Claimed, Closed, Duplicate, Refusal
 from holdfast.core.rules import calls
@@ -62,6 +63,10 @@ class MemoryStore(MemoryBackend, MemoryState, TaskMethods, OneProcess):
             (self.settle, MemoryStore.settle),
         )
         return self if all(getattr(own, "__func__", None) is usual for own, usual in usual) else None
+
+    def charge_all(self, ledger: Ledger) -> None:
+        """Charge the state, subscriptions and tasks of principals to a ledger."""
+        self._kept.charged.ledger = self._tasks.charged.ledger = ledger
 
     def claim_now(self, key: str, principal: str, claim: Claim) -> Claimed | Duplicate | Refusal:
         """Has the effect of `claim`."""

@@ -3,11 +3,13 @@
 import heapq
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
+from typing import Final
 
 from msgspec import Struct
 
 from holdfast.config import Limits
 from holdfast.stores.base import Cell, OnWake, OrphanTask, Refusal, WakeUp
+from holdfast.stores.kept import Charged
 from holdfast.stores.rules import check_task, has_task_room
 
 
@@ -17,6 +19,10 @@ class _Kept(Struct):
     expires: float
     owner: str
     """The incarnation in which the handler of the task runs; empty after the task has ended."""
+
+
+TASK_BYTES: Final = 1_536
+"""The memory of a task besides its value."""
 
 
 class MemoryTasks:
@@ -32,6 +38,7 @@ class MemoryTasks:
         self._bytes = 0
         self._own_bytes: Counter[str] = Counter()
         """The bytes of the tasks of each principal."""
+        self.charged: Charged = Charged()
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -55,11 +62,13 @@ class MemoryTasks:
         return None
 
     def _has_room(self, principal: str, size: int) -> bool:
-        return has_task_room(self._limits, size, store=self._bytes, own=self._own_bytes[principal])
+        fits = has_task_room(self._limits, size, store=self._bytes, own=self._own_bytes[principal])
+        return fits and size + TASK_BYTES <= self.charged.room(principal)
 
     def _count(self, principal: str, size: int) -> None:
         self._bytes += size
         self._own_bytes[principal] += size
+        self.charged.set(principal, self._own_bytes[principal] + self._owners[principal] * TASK_BYTES)
 
     def get(self, key: str, principal: str) -> Cell | None:
         """Return a task of this principal that has not expired."""
@@ -106,8 +115,8 @@ class MemoryTasks:
 
     def _forget(self, key: str, kept: _Kept) -> None:
         del self._kept[key]
-        self._count(kept.principal, -len(kept.cell.value))
         self._owners[kept.principal] -= 1
+        self._count(kept.principal, -len(kept.cell.value))
         if not self._owners[kept.principal]:
             del self._owners[kept.principal]
             del self._own_bytes[kept.principal]
@@ -119,6 +128,7 @@ class MemoryTasks:
         self._due.clear()
         self._bytes = 0
         self._own_bytes.clear()
+        self.charged.clear()
 
 
 class TaskMethods:
