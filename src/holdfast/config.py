@@ -343,7 +343,7 @@ class Times(Struct, frozen=True, kw_only=True):
 Eras = Literal["both", "sessions", "sessionless"]
 """The protocols with sessions (2025-03-26 to 2025-11-25), the one without (2026-07-28), or both at one address."""
 Duplicates = Literal["reject", "isolate"]
-StateOf = Literal["session", "principal"]
+StateOf = Literal["session", "principal", "conversation"]
 ResponseMode = Literal["adaptive", "json", "sse"]
 
 
@@ -358,6 +358,7 @@ class Quirks(Struct, frozen=True, kw_only=True):
     """It sends initialize within a live session, over HTTP: open a new session and close the old one."""
 
 
+_AFFINITY: Final = re.compile(r"(header|meta|argument):[!-~]{1,255}")
 _RATE: Final = re.compile(r"([1-9][0-9]{0,8})/(s|m|h|d)( per principal)?")
 _UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 
@@ -438,7 +439,11 @@ class Settings(Struct, frozen=True, kw_only=True):
     quirks: Mapping[str, Quirks] | None = None
     """How clients with this name in their `clientInfo` are treated; None: the table of known clients."""
     state: StateOf = "session"
-    """The owner of `ctx.state`: the session (then clients of 2026-07-28 have no state), or the principal."""
+    """The owner of `ctx.state`: the session (then clients of 2026-07-28 have no state), the principal, or the conversation that requests of
+    2026-07-28 name (`affinity`), which in a session is the session."""
+    affinity: str = ""
+    """Where a request of 2026-07-28 names its conversation: `header:NAME`, `meta:KEY` (also in the W3C baggage in `_meta`), `argument:NAME`. The
+    requests of one conversation of a principal share a connection, program or run behind, its home, and `ctx.state`. Empty: they name none."""
     mask_errors: bool = False
     """Send clients a correlation id instead of the text of an exception in an author's function."""
     check_results: bool = True
@@ -450,6 +455,11 @@ class Settings(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         _choose("duplicates", self.duplicates, Duplicates)
         _choose("state", self.state, StateOf)
+        if self.affinity:
+            if _AFFINITY.fullmatch(self.affinity) is None:
+                raise ConfigError(f"affinity={self.affinity!r}: write header:NAME, meta:KEY or argument:NAME")
+        elif self.state == "conversation":
+            raise ConfigError('state="conversation" needs affinity: where a request names its conversation')
 
 
 WHOLE_URL: Final = re.compile(r"https?://([A-Za-z0-9.\-:\[\]]+)(/[A-Za-z0-9._~!$&'()*+,;=:@%/-]*)?")

@@ -33,6 +33,7 @@ HoldfastError
 │   ├── UpstreamFailed           −32603, the response of the server behind is not usable
 │   ├── OutcomeUnknown           −31002, the process that ran the call has died
 │   ├── ParkedGone               −31003, no call waits under this `requestState`
+│   │   └── Unreached            the replica that has it is gone, and has not received the request
 │   ├── HeaderMismatch           −32020
 │   ├── MissingCapability        −32021
 │   └── UnsupportedVersion       −32022
@@ -413,6 +414,10 @@ class ParkedGone(McpError):
             PARKED_GONE,
             "Invalid or expired requestState: this call is not waiting here; send it again from the start",
         )
+
+
+class Unreached(ParkedGone):
+    """The replica that has a parked call, or a conversation, has no lease: it has not received the request."""
 
 
 # Asks: requests from the server to the client

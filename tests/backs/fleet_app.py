@@ -14,6 +14,7 @@ SHARED: Any = {
     "namespace": "keeper",
     "strict": "FLEET_STRICT" in os.environ,
     "settings": Settings(
+        affinity="meta:test/conversation",
         times=Times(
             lease=1.5,
             lease_renewal=0.4,
@@ -22,7 +23,7 @@ SHARED: Any = {
             retry=(0.05, 0.1),
             drain=8,
             drain_notice=0,
-        )
+        ),
     ),
 }
 

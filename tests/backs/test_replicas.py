@@ -156,6 +156,22 @@ async def test_a_2026_client_is_asked_at_one_replica_and_answers_at_another(trio
     assert value(final) == "me"
 
 
+async def bumped(port: int, conversation: str) -> Json:
+    """Count in a conversation of 2026-07-28."""
+    meta = {**metadata(), "test/conversation": conversation}
+    params: dict[str, Json] = {"name": "bump", "arguments": {}, "_meta": meta}
+    return value(await (await sessionless(port, "tools/call", params)).answer())
+
+
+@http_test
+async def test_the_requests_of_a_conversation_reach_what_its_home_keeps_from_every_replica(
+    trio: Trio,
+) -> None:
+    assert [await bumped(port, "a") for port in trio.ports * 2] == [1, 2, 3, 4, 5, 6]
+    assert await bumped(trio.ports[1], "b") == 1, "another conversation has its own"
+    assert [await bumped(port, "b") for port in trio.ports] == [2, 3, 4]
+
+
 async def keyed(port: int, key: str, **arguments: Json) -> Response:
     """Begin a call of 2026-07-28 with an idempotency key."""
     params: dict[str, Json] = {"name": "steps", "arguments": arguments}
@@ -267,6 +283,7 @@ async def test_a_killed_home_costs_one_error_for_the_calls_in_flight_and_the_nex
     assert await clients[1].call("bump") == 1
     standalone = await clients[1].get()
     inflight = [await client.start("steps", n=1_000, seconds=0.05) for client in clients[1:]]
+    assert [await bumped(port, "killed") for port in trio.ports] == [1, 2, 3]
     with_key = await keyed(trio.ports[0], "killed", n=1_000, seconds=0.05)
     for response in (*inflight, with_key):
         await in_progress(response)
@@ -282,6 +299,7 @@ async def test_a_killed_home_costs_one_error_for_the_calls_in_flight_and_the_nex
     assert await next_one == 1, "a new home, which keeps nothing yet"
     assert await clients[1].call("bump") == 2, "the same one for all"
     await arrived(standalone, "notifications/tools/list_changed")
+    assert [await bumped(port, "killed") for port in trio.ports[1:]] == [1, 2], "a new home keeps nothing yet"
     assert (await (await repeat).answer())["error"]["code"] == OUTCOME_UNKNOWN, "it does not run again"
 
 

@@ -12,7 +12,9 @@ from holdfast import Context, Principal, Server
 from holdfast.auth.forward_key import ForwardKey, new_key
 from holdfast.config import ResponseMode
 from holdfast.core.lifecycle import SessionInput
+from holdfast.engine.rounds import RoundWriter
 from holdfast.errors import BUSY, OUTCOME_UNKNOWN, PARKED_GONE, StoreUnavailable
+from holdfast.protocol.idempotency import KEY as IDEMPOTENCY_KEY
 from holdfast.stores.base import Store
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing import SeededRandom
@@ -310,3 +312,38 @@ async def test_a_retry_for_which_the_other_replica_has_no_memory_waits_there() -
         assert await inbox() == []
         await here.engine.aclose()
         await there.engine.aclose()
+
+
+@async_test
+async def test_a_call_with_a_key_runs_once_over_one_file_and_its_answer_is_there_for_the_other_process() -> (
+    None
+):
+    with store_path() as path:
+        release, runs = asyncio.Event(), list[str]()
+        servers = [Server("kept", store=SqliteStore(path)) for _ in range(2)]
+        for server in servers:
+
+            @server.tool
+            async def order(dish: str) -> str:
+                runs.append(dish)
+                await release.wait()
+                return dish
+
+        one, two = (Peer(server.asgi(response="json")) for server in servers)
+        meta = {**metadata(), IDEMPOTENCY_KEY: "order-7"}
+        params = {"name": "order", "arguments": {"dish": "soup"}}
+        first = one.sessionless("tools/call", params, meta=meta)
+        await until(lambda: runs == ["soup"])
+        await first.cut()
+        repeat = two.sessionless("tools/call", params, id=2, meta=meta)
+        [running] = servers[0].engine.sessionless.live()
+        writer = running.writer
+        assert isinstance(writer, RoundWriter)
+        await until(lambda: not writer.is_left)
+        release.set()
+        assert (await repeat.done()).json["id"] == 2
+        kept = await two.sessionless("tools/call", params, id=3, meta=meta).done()
+        assert (kept.json["id"], kept.json["result"]) == (3, repeat.json["result"])
+        assert runs == ["soup"]
+        for server in servers:
+            await server.engine.aclose()

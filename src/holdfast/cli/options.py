@@ -121,8 +121,16 @@ class Options(BehindOptions, frozen=True, kw_only=True):
     state: Annotated[
         StateOf | None,
         Row(
-            help="The owner of the state that tools keep: the session, or the principal in both eras.",
+            help="The owner of the state that tools keep: the session, the principal, or the conversation (--affinity).",
             default="session",
+        ),
+    ] = None
+    affinity: Annotated[
+        str | None,
+        Row(
+            metavar="PLACE",
+            help="Where a request of 2026-07-28 names its conversation: header:NAME, meta:KEY or argument:NAME. A conversation has"
+            " its own connection or process behind.",
         ),
     ] = None
     duplicates: Annotated[

@@ -17,7 +17,8 @@ _PANELS: Final = {
         "introspection_secret_file", "allow_anonymous", "allow_host", "allow_origin", "scope_supported", "forward_key_file",
     ),
     "Processes and sessions": (
-        "workers", "start_limit", "reload", "store", "namespace", "grace", "drain", "drain_notice", "stateless", "state", "eras",
+        "workers", "start_limit", "reload", "store", "namespace", "grace", "drain", "drain_notice", "stateless", "state", "affinity",
+        "eras",
     ),
     "Calls and limits": (
         "memory", "store_bytes", "limit", "time", "rate", "duplicates", "response", "in_order", "mask_errors", "check_results",

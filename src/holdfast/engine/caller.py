@@ -44,6 +44,8 @@ class Caller(Struct, frozen=True):
     """The connection that waits for the answer. None: on stdio, and at a home, which learns it from the store."""
     account: Account | None = None
     """The account that the message is charged to, if it is not the one of the principal."""
+    conversation: str = ""
+    """The hidden session of the conversation that a request of 2026-07-28 names (`conversations.py`); empty if it names none."""
     is_inner: bool = False
     """The client runs in this process: its requests are part of the work that runs here, and a stop does not refuse them."""
 

@@ -18,6 +18,7 @@ from holdfast.engine.access import Access
 from holdfast.engine.audit import Audit
 from holdfast.engine.back import Back
 from holdfast.engine.caller import Caller
+from holdfast.engine.conversations import Conversations
 from holdfast.engine.exchange import Exchange, SessionExchange
 from holdfast.engine.exchanges import Exchanges
 from holdfast.engine.failure_log import note_failure
@@ -112,6 +113,7 @@ class Engine:
     readers: Readers
     sessionless: SessionlessCalls
     idempotent: IdempotentCalls
+    conversations: Conversations
     listening: Listening
     tasks: Tasks
     forwarding: Forwarding
@@ -170,8 +172,7 @@ class Engine:
         self.rates.starts_again = self.sessionless.starts_again
         self.tasks = Tasks(runtime, self.sessionless.end, self.listening)
         inbox = Inbox(runtime, Credentials(forward_key, self.random))
-        self.forwarding = Forwarding(runtime, self.readers, self.sessionless, inbox)
-        self.idempotent = IdempotentCalls(runtime, self.sessionless, self.exchanges.claims, self.forwarding)
+        self._make_sessionless(inbox)
         self._homes, self.questions = self._made_homes(inbox), Questions(runtime, inbox)
         self._succession = Succession(runtime, inbox, lambda: self.leaving or runtime.is_draining)
         self.replica = Replica(runtime, self.sessions, self.listening, inbox)
@@ -180,6 +181,13 @@ class Engine:
         self.pulse = runtime.pulse
         self.started = self.leaving = self.drained = self._closing = False
         self._starting, self._drains_until, self._sweeping = None, None, []
+
+    def _make_sessionless(self, inbox: Inbox) -> None:
+        """Make the parts for calls without a session that other replicas, a key or a conversation concern."""
+        runtime, calls = self.runtime, self.sessionless
+        self.forwarding = Forwarding(runtime, self.readers, calls, inbox)
+        self.idempotent = IdempotentCalls(runtime, calls, self.exchanges.claims, self.forwarding)
+        self.conversations = Conversations(runtime, calls, self.idempotent, self.forwarding)
 
     def _made_homes(self, inbox: Inbox) -> Homes | None:
         """Return the object that sends requests to the homes of sessions; None if sessions have no home, or one process serves."""

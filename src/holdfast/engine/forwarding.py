@@ -53,6 +53,7 @@ from holdfast.errors import (
     ParkedGone,
     SessionGone,
     StoreError,
+    Unreached,
     Unresumable,
 )
 from holdfast.protocol.sessionless import RequestMeta, read_meta
@@ -75,7 +76,7 @@ class Forwarding:
         self._readers = readers
         self._calls = calls
         self._inbox = inbox
-        self.begin_here: BeginHere = self._go_on
+        self.begin_here: BeginHere = self._begin
         """Begins a call that has an idempotency key: see `idempotency.py`."""
         inbox.handlers[Retry] = self._take
 
@@ -85,7 +86,7 @@ class Forwarding:
         """Let another replica answer a request; return a reader of its answer. Close the reader with `drop`.
 
         Raises:
-            ParkedGone: that replica is gone, with its parked calls.
+            ParkedGone: that replica is gone, with its parked calls (Unreached: certainly before it had the request).
             OutcomeUnknown: the store has lost the session of this request. That replica may have the request already.
         """
         runtime = self._runtime
@@ -108,7 +109,7 @@ class Forwarding:
         seconds = self._runtime.settings.times.lease
         with self._inbox.expecting(retry.stream) as replied:
             if not await self._inbox.send(replica, retry.stream, retry, seconds=seconds, caller=caller):
-                raise ParkedGone
+                raise Unreached
             # Without a reply in time, the stream may have begun nevertheless: the store could have been unavailable.
             await asyncio.wait([replied], timeout=seconds)
         try:
@@ -162,7 +163,7 @@ class Forwarding:
         store, random = self._runtime.store, self._runtime.random
         try:
             meta = read_meta(retry.request.params)
-            begin = self._go_on if meta.key is None else self.begin_here
+            begin = self._begin if meta.key is None else self.begin_here
             awaited = await begin(meta, caller, retry.request)
         except (McpError, ParkedElsewhere) as failed:
             error = failed if isinstance(failed, McpError) else OutcomeUnknown()
@@ -178,8 +179,9 @@ class Forwarding:
             if awaited.leave():
                 await self._calls.abandon(awaited.exchange)
 
-    async def _go_on(self, meta: RequestMeta, caller: Caller, request: Request) -> AwaitedCall:
-        return self._calls.go_on(meta, caller, request)
+    async def _begin(self, meta: RequestMeta, caller: Caller, request: Request) -> AwaitedCall:
+        begin = self._calls.go_on if "requestState" in request.params else self._calls.start
+        return begin(meta, caller, request)
 
 
 class _AnswerLog:

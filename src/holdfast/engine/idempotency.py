@@ -136,7 +136,7 @@ class IdempotentCalls:
             except ParkedElsewhere as elsewhere:
                 replica = elsewhere.replica
             try:
-                return await self._forward(replica, caller, _with_key(request, meta.key))
+                return await self._forward(replica, caller, with_key(request, meta.key))
             except ParkedGone:
                 if "requestState" in request.params:
                     raise
@@ -369,9 +369,11 @@ def _id_of(key: str, params: dict[str, Any]) -> str:
     return f"{key} {sha256(canonical(given)).hexdigest()}" if given else key
 
 
-def _with_key(request: Request, key: str | None) -> Request:
+def with_key(request: Request, key: str | None) -> Request:
     """Return a request that has its key in `_meta`: the replica that it is forwarded to reads it there."""
     params = request.params
+    if key is None:
+        return request
     return Request(request.id, request.method, {**params, "_meta": {**params["_meta"], KEY: key}})
 
 

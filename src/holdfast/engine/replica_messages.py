@@ -51,12 +51,14 @@ class ForwardedRequest(Struct, frozen=True, kw_only=True):
     owner: str
     principal: Principal | None
     headers: dict[str, str]
+    conversation: str = ""
+    """As in `Caller`."""
     streams: bool = True
     """False in always-JSON mode: only the terminal message can be sent."""
 
     def caller(self, charge: Charge | None = None) -> Caller:
         """Return the caller, without the headers that were left out. `charge`: the memory that the request takes."""
-        return Caller(self.owner, self.principal, self.headers, charge)
+        return Caller(self.owner, self.principal, self.headers, charge, conversation=self.conversation)
 
 
 class Retry(ForwardedRequest, frozen=True, kw_only=True, tag="retry"):
@@ -160,7 +162,12 @@ def caller_fields(caller: Caller, *, is_sealed: bool = False) -> dict[str, Any]:
     headers = (
         {} if is_sealed else {name: value for name, value in caller.headers.items() if not is_secret(name)}
     )
-    return {"owner": caller.key, "principal": caller.principal, "headers": headers}
+    return {
+        "owner": caller.key,
+        "principal": caller.principal,
+        "headers": headers,
+        "conversation": caller.conversation,
+    }
 
 
 def encode_message(message: InboxMessage) -> bytes:

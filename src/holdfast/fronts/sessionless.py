@@ -135,7 +135,10 @@ class SessionlessRequests:
     async def _begun(self, request: Request, meta: RequestMeta, caller: Caller) -> AwaitedCall:
         calls = self._engine.sessionless
         begin = calls.go_on if "requestState" in request.params else calls.start
+        conversation = self._engine.conversations.named(request, caller)
         try:
+            if conversation:
+                return await self._conversing(conversation, request, meta, caller)
             if has_key(meta, request):
                 return await self._engine.idempotent.here(meta, caller, request)
             return begin(meta, caller, request)
@@ -144,6 +147,16 @@ class SessionlessRequests:
             raise ParkedGone from None
         except StoreError as error:
             raise StoreBusy from error
+
+    async def _conversing(
+        self, conversation: str, request: Request, meta: RequestMeta, caller: Caller
+    ) -> AwaitedCall:
+        begun = await self._engine.conversations.begin(conversation, meta, caller, request)
+        if isinstance(begun, AwaitedCall):
+            return begun
+        # One process serves a connection, and another one has the conversation of its client.
+        await self._engine.forwarding.drop(begun)
+        raise ParkedGone
 
     async def _listen(self, request: Request, meta: RequestMeta, caller: Caller) -> None:
         principal = caller.principal

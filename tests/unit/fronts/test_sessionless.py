@@ -8,6 +8,7 @@ import pytest
 from holdfast.config import Limits, Settings, Times
 from holdfast.core.lifecycle import SessionInput
 from holdfast.fronts.duplex import OWED
+from holdfast.protocol.idempotency import KEY
 from holdfast.protocol.subscriptions import Change
 from holdfast.testing.limits import tight
 from tests.duplex import META
@@ -110,6 +111,11 @@ async def test_a_call_that_asks_is_answered_in_rounds_and_its_body_runs_once() -
     )
     assert (await wire.answer(3))["result"] == {"answers": [{"roots": [n]} for n in (1, 2, 3)]}
     assert len(back.handled) == 1
+    back.gate.clear()
+    await wire.say("tools/call", 4, name="hold", _meta={**META, KEY: "other"})
+    await until(lambda: len(back.handled) == 2)
+    await wire.say("notifications/cancelled", requestId=4)
+    await back.cancelled.wait()
     assert not [message for message in wire.received if "method" in message and "id" in message]
 
 
@@ -338,3 +344,27 @@ async def test_one_era_can_be_turned_off_here_too() -> None:
     assert (await wire.answer(2))["error"]["code"] == -32602
     await wire.sessionless("echo", 3)
     assert "result" in await wire.answer(3)
+
+
+@async_test
+async def test_a_key_attaches_a_second_request_to_the_running_call_and_a_cancellation_ends_it_at_once() -> (
+    None
+):
+    back = Held()
+    back.on("tools/call")(back.hold)
+    wire = Wire(back)
+    meta = {**META, KEY: "k"}
+    for number in (1, 2):
+        await wire.say("tools/call", number, name="hold", n="once", _meta=meta)
+    await until(lambda: len(wire.duplex._sessionless._awaited) == 2)
+    await wire.say("tools/call", 3, name="hold", n="other", _meta=meta)
+    assert (await wire.answer(3))["error"]["code"] == -32600
+    back.gate.set()
+    answers = [(await wire.answer(number))["result"] for number in (1, 2)]
+    assert answers[0] == answers[1]
+    assert len(back.handled) == 1
+    back.gate.clear()
+    await wire.say("tools/call", 4, name="hold", _meta={**META, KEY: "other"})
+    await until(lambda: len(back.handled) == 2)
+    await wire.say("notifications/cancelled", requestId=4)
+    await back.cancelled.wait()

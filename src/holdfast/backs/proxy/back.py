@@ -256,7 +256,7 @@ class ProxyBack:
 
     def _is_for_one_call(self, caller: Caller, record: SessionRecord | None = None) -> bool:
         """True if each request of a client without a session has its own upstream."""
-        if self.shares_anonymous or caller.key:
+        if self.shares_anonymous or caller.key or caller.conversation:
             return False
         return record is None or not (record.key and self.has_home)
 

@@ -7,6 +7,7 @@
     2026-07-28, with a principal                       one for the principal and the declared capabilities
     2026-07-28, anonymous, only this machine calls     the same: all of them are one principal
     2026-07-28, anonymous, other machines call         one for each exchange
+    2026-07-28, with a conversation (`affinity`)       one for the principal, the capabilities and the conversation
     any of them, with `shared`                         one for the principal, and `idle_seconds` after its last session;
                                                        one for several principals only if they are named.
                                                        Anonymous clients of other machines: as above
@@ -61,7 +62,7 @@ def shared_key_of(client: UpstreamClient, also: bytes = b"", together: frozenset
     if client.is_shared and principal is not None and principal.subject in together:
         # No key of a principal or of a session has a space.
         return f"shared {principal.issuer}", declared + also
-    return client.caller.key, declared + also
+    return client.caller.key, declared + also + client.caller.conversation.encode()
 
 
 class Upstreams:

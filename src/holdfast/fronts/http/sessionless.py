@@ -1,7 +1,7 @@
 """Sessionless requests (2026-07-28) over HTTP: each POST is one request, and closing its response cancels it."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
@@ -52,6 +52,8 @@ from holdfast.protocol.mirrored_headers import check_headers, check_parameters
 from holdfast.protocol.sessionless import RequestMeta, read_meta
 from holdfast.wire.jsonrpc import Notification, Request
 
+Begin = Callable[[RequestMeta, Caller, Request], Awaitable[AwaitedCall | Reader]]
+"""Begins the call of a request, here or at another replica."""
 _REMEMBERED: Final = 256
 _STATUS: Final = {
     METHOD_NOT_FOUND: 404,
@@ -77,6 +79,7 @@ class SessionlessPosts:
         self._continue_after = engine.settings.times.continue_after
         self._serves_strangers = serves_strangers
         """True if anonymous clients may be different people."""
+        self._has_affinity = engine.conversations.affinity is not None
         self._listens = Listens(engine)
         self._agreed: set[tuple[object, ...]] = set()
 
@@ -92,8 +95,14 @@ class SessionlessPosts:
                     check_parameters(head.get, mirrored, request.params.get("arguments"))
             elif request.method == "subscriptions/listen":
                 return self._listen(meta, request, caller, connection)
+            if self._has_affinity:
+                conversation = self.engine.conversations.named(request, caller)
+                if conversation:
+                    self._check_unguessable(conversation, caller, "conversation")
+                    converse = partial(self.engine.conversations.begin, conversation)
+                    return self._awaited(converse, meta, request, caller, connection)
             if meta.key is not None and has_key(meta, request):
-                return self._keyed(meta, request, caller, connection)
+                return self._awaited(self.engine.idempotent.begin, meta, request, caller, connection)
             begin = (
                 self.engine.sessionless.go_on
                 if "requestState" in request.params
@@ -105,14 +114,14 @@ class SessionlessPosts:
         except ParkedElsewhere as parked:
             return self._forward(parked.replica, request, caller, connection)
 
-    async def _keyed(
-        self, meta: RequestMeta, request: Request, caller: Caller, connection: Connection
+    async def _awaited(
+        self, begin: Begin, meta: RequestMeta, request: Request, caller: Caller, connection: Connection
     ) -> Answer | None:
-        """Answer a request with an idempotency key: start its call, attach to it, or send its kept answer."""
+        """Answer a request with an idempotency key or a conversation: the store is awaited before its call begins."""
         # From here on the end of the connection is noticed, before the store is awaited.
         connection.watch(_nothing)
         try:
-            begun = await self.engine.idempotent.begin(meta, caller, request)
+            begun = await begin(meta, caller, request)
         except McpError as error:
             return _unstarted(request, error)
         except StoreError as error:
@@ -139,17 +148,21 @@ class SessionlessPosts:
         return ACCEPTED
 
     def _allowed(self, key: str, caller: Caller) -> str:
-        """Return a key that its caller may use.
+        """Return a key that its caller may use."""
+        self._check_unguessable(key, caller, "idempotency key")
+        return key
+
+    def _check_unguessable(self, key: str, caller: Caller, what: str) -> None:
+        """Check a key that opens something of its client.
 
         Raises:
             InvalidParams: anonymous clients of other machines share one principal, and could guess the key.
         """
         if self._serves_strangers and not caller.key and len(key) < LEAST_UNGUESSABLE:
             raise InvalidParams(
-                f"Invalid params: the idempotency key of an anonymous client has at least {LEAST_UNGUESSABLE} characters,"
+                f"Invalid params: the {what} of an anonymous client has at least {LEAST_UNGUESSABLE} characters,"
                 " so that no other client can guess it"
             )
-        return key
 
     async def _listen(
         self, meta: RequestMeta, request: Request, caller: Caller, connection: Connection

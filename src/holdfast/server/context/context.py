@@ -112,6 +112,8 @@ class Context(ContextBase):
     def state(self) -> State:
         """The state of the session, or of the principal with `Server(state="principal")`, which works in both eras.
 
+        With `state="conversation"` it is that of the conversation which a request of 2026-07-28 names (`Settings.affinity`).
+
         Raises:
             NoSession: the state belongs to the session, and clients of 2026-07-28 have no session. `state_for` works
                 for all clients.
@@ -122,6 +124,8 @@ class Context(ContextBase):
                 self._state = principal_state(self._kept, self._random, self._principal, ttl)
             return self._state
         key = self._exchange.session.record.key
+        if not key and self.server.settings.state == "conversation":
+            key = self._exchange.caller.conversation
         if not key:
             raise NoSession("ctx.state")
         return State(self._kept, self._random, key)
