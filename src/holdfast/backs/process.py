@@ -14,7 +14,7 @@ from typing import Final
 from holdfast.backs.environment import Environment
 from holdfast.backs.proxy.target import Target, UpstreamClient
 from holdfast.ports import Ports
-from holdfast.transports.child import ChildOptions
+from holdfast.transports.child import ChildLimits, ChildOptions
 from holdfast.upstream.backoff import Backoff
 from holdfast.upstream.connectors import ChildConnector, Connector
 from holdfast.upstream.link import Receiver, UpstreamLink
@@ -33,6 +33,7 @@ class ProcessTarget(Target):
         *,
         env: Environment,
         cwd: str | Path | None,
+        child_limits: ChildLimits | None = None,
         version: str,
         limits: ClientLimits,
         times: ClientTimes,
@@ -42,6 +43,7 @@ class ProcessTarget(Target):
         self.needs_credentials: bool = env.needs_client
         self._env = env
         self._cwd = cwd
+        self._child_limits = child_limits
 
     def key(self, client: UpstreamClient) -> bytes:
         """Return a hash of the variables that come from the client."""
@@ -53,6 +55,7 @@ class ProcessTarget(Target):
         options = ChildOptions(
             env=self._env.of(client.caller),
             cwd=self._cwd,
+            limits=self._child_limits,
             message_bytes=self.limits.message,
             quotes_stderr=not self.masks_errors,
             on_stderr=lambda line: observer.note("upstream.stderr", program=self.name, line=line),

@@ -21,6 +21,7 @@ Lines = Iterable[tuple[str, str]]
 """Labels and values."""
 _EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - recognised, not bound
 """Addresses of all interfaces, and the address of this machine for each."""
+_EMPTY: Final = "it has no tools, resources and prompts: is the module imported that registers them?"
 _COLOURS: Final = ("\033[1m", "\033[1;36m", "\033[0m")
 """Bold, bold and blue, and as before."""
 
@@ -128,6 +129,8 @@ def show(known: Report, workers: int = 1, more: Lines = ()) -> None:
     for server in known.servers:
         version = f" {server.version}" if server.version else ""
         lines.append(f"{bold}{server.name}{plain}{version}: {server.has or 'nothing yet'}")
+        if not server.has:
+            lines.append(f"  warning   {_EMPTY}")
         lines.append(f"  serving   {blue}{server.url}{plain}  (Ctrl+C stops){several}")
         if server.public:
             lines.append(f"  public    {server.public}")

@@ -186,6 +186,30 @@ class BehindOptions(Struct, frozen=True, kw_only=True):
             metavar="NUMBER", help="How many processes of the command may run.", fits=(COMMAND,), default="64"
         ),
     ] = None
+    child_memory: Annotated[
+        str | None,
+        Row(
+            metavar="SIZE",
+            help="The memory of each process of the command, such as 512M. Linux.",
+            fits=(COMMAND,),
+        ),
+    ] = None
+    child_cpu: Annotated[
+        Count | None,
+        Row(
+            metavar="SECONDS",
+            help="The processor time of each process of the command in its whole life; then it ends. Linux.",
+            fits=(COMMAND,),
+        ),
+    ] = None
+    child_files: Annotated[
+        Count | None,
+        Row(
+            metavar="NUMBER",
+            help="The open files and sockets of each process of the command. Linux.",
+            fits=(COMMAND,),
+        ),
+    ] = None
     shared: Annotated[
         bool | None,
         Row(help="The sessions of one principal share a process, which may not ask them.", fits=(COMMAND,)),

@@ -18,7 +18,7 @@ def verifier_of(options: Options) -> Verifier | None:
     """
     issuer, url = options.oidc_issuer or "", options.introspection_url or ""
     if not issuer and not url:
-        for name in ("oidc_audience", "introspection_client_id", "introspection_secret_file"):
+        for name in ("oidc_audience", "introspection_id", "introspection_key"):
             if getattr(options, name) is not None:
                 raise ConfigError(
                     f"--{name.replace('_', '-')} needs --oidc-issuer URL or --introspection-url URL"
@@ -37,9 +37,7 @@ def verifier_of(options: Options) -> Verifier | None:
 
     if not url:
         return JwtVerifier(issuer=issuer, audience=audience)
-    client, secret = options.introspection_client_id, introspection_secret(options.introspection_secret_file)
+    client, secret = options.introspection_id, introspection_secret(options.introspection_key)
     if not client or secret is None:
-        raise ConfigError(
-            "--introspection-url needs --introspection-client-id ID and --introspection-secret-file PATH"
-        )
+        raise ConfigError("--introspection-url needs --introspection-id ID and --introspection-key PATH")
     return Introspection(url, client_id=client, client_secret=secret, audience=audience, issuer=issuer)

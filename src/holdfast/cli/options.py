@@ -238,10 +238,10 @@ class Options(BehindOptions, frozen=True, kw_only=True):
         str | None,
         Row(metavar="URL", help="The endpoint that is asked about each token (RFC 7662), instead of JWTs."),
     ] = None
-    introspection_client_id: Annotated[
+    introspection_id: Annotated[
         str | None, Row(metavar="ID", help="The id of this server at that endpoint.")
     ] = None
-    introspection_secret_file: Annotated[
+    introspection_key: Annotated[
         str | None,
         Row(
             metavar="PATH",

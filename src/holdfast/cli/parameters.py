@@ -13,8 +13,8 @@ from holdfast.cli.rows import entries
 _PANELS: Final = {
     "Where it listens": ("http", "fd", "tls_cert", "tls_key", "path", "public_url", "trusted_proxies"),
     "Who may call": (
-        "verifier", "oidc_issuer", "oidc_audience", "oidc_scopes", "introspection_url", "introspection_client_id",
-        "introspection_secret_file", "allow_anonymous", "allow_host", "allow_origin", "scope_supported", "forward_key_file",
+        "verifier", "oidc_issuer", "oidc_audience", "oidc_scopes", "introspection_url", "introspection_id",
+        "introspection_key", "allow_anonymous", "allow_host", "allow_origin", "scope_supported", "forward_key_file",
     ),
     "Processes and sessions": (
         "workers", "start_limit", "reload", "store", "namespace", "grace", "drain", "drain_notice", "stateless", "state", "affinity",

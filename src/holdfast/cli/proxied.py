@@ -11,10 +11,12 @@ from holdfast.auth.oauth.users import UserOAuth, machine_oauth
 from holdfast.backs.environment import variables
 from holdfast.cli.options import Options
 from holdfast.cli.secrets import client_secret, upstream_token
+from holdfast.cli.sizes import size_of
 from holdfast.errors import ConfigError
 from holdfast.server.process import CHILDREN, START_SECONDS, Process
 from holdfast.server.remote import Remote
 from holdfast.server.served import Served
+from holdfast.transports.child import ChildLimits
 from holdfast.upstream.settings import ClientTimes
 
 _NEEDS: Final = {
@@ -99,12 +101,19 @@ def process(command: tuple[str, ...], options: Options, directory: str) -> Serve
         cwd=cwd or None,
         times=ClientTimes(connect=options.start_timeout or START_SECONDS),
         children=options.children or CHILDREN,
+        child_limits=_child_limits(options),
         shared=options.shared or False,
         shared_between=options.shared_between or (),
         concurrency=options.concurrency,
         strict=options.strict or False,
         protocol_version=options.upstream_version or "auto",
     )
+
+
+def _child_limits(options: Options) -> ChildLimits | None:
+    memory = None if options.child_memory is None else size_of(options.child_memory)
+    limits = ChildLimits(memory=memory, cpu=options.child_cpu, files=options.child_files)
+    return None if limits == ChildLimits() else limits
 
 
 def _check_program(program: str, env: Mapping[str, object], cwd: str) -> None:

@@ -55,7 +55,7 @@ def introspection_secret(file: str | None) -> str | None:
     Raises:
         ConfigError: the file cannot be read or is empty.
     """
-    return _secret(file, "--introspection-secret-file", INTROSPECTION_VARIABLE)
+    return _secret(file, "--introspection-key", INTROSPECTION_VARIABLE)
 
 
 def admin_token(file: str | None) -> str:

@@ -1,14 +1,16 @@
 """Load the server object that TARGET names in a file or a module. An error names the fault and a valid form."""
 
+import asyncio
 import contextlib
 import importlib
 import importlib.util
+import inspect
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.auth import Verifier
 from holdfast.errors import ConfigError
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from holdfast.server.served import Served
 
 DEFAULT_NAME: Final = "server"
-_FORMS: Final = "TARGET is path/to/file.py:object or package.module:object (object is `server` if left out)"
+_FORMS: Final = "TARGET is path/to/file.py:object or package.module:object (object is `server` if left out), or a function that makes one"
 
 _FAILED: Final = 1
 
@@ -39,6 +41,9 @@ def load(target: str, directory: str = "") -> "Served":
     place, name = split(target)
     module = _imported(place, directory)
     found = getattr(module, name, None)
+    if inspect.isroutine(found):
+        with _errors_shown(place):
+            found = _made(found, target)
     if isinstance(found, Served):
         return found
     from holdfast.backs.hosted.frameworks import SUPPORTED, framework_of  # noqa: PLC0415 - not for an object of ours
@@ -58,6 +63,25 @@ def load(target: str, directory: str = "") -> "Served":
     raise ConfigError(
         f"{target} is of type {type(found).__name__}, not holdfast.Server, and not {SUPPORTED}{hint}"
     )
+
+
+def _made(make: Callable[..., Any], target: str) -> object:
+    """Return the object that a function makes. One that is `async` runs in an event loop of its own, which ends here.
+
+    Raises:
+        ConfigError: it needs arguments.
+    """
+    needed = [item.name for item in inspect.signature(make).parameters.values() if item.default is item.empty]
+    if needed:
+        raise ConfigError(
+            f"{target} is a function that needs {', '.join(needed)}; a function that makes a server takes no argument"
+        )
+    made = make()
+    return asyncio.run(_awaited(made)) if inspect.isawaitable(made) else made
+
+
+async def _awaited(made: Awaitable[object]) -> object:
+    return await made
 
 
 def load_verifier(target: str, directory: str = "") -> Verifier:

@@ -1,5 +1,6 @@
 """`Process`: a program that speaks MCP on its standard input and output, served by Holdfast."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, Unpack
@@ -9,6 +10,7 @@ from holdfast.backs.process import ProcessTarget
 from holdfast.errors import ConfigError
 from holdfast.server.proxy import Proxy, ProxyArguments
 from holdfast.server.running.namespaces import distinct_namespace
+from holdfast.transports.child import ChildLimits
 from holdfast.upstream.settings import ClientLimits, ClientTimes
 
 START_SECONDS: Final = 60.0
@@ -27,6 +29,7 @@ class Process(Proxy):
         env: Mapping[str, Value] | None = None,
         cwd: str | Path | None = None,
         children: int = CHILDREN,
+        child_limits: ChildLimits | None = None,
         shared: bool = False,
         shared_between: Sequence[str] = (),
         protocol_version: str = "auto",
@@ -39,6 +42,7 @@ class Process(Proxy):
                              or comes from the client: `FromHeader("X-Api-Key")`, `FromClaim("sub")`
         cwd                  the directory to run in
         children             how many children may run; the next client is refused as busy
+        child_limits         the memory, processor time and open files of each of them (Linux)
         shared               the sessions of one principal share a child, which may not ask them anything
         shared_between       the subjects of the principals that share one child with each other
         protocol_version     auto, sessions, sessionless, or one revision and no other, for the program
@@ -55,6 +59,7 @@ class Process(Proxy):
             words,
             env=Environment(env or {}),
             cwd=cwd,
+            child_limits=_checked(child_limits),
             version=protocol_version,
             limits=arguments.get("limits", ClientLimits()),
             times=arguments.get("times", ClientTimes(connect=START_SECONDS)),
@@ -75,3 +80,9 @@ class Process(Proxy):
     def summary(self) -> str:
         """The program, without its arguments: they may hold a secret."""
         return f"in front of the program {self.command[0]}"
+
+
+def _checked(limits: ChildLimits | None) -> ChildLimits | None:
+    if limits is not None and sys.platform != "linux":
+        raise ConfigError("limits for child processes need Linux")
+    return limits

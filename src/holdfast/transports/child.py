@@ -62,6 +62,39 @@ INHERITED: Final = (
 """The environment variables that a child inherits: enough to run, without our secrets."""
 
 
+class ChildLimits(Struct, frozen=True, kw_only=True):
+    """The resources that a child, and each process that it starts, may use; None: as much as this process. Linux only."""
+
+    memory: int | None = None
+    """Bytes of its private memory (RLIMIT_DATA). Address space that is only reserved does not count: Node.js reserves much."""
+    cpu: int | None = None
+    """Seconds of processor time in its whole life; then it gets SIGXCPU, and ends."""
+    files: int | None = None
+    """Open files and sockets."""
+
+    def set_for(self, pid: int) -> None:
+        """Limit a process. Those that it starts from now on inherit the limits.
+
+        Raises:
+            NotSent: the system refuses a limit.
+        """
+        import resource  # noqa: PLC0415 - POSIX only
+
+        kinds = {
+            resource.RLIMIT_DATA: self.memory,
+            resource.RLIMIT_CPU: self.cpu,
+            resource.RLIMIT_NOFILE: self.files,
+        }
+        for kind, most in kinds.items():
+            if most is not None:
+                try:
+                    resource.prlimit(pid, kind, (most, most))
+                except ProcessLookupError:
+                    return  # It has ended already.
+                except (OSError, ValueError) as error:
+                    raise NotSent(f"cannot limit the program to {most}: {error}") from error
+
+
 class ChildOptions(Struct, frozen=True, kw_only=True):
     """How to run the server."""
 
@@ -74,6 +107,7 @@ class ChildOptions(Struct, frozen=True, kw_only=True):
     """Receives each line that the child writes to stderr. Must not wait and must not raise."""
     quotes_stderr: bool = True
     """Errors quote the last lines of stderr. False: errors reach other people than the owner of the child."""
+    limits: ChildLimits | None = None
     close_seconds: float = 2.0
     """How long each stage of stopping may take."""
 
@@ -142,6 +176,12 @@ class Child:
         loop = asyncio.get_running_loop()
         self._listening = loop.create_task(self._keep_stderr())
         self._ending = loop.create_task(self._end_output(self._process))
+        if self._options.limits is not None:
+            try:
+                self._options.limits.set_for(self._process.pid)
+            except NotSent:
+                await self.aclose()
+                raise
 
     def _unstartable(self, error: OSError) -> str:
         program, cwd = self._command[0], self._options.cwd

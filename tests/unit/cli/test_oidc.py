@@ -14,7 +14,7 @@ from holdfast.errors import ConfigError
 from holdfast.server.proxy import Proxy
 
 ISSUER, AUDIENCE = "https://id.example", "https://mcp.example/mcp"
-ASKED = {"introspection_url": f"{ISSUER}/introspect", "introspection_client_id": "holdfast"}
+ASKED = {"introspection_url": f"{ISSUER}/introspect", "introspection_id": "holdfast"}
 
 
 def test_an_issuer_gives_a_verifier_of_jwts() -> None:
@@ -32,7 +32,7 @@ def test_an_endpoint_is_asked_with_a_secret_from_a_file_or_a_variable(
     file = tmp_path / "secret"
     file.write_text("s3cret\n")
     given = {**ASKED, "oidc_audience": (AUDIENCE,)}
-    verifier = verifier_of(Options(**given, oidc_issuer=ISSUER, introspection_secret_file=str(file)))  # type: ignore[arg-type]
+    verifier = verifier_of(Options(**given, oidc_issuer=ISSUER, introspection_key=str(file)))  # type: ignore[arg-type]
     assert isinstance(verifier, Introspection)
     assert (verifier.authorization_servers, verifier.asked) == ((ISSUER,), f"{ISSUER}/introspect")
     monkeypatch.setenv("HOLDFAST_INTROSPECTION_SECRET", "s3cret")
@@ -60,7 +60,7 @@ def test_a_scope_of_an_option_is_needed_for_every_component_of_the_server_behind
         ({"oidc_issuer": ISSUER, "public_url": AUDIENCE, "verifier": "a.py:b"}, "use one of them"),
         (
             {**ASKED, "public_url": AUDIENCE},
-            "needs --introspection-client-id ID and --introspection-secret-file",
+            "needs --introspection-id ID and --introspection-key",
         ),
         ({"oidc_issuer": "http://id.example", "public_url": AUDIENCE}, "https"),
     ],

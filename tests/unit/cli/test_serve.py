@@ -126,6 +126,14 @@ def test_the_banner_can_be_pasted() -> None:
     assert json.loads(client_config([public]))["mcpServers"]["mine"]["url"] == "https://mcp.example.com/mcp"
 
 
+def test_a_server_without_components_is_served_with_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    full = Server("full")
+    full.add_tool(lambda: 1, name="one")
+    for server, warned in ((Server("empty"), True), (full, False)):
+        show(Report(servers=(facts(server, url="http://127.0.0.1:1/mcp"),), patience=1.0))
+        assert ("  warning   it has no tools, resources and prompts" in capsys.readouterr().err) is warned
+
+
 def test_the_banner_suggests_commands_of_holdfast() -> None:
     server = Server("mine")
     url = "http://127.0.0.1:1/mcp"

@@ -117,6 +117,26 @@ def test_an_error_in_the_authors_code_shows_the_authors_frames_and_no_others(
     assert told.endswith("    def server(:\n               ^\nSyntaxError: invalid syntax\n")
 
 
+def test_a_function_makes_the_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "makes.py").write_text(
+        "from holdfast import Server\n"
+        "def create_server(): return Server('made')\n"
+        "async def later(name='later'): return Server(name)\n"
+        "def needs(name): return Server(name)\n"
+        "def wrong(): return 3\n"
+        "def fails(): raise OSError('no')\n"
+    )
+    place = f"{tmp_path}/makes.py"
+    assert [load(f"{place}:{name}").name for name in ("create_server", "later")] == ["made", "later"]
+    with pytest.raises(ConfigError, match="is a function that needs name; a function that makes a server"):
+        load(f"{place}:needs")
+    with pytest.raises(ConfigError, match=r"makes\.py:wrong is of type int, not holdfast\.Server"):
+        load(f"{place}:wrong")
+    with pytest.raises(SystemExit):
+        load(f"{place}:fails")
+    assert "makes.py:6: OSError: no" in capsys.readouterr().err
+
+
 def test_two_objects_of_one_file_come_from_one_module(tmp_path: Path) -> None:
     (tmp_path / "two.py").write_text(
         "from holdfast import Server\na, b = Server('a'), Server('b')\nasync def verify(token): return a\n"
