@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Awaitable, Callable
 from itertools import count
 from pathlib import Path
 from statistics import median
@@ -31,14 +32,17 @@ async def one_store(url: str, name: str, namespace: str) -> Any:
     return store
 
 
-async def call(store: Any, name: str) -> None:
-    """Make a plain call."""
+def plain_call() -> Callable[[Any, str], Awaitable[None]]:
+    """Return a function that makes a plain call."""
     from holdfast.stores.base import Claim, Claimed  # noqa: PLC0415
     from holdfast.testing.store.bench import PRINCIPAL  # noqa: PLC0415
 
-    claim = await store.claim("k", PRINCIPAL, Claim(name, name, b"d" * 32))
-    assert isinstance(claim, Claimed), claim
-    await store.settle("k", name, claim.fence, None)
+    async def call(store: Any, name: str) -> None:
+        claim = await store.claim("k", PRINCIPAL, Claim(name, name, b"d" * 32))
+        assert isinstance(claim, Claimed), claim
+        await store.settle("k", name, claim.fence, None)
+
+    return call
 
 
 async def measure(url: str, scene: str, seconds: float) -> dict[str, float]:
@@ -47,6 +51,7 @@ async def measure(url: str, scene: str, seconds: float) -> dict[str, float]:
 
     from holdfast.testing.store.bench import record  # noqa: PLC0415
 
+    call = plain_call()
     client: Redis = Redis.from_url(url)
     replicas, _, in_flight = scene.rpartition("x")
     namespace = f"b{time.time_ns()}"

@@ -52,7 +52,7 @@ _JUMP: Final = 0.5
 _OLD: Final = 30.0
 """Seconds by which the clock of Redis was set back for sure, and after which a measurement is forgotten."""
 _STEPS: Final = 8_192
-"""The allowance of a session (lua/kept.lua) grows in steps of its principal's total: 8 KiB of 64 MiB. It has at most two
+"""The allowance of a session (lua/cells_prelude.lua) grows in steps of its principal's total: 8 KiB of 64 MiB. It has at most two
 that it does not use."""
 _LEAST_STEP: Final = 1_024
 

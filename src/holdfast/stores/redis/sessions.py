@@ -1,4 +1,4 @@
-"""Sessions: opened with a place in the shared slot, found, evicted, swept, closed once (lua/sessions.lua, lua/index.lua).
+"""Sessions: opened with a place in the shared slot, found, evicted, swept, closed once (lua/index.lua).
 
 The shared slot knows the sessions and the earliest time to examine each. A session's own slot decides whether it is
 due, or idle enough to be evicted, in the step that closes it. So eviction asks for candidates, examines each,
