@@ -21,7 +21,7 @@ from holdfast.core.records import (
     WakeUp,
 )
 from holdfast.core.rules.asks import forget_asks
-from holdfast.core.rules.document import At, Document, Exchange
+from holdfast.core.rules.document import At, Document, Exchange, is_dead_with
 from holdfast.core.rules.readers import lose_readers
 from holdfast.core.rules.streams import finish, forget, free_id, start, write
 from holdfast.core.rules.turns import lose_turns
@@ -238,10 +238,17 @@ def _look_again(doc: Document) -> None:
 
 
 def orphaned(doc: Document, owner: str, now: float) -> list[tuple[str, Exchange]]:
-    """Forget the readers and turns of an incarnation that was declared dead; return the exchanges that it ran."""
+    """Forget the readers and turns of an incarnation that was declared dead; return the exchanges that it ran.
+
+    Those of the earlier incarnations of its replica count too: they are dead as well.
+    """
     lose_turns(doc, owner)
     lose_readers(doc, owner, now)
-    return [(stream, one) for stream, one in doc.exchanges.items() if one.running and one.owner == owner]
+    return [
+        (stream, one)
+        for stream, one in doc.exchanges.items()
+        if one.running and is_dead_with(one.owner, owner)
+    ]
 
 
 # After the end

@@ -200,3 +200,11 @@ class Document(SessionClock):
 def replica_of(owner: str) -> str:
     """Return the name of the replica of an incarnation."""
     return owner.rpartition(".")[0]
+
+
+def is_dead_with(owner: str, dead: str) -> bool:
+    """Return True if an incarnation is dead because `dead` is: the same one, or an earlier one of its replica."""
+    if owner == dead:
+        return True
+    (name, _, number), (replica, _, last) = owner.rpartition("."), dead.rpartition(".")
+    return name == replica and name != "" and int(number) < int(last)

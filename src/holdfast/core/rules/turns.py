@@ -7,7 +7,7 @@ fence of a call that got its turn, and no claim gets a fence below it: a call th
 """
 
 from holdfast.core.records import WakeUp
-from holdfast.core.rules.document import Document, Held
+from holdfast.core.rules.document import Document, Held, is_dead_with
 
 
 def _first(doc: Document) -> str | None:
@@ -49,5 +49,5 @@ def wake_next(doc: Document) -> None:
 
 def lose_turns(doc: Document, owner: str) -> None:
     """Forget the turns that an incarnation held, which was declared dead."""
-    for stream in [stream for stream, held in doc.held.items() if held.owner == owner]:
+    for stream in [stream for stream, held in doc.held.items() if is_dead_with(held.owner, owner)]:
         del doc.held[stream]

@@ -23,6 +23,8 @@ class Command(Struct, eq=False):
     rule: Callable[..., Any]
     args: tuple[Any, ...]
     more: dict[str, Any]
+    me: str
+    """The incarnation that has sent it. Work that it begins belongs to this one."""
     result: Any = NO_SESSION
     error: Exception | None = None
     done: asyncio.Future[None] | None = None

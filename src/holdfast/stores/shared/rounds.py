@@ -29,6 +29,7 @@ from holdfast.core.rules.restore import restore
 from holdfast.errors import HoldfastError, SessionGone, StoreError, StoreUnavailable
 from holdfast.ports import Random
 from holdfast.stores.backend import P, R, Rule
+from holdfast.stores.rules import lease_ended
 from holdfast.stores.shared.commit import PLACES, SLACK, Commit, Done, LostWrites, Stale
 from holdfast.stores.shared.draft import SharedDocument
 from holdfast.stores.shared.entry import NO_SESSION, Command, Entry
@@ -49,6 +50,11 @@ def left_by(doc: Document, owner: str, now: float) -> list[tuple[str, Exchange]]
     if not found and isinstance(doc, SharedDocument):
         doc.forget_writers(owner)
     return found
+
+
+def _reset(commands: list[Command]) -> None:
+    for one in commands:
+        one.reset()
 
 
 class Rounds(KnownSessions):
@@ -73,12 +79,12 @@ class Rounds(KnownSessions):
 
     async def apply(self, key: str, absent: R, rule: Rule[P, R], *args: P.args, **more: P.kwargs) -> R:
         """Apply a rule to a draft, and commit it; if another command of the session is under way, together with others after it."""
-        found = await self._apply(key, Command(rule, args, more))
+        found = await self._apply(key, Command(rule, args, more, self.me))
         return absent if found is NO_SESSION else found
 
     async def must_apply(self, key: str, rule: Rule[P, R], *args: P.args, **more: P.kwargs) -> R:
         """As `apply`. Raises SessionGone if the session is unknown or closed."""
-        found = await self._apply(key, Command(rule, args, more))
+        found = await self._apply(key, Command(rule, args, more, self.me))
         if found is NO_SESSION:
             raise SessionGone
         return found  # type: ignore[no-any-return]
@@ -176,12 +182,13 @@ class Rounds(KnownSessions):
         while True:
             doc = entry.doc
             if doc is None:
-                if not await self._refresh(entry, b""):
-                    for one in commands:
-                        one.reset()
-                    return
-                is_current = True
-                continue
+                if await self._refresh(entry, b""):
+                    is_current = True
+                    continue
+                _reset(commands)
+                return
+            me = self.me
+            commands = self._of_this_life(commands)
             doc.begin_noting(is_noting=entry.shy > 0 or not doc.is_exact)
             try:
                 self._apply_rules(entry, doc, commands)
@@ -190,10 +197,12 @@ class Rounds(KnownSessions):
                 await self._learn_more(entry, doc, needed)
                 continue
             if doc.is_changed():
-                if entry.registered != self.me and not await self._registered(entry, commands):
-                    doc.undo()
-                    commands = [one for one in commands if one.rule not in self.works]
-                    continue
+                if entry.registered != me:
+                    allowed = await self._register(entry, commands)
+                    if allowed is not commands or self.me != me:
+                        doc.undo()
+                        commands = allowed
+                        continue
                 if await self._commit(entry, doc, commands):
                     return
                 is_current = entry.doc is not None and entry.doc.is_exact
@@ -224,11 +233,19 @@ class Rounds(KnownSessions):
             return True
         return False
 
-    async def _registered(self, entry: Entry, commands: list[Command]) -> bool:
-        """Register this incarnation before its first work in a session. False: it is dead, and begins no work."""
+    def _of_this_life(self, commands: list[Command]) -> list[Command]:
+        """Refuse work that an earlier incarnation would begin: it is dead, and no replica would find the work."""
+        late = [one for one in commands if one.me != self.me and one.rule in self.works]
+        for one in late:
+            one.reset(lease_ended())
+        return [one for one in commands if one not in late] if late else commands
+
+    async def _register(self, entry: Entry, commands: list[Command]) -> list[Command]:
+        """Register this incarnation before its first work in a session; return the commands without those that it may not begin."""
         works = [one for one in commands if one.rule in self.works]
         if not works and entry.lost is None:
-            return True
+            return commands
+        me = self.me
         try:
             await self.register(entry.key)
         except StoreUnavailable as dead:
@@ -236,9 +253,9 @@ class Rounds(KnownSessions):
                 one.reset(dead)
             if not works:
                 raise
-            return False
-        entry.registered = self.me
-        return True
+            return [one for one in commands if one not in works]
+        entry.registered = me
+        return commands
 
     # The commit
 

@@ -47,7 +47,7 @@ class SharedSessions(Rounds):
         found = await self.apply(key, None, left_by, owner, self.now())
         if not found:
             return None
-        return [Orphan(key, stream, one.id, owner) for stream, one in found if one.id is not None]
+        return [Orphan(key, stream, one.id, one.owner) for stream, one in found if one.id is not None]
 
     async def strays(self, key: str) -> list[Orphan] | None:
         """Return exchanges of this process that it does not run: they had ended, and a failover has brought them back."""
