@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from holdfast.ops.schema import ReplicaView, UpstreamView
 from tests.browser.chromium import Chromium, Tab
-from tests.browser.dashboard import CALLS, SESSIONS, count_is, rows, signed_in
+from tests.browser.dashboard import CALLS, SESSIONS, count_is, row_shows, rows, signed_in
 from tests.browser.fleet import PAGE, TOKEN, Fleet, Served, busy_fleet, call, served, session, tool
 from tests.support import async_test, until
 
@@ -442,8 +442,12 @@ def test_faults_of_the_fleet_are_sentences_at_the_top(browser: Chromium, fleet: 
             )
             assert "\u2068crawl\u2069 (\u2068shop.py:12\u2069)" in await tab.text("#attention")
             fleet.replicas = [live]
-            fleet.upstreams = [UpstreamView("files", 0, "failing", 3, "r1")]
+            fleet.upstreams = [
+                UpstreamView("files", 0, "failing", 3, "r1", worked=125.0, failed=3.0, reason="no route")
+            ]
             await tab.shows("#attention", "The server behind \u2068files\u2069 is \u2068failing")
+            await tab.shows("#attention", "\u2068no route\u2069")
+            await row_shows(tab, "#upstreams-table tbody tr", "2 min 0", "s ago: no route")
             fleet.upstreams = []
             await tab.shows("#attention", "Nothing needs attention.")
             (shop,) = fleet.servers
@@ -453,6 +457,10 @@ def test_faults_of_the_fleet_are_sentences_at_the_top(browser: Chromium, fleet: 
                 "#attention .bad", "The store of \u2068shop\u2069 (\u2068redis\u2069) does not answer"
             )
             assert "Replica" not in await tab.text("#attention"), "it is asked through the store"
+            unknown = "The sessions are not known: their store does not answer."
+            await tab.until(
+                f"document.querySelector('section:has(#sessions) .empty').textContent === '{unknown}'"
+            )
             fleet.servers, fleet.replicas = [shop], [live]
             await tab.shows("#attention", "Nothing needs attention.")
             fleet.tools = [

@@ -113,7 +113,10 @@ function showCalls(calls, act) {
   counted("calls", seen, calls);
 }
 
+const NO_SESSIONS = { true: "The sessions are not known: their store does not answer.", false: "No session is open. Sessionless clients have none." };
+
 function showSessions(state, page, act, details) {
+  set($("section:has(#sessions) .empty"), NO_SESSIONS[state.servers.some((server) => server.is_away)], "empty", Infinity);
   const seen = state.sessions.filter(({ id, client, principal, replica, state: now }) => matches({ session: id, client, principal, replica, now }));
   fill("sessions", seen, (session) => session.id,
     (session) => [cell(session.id, "id", session.id, () => details(session.id)), cell(session.client, "name"), cell(session.era), cell(session.state, tone(session.state)),
