@@ -12,7 +12,6 @@ import pytest
 from holdfast import Client, McpError, Process, Remote
 from holdfast.backs.hosted.lifespan import Lifespan
 from holdfast.backs.hosted.pipe import Dialect
-from holdfast.backs.hosted.target import HostedConnector
 from holdfast.backs.proxy.target import Target, UpstreamClient
 from holdfast.client.in_process import InProcessConnector
 from holdfast.engine.caller import Caller
@@ -21,6 +20,7 @@ from holdfast.errors import METHOD_NOT_FOUND
 from holdfast.options import ScopeTable
 from holdfast.ports import Ports, SilentObserver, SystemClock, SystemRandom
 from holdfast.protocol.idempotency import KEYS_EXTENSION
+from holdfast.server.hosted import HostedConnector
 from holdfast.server.proxy import Proxy
 from holdfast.upstream.connection import Callbacks, Connection, ConnectionOptions
 from holdfast.upstream.connectors import Connector

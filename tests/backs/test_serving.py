@@ -10,12 +10,12 @@ import pytest
 from aiohttp import web
 
 from holdfast import Client, ConfigError, McpError, Process, Remote, Settings
-from holdfast.backs import process
 from holdfast.backs.environment import variables
 from holdfast.config import HttpSettings
 from holdfast.errors import BUSY
 from holdfast.options import ProxyOptions
 from holdfast.ports import Ports, SilentObserver, SystemRandom
+from holdfast.server import process
 from holdfast.testing import NotingObserver, VirtualClock
 from holdfast.transports.child import ChildOptions
 from holdfast.upstream.connectors import ChildConnector

@@ -1,10 +1,98 @@
-"""`Hosted`: an object of another Python framework, served by Holdfast in this process."""
+"""`Hosted`: an object of another Python framework, served by Holdfast in this process. Each upstream connection is a run of the object."""
 
-from typing import Unpack
+from collections.abc import Callable
+from typing import Any, Unpack
 
-from holdfast.backs.hosted.target import HostedTarget
+from holdfast.backs.hosted.frameworks import core_of, major_version
+from holdfast.backs.hosted.guards import Guards
+from holdfast.backs.hosted.lifespan import Lifespan
+from holdfast.backs.hosted.pipe import Dialect, HostedPipe
+from holdfast.backs.proxy.target import Target, UpstreamClient
+from holdfast.engine.caller import Caller
+from holdfast.errors import ConfigError, LifespanEnded
+from holdfast.ports import Observer, Ports
 from holdfast.server.proxy import Proxy, ProxyArguments
+from holdfast.upstream.connectors import Connector
+from holdfast.upstream.link import Receiver, UpstreamLink
+from holdfast.upstream.pipe_link import PipeLink
 from holdfast.upstream.settings import ClientLimits, ClientTimes
+
+
+class HostedTarget(Target):
+    """An object and its lifespan."""
+
+    names_calls: bool = True
+    needs_credentials: bool = True
+
+    def __init__(
+        self, found: object, *, place: str, version: str, limits: ClientLimits, times: ClientTimes
+    ) -> None:
+        self._server: Any = core_of(found, place=place)
+        super().__init__(str(self._server.name), version=version, limits=limits, times=times)
+        self._running: tuple[Dialect, Lifespan] | None = None
+        self._guards: Guards | None = None
+
+    async def start(self, ports: Ports, failed: Callable[[LifespanEnded], None]) -> None:
+        """Enter the lifespan of the object.
+
+        Raises:
+            ConfigError: the author's code failed.
+        """
+        await super().start(ports, failed)
+        dialect, lifespan = Dialect(major_version("mcp")), Lifespan(self._server, ports.observer, failed)
+        await lifespan.start()
+        self._running = dialect, lifespan
+        self._guards = Guards(self._server, ports.observer)
+        self._guards.set()
+
+    def connector(self, client: UpstreamClient) -> Connector:
+        """Return a connector that runs the object."""
+        if self._running is None:
+            raise ConfigError("the target has not been started")
+        return HostedConnector(self._server, *self._running, client.caller, self.times, self.ports.observer)
+
+    async def stop(self) -> None:
+        """Leave the lifespan, and restore the handlers."""
+        if self._guards is not None:
+            self._guards.remove()
+        if self._running is not None:
+            await self._running[1].stop()
+            self._running = None
+
+
+class HostedConnector(Connector):
+    """Links to one hosted object: each is a new run. A run that had a client is never given to another one."""
+
+    def __init__(
+        self,
+        server: Any,
+        dialect: Dialect,
+        lifespan: Lifespan,
+        caller: Caller,
+        times: ClientTimes,
+        observer: Observer,
+    ) -> None:
+        self.probe_seconds: float | None = times.probe
+        self.answer_seconds: float | None = times.connect
+        self.remembered_as: str = str(server.name)
+        self._server = server
+        self._dialect = dialect
+        self._lifespan = lifespan
+        self._caller = caller
+        self._observer = observer
+
+    async def connect(self, receiver: Receiver) -> UpstreamLink:
+        """Start a run.
+
+        Raises:
+            NotSent: the lifespan of the object has ended.
+        """
+        context = self._lifespan.context
+        # `mcp` 1 runs every handler in the context of the run, which serves one principal only.
+        context.run(self._dialect.identity.variable.set, self._dialect.user_of_run(self._caller))
+        pipe = HostedPipe(self._server, self._dialect, receiver, context, self._observer)
+        pipe.link = PipeLink(pipe, receiver, self._observer)
+        return pipe.link
 
 
 class Hosted(Proxy):

@@ -9,10 +9,10 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from holdfast.backs.hosted import target
 from holdfast.backs.hosted.lifespan import Lifespan
 from holdfast.errors import ConfigError, LifespanEnded, NotSent
 from holdfast.ports import Ports, SilentObserver, SystemClock, SystemRandom
+from holdfast.server import hosted as target
 from holdfast.upstream.settings import ClientLimits, ClientTimes
 from tests.support import async_test, until
 

@@ -11,10 +11,10 @@ import pytest
 
 from holdfast.backs.hosted.lifespan import Lifespan
 from holdfast.backs.hosted.pipe import STOP_SECONDS, Dialect
-from holdfast.backs.hosted.target import HostedConnector
 from holdfast.engine.caller import Caller
 from holdfast.errors import BadAnswer, McpError, OutcomeUnknown
 from holdfast.ports import Ports, SystemClock, SystemRandom
+from holdfast.server.hosted import HostedConnector
 from holdfast.testing import NotingObserver
 from holdfast.upstream.connection import Callbacks, Connection, ConnectionOptions
 from holdfast.upstream.profile import ClientProfile

@@ -6,7 +6,8 @@
     lifespan.py    the object's lifespan, entered once in a process
     pipe.py        one run of the object: one conversation with one client
     identity.py    the HTTP request and the user, as handlers of the frameworks see them
-    target.py      the object as the target of a proxy back: opens a run for each upstream connection
+
+`server/hosted.py` opens a run for each upstream connection.
 
 None of the frameworks is a dependency of ours. An object that exists has imported its framework, so the modules that
 we need are taken from there (`importlib.import_module`) when the object is served.
