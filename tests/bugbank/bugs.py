@@ -501,6 +501,9 @@ BUGS: Final[dict[str, Bug]] = {
     "a commit that repeats no test": Bug(
         _with(replicas.TESTS_NOT_REPEATED), scene="calls stay below their limit"
     ),
+    "a commit that tests no number of readers": Bug(
+        _with(replicas.READERS_NOT_TESTED), scene="a session with a reader is not detached"
+    ),
     "a commit that overwrites numbers": Bug(
         _with(replicas.NUMBERS_OVERWRITTEN), scene="calls and readers are counted"
     ),

@@ -16,6 +16,7 @@ from holdfast.core.lifecycle import SessionState
 from holdfast.stores.base import Answered, Attached, Claim, Claimed, Status
 from holdfast.stores.shared.commit import Commit, Fate, Reply, merged
 from holdfast.stores.shared.draft import SharedDocument
+from holdfast.stores.shared.numbers import Counter
 from holdfast.testing import VirtualClock
 from holdfast.testing.store import dicts
 from holdfast.testing.store.bench import KEY, PRINCIPAL, record, tag_of
@@ -29,8 +30,14 @@ LIMITS: Final = Limits(running=3, queued=0)
 class Replica(DictStore):
     """A replica whose commits wait for a turn, and arrive twice."""
 
+    way: asyncio.Lock | None = None
+    """A commit takes it on its way."""
+
     @override
     async def commit(self, key: str, commit: Commit) -> Reply:
+        if self.way is not None:
+            async with self.way:
+                pass
         await asyncio.sleep(0)
         await super().commit(key, commit)
         return await super().commit(key, commit)
@@ -99,10 +106,15 @@ async def a_session_with_a_reader_is_not_detached() -> None:
     for number in range(ROUNDS):
         reader = await one.attach(KEY, PRINCIPAL, None, None)
         assert isinstance(reader, Attached)
-        claims, _ = await asyncio.gather(
-            _claims((two, 1, f"b{number}")),
-            one.detach(KEY, record().standalone, reader.generation, None, broke=True),
-        )
+        one.way = asyncio.Lock()
+        async with one.way:
+            # The commit of the break is made before the claim, and arrives after it.
+            leaving = asyncio.create_task(
+                one.detach(KEY, record().standalone, reader.generation, None, broke=True)
+            )
+            claims = await _claims((two, 1, f"b{number}"))
+        await leaving
+        one.way = None
         assert (await _status(one)).state is SessionState.ATTACHED
         await _settle(claims)
 
@@ -185,3 +197,4 @@ FIELDS_NOT_COMPARED: Final[Mistake] = SharedDocument, "_add_conditions", _compar
 TESTS_NOT_REPEATED: Final[Mistake] = dicts, "merged", _without_tests
 NUMBERS_OVERWRITTEN: Final[Mistake] = dicts, "merged", lambda commit, stored: commit.after  # noqa: ARG005
 NEVER_SENT_BEFORE: Final[Mistake] = dicts, "fate", lambda commit, last: Fate.APPLY  # noqa: ARG005
+READERS_NOT_TESTED: Final[Mistake] = Counter, "__bool__", lambda self: self.value > 0

@@ -20,6 +20,7 @@ from holdfast.stores.sqlite import SqliteStore, schema
 from holdfast.stores.sqlite_address import Address, parse
 from holdfast.stores.urls import open_store
 from holdfast.testing import VirtualClock
+from holdfast.testing.notes import NotingObserver
 from holdfast.testing.store.bench import GRACE, KEY, PRINCIPAL, Bench, data_of, record, tag_of
 from tests.sqlite.support import counts, store_path
 from tests.support import BOUND, async_test
@@ -236,6 +237,22 @@ async def test_unknown_fields_of_a_later_release_are_kept_when_a_record_changes(
             ).fetchone()
             later = connection.execute("SELECT value FROM field WHERE name = 'later'").fetchall()
         assert (hue, later) == ("blue", [(b"\x01",)])
+        await store.aclose()
+
+
+@async_test
+async def test_a_process_warns_once_when_a_later_release_has_upgraded_its_file() -> None:
+    notes = NotingObserver()
+    with store_path() as path:
+        store = SqliteStore(path, observer=notes)
+        await store.renew(10)
+        assert notes.named("store.formats") == []
+        with closing(sqlite3.connect(path)) as later:
+            later.execute(f"PRAGMA user_version = {schema.FORMAT + 1}")
+        await store.renew(10)
+        await store.renew(10)
+        [note] = notes.named("store.formats")
+        assert (note["format"], note["other"]) == (schema.FORMAT, schema.FORMAT + 1)
         await store.aclose()
 
 

@@ -30,11 +30,12 @@ _DECLARE_DEAD: Final = "UPDATE lease SET until = 0 WHERE until <= ? OR renewed -
 _DECODERS: Final = {TABLES[name].prefix: TABLES[name].decode for name in ("exchanges", "held")}
 
 
-def renew(tx: Transaction, seconds: float) -> int:
-    """Take the lease or make it longer; return the incarnation."""
+def renew(tx: Transaction, seconds: float) -> tuple[int, int]:
+    """Take the lease or make it longer; return the incarnation, and the format of the file, which a later release may have upgraded."""
     owner, until = tx.identity.owner, tx.now + seconds
+    found: int = tx.one("PRAGMA user_version")
     if tx.one(_RENEW, tx.now, seconds, tx.now, tx.now, seconds, until, owner):
-        return int(owner.rpartition(".")[2])
+        return int(owner.rpartition(".")[2]), found
     incarnation: int = tx.one("UPDATE total SET incarnations = incarnations + 1 RETURNING incarnations")
     replica = tx.identity.replica
     # A replica has one lease. An older lease of this name that has not ended yet belongs to another process with the same
@@ -44,7 +45,7 @@ def renew(tx: Transaction, seconds: float) -> int:
         "INSERT INTO lease (owner, replica, until, since, renewed, seconds) VALUES (?, ?, ?, ?, ?, ?)",
         (f"{replica}.{incarnation}", replica, until, tx.now, tx.now, seconds),
     )
-    return incarnation
+    return incarnation, found
 
 
 def prove(tx: Transaction) -> None:

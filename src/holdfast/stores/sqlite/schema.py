@@ -199,6 +199,8 @@ FIRST: Final = 1
 """The format of the first release."""
 MIGRATIONS: Final = (_FIRST_TABLES,)
 """The first script makes a file of format FIRST, each further one a file of the next format. Only ever appended to."""
+FORMAT: Final = FIRST + len(MIGRATIONS) - 1
+"""The format of the files that this release writes."""
 
 ADDITIONS: Final[Mapping[str, str]] = kept.TRIGGERS
 """Additions without a new format, by name: a table, an index, a trigger, or `table.column`, with the statement that adds it.

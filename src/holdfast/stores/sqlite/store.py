@@ -70,6 +70,7 @@ class SqliteStore(SqliteSessions):
         self.now: Callable[[], float] = self._clock.wall
         self._synchronous: Synchronous = synchronous
         self._is_named = bool(replica)
+        self._other_format = schema.FORMAT
         self.replica: str = replica or SystemRandom().token(6)
         self._identity = Identity(self.replica)
         self._worker = self._new_worker()
@@ -196,7 +197,10 @@ class SqliteStore(SqliteSessions):
 
     async def renew(self, seconds: float) -> int:
         """Take the lease or make it longer; after this incarnation was declared dead, a new one begins."""
-        incarnation = await self._do(replicas.renew, seconds)
+        incarnation, found = await self._do(replicas.renew, seconds)
+        if found not in (schema.FORMAT, self._other_format):
+            self._observer.note("store.formats", format=schema.FORMAT, other=found)
+        self._other_format = found
         self._identity.owner = f"{self.replica}.{incarnation}"
         return incarnation
 
