@@ -23,8 +23,8 @@ def ask(doc: Document, name: str, stream: str, me: str, most: int) -> bool:
         kept = sum(one.answer is not None for one in doc.asks.values() if one.stream == stream)
         if kept >= REMEMBERED_ANSWERS:
             return False
-    if exchange is not None and not exchange.asked:
-        doc.exchanges[stream] = replace(exchange, asked=True)
+    if exchange is not None:
+        doc.exchanges[stream] = replace(exchange, asks=(*exchange.asks, name))
     doc.asks[name] = Ask(stream, me)
     doc.outstanding += 1
     return True
@@ -71,6 +71,10 @@ def withdraw(doc: Document, name: str, now: float) -> None:
     known = doc.asks.pop(name, None)
     if known is None:
         return
+    exchange = doc.exchanges.get(known.stream)
+    if exchange is not None and name in exchange.asks:
+        rest = tuple(one for one in exchange.asks if one != name)
+        doc.exchanges[known.stream] = replace(exchange, asks=rest)
     if known.answer is None:
         doc.outstanding -= 1
         return
@@ -79,9 +83,3 @@ def withdraw(doc: Document, name: str, now: float) -> None:
     doc.answered[name] = known.digest, now + REMEMBERED_SECONDS
     if len(doc.answered) > REMEMBERED_ANSWERS:
         doc.answered.popitem(last=False)
-
-
-def forget_asks(doc: Document, stream: str, now: float) -> None:
-    """Forget all asks of an exchange that has ended."""
-    for name in [name for name, one in doc.asks.items() if one.stream == stream]:
-        withdraw(doc, name, now)

@@ -20,7 +20,7 @@ from holdfast.core.records import (
     Refusal,
     WakeUp,
 )
-from holdfast.core.rules.asks import forget_asks
+from holdfast.core.rules.asks import withdraw
 from holdfast.core.rules.document import At, Document, Exchange, is_dead_with
 from holdfast.core.rules.readers import lose_readers
 from holdfast.core.rules.streams import finish, forget, free_id, start, write
@@ -160,7 +160,7 @@ def end_plain(doc: Document, stream: str, fence: int, now: float) -> None:
         raise Fenced
     if not exchange.running:
         raise StreamClosed
-    _stop(doc, stream, exchange, now)
+    _stop(doc, exchange, now)
     forget(doc, stream)
     _look_again(doc)
 
@@ -193,10 +193,8 @@ def reap(doc: Document, stream: str, owner: str, terminal: bytes, at: At, *, tag
         return log is not None and log.top.tag == tag
     if exchange.owner != owner:
         return False
-    if exchange.asked:
-        for name, one in doc.asks.items():
-            if one.stream == stream:
-                doc.told += ((WakeUp.ANSWER, name, one.owner),)
+    for name in exchange.asks:
+        doc.told += ((WakeUp.ANSWER, name, doc.asks[name].owner),)
     doc.fence += 1
     exchange = replace(exchange, fence=doc.fence)
     _end(doc, stream, exchange, terminal, at, tag=tag, keep=True)
@@ -206,8 +204,8 @@ def reap(doc: Document, stream: str, owner: str, terminal: bytes, at: At, *, tag
 def _end(
     doc: Document, stream: str, exchange: Exchange, terminal: bytes, at: At, *, tag: int, keep: bool
 ) -> None:
-    _stop(doc, stream, exchange, at.now)
-    exchange = doc.exchanges[stream] = replace(exchange, running=False, kept=keep, kept_at=at.now)
+    _stop(doc, exchange, at.now)
+    exchange = doc.exchanges[stream] = replace(exchange, running=False, kept=keep, kept_at=at.now, asks=())
     if not keep:
         free_id(doc, stream, exchange)
     if stream not in doc.logs:
@@ -217,14 +215,14 @@ def _end(
     _look_again(doc)
 
 
-def _stop(doc: Document, stream: str, exchange: Exchange, now: float) -> None:
+def _stop(doc: Document, exchange: Exchange, now: float) -> None:
     """Count an exchange as no longer in flight, and forget its asks."""
     doc.running -= 1
     if not exchange.control:
         doc.calls -= 1
     doc.settled = doc.touched = now
-    if exchange.asked:
-        forget_asks(doc, stream, now)
+    for name in exchange.asks:
+        withdraw(doc, name, now)
 
 
 def _look_again(doc: Document) -> None:

@@ -50,8 +50,8 @@ class Exchange(Struct, frozen=True, array_like=True, omit_defaults=True):
     """Of its reader."""
     word: int = 0
     """Answers to probes: changes with each one, odd if the reader was alive."""
-    asked: bool = False
-    """It has asks, or had some."""
+    asks: tuple[str, ...] = ()
+    """Its asks that are not withdrawn: an end finds them without all others of the session."""
     cancelled: bool = False
     """The client has cancelled it. A replica that missed the wake-up finds this."""
 

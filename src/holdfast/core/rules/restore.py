@@ -8,6 +8,7 @@ that wait. If the events that it remembers begin after the last one in the store
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.core.records import WakeUp
 from holdfast.core.rules.document import Ask, Document, Exchange
@@ -42,6 +43,8 @@ def restore(
         if doc.asks.get(name) is None and waits:
             doc.asks[name] = ask
             doc.outstanding += ask.answer is None
+            if found is not None and name not in found.asks:
+                doc.exchanges[ask.stream] = replace(found, asks=(*found.asks, name))
             count += 1
         elif not waits:
             doc.told += ((WakeUp.ANSWER, name, ask.owner),)
