@@ -12,12 +12,13 @@ from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
+from typing_extensions import override
 
 from holdfast.config import Limits
 from holdfast.core.lifecycle import SessionInput, SessionState
 from holdfast.core.records import Closed, Refusal, SessionRecord, Status
 from holdfast.core.rules import life, streams
-from holdfast.core.rules.document import Document, Index, Told
+from holdfast.core.rules.document import At, Document, Index, Told
 from holdfast.errors import StoreError
 from holdfast.stores.base import LINGER_SECONDS, LINGER_SHARE, UNREPORTED_SECONDS, Listing, Totals
 from holdfast.stores.kept import ENTRY_BYTES, growth
@@ -270,6 +271,11 @@ class SessionMethods(RedisDocuments, SharedSessions):
         return [key.decode() for key in (await self.index("subscribers", hashed(uri)))[2]]
 
     # What other slots have to know
+
+    @override
+    def at(self) -> At:
+        """Return the circumstances of a command. The shared slot knows the bytes of all sessions, so room is made after it (`_make_room`)."""
+        return At(self.now(), self.me, self._limits, self._limits.store_bytes)
 
     async def applied(self, entry: Entry, doc: SharedDocument, told: list[Told]) -> None:
         """Tell the shared slot when the session is due, whether it is detached, how large its logs are, and who subscribes."""
