@@ -43,8 +43,8 @@ class Replica(DictStore):
         return await super().commit(key, commit)
 
 
-async def _pair() -> tuple[Replica, Replica]:
-    shelves, clock = Shelves(), VirtualClock()
+async def _pair(clock: VirtualClock | None = None) -> tuple[Replica, Replica]:
+    shelves, clock = Shelves(), clock or VirtualClock()
     one, two = Replica(LIMITS, clock, shelves), Replica(LIMITS, clock, shelves)
     assert await one.open(record(), evict=False) == []
     return one, two
@@ -119,6 +119,24 @@ async def a_session_with_a_reader_is_not_detached() -> None:
         await _settle(claims)
 
 
+async def a_call_ends_while_a_reader_stays() -> None:
+    clock = VirtualClock()
+    one, two = await _pair(clock)
+    # The sweep finds a reader, so the session is not due before the end of its lifetime.
+    assert isinstance(await one.attach(KEY, PRINCIPAL, None, None), Attached)
+    clock.advance(record().idle + 1)
+    assert await one.sweep() == []
+
+    async def later(claim: tuple[DictStore, str, int]) -> None:
+        clock.advance(0.001)
+        await _settle([claim])
+
+    for number in range(ROUNDS):
+        claims = await _claims((one, 1, f"a{number}"), (two, 2, f"b{number}"))
+        await asyncio.gather(*(later(claim) for claim in claims))
+        assert (await _status(one)).running == 0
+
+
 async def the_first_answer_counts() -> None:
     one, two = await _pair()
     for number in range(ROUNDS):
@@ -156,6 +174,7 @@ SCENES: Final[dict[str, Callable[[], Awaitable[None]]]] = {
         calls_stay_below_their_limit,
         calls_and_readers_are_counted,
         a_session_with_a_reader_is_not_detached,
+        a_call_ends_while_a_reader_stays,
         the_first_answer_counts,
         events_of_both_are_kept_in_order,
     )
