@@ -13,13 +13,11 @@ from holdfast.errors import ConfigError
 KIB = 1024
 MIB = 1024 * KIB
 
-_MAY_BE_ZERO: Final = frozenset(
-    {
-        "memory", "subscriptions", "queued", "queue_seconds", "store_seconds", "tasks", "state_bytes",
-        "grace", "stream_after", "retry", "quiet", "after_expiry", "drain_notice", "drain",
-    }
-)  # fmt: skip
-"""Settings for which 0 is valid. For all others 0 would disable the server."""
+# Settings for which 0 is valid. For all others 0 would disable the server.
+_MAY_BE_ZERO: Final = frozenset({
+    "memory", "subscriptions", "queued", "queue_seconds", "store_seconds", "tasks", "state_bytes",
+    "grace", "stream_after", "retry", "quiet", "after_expiry", "drain_notice", "drain",
+})  # fmt: skip
 _LISTS: Final = 24
 """Changes that may wait for a listener beside those of its subscriptions. There are fewer kinds of them."""
 _REASONS: Final = dict.fromkeys(("idle", "lifetime"), "; otherwise sessions without a DELETE fill the store")
@@ -27,8 +25,7 @@ _REASONS: Final = dict.fromkeys(("idle", "lifetime"), "; otherwise sessions with
 
 _MOST: Final = 2**48
 """The most bytes, and the largest count: a larger number is a mistake, and a store could not keep it."""
-_LONGEST: Final = 100 * 365 * 86_400
-"""The most seconds: a hundred years."""
+_LONGEST: Final = 100 * 365 * 86_400  # the most seconds: a hundred years
 
 
 def _check_numbers(settings: Struct) -> None:
@@ -387,8 +384,8 @@ class Rate(Struct, frozen=True):
         return cls(int(found[1]), _UNITS[found[2]], found[3] is not None)
 
     def __str__(self) -> str:
-        unit = next(unit for unit, seconds in _UNITS.items() if seconds == self.seconds)
-        return f"{self.count}/{unit}{' per principal' if self.each else ''}"
+        units = {seconds: unit for unit, seconds in _UNITS.items()}
+        return f"{self.count}/{units[self.seconds]}{' per principal' if self.each else ''}"
 
 
 class RateLimits(Struct, frozen=True, kw_only=True):
@@ -451,14 +448,19 @@ class Settings(Struct, frozen=True, kw_only=True):
     clients in the same process (`Client(server)`) results are always checked."""
     stateless: bool = False
     """Serve clients of the session era without sessions: nothing is stored between two requests."""
+    hand_over: float | Literal["auto", "off"] = "off"
+    """A call that still runs after this time is answered, and goes on; its client collects the result later."""
+    hand_over_tools: Mapping[str, float | Literal["auto", "off"]] = {}
+    """The same for single tools, by name. They override the times that tools declare."""
+    collect_tool: str = "collect"
+    """The name of the tool with which a client collects results."""
 
     def __post_init__(self) -> None:
         _choose("duplicates", self.duplicates, Duplicates)
         _choose("state", self.state, StateOf)
-        if self.affinity:
-            if _AFFINITY.fullmatch(self.affinity) is None:
-                raise ConfigError(f"affinity={self.affinity!r}: write header:NAME, meta:KEY or argument:NAME")
-        elif self.state == "conversation":
+        if self.affinity and _AFFINITY.fullmatch(self.affinity) is None:
+            raise ConfigError(f"affinity={self.affinity!r}: write header:NAME, meta:KEY or argument:NAME")
+        if not self.affinity and self.state == "conversation":
             raise ConfigError('state="conversation" needs affinity: where a request names its conversation')
 
 

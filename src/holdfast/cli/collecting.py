@@ -37,7 +37,8 @@ def collected(
             name = named(entry) or entry.flag
             known.setdefault(entry.place[0], {}).update(_settings(pairs(value, name) or {}, entry, name))
         else:
-            known[entry.place[0]] = _whole(value, entry)
+            read = entry.row.read
+            known[entry.place[0]] = _whole(value, entry) if read is None else read(value)
     return kind(**known)
 
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from holdfast.cli.behind_options import BehindOptions
 from holdfast.cli.rows import ONE_SERVER, Name, Row
-from holdfast.cli.sizes import size_of
+from holdfast.cli.sizes import size_of, time_or_word
 from holdfast.config import (
     LOOPBACK_HOSTS,
     Duplicates,
@@ -159,6 +159,20 @@ class Options(BehindOptions, frozen=True, kw_only=True):
         ),
     ] = None
     stateless: Annotated[bool | None, Row(help="Keep nothing between requests.")] = None
+    hand_over: Annotated[
+        str | float | None,
+        Row(
+            metavar="SECONDS|auto",
+            help="Answer a call that still runs after this time, and keep its result for the client: docs/how-to/slow-calls.md. "
+            "auto: by the client's name.",
+            read=time_or_word,
+        ),
+    ] = None
+    hand_over_tools: Annotated[dict[str, str | float] | None, Row(members={})] = None
+    collect_tool: Annotated[
+        str | None,
+        Row(metavar="NAME", help="The name of the tool that collects such results.", default="collect"),
+    ] = None
     store: Annotated[
         str | None,
         Row(

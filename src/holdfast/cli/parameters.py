@@ -22,6 +22,7 @@ _PANELS: Final = {
     ),
     "Calls and limits": (
         "memory", "store_bytes", "limit", "time", "rate", "duplicates", "response", "in_order", "mask_errors", "check_results",
+        "hand_over", "collect_tool",
     ),
     "Operate": ("name", "admin", "admin_token_file", "admin_host", "log_level", "log_format", "traceback"),
 }  # fmt: skip

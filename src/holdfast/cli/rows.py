@@ -34,7 +34,7 @@ class Row(Struct, frozen=True, kw_only=True):
     default: str | None = None
     """The default, as `--help` shows it."""
     read: Callable[[Any], Any] | None = None
-    """For a key of a table that is written in another form on the command line, a text: returns its value."""
+    """For an option, or a key of a table, that is a text on the command line and another value in a file: returns its value."""
     settings: Any = None
     """For a table of settings: their structure, which checks them."""
     members: dict[str, "Row"] | None = None

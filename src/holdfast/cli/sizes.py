@@ -1,4 +1,4 @@
-"""Numbers of bytes as people write them."""
+"""Numbers of bytes and seconds as people write them."""
 
 import re
 from typing import Final
@@ -19,3 +19,11 @@ def size_of(text: str) -> int:
     if found is None:
         raise ConfigError(f"{text[:40]!r} is no size: write a size such as 512M, 2G or a number of bytes")
     return int(found[1]) << _BITS[found[2].lower()]
+
+
+def time_or_word(text: str) -> float | str:
+    """Return the seconds of a text, or the text itself: `45`, `auto`."""
+    try:
+        return float(text)
+    except ValueError:
+        return text

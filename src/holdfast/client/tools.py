@@ -12,6 +12,7 @@ from holdfast.client.results import InputNeeded, ToolCallResult, tool_call_resul
 from holdfast.client.structured import shaped
 from holdfast.client.tasks import Task, TaskState
 from holdfast.errors import BadAnswer, ConfigError, HoldfastError, ToolError
+from holdfast.protocol.hand_over import ticket_of, without_ticket
 from holdfast.protocol.listing import Tool
 from holdfast.protocol.mirrored_headers import mirrored_parameters
 from holdfast.protocol.results import ListToolsResult
@@ -86,6 +87,8 @@ class Tools(Requester):
     ) -> ToolCallResult[Any]:
         """Call a tool and wait for its result, also if the server runs it as a task: then progress comes from its status.
 
+        A call that the server hands over (docs/how-to/slow-calls.md) is followed to its result too.
+
         With `type`, `data` is the structured content as that type. Without it, `data` follows the tool's output schema
         (see `structured`); for that, the tools are listed once if they were not. `idempotent` allows the call to be sent
         again when it is unknown whether it was executed; see also `repeat_safe`.
@@ -105,6 +108,7 @@ class Tools(Requester):
                 timeout=float("inf"),
                 idempotent=idempotent,
                 meta=meta,
+                follows=True,
             )
             if isinstance(started, Task):
                 return await started.result(progress=progress)
@@ -165,6 +169,7 @@ class Tools(Requester):
         meta: Mapping[str, Any] | None,
         after: InputNeeded | None = None,
         responses: Mapping[str, Any] | None = None,
+        follows: bool = False,
     ) -> ToolCallResult[Any] | Task | InputNeeded:
         params: dict[str, Any] = {"name": name, "arguments": dict(arguments or {})}
         if meta:
@@ -181,7 +186,18 @@ class Tools(Requester):
         )
         if isinstance(result, dict) and result.get("resultType") == "task":
             return Task(self, typed(result, TaskState, "tools/call"), type)
+        if follows:
+            result = await self._collected(result, progress)
         return input_required(result) or tool_call_result(result, type)
+
+    async def _collected(self, result: Any, progress: Progress | None) -> Any:
+        """Return the result of a call. If the server has handed the call over, collect it."""
+        while (ticket := ticket_of(result)) is not None:
+            params = {"name": ticket.collect, "arguments": {"ticket": ticket.ticket}}
+            result = await self.request(
+                "tools/call", params, timeout=float("inf"), progress=progress, idempotent=True
+            )
+        return result
 
     async def _shape(self, name: str, result: ToolCallResult[Any]) -> None:
         """Set a result's data by its tool's output schema. A failure here is noted and does not fail the call."""
@@ -195,7 +211,8 @@ class Tools(Requester):
             except (HoldfastError, TimeoutError) as error:
                 self._observer.note("client.no_output_schema", tool=name, error=error)
         tool = self._known.get(name)
-        result.data = shaped(result.structured_content, tool.output_schema if tool is not None else None)
+        schema = tool.output_schema if tool is not None else None
+        result.data = shaped(result.structured_content, None if schema is None else without_ticket(schema))
 
     def declare_tasks(self) -> None:
         """Declare from now on that this client accepts tasks, if it was made with `capabilities={"extensions": {}}`."""

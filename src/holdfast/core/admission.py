@@ -80,6 +80,10 @@ class Gate(Generic[T]):
             return Admission.WAIT
         return Admission.REFUSE
 
+    def stay(self) -> None:
+        """Take one more place for a ticket that is inside: its place stays in use after it has left once."""
+        self._inside += 1
+
     def leave(self) -> T | None:
         """Free one place. If a ticket waits, it gets the place, and this method returns the ticket."""
         if self._waiting:

@@ -24,6 +24,10 @@ class Given(Struct, frozen=True):
 
     state: str | None = None
     answers: Mapping[str, Any] = {}
+    ticket: str = ""
+    """The task of a call that was handed over: this request asks for the rest of it (`engine/hand_over.py`)."""
+    number: int = 0
+    """How often its client was asked to come back."""
 
 
 NOTHING_GIVEN: Final = Given()

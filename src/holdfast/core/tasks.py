@@ -15,7 +15,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from holdfast.core.rounds import Asked
-from holdfast.protocol.tasks import CreateTaskResult, DetailedTask
+from holdfast.protocol.tasks import CreateTaskResult, DetailedTask, Progress
 
 
 class Status(Enum):
@@ -62,6 +62,9 @@ class TaskState(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     status: Status = Status.WORKING
     message: str = ""
+    progress: float | None = None
+    total: float | None = None
+    """How far it is, in the tool's own unit."""
     created: float
     updated: float
     """Dates, as seconds since 1970."""
@@ -93,9 +96,10 @@ def renewed(state: TaskState, now: float, ttl: float) -> TaskState:
 # Changes. Each function returns None if it changes nothing.
 
 
-def described(state: TaskState, message: str) -> TaskState | None:
-    """Set the message that describes the progress of the task."""
-    return None if state.is_terminal or state.message == message else replace(state, message=message)
+def described(state: TaskState, progress: Progress) -> TaskState | None:
+    """Set the progress of the task, and the message that describes it."""
+    told = replace(state, message=progress.text, progress=progress.done, total=progress.total)
+    return None if state.is_terminal or told == state else told
 
 
 def asked(state: TaskState, key: str, ask: Asked) -> TaskState | None:

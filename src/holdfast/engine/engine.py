@@ -23,9 +23,11 @@ from holdfast.engine.exchange import Exchange, SessionExchange
 from holdfast.engine.exchanges import Exchanges
 from holdfast.engine.failure_log import note_failure
 from holdfast.engine.forwarding import Forwarding
+from holdfast.engine.hand_over import HandOver
 from holdfast.engine.home import Homes
 from holdfast.engine.idempotency import IdempotentCalls
 from holdfast.engine.inbox import Inbox
+from holdfast.engine.inner import InnerExchange
 from holdfast.engine.listener_homes import ListenerHomes
 from holdfast.engine.listening import Listening
 from holdfast.engine.load import Load
@@ -116,6 +118,7 @@ class Engine:
     conversations: Conversations
     listening: Listening
     tasks: Tasks
+    hand_over: HandOver
     forwarding: Forwarding
     replica: Replica
     questions: Questions
@@ -155,12 +158,7 @@ class Engine:
         self.store = store or MemoryStore(settings.limits, self.clock)
         self.mirrored, self.access = back.mirrored, back.access
         self.runtime = runtime = Runtime(
-            back,
-            settings,
-            store=self.store,
-            clock=self.clock,
-            random=self.random,
-            observer=self.observer,
+            back, settings, store=self.store, clock=self.clock, random=self.random, observer=self.observer
         )
         self.load, self.audit, self.rates = runtime.load, runtime.audit, RateLimiter(runtime)
         self.spawn, self.quirks = runtime.spawn, runtime.quirks
@@ -171,6 +169,7 @@ class Engine:
         self.sessionless = self.sessionless_type(runtime)
         self.rates.starts_again = self.sessionless.starts_again
         self.tasks = Tasks(runtime, self.sessionless.end, self.listening)
+        self.hand_over = HandOver(runtime, self.exchanges, self.sessionless, self.tasks)
         inbox = Inbox(runtime, Credentials(forward_key, self.random))
         self._make_sessionless(inbox)
         self._homes, self.questions = self._made_homes(inbox), Questions(runtime, inbox)
@@ -454,6 +453,8 @@ class Engine:
 
     async def cancel(self, exchange: Exchange, reason: str) -> None:
         """End a request of this process as its client could. The client receives one error, which names the reason."""
+        if isinstance(exchange, InnerExchange) and exchange.outer is not None:
+            exchange = exchange.outer
         if isinstance(exchange, SessionExchange):
             await self.exchanges.end(exchange, Cancelled(reason))
         else:

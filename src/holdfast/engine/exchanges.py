@@ -32,13 +32,14 @@ meanwhile, so no other replica declares the outcome unknown; if this process die
 replica does. If the store says that the exchange is no longer ours (Fenced), the end decided here is dropped: another
 replica has written an end, and the client reads that one.
 
-Why the queue does not lose a slot. A slot is passed on in `_free_slot` only: to the first exchange in the gate's queue,
+Why the queue does not lose a slot. A slot is passed on in `free_slot` only: to the first exchange in the gate's queue,
 which starts in the same step. An exchange that ends while it waits leaves the queue in the same step, so a slot is never
 given to an exchange that has ended. (For an exchange that has ended while its handler still runs, see the table.)
 """
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from contextvars import copy_context
 from typing import Final, Protocol
 
@@ -122,6 +123,8 @@ class Exchanges:
             else None
         )
         self._at_once = runtime.at_once if self._turns is None else None
+        self.is_collect: Callable[[Request], bool] | None = None
+        """Says which calls are control traffic too: those that wait for a call which was handed over (`hand_over.py`)."""
         self.ending: int = 0
         """How many ends are on their way to the store: a stop waits for them, although no handler runs any more."""
 
@@ -144,7 +147,7 @@ class Exchanges:
             NotHome: another replica is the home of the session.
         """
         runtime = self._runtime
-        control = request.method in CONTROL
+        control = self.is_control(request)
         if not stream:
             stream = self.stream_name()
             if runtime.access.rules is not None:
@@ -168,9 +171,13 @@ class Exchanges:
         self, claimed: Claimed, request: Request, caller: Caller, home: str
     ) -> Stopping | NotHome | None:
         """Return the reason why a request does not start here although its claim was made: so it is no repeat."""
-        if self._runtime.refuses(request.method, caller):
+        if self._runtime.refuses(request.method, caller) and not self.is_control(request):
             return self._runtime.stopping()
         return NotHome(claimed.record) if home and claimed.record.home != home else None
+
+    def is_control(self, request: Request) -> bool:
+        """True if a request passes even when every slot is taken (law 10)."""
+        return request.method in CONTROL or (self.is_collect is not None and self.is_collect(request))
 
     def stream_name(self) -> str:
         """Return a new name for the stream of an exchange."""
@@ -197,7 +204,8 @@ class Exchanges:
             or (session.answering and request.id in session.answering)
         ):
             return None
-        claim = Claim(request.id, runtime.random.token(12), digest, request.method in CONTROL)
+        control = request.method in CONTROL or (self.is_collect is not None and self.is_collect(request))
+        claim = Claim(request.id, runtime.random.token(12), digest, control)
         claimed = self._at_once.claim_now(key, caller.key, claim)
         if not isinstance(claimed, Claimed):
             return claimed
@@ -414,7 +422,7 @@ class Exchanges:
                 # An emptied dict keeps its memory otherwise, and most sessions are idle.
                 exchanges.clear()
             if _FREE_SLOT in actions:
-                self._free_slot(exchange)
+                self.free_slot(exchange)
             else:
                 self._leave_or_stop(exchange, actions)
         return actions
@@ -424,7 +432,7 @@ class Exchanges:
         if Action.LEAVE_QUEUE in actions:
             if not exchange.session.gate.abandon(exchange):
                 # It has its slot, and was about to start.
-                self._free_slot(exchange)
+                self.free_slot(exchange)
             if exchange.waiting is not None and exchange.waiting.deadline is not None:
                 exchange.waiting.deadline.cancel()
         task = exchange.task
@@ -497,10 +505,10 @@ class Exchanges:
         """Record that the handler of an exchange that has ended is over too, and free its slot."""
         exchange.state, _ = step(exchange.state, ExchangeInput.OVER)
         exchange.writer.end_asks()
-        self._free_slot(exchange)
+        self.free_slot(exchange)
         self._runtime.release(exchange.session)
 
-    def _free_slot(self, exchange: SessionExchange) -> None:
+    def free_slot(self, exchange: SessionExchange) -> None:
         """Give the slot to the next call. Control traffic has no slot, and calls in order have turns instead."""
         if exchange.claim.control or self._turns is not None:
             return

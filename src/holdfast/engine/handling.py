@@ -1,6 +1,7 @@
 """Running a handler: it has exactly one outcome, and the exchange is settled with it."""
 
 import asyncio
+from collections.abc import Awaitable
 from typing import Final, Protocol, TypeVar
 
 from holdfast.core.exchange import ExchangeInput
@@ -47,15 +48,17 @@ class Ends(Protocol[E_contra]):
         ...
 
 
-async def run(runtime: Runtime, exchange: E, ends: Ends[E]) -> None:
+async def run(runtime: Runtime, exchange: E, ends: Ends[E], answer: Awaitable[bytes] | None = None) -> None:
     """Let the back answer an exchange, then settle it. An exchange's task runs this and nothing else.
+
+    `answer`: the back is at it already.
 
     Raises:
         CancelledError: the exchange was ended from outside, and its handler was stopped.
     """
     charge = None
     try:
-        outcome = Outcome(await runtime.back.handle(exchange))
+        outcome = Outcome(await (runtime.handle(exchange) if answer is None else answer))
         if len(outcome.result) >= LARGE:
             charge = _charged(runtime, exchange, len(outcome.result))
     except BaseException as error:  # noqa: BLE001 - raised again by `_failed` if it ends the task

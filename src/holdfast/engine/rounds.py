@@ -106,6 +106,8 @@ class RoundWriter(Struct, eq=False):
     """Called once when the call has ended or has become a task; None for a call that was never parked."""
     on_outcome: Callable[[], None] | None = None
     """Called once when the first round has its outcome; None for a call without an idempotency key."""
+    on_retried: Callable[[], None] | None = None
+    """Called after each retry: the request, its metadata and its caller are those of the retry."""
     charge: Charge | None = None
     """The memory that its rounds take while it is kept."""
     _rounds: Rounds | None = None

@@ -11,6 +11,7 @@ from holdfast.engine.access import Access
 from holdfast.engine.audit import Audit
 from holdfast.engine.back import Back
 from holdfast.engine.caller import Caller
+from holdfast.engine.exchange import Exchange
 from holdfast.engine.load import Load
 from holdfast.engine.outages import retried
 from holdfast.engine.pulse import Pulse
@@ -43,6 +44,7 @@ class Runtime:
         "audit",
         "back",
         "clock",
+        "handle",
         "is_draining",
         "is_over",
         "load",
@@ -70,6 +72,8 @@ class Runtime:
         observer: Observer,
     ) -> None:
         self.back: Back = back
+        self.handle: Callable[[Exchange], Awaitable[bytes]] = back.handle
+        """Answers an exchange: the back, or the hand-over in front of it (`hand_over.py`)."""
         self.access: Access = back.access
         self.settings: Settings = settings
         self.load: Load = Load(settings.limits)

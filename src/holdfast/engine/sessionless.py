@@ -114,6 +114,8 @@ class _State(Struct, frozen=True, array_like=True):
     """The replica where the call is parked."""
     by_hand: str | None = None
     """The author's own state. If there is one, nothing is parked and the retry is a call from the start."""
+    ticket: str = ""
+    """The task of a call that was handed over. Nothing is parked: any replica answers the retry."""
     origin: str = ""
     """Where a trace finds the request that got the author's state (`_origin_of`)."""
 
@@ -213,7 +215,7 @@ class SessionlessCalls:
             Busy: too many run already.
         """
         runtime = self._runtime
-        if runtime.is_draining and runtime.refuses(request.method, caller):
+        if runtime.is_draining and not (given and given.ticket) and runtime.refuses(request.method, caller):
             raise runtime.stopping()
         limits = runtime.settings.limits
         if runtime.access.rules is not None:
@@ -365,7 +367,9 @@ class SessionlessCalls:
             raise ValueError(f"a request's state is limited to about {MAX_SEALED * 2 // 3} bytes")
         return sealed
 
-    def _seal(self, exchange: Exchange, key: str, number: int, by_hand: str | None = None) -> str:
+    def _seal(
+        self, exchange: Exchange, key: str, number: int, by_hand: str | None = None, *, ticket: str = ""
+    ) -> str:
         runtime = self._runtime
         expires = runtime.clock.wall() + runtime.settings.times.parked
         principal = exchange.session.record.principal
@@ -377,9 +381,20 @@ class SessionlessCalls:
             expires,
             runtime.store.replica,
             by_hand,
+            ticket,
             "" if by_hand is None else self._origin_of(exchange),
         )
         return self.keys.sealer.seal(encode(state))
+
+    def seal_ticket(self, exchange: Exchange, ticket: str, number: int) -> str:
+        """Seal the ticket of a call that was handed over, with the same bindings: a retry of this request asks for the rest."""
+        return self._seal(exchange, "", number, ticket=ticket)
+
+    def count_task(self, exchange: Exchange) -> None:
+        """Count a call that was handed over: it has become a task, and belongs to no request any more."""
+        self._running.add(exchange)
+        if self._places is not None:
+            self._has_place(exchange)
 
     def go_on(self, meta: RequestMeta, caller: Caller, request: Request) -> AwaitedCall:
         """Continue the call of a retry. From now on the request's id, `_meta` and headers are the retry's.
@@ -397,6 +412,10 @@ class SessionlessCalls:
         state = self._open(request, caller)
         if state.by_hand is not None:
             return self._start_again(state.origin, meta, caller, request, Given(state.by_hand, responses))
+        if state.ticket:
+            return self._start_again(
+                "", meta, caller, request, Given(ticket=state.ticket, number=state.number)
+            )
         if state.replica != self._runtime.store.replica:
             raise ParkedElsewhere(state.replica)
         exchange = self.parking.find(state.key)
@@ -416,6 +435,8 @@ class SessionlessCalls:
         exchange.request = _with_arguments_of(exchange.request, request)
         exchange.caller = replace(caller, charge=exchange.caller.charge)
         exchange.session = SessionlessClient(meta, caller.key, self._runtime.settings.limits)
+        if (writer := _rounds_of(exchange)) is not None and writer.on_retried is not None:
+            writer.on_retried()
         held = self._held.get(exchange)
         if held is not None and held.timer is not None:
             held.timer.cancel()

@@ -29,14 +29,17 @@ from holdfast.core.exchange import ExchangeInput, step
 from holdfast.core.rounds import Asked, fresh_key
 from holdfast.core.tasks import TaskInput, TaskState, detailed, task_key
 from holdfast.engine.exchange import Exchange
+from holdfast.engine.inner import InnerExchange
 from holdfast.engine.listening import Listening
 from holdfast.engine.outages import RETRY_SECONDS
 from holdfast.engine.outcome import Outcome
 from holdfast.engine.rounds import Answers, RoundWriter, answer_to, end_asks
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.task_ends import TaskEnds
+from holdfast.engine.wake import Wake
 from holdfast.errors import (
     INTERNAL_ERROR,
+    AskRefused,
     AskTimeout,
     BackPressureError,
     Busy,
@@ -49,13 +52,18 @@ from holdfast.errors import (
     StoreUnavailable,
     UnknownTask,
 )
+from holdfast.protocol.hand_over import new_ticket
 from holdfast.protocol.sessionless import typed_result
 from holdfast.protocol.subscriptions import Change
+from holdfast.protocol.tasks import Progress, progress_of
 from holdfast.stores.base import Cell, OrphanTask
 from holdfast.wire.jsonrpc import encode
 
 _LOOK_EVERY: Final = 15.0
 """Seconds after which an answer or a cancellation is found if its wake-up was lost."""
+
+REFUSED_KEY: Final = "io.holdfast/refused"
+"""In the place of an answer: code, message and data of the error with which a client answered an ask in a session."""
 
 Step = Callable[[TaskState], TaskState | None]
 End = Callable[[Exchange, McpError], Coroutine[Any, Any, None]]
@@ -79,14 +87,15 @@ class TaskWriter:
     )
 
     def __init__(
-        self, tasks: "Tasks", key: str, exchange: Exchange, former: RoundWriter, state: TaskState
+        self, tasks: "Tasks", key: str, exchange: Exchange, former: RoundWriter | None, state: TaskState
     ) -> None:
         self._tasks = tasks
         self.key: str = key
         self.exchange: Exchange = exchange
         self.principal: str = exchange.session.record.principal
-        self.former: RoundWriter = former
-        """The writer of its rounds, which answered with the handle; a repeat of that request gets the same answer."""
+        self.former: RoundWriter | None = former
+        """The writer of its rounds, which answered with the handle; a repeat of that request gets the same answer. None: another
+        exchange has answered the request (`hand_over.py`)."""
         self.look_at: float = math.inf
         """When to read it from the store again: it may have expired, or a wake-up was lost."""
         self.state: TaskState = state
@@ -115,7 +124,10 @@ class TaskWriter:
         return len(self._answers)
 
     async def send(self, message: bytes) -> None:
-        """Drop the message: tasks have neither log messages nor progress notifications."""
+        """Make the status of the task of a progress notification. Drop every other message: tasks have none."""
+        progress = progress_of(message)
+        if progress is not None:
+            await self._tasks.is_written(self, lambda state: core.described(state, progress))
 
     async def ask(
         self, method: str, params: object, timeout: float | None = None, key: str | None = None
@@ -149,8 +161,13 @@ class TaskWriter:
         """Give answers to the asks that wait for them."""
         for name, value in answers.items():
             waiting = self._answers.get(name)
-            if waiting is not None and not waiting.done():
+            if waiting is None or waiting.done():
+                continue
+            refused = value.get(REFUSED_KEY) if type(value) is dict else None
+            if refused is None:
                 waiting.set_result(value)
+            else:
+                waiting.set_exception(AskRefused(self._asked[name].method, *refused))
 
     def reconcile(self, state: TaskState) -> TaskState | None:
         """Return the state with the asks of this handler; None if it has them."""
@@ -178,6 +195,8 @@ class Tasks:
         self._ends = TaskEnds(runtime.clock)
         self._sent_versions: dict[tuple[str, str], int] = {}
         """By task id and principal: the version that was last sent to its listeners here."""
+        self._waiting: dict[str, list[Wake]] = {}
+        """By key: the wake-ups of requests that wait for a change of the task."""
         self._send_missed_at = 0.0
         self._ttl = runtime.settings.times.task
         self.poll: float = runtime.settings.times.task_poll
@@ -196,27 +215,49 @@ class Tasks:
             RuntimeError: an ask of the call still waits for its answer.
         """
         former = exchange.writer
+        if isinstance(exchange, InnerExchange) and exchange.outer is not None:
+            await exchange.now()
+            return
         if not isinstance(former, RoundWriter):
             return
         if former.rounds.waiting:
             raise RuntimeError(
                 "a call becomes a task before it asks or after it was answered, not while it asks"
             )
-        task_id = self._runtime.random.token(24) + self._mark(exchange)
+        task_id, task = await self.open(exchange, former)
+        exchange.writer = task
+        exchange.state, _ = step(exchange.state, ExchangeInput.BECAME_TASK)
+        former.settle(Outcome(self.handle_of(task_id, task)))
+
+    async def open(self, exchange: Exchange, former: RoundWriter | None = None) -> tuple[str, TaskWriter]:
+        """Keep a task for a running call in the store; return its id and its writer. The call has not changed yet.
+
+        Raises:
+            Busy: as `begin`.
+        """
+        task_id = new_ticket(self._runtime.random) + self._mark(exchange)
         state = core.begun(self._runtime.clock.wall(), self._ttl)
         task = TaskWriter(self, task_key(task_id), exchange, former, state)
         await self._keep(task, state)
-        exchange.writer = task
-        exchange.state, _ = step(exchange.state, ExchangeInput.BECAME_TASK)
-        members = msgspec.to_builtins(core.created(task_id, state, self.poll))
-        former.settle(Outcome(encode(typed_result("task", self._runtime.back.server_info, members))))
+        return task_id, task
+
+    def handle_of(self, task_id: str, task: TaskWriter) -> bytes:
+        """Return the answer to the request of a call that has become a task."""
+        members = msgspec.to_builtins(core.created(task_id, task.state, self.poll))
+        return encode(typed_result("task", self._runtime.back.server_info, members))
+
+    def drop(self, task: TaskWriter) -> None:
+        """Forget a task that no client has learnt of: its call has ended otherwise."""
+        self._running.pop(task.key, None)
+        self._runtime.spawn(self.write(task, lambda state: core.ended(state, TaskInput.CANCEL)))
 
     def _mark(self, exchange: Exchange) -> str:
         """Return the end of the task's id: requests for the task need the scopes of its call (`access.py`)."""
         rules = self._runtime.access.rules
         if rules is None:
             return ""
-        return self._runtime.access.mark(rules.needs(exchange.request, exchange.caller, "").scopes)
+        session = exchange.session.record.key
+        return self._runtime.access.mark(rules.needs(exchange.request, exchange.caller, session).scopes)
 
     async def _keep(self, task: TaskWriter, state: TaskState) -> None:
         store = self._runtime.store
@@ -225,9 +266,8 @@ class Tasks:
         try:
             full = await store.open_task(task.key, task.principal, _encode(state), ttl=self._ttl)
         except (asyncio.CancelledError, StoreUnavailable):
-            del self._running[task.key]
             # The client does not learn of the task, but the store may have it.
-            self._runtime.spawn(self.write(task, lambda state: core.ended(state, TaskInput.CANCEL)))
+            self.drop(task)
             with _busy_without_store():
                 raise
         if full is not None:
@@ -237,13 +277,13 @@ class Tasks:
 
     # The handler's side
 
-    async def describe(self, exchange: Exchange, message: str) -> None:
+    async def describe(self, exchange: Exchange, progress: Progress) -> None:
         """Write the progress of a call that has become a task.
 
         Does nothing while the store is unavailable: the work must not fail for that.
         """
         if isinstance(exchange.writer, TaskWriter):
-            await self.is_written(exchange.writer, lambda state: core.described(state, message))
+            await self.is_written(exchange.writer, lambda state: core.described(state, progress))
 
     async def write(self, task: TaskWriter, change: Step) -> None:
         """Change a running task's state, also if the store is unavailable for long."""
@@ -302,6 +342,18 @@ class Tasks:
             raise UnknownTask
         return self._readable(cell)
 
+    @contextlib.contextmanager
+    def watched(self, task_id: str) -> Iterator[Wake]:
+        """Return a wake-up that each change of a task sets. A change whose wake-up was lost does not: read it from time to time."""
+        key, wake = task_key(task_id), Wake()
+        self._waiting.setdefault(key, []).append(wake)
+        try:
+            yield wake
+        finally:
+            self._waiting[key].remove(wake)
+            if not self._waiting[key]:
+                del self._waiting[key]
+
     async def known(self, task_ids: Iterable[str], principal: str) -> list[str]:
         """Return those of the ids that are tasks of this principal."""
         store = self._runtime.store
@@ -357,7 +409,9 @@ class Tasks:
     # The store's side
 
     def wake_up(self, key: str) -> None:
-        """Handle a changed task, if its handler runs here or it has listeners here."""
+        """Handle a changed task, if its handler runs here, or it has listeners or requests that wait for it here."""
+        for wake in self._waiting.get(key, ()):
+            wake.set()
         task = self._running.get(key)
         if task is not None:
             self._later(self._look(task))

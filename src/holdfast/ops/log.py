@@ -50,6 +50,8 @@ LEVELS: Final = {
     "loop.free": logging.INFO,
     "orphan.left": logging.WARNING,
     "request.dropped": logging.WARNING,
+    "call.not_handed_over": logging.WARNING,
+    "tool.hidden": logging.WARNING,
     "task.reaped": logging.WARNING,
     "task.unreadable": logging.WARNING,
     "store.evicts": logging.WARNING,

@@ -44,6 +44,7 @@ from holdfast.engine.claims import Repeat
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Exchange, SessionExchange
 from holdfast.engine.exchanges import Exchanges, SubmitRequest
+from holdfast.engine.inner import InnerExchange
 from holdfast.engine.outcome import Outcome
 from holdfast.engine.reader import Reader
 from holdfast.engine.readers import Readers
@@ -234,7 +235,7 @@ class _TracedBack:
 
     async def handle(self, exchange: Exchange) -> bytes:
         """Return the encoded result of the back."""
-        calls = _CALLS.get(exchange)
+        calls = _CALLS.get(exchange.outer or exchange if isinstance(exchange, InnerExchange) else exchange)
         if calls is None:
             return await self._back.handle(exchange)
         request = calls[0]

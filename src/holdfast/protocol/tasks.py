@@ -2,12 +2,54 @@
 
 from typing import Any, Final
 
+from msgspec import MsgspecError, Struct
+from msgspec.json import Decoder
+
 from holdfast.errors import MissingCapability
 from holdfast.protocol.results import Result
 from holdfast.protocol.sessionless import TASKS
 
 EXTENSION: Final[dict[str, Any]] = {"extensions": {TASKS: {}}}
 """The capability, as clients and servers declare it."""
+
+
+class Progress(Struct, frozen=True):
+    """How far a call is."""
+
+    done: float
+    total: float | None = None
+    message: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The message, or the numbers."""
+        return self.message or (
+            f"{self.done:g}" if self.total is None else f"{self.done:g} of {self.total:g}"
+        )
+
+
+class _Told(Struct):
+    progress: float
+    total: float | None = None
+    message: str | None = None
+
+
+class _Notified(Struct):
+    params: _Told
+
+
+_decode_progress: Final = Decoder(_Notified).decode
+
+
+def progress_of(message: bytes) -> Progress | None:
+    """Return the progress that a notification of ours reports; None for any other message."""
+    if message.find(b'"notifications/progress"') < 0:
+        return None
+    try:
+        told = _decode_progress(message).params
+    except MsgspecError:
+        return None
+    return Progress(told.progress, told.total, told.message)
 
 
 class CreateTaskResult(Result, frozen=True, kw_only=True):

@@ -16,6 +16,7 @@ from holdfast.auth.scopes import needs_of
 from holdfast.config import Eras, HttpSettings, Settings, StateOf
 from holdfast.errors import ConfigError
 from holdfast.ports import Observer
+from holdfast.protocol.patience import HandOverTime
 from holdfast.protocol.subscriptions import Change
 from holdfast.protocol.types import Icon, Implementation
 from holdfast.server.authoring.caching import CacheSettings
@@ -63,6 +64,7 @@ class Server(Served, Registration):
         observer: Observer | None = None,
         mask_errors: bool = False,
         state: StateOf | None = None,
+        hand_over: HandOverTime | None = None,
         scopes: Collection[str] = (),
         implied_scopes: Mapping[str, Collection[str]] | None = None,
     ) -> None:
@@ -74,12 +76,12 @@ class Server(Served, Registration):
         default is memory. `namespace` separates servers that share a store; the default is the server's
         name. `observer` receives events; the default logs them under `holdfast`. `cache` is the caching hint
         that clients of 2026-07-28 receive, for all methods or by method. `eras`, `eras_by_client`,
-        `mask_errors` and `state` override the members of `settings` with these names. `scopes` are the scopes
+        `mask_errors`, `state` and `hand_over` override the members of `settings` with these names. `scopes` are the scopes
         that a principal needs for each tool, resource and prompt of this server. `implied_scopes` are, by scope,
         the narrower scopes that it stands for: `{"mail": {"mail.read", "mail.send"}}`.
 
         Raises:
-            ConfigError: the name is empty, or `cache`, `eras`, `eras_by_client`, `state` or a scope is invalid.
+            ConfigError: the name is empty, or `cache`, `eras`, `eras_by_client`, `state`, `hand_over` or a scope is invalid.
         """
         if not str(name).strip():
             raise ConfigError(
@@ -95,7 +97,9 @@ class Server(Served, Registration):
         server_needs = server_scopes(name, scopes, implied_scopes)
         super().__init__(info, instructions, server_needs, cache=cache, lifespan=lifespan)
         self.scopes.use(ServerRules(self))
-        settings = overlaid(settings, eras, eras_by_client, mask_errors=mask_errors or None, state=state)
+        settings = overlaid(
+            settings, eras, eras_by_client, mask_errors=mask_errors or None, state=state, hand_over=hand_over
+        )
         self._set_up(name, settings, store=store, namespace=namespace, verifier=verifier, observer=observer)
         self._back: NativeBack | None = None
 

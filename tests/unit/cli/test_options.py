@@ -143,7 +143,7 @@ def planned_options(monkeypatch: pytest.MonkeyPatch, *words: str, **variables: s
 def test_every_setting_is_an_option_of_the_command_line_or_a_table_of_the_file() -> None:
     own = {entry.place[-1] for entry in entries(Options)}
     for field in Settings.__struct_fields__:
-        assert field in {*own, "eras_by_client", "quirks"}, field
+        assert field in {*own, "eras_by_client", "quirks", "hand_over_tools"}, field
     for field in HttpSettings.__struct_fields__:
         assert field in {*own, "host_signals"}, field
     for field in AdminSettings.__struct_fields__:

@@ -28,6 +28,7 @@ from holdfast.core.tasks import (
     task_key,
     withdrawn,
 )
+from holdfast.protocol.tasks import Progress
 from holdfast.wire.jsonrpc import encode
 
 ASK: Final = Asked("elicitation/create", {"message": "?"})
@@ -82,7 +83,7 @@ def test_an_end_is_always_final_and_input_is_required_exactly_while_an_ask_is_op
             "ask": partial(asked, key=f"k{number}", ask=ASK),
             "answer": lambda state: answered(state, dict.fromkeys(list(state.asks)[:1], 1)),
             "withdraw": lambda state: withdrawn(state, next(iter(state.asks), "")),
-            "describe": partial(described, message=str(number)),
+            "describe": partial(described, progress=Progress(number)),
             **{end: partial(ended, event=end) for end in ENDS},
         }
         changed = changes[event](state)
@@ -117,7 +118,10 @@ def test_a_change_renews_the_ttl_and_never_shortens_it() -> None:
             {"status": "failed", "error": {"code": 1, "message": "m"}},
         ),
         (must(ended(begun(0, 60), TaskInput.CANCEL)), {"status": "cancelled"}),
-        (must(described(begun(0, 60), "half")), {"status": "working", "statusMessage": "half"}),
+        (
+            must(described(begun(0, 60), Progress(1, 2, "half"))),
+            {"status": "working", "statusMessage": "half"},
+        ),
     ],
 )
 def test_a_task_is_encoded_with_the_members_of_its_status(state: TaskState, members: dict[str, Any]) -> None:

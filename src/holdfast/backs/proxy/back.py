@@ -437,7 +437,11 @@ class ProxyBack:
         """Do nothing: the upstream stayed open."""
 
     async def closed(self, session: Session, reason: SessionInput) -> None:  # noqa: ARG002
-        """End the session's upstream."""
+        """End the session's upstream; after the calls that were handed over, if it has some."""
+        key = session_key_of(session.record.key)
+        upstream = self._upstreams.find(key)
+        if upstream is not None and any(not call.exchange.has_ended for call in upstream.calls.running):
+            self._upstreams.leave(key)
         self._leave(session.record.key)
 
     def _leave(self, key: str) -> None:

@@ -30,7 +30,9 @@ from holdfast.backs.proxy.headers import CallHeaders
 from holdfast.backs.proxy.outbox import Outbox, Space
 from holdfast.backs.proxy.silence import Silence, Wait
 from holdfast.backs.proxy.translation import InputRequired, input_required, request_params
+from holdfast.core.exchange import ExchangeState
 from holdfast.engine.exchange import Exchange
+from holdfast.engine.inner import InnerExchange
 from holdfast.errors import (
     HEADER_MISMATCH,
     INTERNAL_ERROR,
@@ -95,6 +97,8 @@ class Call:
         """True if the server has answered, or its answer is no longer awaited."""
         self.questions: int = 0
         """How many questions wait for an answer on its stream."""
+        if isinstance(exchange, InnerExchange):
+            exchange.on_handed_over = self._handed_over
 
     def __repr__(self) -> str:
         return f"<Call of {self.exchange!r}>"
@@ -108,6 +112,11 @@ class Call:
     def is_connected(self) -> bool:
         """False if no connection reads its answer at present."""
         return self.exchange.is_connected
+
+    def _handed_over(self) -> None:
+        """Do not limit the silence of the server any more: the task has its own time."""
+        if self._wait is not None:
+            self._wait.pause()
 
     async def run(self, connection: Connection, *, sessionless: bool) -> bytes:
         """Return the server's result as JSON text.
@@ -155,13 +164,15 @@ class Call:
         self, connection: Connection, method: str, params: dict[str, Any], headers: Mapping[str, str]
     ) -> bytes:
         wait = self._wait = Wait(self._silence)
+        if self.exchange.state is ExchangeState.TASK:
+            wait.pause()
         is_late = False
         try:
             return bytes(
                 await connection.request(
                     method,
                     params,
-                    on_progress=self._on_progress if self._token() is not None else None,
+                    on_progress=self._on_progress if self._wants_progress() else None,
                     headers=headers,
                     may_repeat=method in REPEATABLE,
                     owner=self,
@@ -191,16 +202,24 @@ class Call:
         meta = self.exchange.request.params.get("_meta")
         return meta.get("progressToken") if type(meta) is dict else None
 
+    def _wants_progress(self) -> bool:
+        """True if the client wants progress, or an answer that hands the call over may have to say how far it is."""
+        return self._token() is not None or isinstance(self.exchange, InnerExchange)
+
     def _on_progress(self, params: dict[str, Any]) -> None:
         """Forward progress under the client's own token. Values that do not increase are dropped."""
         if self._wait is not None:
             self._wait.restart()
-        progress, token = params.get("progress"), self._token()
-        if token is None or isinstance(progress, bool) or not isinstance(progress, int | float):
+        progress, token, exchange = params.get("progress"), self._token(), self.exchange
+        if isinstance(progress, bool) or not isinstance(progress, int | float):
             return
-        if self._progress is None or progress > self._progress:
-            self._progress = progress
-            self._put("notifications/progress", {**params, "progressToken": token})
+        if self._progress is not None and progress <= self._progress:
+            return
+        self._progress = progress
+        if token is not None or exchange.state is ExchangeState.TASK:
+            self._put("notifications/progress", {**params, "progressToken": 0 if token is None else token})
+        elif isinstance(exchange, InnerExchange):
+            exchange.progress = progress
 
     def send(self, method: str, params: dict[str, Any]) -> None:
         """Send a notification of the server to the client, within its exchange. Never waits."""

@@ -69,9 +69,11 @@ class Declarations:
         found = [server for item, _ in self.included for server in (item, *item.declared.all_included())]
         return list(dict.fromkeys(found))
 
-    def declare_rates(self) -> None:
-        """Give the engine the rates of the tools: after the start, and after each change."""
+    def declare_tools(self) -> None:
+        """Give the engine the rates and the hand-over times of the tools: after the start, and after each change."""
         server = self._server
         if server.is_built:
-            rates = {name: tool.rate for name, tool in server.tools.entries.items() if tool.rate is not None}
-            server.engine.rates.declare(rates)
+            tools = server.tools.entries.items()
+            server.engine.rates.declare({name: tool.rate for name, tool in tools if tool.rate is not None})
+            hand_over = server.engine.hand_over
+            hand_over.declare({name: tool.hand_over for name, tool in tools if tool.hand_over is not None})

@@ -88,7 +88,7 @@ class Registration(ServerControls):
         def changed(audience: Audience) -> None:
             self._list_changes.note(kind, audience)
             if kind == "tools":
-                self.declared.declare_rates()
+                self.declared.declare_tools()
 
         return changed
 

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from holdfast.config import Rate
 from holdfast.errors import ConfigError, InvalidArguments, ToolError, UrlElicitationRequired, WrongResult
 from holdfast.protocol.mirrored_headers import MirroredParameter, mirrored_parameters
+from holdfast.protocol.patience import HandOverTime, check_time
 from holdfast.protocol.types import (
     CallToolResult,
     InputRequiredResult,
@@ -59,6 +60,8 @@ class ToolOptions(ComponentOptions, total=False):
     """The JSON schema of the structured content, instead of one made from the annotation; False: none."""
     task: TaskMode
     """Calls run as tasks if the client (2026-07-28) supports tasks; `required` refuses other clients of that era."""
+    hand_over: HandOverTime
+    """Seconds after which a call that still runs is answered, and goes on: see `Settings.hand_over`."""
     task_by_hand: bool
     """A call becomes a task when its function awaits `ctx.start_task()`, not at its start."""
 
@@ -74,6 +77,8 @@ class ToolEntry(Entry, frozen=True):
     """Whether its calls can or must run as tasks."""
     rate: Rate | None = None
     """How often it may be called."""
+    hand_over: HandOverTime | None = None
+    """When a call that still runs is handed over."""
 
     @property
     def key(self) -> str:
@@ -121,7 +126,10 @@ def tool_entry(fn: Callable[..., Any], options: ToolOptions, owner: Host) -> Too
     run = as_task(_runner(function, call, owner), function.name, task, by_hand=by_hand)
     place = f"tool {function.name}"
     rate = Rate.read(options["rate"], f"{place}: rate") if "rate" in options else None
-    return ToolEntry(listed, run, mirrored, task, rate, **needs_and_tags(options, place, fn))
+    hand_over = options.get("hand_over")
+    if hand_over is not None:
+        check_time(f"{place}: hand_over", hand_over)
+    return ToolEntry(listed, run, mirrored, task, rate, hand_over, **needs_and_tags(options, place, fn))
 
 
 def _annotations(given: Any) -> ToolAnnotations | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from holdfast.core.exchange import ExchangeState
 from holdfast.errors import ConfigError, MissingCapability
-from holdfast.protocol.tasks import EXTENSION, declares_tasks
+from holdfast.protocol.tasks import EXTENSION, Progress, declares_tasks
 from holdfast.protocol.types import CallToolResult, InputRequiredResult
 from holdfast.protocol.versions import SESSIONLESS
 from holdfast.server.catalog.server_controls import ServerControls
@@ -78,6 +78,5 @@ async def describe(
     """Set progress as the status message of a task; return False if the call is not a task."""
     if exchange.state is not ExchangeState.TASK:
         return False
-    text = message or (f"{done:g}" if total is None else f"{done:g} of {total:g}")
-    await server.engine.tasks.describe(exchange, text)
+    await server.engine.tasks.describe(exchange, Progress(done, total, message))
     return True

@@ -31,7 +31,9 @@ def sessionless_capabilities(server: Registration) -> dict[str, Any]:
 
 
 def has_tasks(server: Registration) -> bool:
-    """Return True if a tool can become a task."""
+    """Return True if a tool can become a task, by its own declaration or by a hand-over."""
+    if server.is_built and server.engine.hand_over.is_on:
+        return True
     return any(entry.task is not None for entry in server.tools.entries.values())
 
 

@@ -13,7 +13,7 @@ from holdfast.engine.caller import Caller
 from holdfast.engine.exchange import Exchange
 from holdfast.engine.session import Session
 from holdfast.engine.sessionless_client import SessionlessClient
-from holdfast.errors import InvalidParams, MethodNotFound, ResourceNotFound
+from holdfast.errors import ConfigError, InvalidParams, MethodNotFound, ResourceNotFound
 from holdfast.protocol.methods import NOT_IN_SESSIONS, NOT_SESSIONLESS
 from holdfast.protocol.mirrored_headers import MirroredParameter
 from holdfast.protocol.older import fit
@@ -80,6 +80,8 @@ class NativeBack:
                 await part.declared.lifespan.enter(outside.failed)
                 entered.append(part.declared.lifespan)
             # A lifespan may register components.
+            server.declared.declare_tools()
+            self._check_collect()
             check_completers(
                 server.declared.completers(),
                 server.prompts.entries,
@@ -91,7 +93,17 @@ class NativeBack:
             raise
         self._outside = outside
         server.declared.list_changes.start()
-        server.declared.declare_rates()
+
+    def _check_collect(self) -> None:
+        """Refuse a tool with the name of the tool that collects results."""
+        server = self._server
+        if not server.is_built or not server.engine.hand_over.is_on:
+            return
+        name = server.engine.hand_over.collect
+        if name in server.tools.entries:
+            raise ConfigError(
+                f"tool {name}: hand-over has a tool with this name; rename one of them (collect_tool=…, --collect-tool NAME)"
+            )
 
     async def stop(self) -> None:
         """Leave the lifespans, the last one first."""

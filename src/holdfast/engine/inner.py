@@ -1,0 +1,133 @@
+"""An inner exchange: the call itself, while another exchange answers its request (`hand_over.py`).
+
+Its messages and asks pass through the exchange of the request until the call is handed over. From then on the call is a task:
+its progress and asks go into the store, and nothing of the connection or the session is left in it.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from typing_extensions import override
+
+from holdfast.core.exchange import ExchangeInput, step
+from holdfast.engine.exchange import Exchange
+from holdfast.engine.rounds import RoundWriter
+from holdfast.engine.writer import ExchangeWriter
+from holdfast.errors import Busy, CallEnded
+from holdfast.protocol.tasks import Progress, progress_of
+
+
+class InnerExchange(Exchange):
+    """A call that can be handed over."""
+
+    __slots__ = ("handed", "handler", "on_handed_over", "outer", "told", "wanted")
+
+    def __init__(self, outer: Exchange) -> None:
+        Exchange.__init__(
+            self, outer.key, outer.session, outer.request, outer.caller, PassingWriter(self), outer.store
+        )
+        self.given = outer.given
+        self.outer: Exchange | None = outer
+        """The exchange that answers the request; None after the call was handed over."""
+        self.handler: asyncio.Task[bytes] | None = None
+        """The task of its handler."""
+        self.told: Progress | None = None
+        """How far it was when it last said so."""
+        self.wanted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when the handler itself wants to be handed over, without a wait."""
+        self.handed: asyncio.Future[None] | None = None
+        """Done when that has happened, or cannot."""
+        self.on_handed_over: Callable[[], None] | None = None
+        """For the back: called when the call is handed over."""
+        if isinstance(outer.writer, RoundWriter):
+            outer.writer.on_retried = self._retried
+
+    def _retried(self) -> None:
+        """Take the id, the metadata and the caller of a retry."""
+        if self.outer is not None:
+            self.request, self.caller, self.session = (
+                self.outer.request,
+                self.outer.caller,
+                self.outer.session,
+            )
+
+    async def now(self) -> None:
+        """Wait until the call is handed over: its handler wants it.
+
+        Raises:
+            Busy: it cannot be handed over; the call has not changed.
+        """
+        if self.handed is None:
+            self.handed = asyncio.get_running_loop().create_future()
+            self.wanted.set_result(None)
+        await asyncio.shield(self.handed)
+
+    def refuse(self, error: Busy) -> None:
+        """Answer the wish of the handler: it cannot be handed over now."""
+        handed, self.handed = self.handed, None
+        if handed is not None:
+            self.wanted = asyncio.get_running_loop().create_future()
+            handed.set_exception(error)
+
+    def become_task(self, writer: ExchangeWriter) -> None:
+        """Belong to no request any more: write to the store from now on."""
+        passing = self.writer
+        if isinstance(passing, PassingWriter):
+            passing.following = writer
+        self.writer, self.outer = writer, None
+        self.state, _ = step(self.state, ExchangeInput.BECAME_TASK)
+        if self.handed is not None:
+            self.handed.set_result(None)
+        if self.on_handed_over is not None:
+            self.on_handed_over()
+
+    @property
+    @override
+    def is_connected(self) -> bool:
+        return self.outer is None or self.outer.is_connected
+
+    @override
+    async def close_stream(self) -> None:
+        if self.outer is not None:
+            await self.outer.close_stream()
+
+
+class PassingWriter:
+    """Passes the messages of a call to the exchange of its request."""
+
+    __slots__ = ("_exchange", "following")
+
+    def __init__(self, exchange: InnerExchange) -> None:
+        self._exchange = exchange
+        self.following: ExchangeWriter | None = None
+        """The writer of the task, after the call was handed over."""
+
+    @property
+    def is_unread(self) -> bool:
+        """True if the client's connection does not take the messages that are written to it."""
+        outer = self._exchange.outer
+        return outer is not None and outer.writer.is_unread
+
+    async def send(self, message: bytes) -> None:
+        """Send a message on the response of the request."""
+        outer = self._exchange.outer
+        self._exchange.told = progress_of(message) or self._exchange.told
+        if outer is not None and not outer.has_ended:
+            await outer.writer.send(message)
+
+    async def ask(self, method: str, params: object, timeout: float | None, key: str | None) -> Any:
+        """Ask the client during the request. An ask that the hand-over has ended is made again, by the task."""
+        outer = self._exchange.outer
+        try:
+            if outer is not None:
+                return await outer.ask(method, params, timeout=timeout, key=key)
+        except CallEnded:
+            if self.following is None:
+                raise
+        if self.following is None:
+            raise CallEnded(method)
+        return await self.following.ask(method, params, timeout, key)
+
+    def end_asks(self) -> None:
+        """Do nothing: the asks of the request end with it."""
