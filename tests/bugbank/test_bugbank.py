@@ -1,6 +1,6 @@
-"""Every mistake of the bank is found, within seconds, by the simulation, by two replicas whose commands meet, or by the contract of stores."""
+"""Every mistake of the bank is found, within seconds, by the simulation, by two replicas whose commands meet, or by the tests of the rules."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
@@ -8,23 +8,27 @@ import pytest
 from holdfast.config import Limits
 from holdfast.stores.base import Store
 from holdfast.stores.memory import MemoryStore
-from holdfast.testing import StoreContract, VirtualClock
+from holdfast.testing import VirtualClock
 from tests.bugbank.bugs import BUGS, Bug
 from tests.bugbank.replicas import broken_scenes
+from tests.rules.book import RuleBook
 from tests.simulation.scenarios import play
 
 TRIED = 300
 """Seeds after which a bug counts as not found."""
 
 
-class _Memory(StoreContract):
+class _Memory(RuleBook):
     @asynccontextmanager
-    async def make_store(self, limits: Limits, clock: VirtualClock) -> AsyncIterator[Store]:
-        yield MemoryStore(limits, clock)
+    async def make_stores(
+        self, limits: Limits, clock: VirtualClock, count: int
+    ) -> AsyncIterator[Sequence[Store]]:
+        assert count == 1
+        yield [MemoryStore(limits, clock)]
 
 
 def _broken_sentences() -> list[str]:
-    """Return which tests of the contract fail."""
+    """Return which tests of the rules fail."""
     contract, failed = _Memory(), []
     for name in sorted(dir(contract)):
         if name.startswith("test_"):

@@ -4,13 +4,13 @@ import asyncio
 
 from holdfast.errors import Fenced, StoreUnavailable
 from holdfast.stores.base import Orphan
-from holdfast.testing.store.bench import GRACE, IDLE, KEY, PRINCIPAL, Bench, refused
-from holdfast.testing.store.fleet import DEAD, LEASE, Fleet, FleetContract, fleet_scenario
+from holdfast.testing.store.bench import GRACE, IDLE, KEY, PRINCIPAL, Bench, Contract, refused
+from holdfast.testing.store.fleet import DEAD, LEASE, Fleet, fleet_scenario
 
 OUTAGE = LEASE * 10
 
 
-class LeaseContract(FleetContract):
+class LeaseContract(Contract):
     """renew and orphans, for stores that several processes share."""
 
     @fleet_scenario()

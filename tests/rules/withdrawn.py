@@ -4,7 +4,7 @@ from holdfast.stores.base import WITHDRAWN_STREAMS, Claimed, Duplicate, Probed, 
 from holdfast.testing.store.bench import KEY, PRINCIPAL, Bench, Contract, scenario, tag_of
 
 
-class WithdrawnContract(Contract):
+class WithdrawnRules(Contract):
     """give_back, and what it means for claim, attach and probe (law 12)."""
 
     @scenario()

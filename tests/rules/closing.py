@@ -22,7 +22,7 @@ from holdfast.wire.jsonrpc import RequestId
 ENDING: Final = Ending(b'{"id":', b',"error":{}}', tag=tag_of("ending", 7))
 
 
-class ClosingContract(Contract):
+class ClosingRules(Contract):
     """close, with an ending."""
 
     @scenario()

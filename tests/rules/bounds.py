@@ -39,7 +39,7 @@ async def _size(bench: Bench, stream: str) -> int:
     return sum(map(len, data_of(page)))
 
 
-class BoundContract(Contract):
+class BoundRules(Contract):
     """stream_events, stream_bytes, session_bytes, streams_bytes, finished_streams."""
 
     @scenario(stream_bytes=100)

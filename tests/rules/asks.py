@@ -19,7 +19,7 @@ from holdfast.testing.store.bench import (
 )
 
 
-class AskContract(Contract):
+class AskRules(Contract):
     """ask, answer, take_answer, withdraw."""
 
     @scenario()

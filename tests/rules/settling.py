@@ -17,7 +17,7 @@ from holdfast.testing.store.bench import (
 )
 
 
-class SettleContract(Contract):
+class SettleRules(Contract):
     """settle and keep (law 3)."""
 
     @scenario()

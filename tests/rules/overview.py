@@ -27,7 +27,7 @@ async def _seen(bench: Bench) -> Status:
     return replace(status, closes_in=closes_in, quiet=None)
 
 
-class OverviewContract(Contract):
+class OverviewRules(Contract):
     """look, sessions_after, totals."""
 
     @scenario()

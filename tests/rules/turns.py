@@ -3,10 +3,10 @@
 from holdfast.errors import Fenced, SessionGone, StreamClosed
 from holdfast.stores.base import WakeUp
 from holdfast.testing.store.bench import KEY, OTHER, Bench, Contract, refused, scenario
-from holdfast.testing.store.fleet import Fleet, FleetContract, fleet_scenario
+from holdfast.testing.store.fleet import Fleet, fleet_scenario
 
 
-class TurnContract(Contract):
+class TurnRules(Contract):
     """turn, hold_turn and pass_turn."""
 
     @scenario()
@@ -63,7 +63,7 @@ class TurnContract(Contract):
             await refused(attempt, (SessionGone,))
 
 
-class FleetTurnContract(FleetContract):
+class FleetTurnRules(Contract):
     """Turns where several replicas serve one session."""
 
     @fleet_scenario()

@@ -17,7 +17,7 @@ from holdfast.testing.store.bench import (
 )
 
 
-class ClaimContract(Contract):
+class ClaimRules(Contract):
     """claim and cancel (laws 1 and 2)."""
 
     @scenario()

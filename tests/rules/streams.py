@@ -18,7 +18,7 @@ from holdfast.testing.store.bench import (
 )
 
 
-class StreamContract(Contract):
+class StreamRules(Contract):
     """open_stream, append, read, attach, detach."""
 
     @scenario()

@@ -19,7 +19,7 @@ from holdfast.testing.store.bench import (
 )
 
 
-class LifeContract(Contract):
+class LifeRules(Contract):
     """attach, detach and sweep (laws 6 and 8)."""
 
     @scenario()

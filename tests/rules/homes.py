@@ -6,8 +6,8 @@ from msgspec.structs import replace
 
 from holdfast.core.lifecycle import SessionInput
 from holdfast.stores.base import Claimed, Duplicate, Refusal, WakeUp
-from holdfast.testing.store.bench import IDLE, KEY, PRINCIPAL, Bench, record, tag_of
-from holdfast.testing.store.fleet import Fleet, FleetContract, fleet_scenario
+from holdfast.testing.store.bench import IDLE, KEY, PRINCIPAL, Bench, Contract, record, tag_of
+from holdfast.testing.store.fleet import Fleet, fleet_scenario
 
 
 async def _opened(bench: Bench) -> None:
@@ -15,7 +15,7 @@ async def _opened(bench: Bench) -> None:
     await bench.store.open(replace(record(), home=bench.store.replica), evict=False)
 
 
-class HomeContract(FleetContract):
+class HomeRules(Contract):
     """take_home, subscriptions, and claims of one stream by two replicas: for stores that several processes share."""
 
     @fleet_scenario()
@@ -127,29 +127,3 @@ class HomeContract(FleetContract):
         await two.store.give_back(KEY, "b")
         assert isinstance(await two.claim(1, "b"), Duplicate), "only its owner can end it"
         assert await one.claim(1, "b") is Refusal.WITHDRAWN
-
-    @fleet_scenario()
-    async def test_a_request_is_taken_or_taken_back_once(self, fleet: Fleet) -> None:
-        one, two, three = fleet.benches
-        await fleet.lease(0, 1)
-        assert await one.store.forward(two.store.replica, "f", b"run this", seconds=60)
-        assert not await one.store.remove_forwarded("f"), "it is in the inbox of another replica"
-        tries = [
-            two.store.remove_forwarded("f"),
-            one.store.remove_forwarded("f", replica=two.store.replica),
-            three.store.remove_forwarded("f", replica=two.store.replica),
-        ]
-        assert sorted(await asyncio.gather(*tries)) == [False, False, True]
-        assert await two.store.inbox() == []
-
-    @fleet_scenario()
-    async def test_a_request_to_a_replica_that_has_died_or_stopped_is_taken_back(self, fleet: Fleet) -> None:
-        one, two, three = fleet.benches
-        await fleet.lease(0, 1, 2)
-        for gone in (one, three):
-            assert await two.store.forward(gone.store.replica, "f", b"run this", seconds=600)
-        await three.store.release()
-        assert await fleet.orphans_of_dead_replicas(1) == []
-        for gone in (one, three):
-            assert not await two.store.forward(gone.store.replica, "g", b"run this", seconds=600)
-            assert await two.store.remove_forwarded("f", replica=gone.store.replica), "it never ran"
