@@ -1,7 +1,6 @@
 """How long clients wait for the answer to a call. `hand_over="auto"` uses this table. Pure.
 
-A client that stops waiting drops the answer. Each row has its source; docs/how-to/slow-calls.md has the same table for people, and
-tests/docs compares the two.
+A client that stops waiting drops the answer. Each row has its source; docs/how-to/slow-calls.md has the same table for people.
 """
 
 from collections.abc import Mapping
