@@ -40,9 +40,9 @@ def no_fence() -> None:
             raise Fenced
         return exchange
 
-    def stop_once(doc: Document, stream: str, exchange: Exchange, now: float) -> None:
+    def stop_once(doc: Document, exchange: Exchange, now: float) -> None:
         if exchange.running:
-            stop(doc, stream, exchange, now)
+            stop(doc, exchange, now)
 
     _put(Document, "writable", writable)
     _put(calls, "_stop", stop_once)

@@ -244,9 +244,9 @@ async def play_commits(data: st.DataObject, model: DictStore, store: Any, _: Vir
     finally:
         # An example that was too long has left its session.
         for key, session in list(model.shelves.sessions.items()):
-            parts: tuple[Any, ...] = (session.numbers, SessionInput.DELETED, record(key), f"{key}.cut")
+            why = session.numbers, SessionInput.DELETED, record(key), f"{key}.cut"
             for one in (store, model):
-                await one.remove(key, Erasure(*parts, {}, [], 0, [], [], []))
+                await one.remove(key, Erasure(*why, {}, [], 0, [], [], []))
 
 
 @contextmanager

@@ -7,6 +7,7 @@ sessions. docs/stores.md shows this file.
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from math import inf
+from typing import cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -19,7 +20,7 @@ from holdfast.core.rules.document import Told
 from holdfast.core.rules.life import is_crowded
 from holdfast.core.stream import Event, Position
 from holdfast.errors import SessionGone
-from holdfast.ports import Clock, SilentObserver, SystemRandom
+from holdfast.ports import Clock, Random, SilentObserver, SystemRandom
 from holdfast.stores.base import (
     INBOX,
     LINGER_SECONDS,
@@ -148,7 +149,7 @@ class DictStore(SharedSessions, MemoryState, TaskMethods, OneProcess):
         self, limits: Limits = Limits(), clock: Clock | None = None, shelves: Shelves | None = None
     ) -> None:
         OneProcess.__init__(self, clock)
-        SharedSessions.__init__(self, limits, SystemRandom())
+        SharedSessions.__init__(self, limits, cast("Random", SystemRandom()))
         self._observer = SilentObserver()
         self.me: str = f"{self.replica}.0"
         self.shelves: Shelves = shelves or Shelves(limits, clock)
