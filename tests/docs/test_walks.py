@@ -26,7 +26,7 @@ FRAMES: Final = {
     "plain call": 64,
     "streamed call": 302,
     "elicitation": 270,
-    "resume": 340,
+    "resume": 400,
     "proxied call": 120,
 }
 """The most calls of functions that a message may take. Those of the HTTP server count: a head that its connection has not sent

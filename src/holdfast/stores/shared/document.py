@@ -20,7 +20,7 @@ from typing_extensions import override
 from holdfast.core.lifecycle import SessionState
 from holdfast.core.records import SessionRecord
 from holdfast.core.rules.document import Document, Told
-from holdfast.stores.shared.commit import ADDED, unpack
+from holdfast.stores.shared.commit import ADDED, PLACES, unpack
 from holdfast.stores.shared.fields import (
     BY_PREFIX,
     TABLES,
@@ -34,6 +34,7 @@ from holdfast.stores.shared.numbers import Counter
 from holdfast.stores.shared.tables import ABSENT, Logs, Table
 
 STATES: Final = (SessionState.ATTACHED, SessionState.DETACHED)
+_HINT: Final = PLACES["hint"]
 _FENCES: Final = 1_000_000
 """Fences in a second."""
 _ORDER: Final = 2e-6
@@ -255,6 +256,13 @@ class NotedDocument(Document):
     def add_finished(self, stream: str, now: float) -> None:
         last = next(reversed(dict.values(self.finished)), 0.0)
         super().add_finished(stream, max(now, last + _ORDER))
+
+    @override
+    def schedule(self, at: float = -inf) -> None:
+        super().schedule(at)
+        if self.is_noting and self.hint == self.known[_HINT]:
+            # A sweep may have raised the stored hint meanwhile: then this commit has to lower it.
+            self.test("hint", -inf, self.hint)
 
     def forget_writers(self, owner: str) -> None:
         """Forget the numbers of an incarnation that is dead."""
