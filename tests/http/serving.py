@@ -25,7 +25,7 @@ from tests.http.client import Connection
 from tests.support import BOUND, wait_until
 
 ROOT = Path(__file__).parents[2]
-ADDRESS = re.compile(r"https?://127\.0\.0\.1:(\d+)/")
+ADDRESS = re.compile(r"serving\s+https?://127\.0\.0\.1:(\d+)/")
 
 LIMITED = """
 import os, resource, sys
