@@ -347,7 +347,8 @@ class DictReplica(DictStore):
 
     @override
     def bind(self, on_wake: OnWake) -> None:
-        self.shelves.wakes[self.replica], self.wake = on_wake, self._wake
+        self.shelves.wakes[self.replica] = on_wake
+        self.wake: OnWake = self._wake
 
     def _wake(self, kind: WakeUp, key: str, name: str) -> None:
         """Wake this replica; all of them for a task or an announcement."""
@@ -376,7 +377,7 @@ class DictReplica(DictStore):
         now, lease = self.now(), self._lease(self.me)
         if lease is None:
             self.shelves.incarnations += 1
-            self.me = f"{self.replica}.{self.shelves.incarnations}"
+            self.me: str = f"{self.replica}.{self.shelves.incarnations}"
             lease = self.shelves.leases[self.me] = Lease(0.0, seconds, now, now)
         if abs(now - lease.renewed) > seconds / 2:
             lease.since = now

@@ -61,11 +61,15 @@ class Seen:
     """A session as it is stored."""
 
     def __init__(self, stored: bytes, fields: Mapping[str, bytes]) -> None:
-        self.bytes = stored
-        self.numbers = dict(zip(NUMBERS, unpack(stored), strict=True))
+        self.bytes: bytes = stored
+        self.numbers: dict[str, float] = dict(zip(NUMBERS, unpack(stored), strict=True))
         # A backend may have values of its own among the fields, under names without a colon.
-        self.fields = {name: value for name, value in fields.items() if ":" in name and name[:2] != "o:"}
-        self.writers = {name[2:]: int(value) for name, value in fields.items() if name[:2] == "o:"}
+        self.fields: dict[str, bytes] = {
+            name: value for name, value in fields.items() if ":" in name and name[:2] != "o:"
+        }
+        self.writers: dict[str, int] = {
+            name[2:]: int(value) for name, value in fields.items() if name[:2] == "o:"
+        }
 
 
 async def see(shelf: Shelf, key: str = KEY) -> Seen:
