@@ -221,8 +221,9 @@ def _stop(doc: Document, exchange: Exchange, now: float) -> None:
     if not exchange.control:
         doc.calls -= 1
     doc.settled = doc.touched = now
-    for name in exchange.asks:
-        withdraw(doc, name, now)
+    if exchange.asks:
+        for name in exchange.asks:
+            withdraw(doc, name, now)
 
 
 def _look_again(doc: Document) -> None:
