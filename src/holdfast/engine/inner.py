@@ -10,18 +10,28 @@ from typing import Any
 
 from typing_extensions import override
 
-from holdfast.core.exchange import ExchangeInput, step
-from holdfast.engine.exchange import Exchange
+from holdfast.core.exchange import ExchangeInput, ExchangeState, step
+from holdfast.core.rounds import Given
+from holdfast.engine.caller import Caller
+from holdfast.engine.exchange import Client, Exchange
 from holdfast.engine.rounds import RoundWriter
 from holdfast.engine.writer import ExchangeWriter
 from holdfast.errors import Busy, CallEnded
 from holdfast.protocol.tasks import Progress, progress_of
+from holdfast.wire.jsonrpc import Request
 
 
 class InnerExchange(Exchange):
     """A call that can be handed over."""
 
     __slots__ = ("handed", "handler", "on_handed_over", "outer", "told", "wanted")
+
+    session: Client
+    request: Request
+    caller: Caller
+    writer: ExchangeWriter
+    given: Given
+    state: ExchangeState
 
     def __init__(self, outer: Exchange) -> None:
         Exchange.__init__(

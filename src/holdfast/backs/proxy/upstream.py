@@ -57,7 +57,8 @@ class Upstream:
         space: Space,
         ports: Ports,
     ) -> None:
-        client = self.client = replace(client, passed=target.passing.of(client.caller.headers))
+        client = replace(client, passed=target.passing.of(client.caller.headers))
+        self.client: UpstreamClient = client
         self.clients: Clients = Clients(client, outside)
         self._outside = outside
         self._clock, _, self._observer = ports

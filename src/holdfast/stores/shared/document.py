@@ -76,6 +76,7 @@ class NotedDocument(Document):
     size: int
     kept: int
     complete: int
+    turned: int
     state: SessionState
     told: tuple[Told, ...]
     known_bytes: bytes

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from holdfast.core.lifecycle import SessionState
 from holdfast.core.records import SessionRecord
-from holdfast.core.rules.document import Document
+from holdfast.core.rules.document import Document, Told
 from holdfast.stores.shared.commit import (
     ADD,
     ADDED,
@@ -52,6 +52,18 @@ class SharedDocument(NotedDocument):
     """A document of a session that other processes may change."""
 
     __slots__ = ()
+
+    known: tuple[float, ...]
+    known_bytes: bytes
+    numbers: tuple[float, ...]
+    variable: bytes
+    tests: dict[str, tuple[float, float]]
+    values: dict[str, Any]
+    gone_writers: list[str]
+    is_record_changed: bool
+    is_exact: bool
+    fresh: set[str]
+    told: tuple[Told, ...]
 
     def _grown(self, name: str) -> float:
         """Return by how much rules have changed a number."""

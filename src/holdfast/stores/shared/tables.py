@@ -110,6 +110,10 @@ class Noted(Table):
 
     __slots__ = ()
 
+    is_whole: bool
+    fresh: set[Any]
+    names: set[Any]
+
     @override
     def get(self, name: Any, default: Any = None) -> Any:
         self.names.add(name)

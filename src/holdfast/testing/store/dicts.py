@@ -338,6 +338,8 @@ class DictReplica(DictStore):
     """One of several replicas."""
 
     is_shared = True
+    wake: OnWake
+    me: str
 
     def __init__(self, limits: Limits, clock: Clock, shelves: Shelves, replica: str) -> None:
         self.replica: str = replica
