@@ -102,7 +102,9 @@ async def test_calls_are_counted_by_tool_era_and_outcome(mode: str) -> None:
         assert value(found, "holdfast_exchanges_waiting", waits_for="handler") == 1
         assert value(found, "holdfast_exchange_oldest_seconds", waits_for="handler") > 0
         assert value(found, "holdfast_exchange_oldest_seconds", waits_for="ask") == 0
-        assert value(found, "holdfast_sessions", state="attached") == (mode == "sessions")
+        if mode == "sessions":
+            # The others are those of the client's idempotency keys, up to one for each.
+            assert value(found, "holdfast_sessions", state="attached") == 1
         hanging.cancel()
         await until(lambda: not list(operated.watch.running()) if operated.watch else False)
         found = await read(server, operated)

@@ -74,7 +74,7 @@ OLDEST: Final = _gauge(
 )
 SESSIONS: Final = _gauge(
     "holdfast_sessions",
-    "Open sessions of the store, by state: attached, detached.",
+    "Open sessions of the store, by state: attached, detached. Those that keep idempotency keys count as attached.",
     "server",
     "state",
     merge="max",
