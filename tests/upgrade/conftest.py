@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 ROOT: Final = Path(__file__).parents[2]
-PREDECESSOR: Final = "44b8f4a6699b0f53b9a50e007df692f74464b71f"
+PREDECESSOR: Final = "4f99e8a0bf51b00bb190c04aa4ef7f7d82c6f2f7"
 """The commit whose records this one must read, and which must be able to run beside it. A release moves it to the
 release before; it is named here and nowhere else."""
 
