@@ -1,7 +1,7 @@
 """The contract of stores over a real Redis, and over a cluster of three."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from itertools import count
 from typing import ClassVar
@@ -13,7 +13,7 @@ from holdfast.config import Limits
 from holdfast.stores.base import Store
 from holdfast.stores.redis.core import silent
 from holdfast.stores.redis.store import RedisStore
-from holdfast.testing import BackendContract, SharedContract, StoreContract, VirtualClock
+from holdfast.testing import SharedContract, StoreContract, VirtualClock
 from tests.redis_server import needs_redis, redis_cluster, redis_server
 
 NAMESPACES = count()
@@ -27,25 +27,32 @@ class Unpolled(RedisStore):
         return
 
 
-class OverRedis(StoreContract, BackendContract, SharedContract):
+class OverRedis(StoreContract, SharedContract):
     __test__ = False
     url: ClassVar[str]
 
     @asynccontextmanager
+    async def make_store(self, limits: Limits, clock: VirtualClock) -> AsyncIterator[Store]:
+        store = Unpolled(self.url, limits, clock, namespace=f"contract{next(NAMESPACES)}")
+        try:
+            yield store
+        finally:
+            await store.aclose()
+
+    @asynccontextmanager
     async def make_stores(
         self, limits: Limits, clock: VirtualClock, count: int
-    ) -> AsyncIterator[Sequence[Store]]:
-        namespace, kind = f"contract{next(NAMESPACES)}", Unpolled if count == 1 else RedisStore
+    ) -> AsyncIterator[list[Store]]:
+        namespace = f"contract{next(NAMESPACES)}"
         stores = [
-            kind(self.url, limits, clock, namespace=namespace, replica=f"replica{number}")
+            RedisStore(self.url, limits, clock, namespace=namespace, replica=f"replica{number}")
             for number in range(count)
         ]
         try:
-            if count > 1:
-                for store in stores:
-                    store.bind(silent)
-                await asyncio.gather(*(store.heard() for store in stores))
-            yield stores
+            for store in stores:
+                store.bind(silent)
+            await asyncio.gather(*(store.heard() for store in stores))
+            yield list(stores)
         finally:
             for store in stores:
                 await store.aclose()

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from holdfast.config import Limits, Settings
-from holdfast.testing.limits import tight
+from holdfast.testing.store.limits import tight
 from tests.http.back import Config
 from tests.http.client import Client, answer_asks, http_test, text
 from tests.http.serving import Process, in_loop, process

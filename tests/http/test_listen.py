@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from holdfast.config import Settings, Times
 from holdfast.protocol.subscriptions import Change
-from holdfast.testing.limits import tight
+from holdfast.testing.store.limits import tight
 from tests.http.back import Config
 from tests.http.client import Response, http_test, sessionless
 from tests.http.serving import Served, holdfast_serve, in_loop

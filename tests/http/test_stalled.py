@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.config import Limits, Settings, Times
 from holdfast.fronts.http.listener.service import Service
-from holdfast.testing.limits import tight
+from holdfast.testing.store.limits import tight
 from tests.http.back import Config, build
 from tests.http.client import Client, Connection, call, http_test, text
 from tests.http.serving import Process, in_loop, listening, process

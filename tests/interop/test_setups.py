@@ -29,7 +29,8 @@ from tools.ports import free_port
 
 PAGE: Final = (ROOT / "docs" / "authorization-setups.md").read_text(encoding="utf-8")
 FILE: Final = re.compile(r"^```python[^\n]*\n(# (?P<name>\w+\.py)\n.*?)^```$", re.MULTILINE | re.DOTALL)
-COMMAND: Final = re.compile(r"^holdfast serve .*$", re.MULTILINE)
+# Those that are continued in the next line are examples of options.
+COMMAND: Final = re.compile(r"^holdfast serve .*[^\\\n]$", re.MULTILINE)
 FIRST, SECOND, GATEWAY = COMMAND.findall(PAGE)
 REGISTERED: Final = re.search(r"^```json\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 BOTH: Final = ["ada has 3 unread letters", "sent to bob"]

@@ -14,8 +14,8 @@ from holdfast.stores.base import Attached, Claim, Claimed
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.memory.backend import MemoryDocument
 from holdfast.testing import VirtualClock
-from holdfast.testing.limits import tight
 from holdfast.testing.store.bench import KEY, PRINCIPAL, record
+from holdfast.testing.store.limits import tight
 
 T = TypeVar("T")
 

@@ -27,7 +27,7 @@ async def test_a_url_opens_its_store() -> None:
     store = open_store("redis://127.0.0.1:1/3", limits=Limits(sessions=7), namespace="mine")
     assert isinstance(store, RedisStore)
     assert store._limits.sessions == 7
-    assert store.key("h") == "hf:1:mine:{h}"
+    assert store.key("h") == "hf:5:mine:{h}"
     await store.aclose()
 
 

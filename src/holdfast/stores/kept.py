@@ -21,7 +21,7 @@ from holdfast.errors import StateError
 _ANONYMOUS: Final = "anonymous"
 """The account of anonymous clients. It is no address, and no key of a principal."""
 ENTRY_BYTES: Final = 256
-"""The cost of an entry of a table besides its name and value; the same in `redis/lua/cells_prelude.lua`."""
+"""The cost of an entry of a table besides its name and value; the same in `redis/lua/kept.lua`."""
 
 
 def growth(before: int | None, after: int | None) -> int:

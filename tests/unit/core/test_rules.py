@@ -24,8 +24,8 @@ from holdfast.core.rules import asks, calls, life, readers, streams, turns
 from holdfast.core.rules.document import At, Document, Exchange, Index, Told
 from holdfast.core.stream import Position
 from holdfast.errors import Fenced, HoldfastError, StreamClosed
-from holdfast.testing.limits import tight
 from holdfast.testing.store.bench import PRINCIPAL, STRANGER, record
+from holdfast.testing.store.limits import tight
 
 ME: Final = "one.1"
 OTHER: Final = "two.1"

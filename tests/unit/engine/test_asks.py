@@ -20,7 +20,7 @@ from holdfast.errors import (
 )
 from holdfast.stores.base import Answered
 from holdfast.testing import ScriptedBack
-from holdfast.testing.limits import tight
+from holdfast.testing.store.limits import tight
 from holdfast.wire.jsonrpc import Response
 from tests.stores import ScriptedStore
 from tests.unit.engine.harness import (

@@ -35,7 +35,7 @@ from holdfast.errors import (
 )
 from holdfast.stores.base import Claim, Claimed, Orphan, SessionRecord
 from holdfast.testing import ScriptedBack, SeededRandom
-from holdfast.testing.limits import tight
+from holdfast.testing.store.limits import tight
 from holdfast.wire.jsonrpc import Request
 from tests.simulation import cluster
 from tests.simulation.cluster import Cluster, ReplicaConnection

@@ -15,7 +15,7 @@ from holdfast.errors import Busy, InvalidParams, MissingCapability
 from holdfast.protocol.sessionless import TASKS, VERSION, RequestMeta
 from holdfast.protocol.subscriptions import Change, Filter
 from holdfast.testing import NotingObserver, ScriptedBack
-from holdfast.testing.limits import tight
+from holdfast.testing.store.limits import tight
 from holdfast.wire.jsonrpc import Request
 from tests.support import LoopClock, virtual_test
 

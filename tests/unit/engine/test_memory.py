@@ -20,7 +20,7 @@ from holdfast.stores.memory import MemoryStore
 from holdfast.testing import ScriptedBack
 from holdfast.testing.clock import VirtualClock
 from holdfast.testing.store.bench import KEY, Bench, record
-from holdfast.testing.store.sessions import ENDING
+from holdfast.testing.store.closing import ENDING
 from tests.messages import initialize
 from tests.support import until, virtual_test
 from tests.unit.fronts.http.bench import bench, front_test

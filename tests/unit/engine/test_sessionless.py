@@ -20,7 +20,7 @@ from holdfast.errors import PARKED_GONE, REQUEST_CANCELLED, Busy, CallEnded, Mcp
 from holdfast.protocol.sessionless import SERVER_KEY, RequestMeta
 from holdfast.stores.base import SessionRecord
 from holdfast.testing import NotingObserver, ScriptedBack, SeededRandom
-from holdfast.testing.limits import tight
+from holdfast.testing.store.limits import tight
 from holdfast.wire.jsonrpc import Request
 from tests.support import LoopClock
 from tests.unit.engine.harness import engine_harness, engine_test, settle_down

@@ -8,7 +8,7 @@ from holdfast.config import Limits, Settings, Times
 from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.caller import Caller
 from holdfast.fronts.duplex import OWED
-from holdfast.testing.limits import tight
+from holdfast.testing.store.limits import tight
 from tests.duplex import META
 from tests.support import LoopClock, async_test, until, virtual_test
 from tests.unit.fronts.wire import Held, Wire

@@ -16,7 +16,7 @@ from holdfast.ops.operated import Operated
 from holdfast.ops.ring import Ring
 from holdfast.ops.watch import Watch
 from holdfast.testing import NotingObserver
-from holdfast.testing.limits import tight
+from holdfast.testing.store.limits import tight
 from tests.stores import ScriptedStore
 from tests.support import LoopClock, virtual_test
 

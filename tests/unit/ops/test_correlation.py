@@ -13,7 +13,7 @@ from holdfast.ops.figures import Figures
 from holdfast.ops.operated import Operated
 from holdfast.ops.ring import Happened, Ring
 from holdfast.server.served import Served
-from holdfast.testing.limits import tight
+from holdfast.testing.store.limits import tight
 from tests.asgi import Peer
 from tests.messages import request
 from tests.spans import traced

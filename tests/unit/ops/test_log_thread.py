@@ -5,6 +5,7 @@ import io
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
@@ -28,13 +29,29 @@ def in_time(work: Callable[[], object]) -> None:
     assert not thread.is_alive()
 
 
+def _small_pipe() -> tuple[int, int]:
+    """Return the smallest pipe: one page. A kernel under pressure may refuse to shrink one."""
+    refused: OSError | None = None
+    for _ in range(100):
+        reading, writing = os.pipe()
+        try:
+            fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
+        except OSError as error:
+            refused = error
+            os.close(reading)
+            os.close(writing)
+            time.sleep(0.05)
+        else:
+            return reading, writing
+    assert refused is not None
+    raise refused
+
+
 class Pipe:
     """A pipe whose reader has stopped, and a handler that writes to it."""
 
     def __init__(self) -> None:
-        self.reading, self._writing = os.pipe()
-        # The smallest pipe: one page.
-        fcntl.fcntl(self._writing, fcntl.F_SETPIPE_SZ, 4096)
+        self.reading, self._writing = _small_pipe()
         self._stream = os.fdopen(self._writing, "w")
         self.handler = ThreadedHandler(self._stream)
 

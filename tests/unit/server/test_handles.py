@@ -4,7 +4,7 @@ from holdfast import Context, Principal, Server, Settings, Times
 from holdfast.errors import HandleNotFound, StateError
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.clock import VirtualClock
-from holdfast.testing.limits import tight
+from holdfast.testing.store.limits import tight
 from tests.support import async_test
 from tests.unit.server.peer import connect
 from tests.unit.server.sessionless_client import SessionlessClient, sessionless

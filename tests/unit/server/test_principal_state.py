@@ -13,7 +13,7 @@ from holdfast.config import HttpSettings
 from holdfast.errors import ConfigError
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.clock import VirtualClock
-from holdfast.testing.limits import tight
+from holdfast.testing.store.limits import tight
 from tests.support import BOUND, async_test
 from tests.unit.server.peer import connect, connected, serving
 from tests.unit.server.sessionless_client import SessionlessClient, sessionless

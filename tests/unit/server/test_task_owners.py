@@ -17,7 +17,7 @@ from holdfast.engine.caller import Caller
 from holdfast.engine.task_ends import KEPT_SECONDS
 from holdfast.errors import OUTCOME_UNKNOWN, OutcomeUnknown
 from holdfast.stores.base import Cell, OrphanTask
-from holdfast.testing.limits import tight
+from holdfast.testing.store.limits import tight
 from holdfast.wire.jsonrpc import Request
 from tests.simulation.cluster import Cluster
 from tests.stores import ScriptedStore

@@ -15,7 +15,7 @@ from holdfast.engine.caller import Caller
 from holdfast.errors import BUSY, CallEnded
 from holdfast.protocol.idempotency import KEYS_EXTENSION
 from holdfast.protocol.sessionless import VERSION, RequestMeta
-from holdfast.testing.limits import tight
+from holdfast.testing.store.limits import tight
 from holdfast.wire.jsonrpc import Request
 from tests.stores import ScriptedStore
 from tests.support import virtual_test

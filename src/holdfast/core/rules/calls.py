@@ -20,11 +20,9 @@ from holdfast.core.records import (
     Refusal,
     WakeUp,
 )
-from holdfast.core.rules.asks import withdraw
-from holdfast.core.rules.document import At, Document, Exchange, is_dead_with
-from holdfast.core.rules.readers import lose_readers
+from holdfast.core.rules.asks import forget_asks
+from holdfast.core.rules.document import At, Document, Exchange
 from holdfast.core.rules.streams import finish, forget, free_id, start, write
-from holdfast.core.rules.turns import lose_turns
 from holdfast.core.stream import before_terminal
 from holdfast.errors import Fenced, StreamClosed
 from holdfast.wire.jsonrpc import RequestId
@@ -66,8 +64,7 @@ def claim(
             return Refusal.BUSY
         doc.calls += 1
     returned = doc.client_seen(now)
-    doc.fence += 1
-    fence = doc.fence
+    doc.fence = fence = doc.fence + 1
     doc.exchanges[stream] = Exchange(wanted.id, wanted.digest, control, fence, me, me)
     doc.ids[wanted.id] = stream
     doc.running += 1
@@ -160,7 +157,7 @@ def end_plain(doc: Document, stream: str, fence: int, now: float) -> None:
         raise Fenced
     if not exchange.running:
         raise StreamClosed
-    _stop(doc, exchange, now)
+    _stop(doc, stream, exchange, now)
     forget(doc, stream)
     _look_again(doc)
 
@@ -193,8 +190,9 @@ def reap(doc: Document, stream: str, owner: str, terminal: bytes, at: At, *, tag
         return log is not None and log.top.tag == tag
     if exchange.owner != owner:
         return False
-    for name in exchange.asks:
-        doc.told += ((WakeUp.ANSWER, name, doc.asks[name].owner),)
+    for name, one in doc.asks.items():
+        if one.stream == stream:
+            doc.told += ((WakeUp.ANSWER, name, one.owner),)
     doc.fence += 1
     exchange = replace(exchange, fence=doc.fence)
     _end(doc, stream, exchange, terminal, at, tag=tag, keep=True)
@@ -204,26 +202,25 @@ def reap(doc: Document, stream: str, owner: str, terminal: bytes, at: At, *, tag
 def _end(
     doc: Document, stream: str, exchange: Exchange, terminal: bytes, at: At, *, tag: int, keep: bool
 ) -> None:
-    _stop(doc, exchange, at.now)
-    exchange = doc.exchanges[stream] = replace(exchange, running=False, kept=keep, kept_at=at.now, asks=())
+    _stop(doc, stream, exchange, at.now)
+    exchange = doc.exchanges[stream] = replace(exchange, running=False, kept=keep, kept_at=at.now)
     if not keep:
         free_id(doc, stream, exchange)
     if stream not in doc.logs:
         start(doc, stream, before_terminal(tag))
     write(doc, stream, exchange, [(tag, terminal)], at, final=True)
-    finish(doc, stream, at)
+    finish(doc, stream, at.limits.finished_streams)
     _look_again(doc)
 
 
-def _stop(doc: Document, exchange: Exchange, now: float) -> None:
+def _stop(doc: Document, stream: str, exchange: Exchange, now: float) -> None:
     """Count an exchange as no longer in flight, and forget its asks."""
     doc.running -= 1
     if not exchange.control:
         doc.calls -= 1
     doc.settled = doc.touched = now
-    if exchange.asks:
-        for name in exchange.asks:
-            withdraw(doc, name, now)
+    if doc.asks:
+        forget_asks(doc, stream, now)
 
 
 def _look_again(doc: Document) -> None:
@@ -234,20 +231,6 @@ def _look_again(doc: Document) -> None:
     """
     if doc.hint > doc.settled + doc.record.idle or doc.state is _DETACHED:
         doc.schedule()
-
-
-def orphaned(doc: Document, owner: str, now: float) -> list[tuple[str, Exchange]]:
-    """Forget the readers and turns of an incarnation that was declared dead; return the exchanges that it ran.
-
-    Those of the earlier incarnations of its replica count too: they are dead as well.
-    """
-    lose_turns(doc, owner)
-    lose_readers(doc, owner, now)
-    return [
-        (stream, one)
-        for stream, one in doc.exchanges.items()
-        if one.running and is_dead_with(one.owner, owner)
-    ]
 
 
 # After the end
@@ -275,7 +258,7 @@ def keep(doc: Document, stream: str, wanted: Claim, terminal: bytes | None, at: 
         doc.exchanges[stream] = exchange
         start(doc, stream, before_terminal(tag))
         write(doc, stream, exchange, [(tag, terminal)], at, final=True)
-        finish(doc, stream, at)
+        finish(doc, stream, at.limits.finished_streams)
         if stream not in doc.exchanges:
             return
     elif log is None or log.delivered == log.top:
@@ -296,8 +279,4 @@ def cancel(doc: Document, principal: str, request_id: RequestId) -> None:
         stream = doc.ids.get(request_id)
         matches = [stream] if stream is not None and doc.exchanges[stream].running else []
     if len(matches) == 1:
-        [name] = matches
-        exchange = doc.exchanges[name]
-        if not exchange.cancelled:
-            doc.exchanges[name] = replace(exchange, cancelled=True)
-        doc.told += ((WakeUp.CANCEL, name, exchange.owner),)
+        doc.told += ((WakeUp.CANCEL, matches[0], doc.exchanges[matches[0]].owner),)

@@ -21,9 +21,7 @@ def start(doc: Document, stream: str, position: Position) -> Log:
     """Return the log of a stream. If it does not exist yet, begin it at `position`."""
     log = doc.logs.get(stream)
     if log is None:
-        doc.logs[stream] = Log(position)
-        # A draft keeps another kind of log.
-        log = doc.logs[stream]
+        log = doc.logs[stream] = Log(position)
     return log
 
 
@@ -56,20 +54,20 @@ def write(
     if log.top.tag == events[-1][0] and log.top.seq > log.low.seq:
         return log.top
     limits = at.limits
-    before = log.bytes
-    log.extend(events, final=final)
+    size = doc.size - log.bytes
+    for tag, data in events:
+        log.append(tag, data, final=final)
     log.trim(limits.stream_events, limits.stream_bytes)
-    grown = log.bytes - before
-    doc.size += grown
-    if doc.size > limits.session_bytes or grown > at.spare:
-        _make_room(doc, limits, at.spare - grown)
+    spare = at.spare + doc.size
+    doc.size = size + log.bytes
+    if doc.size > limits.session_bytes or doc.size > spare:
+        _make_room(doc, limits, spare)
     doc.told += ((WakeUp.STREAM, stream, exchange.reader),)
     return log.top
 
 
 def _make_room(doc: Document, limits: Limits, spare: int) -> None:
-    most = min(limits.session_bytes, doc.size + spare)
-    while doc.size > most and drop_finished(doc):
+    while (doc.size > limits.session_bytes or doc.size > spare) and drop_finished(doc):
         pass
     while (over := doc.size - limits.session_bytes) > 0 and cut_largest(doc, over, limits):
         pass
@@ -99,13 +97,13 @@ def over_budget(limits: Limits, session: int, store: int) -> int:
 # Complete streams
 
 
-def finish(doc: Document, stream: str, at: At) -> None:
+def finish(doc: Document, stream: str, most: int) -> None:
     """Note that a stream is complete, and forget the streams that are needed least while there are too many."""
     if not doc.exchanges[stream].reader:
         doc.logs[stream].pack()
-    doc.add_finished(stream, at.now)
+    doc.finished[stream] = None
     doc.told += ((Index.FINISHED, stream, ""),)
-    while doc.complete > at.limits.finished_streams and drop_finished(doc):
+    while len(doc.finished) > most and drop_finished(doc):
         pass
 
 
@@ -149,12 +147,15 @@ def forget(doc: Document, stream: str) -> None:
     log = doc.logs.pop(stream, None)
     if log is not None:
         doc.size -= log.bytes
-        if doc.finished.pop(stream, None) is not None:
-            doc.complete -= 1
+        doc.finished.pop(stream, None)
         doc.told += ((Index.FORGOTTEN, stream, ""),)
 
 
 def free_id(doc: Document, stream: str, exchange: Exchange) -> None:
     """Free the request id of an exchange, unless a later exchange uses it."""
-    if exchange.id is not None and doc.ids.get(exchange.id) == stream:
-        del doc.ids[exchange.id]
+    ids = doc.ids
+    if exchange.id is not None and ids.get(exchange.id) == stream:
+        del ids[exchange.id]
+        if not ids:
+            # An emptied dict keeps its memory otherwise, and most sessions are idle.
+            ids.clear()

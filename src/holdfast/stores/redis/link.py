@@ -15,7 +15,6 @@ then gets the text (EVAL), once. This also covers a restart, a failover and SCRI
 Wake-ups come over pub/sub, on separate connections (`subscriber`): a connection that subscribes can do nothing else.
 """
 
-import asyncio
 import contextlib
 from collections.abc import Iterable
 from typing import Any, Final, Protocol
@@ -37,8 +36,6 @@ Argument = bytes | str | int
 
 _OPTIONS: Final[dict[str, Any]] = {"socket_connect_timeout": 2, "socket_keepalive": True}
 
-_AT_ONCE: Final = 100
-"""Commands to a cluster that are under way at the same time. Each takes a connection, and the library refuses a command that finds none."""
 _NEVER: Final = ":-"
 """The end of a name of a key that never exists."""
 
@@ -120,14 +117,9 @@ class Cluster:
         self._options = options
         self._subscribers: list[Redis] = []
         self._is_closed = False
-        self._room = asyncio.Semaphore(_AT_ONCE)
 
     async def run(self, script: str, key: str, arguments: tuple[Argument, ...]) -> list[Any]:
         """Run a script by its hash; where the node does not know it, by its text."""
-        async with self._room:
-            return await self._run(script, key, arguments)
-
-    async def _run(self, script: str, key: str, arguments: tuple[Argument, ...]) -> list[Any]:
         known = scripts()[script]
         words = (2, key, key + _NEVER, *arguments)
         try:
@@ -236,8 +228,6 @@ def _cluster(url: str) -> Cluster:
         startup_nodes=nodes,
         retry=_once(),
         socket_timeout=3,
-        # Some more, for what the library and `policy` ask besides.
-        max_connections=_AT_ONCE + 10,
         # A moved slot is noted by itself: to ask for all of them would close the connections of all other commands.
         reinitialize_steps=0,
         **options,

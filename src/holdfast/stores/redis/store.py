@@ -1,6 +1,6 @@
 """RedisStore: the contract of stores on Redis or Valkey, version 7 or later.
 
-The commands of a session are rules and commits (`stores/shared`). Every operation is one script on one slot, which is one atomic step; `core.py` has the theory. A command whose reply was lost is
+Every operation is one script on one slot, which is one atomic step; `core.py` has the theory. A command whose reply was lost is
 sent again and counts once. Time is that of Redis.
 """
 
@@ -13,17 +13,22 @@ from holdfast.config import Limits
 from holdfast.errors import StoreUnavailable
 from holdfast.ports import Clock, Observer, Random, SilentObserver, SystemRandom
 from holdfast.stores.base import OnWake
+from holdfast.stores.redis.asks import AskMethods
 from holdfast.stores.redis.core import PATIENCE, Core
 from holdfast.stores.redis.link import RedisLink, connect
+from holdfast.stores.redis.recent_writes import RecentWrites
 from holdfast.stores.redis.replicas import ReplicaMethods
 from holdfast.stores.redis.sessions import SessionMethods
 from holdfast.stores.redis.state import StateMethods
+from holdfast.stores.redis.streams import StreamMethods
+from holdfast.stores.redis.turns import TurnMethods
 from holdfast.stores.redis.wakeups import WakeUpMethods
 from holdfast.stores.rules import lease_ended
-from holdfast.stores.shared.sessions import SharedSessions
 
 
-class RedisStore(SessionMethods, StateMethods, ReplicaMethods, WakeUpMethods):
+class RedisStore(
+    SessionMethods, StreamMethods, TurnMethods, AskMethods, StateMethods, ReplicaMethods, WakeUpMethods
+):
     """Sessions that outlive this process, and that every replica can serve."""
 
     def __init__(
@@ -54,14 +59,13 @@ class RedisStore(SessionMethods, StateMethods, ReplicaMethods, WakeUpMethods):
             namespace,
             replica,
         )
-        SharedSessions.__init__(self, limits, self._random)
-        self._unreported = {}
+        self._recent = RecentWrites()
         self._tasks: list[asyncio.Task[None]] = []
         self._listening = asyncio.Event()
         self._is_closed = False
 
     def __repr__(self) -> str:
-        return f"<RedisStore {self.me}, {len(self._entries)} sessions>"
+        return f"<RedisStore {self._owner}, {len(self._work)} sessions with work here>"
 
     is_shared = True
 
@@ -71,7 +75,7 @@ class RedisStore(SessionMethods, StateMethods, ReplicaMethods, WakeUpMethods):
             self._url, self._limits, self._clock, namespace=self._namespace, replica=self.replica
         )
         other.incarnation = self.incarnation
-        other.me = self.me
+        other._owner = self._owner
         return other
 
     async def heard(self) -> None:
@@ -124,4 +128,5 @@ class RedisStore(SessionMethods, StateMethods, ReplicaMethods, WakeUpMethods):
                 task.cancel()
             await asyncio.wait(pending, timeout=0.1)
         await self._link.aclose()
-        self.forget_all()
+        self._work.clear()
+        self._recent = RecentWrites()

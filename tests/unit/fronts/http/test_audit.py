@@ -15,7 +15,7 @@ from holdfast.engine.audit import ACTS, REASONS, Act, Reason
 from holdfast.engine.sessions import session_key
 from holdfast.fronts.http.addresses import Addresses, counted
 from holdfast.fronts.http.request import RawRequest
-from holdfast.testing.limits import tight
+from holdfast.testing.store.limits import tight
 from tests.asgi import Call
 from tests.messages import LATEST, notification
 from tests.unit.fronts.http.bench import Bench, bench, front_test

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from holdfast.config import Limits, Settings
-from holdfast.testing.limits import tight
+from holdfast.testing.store.limits import tight
 from tests.asgi import Peer
 from tests.messages import LATEST, notification, request
 from tests.unit.fronts.http.bench import MIDDLE, Bench, bench, front_test

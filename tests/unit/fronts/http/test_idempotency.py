@@ -14,7 +14,7 @@ from holdfast.core.records import KEPT_SECONDS
 from holdfast.engine.session import HIDDEN
 from holdfast.errors import INVALID_PARAMS, INVALID_REQUEST, OUTCOME_UNKNOWN, REQUEST_CANCELLED
 from holdfast.protocol.idempotency import HEADER, KEY
-from holdfast.testing.limits import tight
+from holdfast.testing.store.limits import tight
 from tests.asgi import Call, Peer
 from tests.messages import metadata, notification
 from tests.unit.engine.harness import settle_down

@@ -6,7 +6,7 @@ from typing import Any
 from holdfast.auth import Principal
 from holdfast.config import Settings, Times
 from holdfast.protocol.subscriptions import Change
-from holdfast.testing.limits import tight
+from holdfast.testing.store.limits import tight
 from tests.asgi import Call
 from tests.messages import MODERN, metadata, request
 from tests.schema import validate

@@ -8,7 +8,7 @@ from holdfast.auth import Principal
 from holdfast.config import Limits, Settings, Times
 from holdfast.errors import Fenced
 from holdfast.stores.base import Refusal
-from holdfast.testing.limits import tight
+from holdfast.testing.store.limits import tight
 from tests.asgi import Call, Peer
 from tests.messages import notification, request
 from tests.stores import ScriptedStore

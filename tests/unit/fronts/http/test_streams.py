@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.config import Limits, Settings, Times
 from holdfast.engine.sessions import session_key
-from holdfast.testing.limits import tight
+from holdfast.testing.store.limits import tight
 from tests.asgi import Call, Peer
 from tests.messages import LATEST, request
 from tests.stores import ScriptedStore

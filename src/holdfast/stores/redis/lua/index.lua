@@ -14,7 +14,7 @@
 --
 -- Room: `size` records a session's log bytes. If all sessions have too many, it replies which principal has the most;
 -- core.py
--- then frees bytes of that principal. `grant` and `lower` are the shared half of cells_prelude.lua.
+-- then frees bytes of that principal. `grant` and `lower` are the shared half of kept.lua.
 --
 -- Sent again: reserve, reserve_scope and open_task find the entry; size, linger, grant and hint compute the same numbers again;
 -- due finds the sessions marked, and they are examined two seconds later; lower and set_task name a count or a version,
@@ -44,7 +44,7 @@ redis.call('SADD', g .. ':own:' .. me, key)
 live(g .. ':own:' .. me, 86400000)
 live(g .. ':due', life + SLACK)
 live(own, life + SLACK)
-return {'ok', 1}
+return {'ok'}
 
 --## forget: shared !allow-oom
 -- A session is gone. ARGV: key, principal, listener time or 0, number of owners, owners, subscriptions.

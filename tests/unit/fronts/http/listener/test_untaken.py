@@ -15,7 +15,7 @@ from holdfast.fronts.http.listener.protocol import HttpProtocol
 from holdfast.fronts.http.request import AT_ONCE
 from holdfast.testing import NotingObserver
 from holdfast.testing.back import ScriptedBack
-from holdfast.testing.limits import tight
+from holdfast.testing.store.limits import tight
 from tests.http.paper import Paper
 from tests.messages import LATEST, request
 from tests.support import LoopClock, virtual_test
