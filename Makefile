@@ -6,7 +6,7 @@ BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 # Most tests wait for processes, sockets and timers rather than for the processor.
 PARALLEL := -n 4 --dist loadfile --no-loadscope-reorder
-CHECKED := src tests examples bench tools
+CHECKED := src tests examples bench tools check
 PATHS = $(wildcard $(CHECKED))
 
 # Hundreds of processes are started from the checkout, and each would compile it again.
@@ -16,10 +16,10 @@ SIDE_BY_SIDE := tools/side_by_side.sh '$(MAKE) -s lint types' '$(MAKE) -s simula
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help serve test check lint types simulation simulation-full others unit test-pythons format docs record bench bench-quick bench-pythons conformance chaos fuzz attack campaigns wheel wheel-test clean venv runtime system node peers
+.PHONY: help serve test check lint types simulation simulation-full others unit test-pythons format docs record bench bench-quick bench-pythons conformance chaos fuzz attack ten-minutes campaigns wheel wheel-test release-check lock clean venv runtime system node peers
 
 help:  ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 serve: runtime  ## Serve the example server on http://127.0.0.1:8000/mcp
 	$(BIN)/holdfast serve examples/everything.py:server --http 127.0.0.1:8000
@@ -33,7 +33,7 @@ test: system venv node peers  ## Install what the tests need, then lint, types, 
 check: venv  ## Lint, types and all tests, with what is already installed
 	$(SIDE_BY_SIDE) '$(MAKE) -s others'
 
-simulation: venv  ## Try 750 seeds of each simulated scenario
+simulation: venv  ## Try 250 seeds of each simulated scenario
 	$(PYTEST) -n 2 --no-header --timeout 600 tests/simulation
 
 simulation-full: venv  ## Try 2,000 seeds of each simulated scenario (SIMULATION_FIRST_SEED=0)
@@ -63,7 +63,7 @@ format: venv  ## Format, and fix what lint can fix
 	$(BIN)/ruff format $(PATHS)
 	$(BIN)/ruff check --fix $(PATHS)
 
-docs: .venv/.docs  ## Write the API reference and the table of options, and build the searchable site into build/site
+docs: venv  ## Write the API reference and the table of options, and build the searchable site into build/site
 	$(BIN)/python tools/reference.py
 	$(BIN)/python -m tools.options
 	$(BIN)/python -m tools.site
@@ -89,6 +89,9 @@ fuzz: venv  ## Try random variants of the smuggling corpus against the HTTP serv
 chaos: venv  ## Put three replicas behind a balancer on trial: the full plan and its report (SEED=1)
 	$(BIN)/python -m tests.chaos --full --seed $(or $(SEED),1)
 
+ten-minutes: venv peers  ## Collect a tool of ten minutes with a client that gives up after one, in real time (11 minutes)
+	$(BIN)/python -m tools.ten_minutes
+
 attack: venv  ## Measure the memory of a server under attack, against three figures (15 minutes; FIGURES=256)
 	$(BIN)/python -m tests.attacks --figures $(or $(FIGURES),256,512,1024)
 
@@ -97,6 +100,12 @@ wheel: venv  ## Build the wheel and install it in an empty environment
 
 wheel-test: wheel  ## Build the wheel and try it from an empty environment
 	tools/wheel_test.sh try
+
+release-check: system venv  ## Do everything of a release in a clone, except the upload (some minutes; PREVIOUS=HEAD~1)
+	$(BIN)/python -m tools.release_check $(if $(PREVIOUS),--previous $(PREVIOUS))
+
+lock: venv  ## Write the lock files again (UPGRADE=--upgrade: with the newest versions)
+	tools/lock.sh $(UPGRADE)
 
 clean:  ## Remove everything that was built or installed here
 	rm -rf .venv .node .peers .pythons dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
@@ -111,18 +120,19 @@ runtime: .venv/.runtime
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || tools/install-system.sh python3-venv
 	$(PYTHON) -m venv .venv
 
-.venv/.runtime: pyproject.toml | .venv/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+# Holdfast itself is built with what the lock file has: nothing is downloaded that is not in it.
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+INSTALL_HOLDFAST := $(INSTALL) --no-deps --no-build-isolation --editable .
+
+.venv/.runtime: pyproject.toml tools/locks/runtime.txt | .venv/bin/python
+	$(INSTALL) --require-hashes -r tools/locks/runtime.txt
+	$(INSTALL_HOLDFAST)
 	touch $@
 
-# Only what the site needs. `make venv` has it too.
-.venv/.docs: pyproject.toml | .venv/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+.venv/.dev: pyproject.toml tools/locks/dev.txt | .venv/bin/python
+	$(INSTALL) --require-hashes -r tools/locks/dev.txt
+	$(INSTALL_HOLDFAST)
 	touch .venv/.runtime $@
-
-.venv/.dev: pyproject.toml | .venv/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
-	touch .venv/.runtime .venv/.docs $@
 
 system:
 	tools/install-system.sh

@@ -43,7 +43,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--peers", nargs="*", metavar="NAME", help="measure these peers beside ours: mcp1, mcp2, fastmcp, "
                       "typescript, mcp-proxy; nothing after --peers: none. Default: all, or none in a quick run")  # fmt: skip
     made.add_argument("--python", default=sys.executable, metavar="PATH",
-                      help="the interpreter of our own servers; its environment has holdfast[dev]")  # fmt: skip
+                      help="the interpreter of our own servers; its environment has the packages of tools/locks/dev.txt")  # fmt: skip
     made.add_argument("--rounds", type=int, help="instead of the number of each workload")
     made.add_argument("--seconds", type=int, help="length of one slice")
     made.add_argument(

@@ -46,6 +46,9 @@ class Surroundings(Protocol):
     def sqlite(self) -> str:
         """Return the URL of a new SQLite file."""
 
+    def postgres(self, synchronous: str) -> str:
+        """Return the URL of a PostgreSQL with this `synchronous_commit`."""
+
     def upstream(self) -> str:
         """Return the URL of the echo server behind the proxies; it runs on the core of the load generator."""
 
@@ -136,7 +139,15 @@ def with_stores(*options: str) -> dict[str, Entry]:
         "memory": lambda s: holdfast("memory", *options, python=s.python),
         "sqlite": lambda s: holdfast("sqlite", "--store", s.sqlite(), *options, python=s.python),
         "redis": lambda s: holdfast("redis", "--store", s.redis(), *options, python=s.python),
+        **{
+            name: _on_postgres(name, mode, *options)
+            for name, mode in (("postgres", "on"), ("postgres off", "off"))
+        },
     }
+
+
+def _on_postgres(name: str, mode: str, *options: str) -> Entry:
+    return lambda s: holdfast(name, "--store", s.postgres(mode), *options, python=s.python)
 
 
 # In front of another server
@@ -198,5 +209,7 @@ BEFORE_OBJECT: Final[dict[str, Entry]] = {
     "fastmcp": lambda _: peer("fastmcp", "fastmcp", "python", "echo_of_fastmcp.py"),
     "hosted fastmcp": lambda _: _hosted("fastmcp"),
 }
-OURS: Final = frozenset({"bare uvicorn", "holdfast", "memory", "sqlite", "redis", "direct"})
+OURS: Final = frozenset(
+    {"bare uvicorn", "holdfast", "memory", "sqlite", "redis", "postgres", "postgres off", "direct"}
+)
 """Contestants that need no environment of a peer; `--peers` does not leave them out."""

@@ -5,13 +5,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Self
 
 from bench.contestants import HOLDFAST, LOAD_CORE
 from bench.running import Running
+from tests.postgres_server import postgres_server
 from tools.ports import free_port
 
 
@@ -22,6 +23,7 @@ class Around:
         self.python = python
         self._stack = ExitStack()
         self._files = 0
+        self._postgres: dict[str, str] = {}
 
     def __enter__(self) -> Self:
         # A server that may not keep its compiled modules compiles them at each start, which no installed server does.
@@ -64,6 +66,18 @@ class Around:
     def redis(self) -> str:
         """Return the URL of a Redis that keeps nothing on disk. It runs on the core of the load generator."""
         return self._redis
+
+    def postgres(self, synchronous: str) -> str:
+        """Return the URL of a PostgreSQL with this `synchronous_commit`. It runs on the core of the load generator."""
+        if synchronous not in self._postgres:
+            server = self._stack.enter_context(postgres_server(f"synchronous_commit={synchronous}"))
+            children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
+            for pid in (server.pid, *map(int, children)):
+                # A process of the start may have ended.
+                with suppress(ProcessLookupError):
+                    os.sched_setaffinity(pid, {int(LOAD_CORE)})
+            self._postgres[synchronous] = server.url
+        return self._postgres[synchronous]
 
     def sqlite(self) -> str:
         """Return the URL of a new SQLite file."""

@@ -15,6 +15,8 @@ _LABELS: Final = {
     "memory": "Holdfast, memory",
     "sqlite": "Holdfast, SQLite (WAL)",
     "redis": "Holdfast, Redis, nothing written to disk",
+    "postgres": "Holdfast, PostgreSQL, written to disk",
+    "postgres off": "Holdfast, PostgreSQL, `synchronous_commit=off`",
     "telemetry off": "Holdfast, telemetry off",
     "logs": "Holdfast, a log line for each call",
     "logs and metrics": "Holdfast, log lines and metrics",

@@ -1,9 +1,7 @@
 """The command line in this process: its output, and its exit status."""
 
 import contextlib
-import gc
 import io
-import logging
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -12,6 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from holdfast.cli import main, target
+from tests.process_state import process_as_before
 
 
 class Done(NamedTuple):
@@ -33,9 +32,8 @@ def run(*words: str, typed: str | None = None, out: io.StringIO | None = None) -
     """Run the command line in this process."""
     out, err = out or io.StringIO(), io.StringIO()
     stdin = io.StringIO() if typed is None else Terminal(typed)
-    logger = logging.getLogger("holdfast")
-    level = logger.level
     with (
+        process_as_before(),
         pytest.MonkeyPatch.context() as patch,
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
@@ -52,10 +50,6 @@ def run(*words: str, typed: str | None = None, out: io.StringIO | None = None) -
         except SystemExit as ended:
             status = int(ended.code or 0)
         finally:
-            # The command has paused the collector and set the level of the log.
-            gc.unfreeze()
-            gc.enable()
-            logger.setLevel(level)
             for module in files.values():
                 del sys.modules[module.__name__]
     return Done(status, out.getvalue(), err.getvalue())

@@ -12,13 +12,22 @@ import pytest
 from hypothesis import settings
 
 from tests.no_skips import pytest_make_collect_report, pytest_runtest_makereport
+from tests.process_state import each_test_leaves_its_process_as_before
 from tests.token_watch import no_token_is_logged
 
-__all__ = ["no_token_is_logged", "pytest_make_collect_report", "pytest_runtest_makereport"]
+__all__ = [
+    "each_test_leaves_its_process_as_before",
+    "no_token_is_logged",
+    "pytest_make_collect_report",
+    "pytest_runtest_makereport",
+]
 
 # A shell starts a background job with Ctrl+C ignored, and the processes that tests start and interrupt would inherit it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+# `nohup` ignores SIGHUP for all that it starts, and a server leaves it ignored. With a handler only this process ignores it.
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda _number, _frame: None)
 
 # Settings of the user's shell are not settings of the tests and of the processes that they start.
 for name in list(os.environ):

@@ -40,11 +40,14 @@ def _printed(answer: BinaryIO) -> Iterator[str]:
 class RedisServer:
     """One redis-server process on a port of its own, in a directory of its own."""
 
-    def __init__(self, directory: Path, *options: str, port: int = 0, sentinel: str = "") -> None:
+    def __init__(
+        self, directory: Path, *options: str, port: int = 0, sentinel: str = "", program: str = "redis-server"
+    ) -> None:
         self.port = port or free_port()
         self._home = directory
         self._options = options
         self._sentinel = sentinel
+        self._program = program
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
 
@@ -62,7 +65,7 @@ class RedisServer:
     def start(self) -> None:
         """Start it and wait until it answers."""
         self._home.mkdir(exist_ok=True)
-        command = ["redis-server"]
+        command = [self._program]
         if self._sentinel:
             config = self._home / "sentinel.conf"
             config.write_text(self._sentinel)
@@ -107,10 +110,10 @@ class RedisServer:
 
 
 @contextlib.contextmanager
-def redis_server(*options: str) -> Iterator[RedisServer]:
+def redis_server(*options: str, program: str = "redis-server") -> Iterator[RedisServer]:
     """Run one server."""
     with tempfile.TemporaryDirectory() as directory:
-        server = RedisServer(Path(directory) / "one", *options)
+        server = RedisServer(Path(directory) / "one", *options, program=program)
         try:
             yield server
         finally:

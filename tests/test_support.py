@@ -1,10 +1,13 @@
 import asyncio
+import gc
+import logging
 import threading
 import time
 
 import pytest
 
 from tests import support
+from tests.process_state import process_as_before
 from tests.support import Stuck, VirtualLoop, async_test, async_test_within, virtual_test
 
 
@@ -124,3 +127,40 @@ async def test_a_condition_that_must_stay_true_is_checked_all_the_time() -> None
     await support.stays(holds, 0.3)
     with pytest.raises(AssertionError, match="became false"):
         await support.stays(holds, 0.3)
+
+
+# The state of the process
+
+
+@pytest.mark.parametrize("turn", ["first", "second"])
+def test_the_log_and_the_collector_that_a_test_leaves_behind_reach_no_other_test(turn: str) -> None:
+    """Both turns leave everything changed; the second one, and each later test, finds nothing of it."""
+    ours, root = logging.getLogger("holdfast"), logging.getLogger()
+    assert ours.level == logging.NOTSET, turn
+    assert root.level == logging.WARNING, turn
+    assert not any(isinstance(handler, Left) for handler in root.handlers), turn
+    assert gc.isenabled(), turn
+    assert gc.get_freeze_count() == 0, turn
+    leave_behind()
+
+
+class Left(logging.NullHandler):
+    """A handler that a test left behind."""
+
+
+def leave_behind() -> None:
+    logging.getLogger("holdfast").setLevel(logging.CRITICAL)
+    logging.getLogger().setLevel(logging.DEBUG)
+    logging.getLogger().addHandler(Left())
+    gc.disable()
+    gc.freeze()
+
+
+def test_a_part_of_a_test_can_leave_the_process_as_before_too() -> None:
+    handlers = [*logging.getLogger().handlers]
+    with process_as_before():
+        leave_behind()
+        assert not gc.isenabled()
+    assert logging.getLogger("holdfast").level == logging.NOTSET
+    assert logging.getLogger().handlers == handlers
+    assert gc.isenabled()

@@ -1,4 +1,7 @@
-"""Use the installed package as a stranger would: no checkout, no test tools. Run by tools/wheel_test.sh."""
+"""Use the package as a stranger would: installed, and started by uvx from its file, in front of a program. No checkout, no test tools.
+
+Run by tools/wheel_test.sh: `wheel_smoke.py UVX WHEEL`.
+"""
 
 import json
 import signal
@@ -40,9 +43,9 @@ def check(answer: Any) -> None:
     assert answer["result"]["content"][0]["text"] == "42", answer
 
 
-def over_stdio(command: list[str]) -> None:
+def over_stdio(command: list[str], *words: str) -> None:
     done = subprocess.run(
-        [*command, "--stdio"],
+        [*command, "--stdio", *words],
         input=INITIALIZE + b"\n" + CALL + b"\n",
         capture_output=True,
         timeout=120,
@@ -53,8 +56,9 @@ def over_stdio(command: list[str]) -> None:
     check(answers[2])
 
 
-def over_http(command: list[str]) -> None:
-    with subprocess.Popen([*command, "--http", "127.0.0.1:0"], stderr=subprocess.PIPE, text=True) as server:
+def over_http(command: list[str], *words: str) -> None:
+    command = [*command, "--http", "127.0.0.1:0", *words]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
         try:
             assert server.stderr is not None
             url = next(line.split()[1] for line in server.stderr if "serving" in line)
@@ -78,6 +82,11 @@ def main() -> None:
         command = [str(Path(sys.executable).parent / "holdfast"), "serve", f"{target}:server"]
         over_stdio(command)
         over_http(command)
+        if len(sys.argv) > 1:
+            uvx, wheel = sys.argv[1:]
+            once = [uvx, "--from", wheel, "holdfast", "serve"]
+            over_stdio(once, "--", *command, "--stdio")
+            over_http(once, "--", *command, "--stdio")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from typing import Final
 
 from holdfast.cli.options import Options
 from holdfast.cli.process_options import ProcessOptions
-from holdfast.cli.rows import ALL, COMMAND, OBJECT, URL, Entry, entries
+from holdfast.cli.rows import ALL, COMMAND, OBJECT, URL, OptionEntry, entries
 
 PAGE: Final = Path(__file__).parents[1] / "docs" / "configuration.md"
 BEGIN: Final = "<!-- The table is made by `make docs`. -->\n"
@@ -20,13 +20,13 @@ def table() -> str:
     return _HEAD + "".join([*process, *(_row(entry, _fits(entry)) for entry in entries(Options))])
 
 
-def _fits(entry: Entry) -> str:
+def _fits(entry: OptionEntry) -> str:
     if entry.row.fits == ALL:
         return "every server"
     return ", ".join(_SHORT[kind] for kind in entry.row.fits)
 
 
-def _row(entry: Entry, fits: str) -> str:
+def _row(entry: OptionEntry, fits: str) -> str:
     variable = f"`{entry.variable}`" if entry.variable else ""
     form = entry.form.replace("|", "\\|")
     return f"| `{f'{entry.flag} {form}'.strip()}` | `{entry.key}` | {variable} | {fits} | {entry.meaning} |\n"

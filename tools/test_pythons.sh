@@ -32,7 +32,8 @@ for version in "${@:-3.12 3.13 3.14}"; do
     fi
     room=.pythons/$one
     [ -x "$room/bin/python" ] || "$python" -m venv "$room"
-    "$room/bin/python" -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+    "$room/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes -r tools/locks/dev.txt
+    "$room/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
     echo "== $("$room/bin/python" --version)"
     if [ $run = bench ]; then
       "$room/bin/python" -m bench --quick --out "build/bench/$one"

@@ -1,5 +1,6 @@
 """The options that `Server`, its decorators, `Remote`, `Process` and `Hosted` take by keyword."""
 
+from holdfast.backs.components import ComponentTable
 from holdfast.backs.environment import FromClaim, FromHeader
 from holdfast.backs.proxy.options import ProxyOptions
 from holdfast.backs.proxy.scopes import ScopeTable
@@ -13,6 +14,7 @@ from holdfast.server.proxy import ProxyArguments
 __all__ = [
     "Cache",
     "CacheSettings",
+    "ComponentTable",
     "FromClaim",
     "FromHeader",
     "HttpOptions",

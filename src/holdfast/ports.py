@@ -6,9 +6,10 @@ No other module reads a clock or makes a random number, so a whole server can ru
 import os
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager
 from functools import partial
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 
 class Clock(Protocol):
@@ -39,12 +40,119 @@ class Random(Protocol):
         ...
 
 
+class IncomingRequest(Protocol):
+    """A request of a client, as far as its span shows it."""
+
+    @property
+    def id(self) -> object:
+        """The id that the client chose."""
+        ...
+
+    @property
+    def method(self) -> str:
+        """The method."""
+        ...
+
+    @property
+    def params(self) -> Mapping[str, Any]:
+        """The params, with the context of the request in `_meta`."""
+        ...
+
+
+class CallSpan(Protocol):
+    """The span of a request, and the spans of the call that it becomes: those of its handler, its questions and its further requests."""
+
+    @property
+    def mark(self) -> str:
+        """The context of the span as text, from which later work links to it."""
+        ...
+
+    def describe(self, **facts: str) -> None:
+        """Add facts: `version`, `session`, `replica`."""
+        ...
+
+    def link(self, name: str) -> None:
+        """Link to an earlier request: by its mark, or by the name of a stream that has it. Do nothing if the name has none."""
+        ...
+
+    def bind(self) -> None:
+        """Let the call end the span: the request has become a call."""
+        ...
+
+    def join(self, later: "CallSpan") -> None:
+        """Let the call end the span of a later request too, which waits for it."""
+        ...
+
+    def handler(self, request: IncomingRequest) -> AbstractContextManager[Callable[[bytes], None]]:
+        """Make a span for the handler; give its result to the function that the block gets."""
+        ...
+
+    def ask(self, method: str) -> AbstractContextManager[object]:
+        """Make a span for a question to the client."""
+        ...
+
+    def settling(self, error: Exception | None, result: bytes) -> AbstractContextManager[object]:
+        """Store the end of the call in the block; end the spans after it."""
+        ...
+
+    def end(self, error: BaseException | None = None, result: bytes = b"") -> None:
+        """End the spans of the requests so far, unless they have ended. A parked call continues with a later request."""
+        ...
+
+
+class Spans(Protocol):
+    """Makes the spans of traces (`tracing/observer.py`). Requests and calls have them; what an engine does on its own has none."""
+
+    def request(
+        self, request: IncomingRequest, headers: Mapping[str, str], version: str = ""
+    ) -> AbstractContextManager[CallSpan]:
+        """Make a span for a request that arrives. It ends with the block, unless the request has become a call."""
+        ...
+
+    def forwarded(self, request: IncomingRequest, headers: Mapping[str, str], stream: str) -> CallSpan:
+        """Begin the span of a request that another replica has forwarded, under the name of its stream."""
+        ...
+
+    def resume(self, stream: str) -> AbstractContextManager[CallSpan] | None:
+        """Make a span for a request that resumes a stream; None if the stream began without one."""
+        ...
+
+    def command(
+        self, system: str, name: str, call: Callable[..., Awaitable[Any]]
+    ) -> Callable[..., Awaitable[Any]]:
+        """Return a command of a store that has a span when it runs within a request."""
+        ...
+
+    async def send(
+        self,
+        method: str,
+        params: dict[str, Any],
+        send: Callable[[dict[str, Any]], Awaitable[Any]],
+        *,
+        version: str,
+        origin: str,
+    ) -> Any:
+        """Send a request to another server within its own span, whose context goes with it; return the result.
+
+        `origin` is the origin of the server's URL; empty: the server is at the end of a pipe.
+        """
+        ...
+
+
 class Observer(Protocol):
-    """Receives events for operators. It never receives a session id, payload or token."""
+    """Receives events for operators. It never receives a session id, payload or token.
+
+    An observer that also makes spans has them as its member `spans` (`spans_of`).
+    """
 
     def note(self, event: str, /, **facts: object) -> None:
         """Record that `event` happened. Must not raise and must not wait."""
         ...
+
+
+def spans_of(observer: Observer) -> Spans | None:
+    """Return the part of an observer that makes spans; None: nothing is traced. Parts read it once, so that it costs nothing."""
+    return getattr(observer, "spans", None)
 
 
 class Ports(NamedTuple):

@@ -12,11 +12,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from itertools import cycle, repeat
 from typing import Any, Final
 
+from holdfast.protocol.idempotency import KEY
 from tests.messages import BOTH, LATEST, initialize, metadata, modern_headers, request
 
 ATTACKER: Final = "127.0.0.2"
 _AT_ONCE: Final = 32
 """Connections that an attack opens at the same time: more would only wait in the kernel's queue."""
+_HELD: Final = 12_000
+"""Connections that an attacker holds: more than the server takes, and fewer than a process may have."""
 _PATIENCE: Final = 60.0
 """Seconds after which an attacker gives up a request."""
 
@@ -39,6 +42,10 @@ class Target:
 
     async def connect(self, *, secured: bool = True) -> Stream:
         """Open a connection that stays open; if it is not secured, without TLS."""
+        if len(self._held) >= _HELD:
+            self._held = {one for one in self._held if not one.transport.is_closing()}
+            if len(self._held) >= _HELD:
+                raise OSError("the attacker has no more connections")
         tls = self.tls if secured else None
         reader, writer = await asyncio.open_connection(
             "127.0.0.1", self.port, local_addr=(next(self.addresses), 0), ssl=tls, limit=2**20
@@ -62,7 +69,7 @@ class Target:
         except (OSError, EOFError):
             return ""
         # A session needs no connection, and this process has a limit of them.
-        self._held.remove(writer)
+        self._held.discard(writer)
         writer.transport.abort()
         for line in head.decode("latin-1").split("\r\n"):
             if line.lower().startswith("mcp-session-id:"):
@@ -111,10 +118,10 @@ def call(number: int, tool: str, /, **arguments: Any) -> Any:
     return request(number, "tools/call", params)
 
 
-def modern(number: int, method: str, params: Any) -> bytes:
-    """Return the bytes of a request of 2026-07-28."""
+def modern(number: int, method: str, params: Any, key: str = "") -> bytes:
+    """Return the bytes of a request of 2026-07-28; with an idempotency key if one is given."""
     capabilities: Any = {"elicitation": {"form": {}}, "extensions": {"io.modelcontextprotocol/tasks": {}}}
-    params = {**params, "_meta": metadata(capabilities=capabilities)}
+    params = {**params, "_meta": {**metadata(capabilities=capabilities), **({KEY: key} if key else {})}}
     return post(request(number, method, params), headers=modern_headers(method, params))
 
 
@@ -330,8 +337,20 @@ async def cut_answers(target: Target) -> None:
     await target.many(20_000, one)
 
 
+async def keyed_answers(target: Target) -> None:
+    """Answers that are kept for a repeat, because their requests have idempotency keys."""
+
+    async def one(number: int) -> None:
+        params = {"name": "large", "arguments": {"size": 100_000 if number % 10 == 0 else 100}}
+        reader, writer = await target.send(modern(number, "tools/call", params, f"{number:064}"))
+        await reader.readuntil(b"\r\n\r\n")
+        writer.transport.abort()
+
+    await target.many(20_000, one)
+
+
 ATTACKS: Final[tuple[Callable[[Target], Awaitable[None]], ...]] = (
     unfinished_heads, remembered_heads, unfinished_bodies, pipelined_bodies, small_messages, small_modern_messages,
     large_messages, asking_calls, listeners, client_data, idle_sessions, subscriptions, tasks, state, unsent_answers,
-    cut_streams, cut_answers, many_addresses,
+    cut_streams, cut_answers, keyed_answers, many_addresses,
 )  # fmt: skip

@@ -5,9 +5,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from holdfast import Client, Server, Settings
+from holdfast.backs.components import ComponentTable
 from holdfast.backs.proxy.back import ProxyBack
 from holdfast.backs.proxy.options import ProxyOptions
 from holdfast.backs.proxy.target import Target, UpstreamClient
+from holdfast.backs.shown import shown_back
 from holdfast.client.in_process import InProcessConnector
 from holdfast.engine.caller import Caller
 from holdfast.engine.engine import Engine
@@ -72,11 +74,19 @@ class _Connector(InProcessConnector):
 class Front:
     """The engine in front. Clients of this process connect to it."""
 
-    def __init__(self, behind: Behind, options: ProxyOptions, settings: Settings) -> None:
+    def __init__(
+        self,
+        behind: Behind,
+        options: ProxyOptions,
+        settings: Settings,
+        components: ComponentTable | None = None,
+    ) -> None:
         self.notes = NotingObserver()
         self.clock = LoopClock()
         self.back = ProxyBack(behind, options, Ports(self.clock, SystemRandom(), self.notes))
-        self.engine = Engine(self.back, settings, clock=self.clock, observer=self.notes)
+        naming = None if components is None else components.naming()
+        shown = shown_back(self.back, naming, self.back.is_hidden, self.notes)
+        self.engine = Engine(shown, settings, clock=self.clock, observer=self.notes)
 
     def client(self, version: str = "auto", **options: Any) -> Client:
         return Client(self, protocol_version=version, **options)
@@ -84,10 +94,13 @@ class Front:
 
 @asynccontextmanager
 async def in_front(
-    behind: Behind, options: ProxyOptions | None = None, settings: Settings | None = None
+    behind: Behind,
+    options: ProxyOptions | None = None,
+    settings: Settings | None = None,
+    components: ComponentTable | None = None,
 ) -> AsyncIterator[Front]:
     """Serve a target; every connection to it must be closed afterwards."""
-    front = Front(behind, options or ProxyOptions(), settings or Settings())
+    front = Front(behind, options or ProxyOptions(), settings or Settings(), components)
     await front.engine.ensure_started()
     try:
         yield front

@@ -57,25 +57,22 @@ async def opened(front: Front, key: str) -> DuplexClient:
 
 
 @pytest.mark.parametrize("server_era", ERAS)
-def test_questions_reach_the_session_whose_call_asks(server_era: str) -> None:
-    @async_test
-    async def run() -> None:
-        behind = Behind(a_server(), server_era)
-        async with in_front(behind, ANY) as front:
+@async_test
+async def test_questions_reach_the_session_whose_call_asks(server_era: str) -> None:
+    behind = Behind(a_server(), server_era)
+    async with in_front(behind, ANY) as front:
 
-            async def interview(name: str) -> str:
-                def answer(_question: Any) -> dict[str, Any]:
-                    return {"text": name}
+        async def interview(name: str) -> str:
+            def answer(_question: Any) -> dict[str, Any]:
+                return {"text": name}
 
-                async with front.client("sessions", elicitation=answer) as client:
-                    return (await client.call_tool("two_questions")).text
+            async with front.client("sessions", elicitation=answer) as client:
+                return (await client.call_tool("two_questions")).text
 
-            said = await asyncio.gather(*(interview(name) for name in "abc"))
-            assert said == [f"{{'text': '{name}'}} {{'text': '{name}'}}" for name in "abc"]
-            # While a client of a 2025 server is asked, the other calls run on connections of their own.
-            assert len(behind.clients) == (3 if server_era == "sessions" else 1)
-
-    run()
+        said = await asyncio.gather(*(interview(name) for name in "abc"))
+        assert said == [f"{{'text': '{name}'}} {{'text': '{name}'}}" for name in "abc"]
+        # While a client of a 2025 server is asked, the other calls run on connections of their own.
+        assert len(behind.clients) == (3 if server_era == "sessions" else 1)
 
 
 @async_test

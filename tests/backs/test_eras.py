@@ -40,24 +40,20 @@ async def spoken(client: Client) -> str:
 
 
 @pytest.mark.parametrize("client_era", CLIENTS)
-def test_a_server_that_speaks_both_eras_is_spoken_to_in_the_era_of_each_client(client_era: str) -> None:
-    @async_test
-    async def run() -> None:
-        async with in_front(Behind(counting())) as front, front.client(client_era) as client:
-            assert await spoken(client) == CLIENTS[client_era]
-
-    run()
+@async_test
+async def test_a_server_that_speaks_both_eras_is_spoken_to_in_the_era_of_each_client(client_era: str) -> None:
+    async with in_front(Behind(counting())) as front, front.client(client_era) as client:
+        assert await spoken(client) == CLIENTS[client_era]
 
 
 @pytest.mark.parametrize("server_era", CLIENTS)
 @pytest.mark.parametrize("client_era", CLIENTS)
-def test_a_server_that_speaks_one_era_is_spoken_to_in_this_one(client_era: str, server_era: str) -> None:
-    @async_test
-    async def run() -> None:
-        async with in_front(Behind(counting(server_era))) as front, front.client(client_era) as client:
-            assert await spoken(client) == CLIENTS[server_era]
-
-    run()
+@async_test
+async def test_a_server_that_speaks_one_era_is_spoken_to_in_this_one(
+    client_era: str, server_era: str
+) -> None:
+    async with in_front(Behind(counting(server_era))) as front, front.client(client_era) as client:
+        assert await spoken(client) == CLIENTS[server_era]
 
 
 @async_test
@@ -73,17 +69,14 @@ async def test_what_the_server_keeps_in_a_session_belongs_to_the_session_of_one_
 
 @pytest.mark.parametrize("options", [ProxyOptions(shared=True), ProxyOptions(home="any")])
 @pytest.mark.parametrize("server_era", ["both", "sessions"])
-def test_where_clients_share_a_connection_the_era_is_that_of_the_server(
+@async_test
+async def test_where_clients_share_a_connection_the_era_is_that_of_the_server(
     options: ProxyOptions, server_era: str
 ) -> None:
-    @async_test
-    async def run() -> None:
-        async with in_front(Behind(counting(server_era)), options) as front:
-            for client_era in CLIENTS:
-                async with front.client(client_era) as client:
-                    assert await spoken(client) == (MODERN if server_era == "both" else LATEST)
-
-    run()
+    async with in_front(Behind(counting(server_era)), options) as front:
+        for client_era in CLIENTS:
+            async with front.client(client_era) as client:
+                assert await spoken(client) == (MODERN if server_era == "both" else LATEST)
 
 
 @async_test

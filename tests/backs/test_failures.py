@@ -70,39 +70,36 @@ class Slow:
 
 
 @pytest.mark.parametrize("era", ERAS)
-def test_after_the_end_of_the_server_one_error_then_a_new_conversation_with_all_that_was_set(
+@async_test
+async def test_after_the_end_of_the_server_one_error_then_a_new_conversation_with_all_that_was_set(
     era: str,
 ) -> None:
-    @async_test
-    async def run() -> None:
-        slow = Slow()
-        behind = Behind(slow.server, era)
-        changes: list[str] = []
-        logs: list[Any] = []
-        async with (
-            in_front(behind) as front,
-            front.client(
-                "sessions",
-                on_log=lambda message: logs.append(message["data"]),
-                on_notification=lambda method, _params: changes.append(method),
-            ) as client,
-            client.listen(resources=["memo://one"]) as updates,
-        ):
-            await client.set_log_level("debug")
-            call = asyncio.ensure_future(client.call_tool("work"))
-            await until(lambda: slow.running == 1)
-            await behind.break_links()
-            with pytest.raises(McpError) as failed:
-                await call
-            assert failed.value.code == OUTCOME_UNKNOWN
-            assert (await client.call_tool("say")).text == "said"
-            await until(lambda: logs == ["detail"])
-            await until(lambda: "notifications/tools/list_changed" in changes)
-            await slow.server.resource_updated("memo://one")
-            assert (await anext(updates)).uri == "memo://one"
-            assert behind.living == 1
-
-    run()
+    slow = Slow()
+    behind = Behind(slow.server, era)
+    changes: list[str] = []
+    logs: list[Any] = []
+    async with (
+        in_front(behind) as front,
+        front.client(
+            "sessions",
+            on_log=lambda message: logs.append(message["data"]),
+            on_notification=lambda method, _params: changes.append(method),
+        ) as client,
+        client.listen(resources=["memo://one"]) as updates,
+    ):
+        await client.set_log_level("debug")
+        call = asyncio.ensure_future(client.call_tool("work"))
+        await until(lambda: slow.running == 1)
+        await behind.break_links()
+        with pytest.raises(McpError) as failed:
+            await call
+        assert failed.value.code == OUTCOME_UNKNOWN
+        assert (await client.call_tool("say")).text == "said"
+        await until(lambda: logs == ["detail"])
+        await until(lambda: "notifications/tools/list_changed" in changes)
+        await slow.server.resource_updated("memo://one")
+        assert (await anext(updates)).uri == "memo://one"
+        assert behind.living == 1
 
 
 @async_test
@@ -172,24 +169,21 @@ async def test_a_strict_proxy_opens_another_conversation_for_the_next_client_wit
 
 
 @pytest.mark.parametrize("client_era", ERAS)
-def test_the_limit_of_calls_at_once_holds_and_the_queue_is_bounded(client_era: str) -> None:
-    @async_test
-    async def run() -> None:
-        slow = Slow()
-        options = ProxyOptions(concurrency=2, queued=3)
-        async with in_front(Behind(slow.server), options) as front, front.client(client_era) as client:
-            calls = [asyncio.ensure_future(client.call_tool("work")) for _ in range(6)]
-            done, _ = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
-            [refused] = [call.exception() for call in done]
-            assert isinstance(refused, McpError)
-            assert refused.code == BUSY
-            await until(lambda: slow.running == 2)
-            slow.go.set()
-            results = await asyncio.gather(*(call for call in calls if call not in done))
-            assert [result.text for result in results] == ["worked"] * 5
-            assert slow.most == 2
-
-    run()
+@async_test
+async def test_the_limit_of_calls_at_once_holds_and_the_queue_is_bounded(client_era: str) -> None:
+    slow = Slow()
+    options = ProxyOptions(concurrency=2, queued=3)
+    async with in_front(Behind(slow.server), options) as front, front.client(client_era) as client:
+        calls = [asyncio.ensure_future(client.call_tool("work")) for _ in range(6)]
+        done, _ = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+        [refused] = [call.exception() for call in done]
+        assert isinstance(refused, McpError)
+        assert refused.code == BUSY
+        await until(lambda: slow.running == 2)
+        slow.go.set()
+        results = await asyncio.gather(*(call for call in calls if call not in done))
+        assert [result.text for result in results] == ["worked"] * 5
+        assert slow.most == 2
 
 
 @async_test
@@ -213,61 +207,55 @@ async def test_control_traffic_passes_although_the_limit_of_calls_is_reached() -
 
 
 @pytest.mark.parametrize(("server_era", "at_once"), [("sessions", 1), ("sessionless", 2)])
-def test_calls_of_a_2026_client_that_can_be_asked_run_one_at_a_time_only_if_a_question_could_be_unclear(
+@async_test
+async def test_calls_of_a_2026_client_that_can_be_asked_run_one_at_a_time_only_if_a_question_could_be_unclear(
     server_era: str, at_once: int
 ) -> None:
-    @async_test
-    async def run() -> None:
-        slow = Slow()
-        async with (
-            in_front(Behind(slow.server, server_era)) as front,
-            front.client("sessionless", elicitation=lambda _question: {}) as client,
-        ):
-            calls = [asyncio.ensure_future(client.call_tool("work")) for _ in range(2)]
-            await until(lambda: slow.running == at_once)
-            slow.go.set()
-            assert [result.text for result in await asyncio.gather(*calls)] == ["worked"] * 2
-            assert slow.most == at_once
-
-    run()
+    slow = Slow()
+    async with (
+        in_front(Behind(slow.server, server_era)) as front,
+        front.client("sessionless", elicitation=lambda _question: {}) as client,
+    ):
+        calls = [asyncio.ensure_future(client.call_tool("work")) for _ in range(2)]
+        await until(lambda: slow.running == at_once)
+        slow.go.set()
+        assert [result.text for result in await asyncio.gather(*calls)] == ["worked"] * 2
+        assert slow.most == at_once
 
 
 @pytest.mark.parametrize("waits_already", [False, True])
-def test_a_call_whose_client_never_answers_does_not_stop_the_other_calls(waits_already: bool) -> None:
-    @async_test
-    async def run() -> None:
-        slow, asks, is_asked = Slow(), asyncio.Event(), asyncio.Event()
+@async_test
+async def test_a_call_whose_client_never_answers_does_not_stop_the_other_calls(waits_already: bool) -> None:
+    slow, asks, is_asked = Slow(), asyncio.Event(), asyncio.Event()
 
-        @slow.server.tool
-        async def ask(ctx: Context) -> str:
-            """Ask the user when the test says so."""
-            slow.running += 1
-            await asks.wait()
-            return str(await ctx.elicit("a question", {"type": "object", "properties": {}}))
+    @slow.server.tool
+    async def ask(ctx: Context) -> str:
+        """Ask the user when the test says so."""
+        slow.running += 1
+        await asks.wait()
+        return str(await ctx.elicit("a question", {"type": "object", "properties": {}}))
 
-        async def never(_question: Any) -> Any:
-            is_asked.set()
-            await asyncio.Event().wait()
+    async def never(_question: Any) -> Any:
+        is_asked.set()
+        await asyncio.Event().wait()
 
-        behind = Behind(slow.server, "sessions")
-        async with in_front(behind) as front, front.client("sessionless", elicitation=never) as client:
-            abandoned = asyncio.ensure_future(client.call_tool("ask"))
-            await until(lambda: slow.running == 1)
-            slow.go.set()
-            if waits_already:
-                other = asyncio.ensure_future(client.call_tool("work"))
-                await stays(lambda: not other.done(), 0.05)  # it waits for its turn
-                asks.set()
-            else:
-                asks.set()
-                await is_asked.wait()
-                other = asyncio.ensure_future(client.call_tool("work"))
-            assert (await other).text == "worked"
-            assert len(front.notes.named("upstream.turn_taken")) == 1
-            abandoned.cancel()
-            await until(lambda: behind.living == 1)
-
-    run()
+    behind = Behind(slow.server, "sessions")
+    async with in_front(behind) as front, front.client("sessionless", elicitation=never) as client:
+        abandoned = asyncio.ensure_future(client.call_tool("ask"))
+        await until(lambda: slow.running == 1)
+        slow.go.set()
+        if waits_already:
+            other = asyncio.ensure_future(client.call_tool("work"))
+            await stays(lambda: not other.done(), 0.05)  # it waits for its turn
+            asks.set()
+        else:
+            asks.set()
+            await is_asked.wait()
+            other = asyncio.ensure_future(client.call_tool("work"))
+        assert (await other).text == "worked"
+        assert len(front.notes.named("upstream.turn_taken")) == 1
+        abandoned.cancel()
+        await until(lambda: behind.living == 1)
 
 
 @virtual_test_within(3_000)
@@ -359,41 +347,38 @@ async def test_a_server_that_does_not_answer_unsubscribe_does_not_delay_the_end_
 
 @pytest.mark.parametrize("server_era", ERAS)
 @pytest.mark.parametrize("client_era", ERAS)
-def test_a_client_that_stands_still_gets_every_change_although_few_messages_may_wait_for_it(
+@async_test
+async def test_a_client_that_stands_still_gets_every_change_although_few_messages_may_wait_for_it(
     client_era: str, server_era: str
 ) -> None:
-    @async_test
-    async def run() -> None:
-        server = Server("many")
+    server = Server("many")
 
-        @server.resource("memo://{number}")
-        async def memo(number: str) -> str:
-            """A memo."""
-            return number
+    @server.resource("memo://{number}")
+    async def memo(number: str) -> str:
+        """A memo."""
+        return number
 
-        uris = [f"memo://{number}" for number in range(30)]
-        updated = "notifications/resources/updated"
-        async with in_front(Behind(server, server_era), ProxyOptions(notifications=4)) as front:
-            client = DuplexClient(front.engine, Caller(""))
-            if client_era == "sessions":
-                await client.open()
-                for number, uri in enumerate(uris, 1):
-                    await client.say("resources/subscribe", number, uri=uri)
-                    await client.answer(number)
-            else:
-                await client.sessionless(
-                    "subscriptions/listen", "l", notifications={"resourceSubscriptions": uris}
-                )
-                await client.wait_for("notifications/subscriptions/acknowledged")
-            client.reading.clear()
-            for uri in uris:
-                await server.resource_updated(uri)
-            await stays(lambda: len(client.notified(updated)) <= 1, 0.05)
-            client.reading.set()
-            await until(lambda: {params["uri"] for params in client.notified(updated)} == set(uris))
-            await client.duplex.hang_up(SessionInput.DELETED)
-
-    run()
+    uris = [f"memo://{number}" for number in range(30)]
+    updated = "notifications/resources/updated"
+    async with in_front(Behind(server, server_era), ProxyOptions(notifications=4)) as front:
+        client = DuplexClient(front.engine, Caller(""))
+        if client_era == "sessions":
+            await client.open()
+            for number, uri in enumerate(uris, 1):
+                await client.say("resources/subscribe", number, uri=uri)
+                await client.answer(number)
+        else:
+            await client.sessionless(
+                "subscriptions/listen", "l", notifications={"resourceSubscriptions": uris}
+            )
+            await client.wait_for("notifications/subscriptions/acknowledged")
+        client.reading.clear()
+        for uri in uris:
+            await server.resource_updated(uri)
+        await stays(lambda: len(client.notified(updated)) <= 1, 0.05)
+        client.reading.set()
+        await until(lambda: {params["uri"] for params in client.notified(updated)} == set(uris))
+        await client.duplex.hang_up(SessionInput.DELETED)
 
 
 @virtual_test

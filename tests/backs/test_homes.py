@@ -131,20 +131,17 @@ async def test_the_upstream_of_a_new_home_gets_level_and_subscriptions_and_the_c
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_a_client_that_only_listens_receives_updates_from_a_new_home_after_a_stop(shared: bool) -> None:
-    @async_test
-    async def run() -> None:
-        async with replicas(ProxyOptions(shared=shared), sweep=0.05) as (home, other):
-            await other.call(1, "resources/subscribe", {"uri": "note://one"})
-            standalone = await other.get()
-            await home.engine.aclose()
-            await until(lambda: {"notifications/tools/list_changed", UPDATED} <= set(standalone.methods))
-            await other.behind.server.resource_updated("note://one")
-            await until(lambda: standalone.methods.count(UPDATED) == 2)
-            assert len(other.noted.named("session.moved")) == 1
-            assert len(other.behind.links) == 1
-
-    run()
+@async_test
+async def test_a_client_that_only_listens_receives_updates_from_a_new_home_after_a_stop(shared: bool) -> None:
+    async with replicas(ProxyOptions(shared=shared), sweep=0.05) as (home, other):
+        await other.call(1, "resources/subscribe", {"uri": "note://one"})
+        standalone = await other.get()
+        await home.engine.aclose()
+        await until(lambda: {"notifications/tools/list_changed", UPDATED} <= set(standalone.methods))
+        await other.behind.server.resource_updated("note://one")
+        await until(lambda: standalone.methods.count(UPDATED) == 2)
+        assert len(other.noted.named("session.moved")) == 1
+        assert len(other.behind.links) == 1
 
 
 @async_test

@@ -7,8 +7,11 @@ import pytest
 
 from holdfast import McpError, Remote
 from holdfast.auth import Principal
+from holdfast.backs.proxy.back import UPSTREAM_BYTES
 from holdfast.backs.proxy.lists import Lists, list_key
 from holdfast.backs.proxy.options import ProxyOptions
+from holdfast.config import Limits, Settings
+from holdfast.core.ledger import Charge, Ledger
 from holdfast.protocol.subscriptions import LISTS
 from holdfast.testing import VirtualClock
 from holdfast.upstream.negotiation import Agreed
@@ -39,13 +42,18 @@ class Source:
         return page
 
 
+def charge(size: int) -> Charge | None:
+    """Take memory of a ledger that has plenty of it."""
+    return Ledger(2**30).account("a").take(size)
+
+
 def key(cursor: str = "", method: str = "tools/list") -> Any:
     return list_key(method, {"cursor": cursor} if cursor else {})
 
 
 @async_test
 async def test_a_page_is_kept_until_the_list_changes() -> None:
-    lists, source, channel = Lists(1_000, VirtualClock(), lambda: channel), Source(), object()
+    lists, source, channel = Lists(10_000, VirtualClock(), lambda: channel, charge), Source(), object()
     for _ in range(3):
         assert await lists.get(key(), LEGACY, source.ask) == source.page
     await lists.get(key("next"), LEGACY, source.ask)
@@ -69,21 +77,18 @@ async def test_a_page_is_kept_until_the_list_changes() -> None:
     ],
     ids=["no channel", "not declared", "declared as false", "no ttlMs"],
 )
-def test_a_page_that_could_be_old_without_a_sign_is_not_kept(channel: object, agreed: Agreed) -> None:
-    @async_test
-    async def run() -> None:
-        lists, source = Lists(1_000, VirtualClock(), lambda: channel), Source()
-        for _ in range(2):
-            await lists.get(key(), agreed, source.ask)
-        assert source.asked == 2
-
-    run()
+@async_test
+async def test_a_page_that_could_be_old_without_a_sign_is_not_kept(channel: object, agreed: Agreed) -> None:
+    lists, source = Lists(10_000, VirtualClock(), lambda: channel, charge), Source()
+    for _ in range(2):
+        await lists.get(key(), agreed, source.ask)
+    assert source.asked == 2
 
 
 @async_test
 async def test_a_break_of_the_channel_makes_every_page_old() -> None:
     channels: list[object | None] = [object()]
-    lists, source = Lists(1_000, VirtualClock(), lambda: channels[-1]), Source()
+    lists, source = Lists(10_000, VirtualClock(), lambda: channels[-1], charge), Source()
     await lists.get(key(), LEGACY, source.ask)
     channels += [None, object()]
     await lists.get(key(), LEGACY, source.ask)
@@ -94,7 +99,7 @@ async def test_a_break_of_the_channel_makes_every_page_old() -> None:
 @async_test
 async def test_a_page_of_2026_07_28_is_kept_for_its_ttl_and_clients_get_the_time_that_is_left() -> None:
     clock = VirtualClock()
-    lists, source = Lists(1_000, clock, object), Source(b'{"tools":[],"ttlMs":60000}')
+    lists, source = Lists(10_000, clock, object, charge), Source(b'{"tools":[],"ttlMs":60000}')
     assert b'"ttlMs":60000' in await lists.get(key(), MODERN, source.ask)
     clock.advance(50)
     assert b'"ttlMs":10000' in await lists.get(key(), MODERN, source.ask)
@@ -106,7 +111,7 @@ async def test_a_page_of_2026_07_28_is_kept_for_its_ttl_and_clients_get_the_time
 
 @async_test
 async def test_requests_at_the_same_time_share_one_but_not_one_from_before_a_change() -> None:
-    lists, source, channel = Lists(1_000, VirtualClock(), lambda: channel), Source(b"old"), object()
+    lists, source, channel = Lists(10_000, VirtualClock(), lambda: channel, charge), Source(b"old"), object()
     source.go.clear()
     early = [asyncio.ensure_future(lists.get(key(), LEGACY, source.ask)) for _ in range(3)]
     await until(lambda: source.asked == 1)
@@ -123,7 +128,7 @@ async def test_requests_at_the_same_time_share_one_but_not_one_from_before_a_cha
 
 @async_test
 async def test_a_page_that_was_requested_before_a_change_is_not_kept() -> None:
-    lists, source, channel = Lists(1_000, VirtualClock(), lambda: channel), Source(b"old"), object()
+    lists, source, channel = Lists(10_000, VirtualClock(), lambda: channel, charge), Source(b"old"), object()
     source.go.clear()
     early = asyncio.ensure_future(lists.get(key(), LEGACY, source.ask))
     await until(lambda: source.asked == 1)
@@ -136,7 +141,7 @@ async def test_a_page_that_was_requested_before_a_change_is_not_kept() -> None:
 
 @async_test
 async def test_a_client_that_gives_up_does_not_end_the_request_for_the_others() -> None:
-    lists, source, channel = Lists(1_000, VirtualClock(), lambda: channel), Source(), object()
+    lists, source, channel = Lists(10_000, VirtualClock(), lambda: channel, charge), Source(), object()
     source.go.clear()
     first, second = (asyncio.ensure_future(lists.get(key(), LEGACY, source.ask)) for _ in range(2))
     await until(lambda: source.asked == 1)
@@ -149,7 +154,7 @@ async def test_a_client_that_gives_up_does_not_end_the_request_for_the_others() 
 
 @async_test
 async def test_the_pages_have_a_limit_in_bytes() -> None:
-    lists, channel = Lists(100, VirtualClock(), lambda: channel), object()
+    lists, channel = Lists(1_200, VirtualClock(), lambda: channel, charge), object()
     source = Source(b"x" * 40)
     for cursor in ("a", "b", "c"):
         await lists.get(key(cursor), LEGACY, source.ask)
@@ -157,11 +162,38 @@ async def test_the_pages_have_a_limit_in_bytes() -> None:
     assert source.asked == 3
     await lists.get(key("a"), LEGACY, source.ask)
     assert source.asked == 4
-    large = Source(b"x" * 101)
+    large = Source(b"x" * 500)
     for _ in range(2):
         await lists.get(key("large"), LEGACY, large.ask)
     assert large.asked == 2
-    assert "80 bytes" in repr(lists)
+    assert f"2 pages, {2 * (512 + 1 + 60)} bytes" in repr(lists)
+
+
+@async_test
+async def test_the_cursor_of_a_kept_page_counts_too() -> None:
+    """A server without pages ignores cursors: a client could let us keep any number of its texts."""
+    lists, channel = Lists(10_000, VirtualClock(), lambda: channel, charge), object()
+    source = Source()
+    for _ in range(2):
+        await lists.get(key("x" * 10_000), LEGACY, source.ask)
+        await lists.get(key("ü" * 4_900), LEGACY, source.ask)
+    assert source.asked == 4
+
+
+@async_test
+async def test_pages_are_kept_only_while_the_share_of_their_client_has_room_and_are_freed_with_the_list() -> (
+    None
+):
+    ledger = Ledger(4_096)
+    account = ledger.account("a")
+    lists, channel = Lists(10_000, VirtualClock(), lambda: channel, account.take), object()
+    source = Source()
+    for number in range(20):
+        await lists.get(key(str(number)), LEGACY, source.ask)
+    assert 1 < len(lists._pages) < 4
+    assert ledger.used == lists._bytes
+    lists.clear()
+    assert ledger.used == 0
 
 
 def test_a_request_with_members_that_we_do_not_know_is_always_sent() -> None:
@@ -181,35 +213,30 @@ class Verified:
 
 
 @pytest.mark.parametrize("era", ["sessions", "sessionless"])
-def test_a_client_gets_a_list_from_memory_until_list_changed_and_only_its_own(
+@async_test
+async def test_a_client_gets_a_list_from_memory_until_list_changed_and_only_its_own(
     era: Literal["sessions", "sessionless"],
 ) -> None:
-    @async_test
-    async def run() -> None:
-        async with Fake(era=era, capabilities=DECLARED) as fake:
-            fake.ttl = 60_000
-            fake.answers["tools/list"] = lambda _params: {"tools": [], "number": fake.asked["tools/list"]}
-            remote = Remote(fake.url, verifier=Verified())
-            app = remote.asgi()
+    async with Fake(era=era, capabilities=DECLARED) as fake:
+        fake.ttl = 60_000
+        fake.answers["tools/list"] = lambda _params: {"tools": [], "number": fake.asked["tools/list"]}
+        remote = Remote(fake.url, verifier=Verified())
+        app = remote.asgi()
 
-            async def numbers(peer: Peer) -> list[int]:
-                asked = [await peer.sessionless("tools/list", {}, id=n).done() for n in (1, 2)]
-                return [answer.json["result"]["number"] for answer in asked]
+        async def numbers(peer: Peer) -> list[int]:
+            asked = [await peer.sessionless("tools/list", {}, id=n).done() for n in (1, 2)]
+            return [answer.json["result"]["number"] for answer in asked]
 
-            one, other = Peer(app, token="one"), Peer(app, token="other")
-            assert await numbers(one) == [1, 1]
-            assert await numbers(other) == [2, 2]
-            await until(lambda: len(fake.streams) == 2)
-            fake.notify(CHANGED)
-            await until(lambda: fake.asked["tools/list"] == 2)
-            back: Any = remote.back
-            await until(
-                lambda: all(not u.result().calls._lists._pages for u in back._upstreams._by_key.values())
-            )
-            assert await numbers(one) == [3, 3]
-            await remote.engine.aclose()
-
-    run()
+        one, other = Peer(app, token="one"), Peer(app, token="other")
+        assert await numbers(one) == [1, 1]
+        assert await numbers(other) == [2, 2]
+        await until(lambda: len(fake.streams) == 2)
+        fake.notify(CHANGED)
+        await until(lambda: fake.asked["tools/list"] == 2)
+        back: Any = remote.back
+        await until(lambda: all(not u.result().calls._lists._pages for u in back._upstreams._by_key.values()))
+        assert await numbers(one) == [3, 3]
+        await remote.engine.aclose()
 
 
 @async_test
@@ -244,7 +271,7 @@ async def test_lists_are_requested_again_when_the_server_cannot_report_changes_a
 
 @async_test
 async def test_an_error_of_the_server_is_not_kept() -> None:
-    lists, channel = Lists(1_000, VirtualClock(), lambda: channel), object()
+    lists, channel = Lists(10_000, VirtualClock(), lambda: channel, charge), object()
     failures = [McpError(-32603, "no")]
 
     async def ask() -> bytes:
@@ -255,3 +282,22 @@ async def test_an_error_of_the_server_is_not_kept() -> None:
     with pytest.raises(McpError):
         await lists.get(key(), LEGACY, ask)
     assert await lists.get(key(), LEGACY, ask) == b"{}"
+
+
+@async_test
+async def test_a_connection_to_the_server_behind_is_in_the_memory_of_its_client() -> None:
+    """Its session alone has a charge of 4 KiB, and the connection takes eight times as much."""
+    async with Fake() as fake:
+        remote = Remote(fake.url, settings=Settings(limits=Limits(memory=2**20)))
+        app = remote.asgi()
+        peers = [Peer(app) for _ in range(40)]
+        statuses = [(await peer.initialize()).status for peer in peers]
+        served = statuses.count(200)
+        assert statuses == [200] * served + [503] * (40 - served)
+        assert 5 < served < 2**19 // UPSTREAM_BYTES
+        await peers[0].delete()
+        back: Any = remote.back
+        await until(lambda: len(back.upstreams) == served - 1)
+        await back.upstreams.settled()
+        assert (await Peer(app).initialize()).status == 200
+        await remote.engine.aclose()

@@ -56,44 +56,38 @@ def call(region: str = "north") -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("lists_first", [True, False])
-def test_a_2025_client_calls_a_tool_with_mirrored_parameters(lists_first: bool) -> None:
-    @async_test
-    async def run() -> None:
-        fake = Searching()
-        async with served(fake) as peer:
-            await peer.initialize()
-            if lists_first:
-                await peer.post(request(1, "tools/list", {})).done()
-            for number in (2, 3):
-                answer = await peer.post(request(number, "tools/call", call())).done()
-                assert answer.json["result"] == {"content": []}
-            assert [sent[REGION] for sent in fake.sent_with("tools/call")] == ["north", "north"]
-            assert fake.asked["tools/list"] == 1
-
-    run()
+@async_test
+async def test_a_2025_client_calls_a_tool_with_mirrored_parameters(lists_first: bool) -> None:
+    fake = Searching()
+    async with served(fake) as peer:
+        await peer.initialize()
+        if lists_first:
+            await peer.post(request(1, "tools/list", {})).done()
+        for number in (2, 3):
+            answer = await peer.post(request(number, "tools/call", call())).done()
+            assert answer.json["result"] == {"content": []}
+        assert [sent[REGION] for sent in fake.sent_with("tools/call")] == ["north", "north"]
+        assert fake.asked["tools/list"] == 1
 
 
 @pytest.mark.parametrize("changes", [True, False], ids=["reported", "not reported"])
-def test_a_changed_schema_is_read_again(changes: bool) -> None:
-    @async_test
-    async def run() -> None:
-        fake = Searching(listChanged=True)
-        async with served(fake) as peer:
-            await peer.initialize()
-            await peer.post(request(1, "tools/call", call())).done()
-            fake.tool = tool("Area")
-            if changes:
-                await until(lambda: len(fake.streams) == 1)
-                standalone = await peer.get().begun()
-                fake.notify("notifications/tools/list_changed")
-                await standalone.until(1)
-                await standalone.cut()
-            answer = await peer.post(request(2, "tools/call", call())).done()
-            assert answer.json["result"] == {"content": []}
-            assert fake.sent_with("tools/call")[-1][OTHER] == "north"
-            assert fake.asked["tools/call"] == (2 if changes else 3)
-
-    run()
+@async_test
+async def test_a_changed_schema_is_read_again(changes: bool) -> None:
+    fake = Searching(listChanged=True)
+    async with served(fake) as peer:
+        await peer.initialize()
+        await peer.post(request(1, "tools/call", call())).done()
+        fake.tool = tool("Area")
+        if changes:
+            await until(lambda: len(fake.streams) == 1)
+            standalone = await peer.get().begun()
+            fake.notify("notifications/tools/list_changed")
+            await standalone.until(1)
+            await standalone.cut()
+        answer = await peer.post(request(2, "tools/call", call())).done()
+        assert answer.json["result"] == {"content": []}
+        assert fake.sent_with("tools/call")[-1][OTHER] == "north"
+        assert fake.asked["tools/call"] == (2 if changes else 3)
 
 
 @async_test

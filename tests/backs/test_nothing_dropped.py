@@ -150,76 +150,64 @@ class Asked:
 
 
 @pytest.mark.parametrize(("client_version", "server", "back"), MATRIX)
-def test_each_cell_of_the_matrix_is_true_and_what_no_revision_defines_passes_in_both_directions(
+@async_test
+async def test_each_cell_of_the_matrix_is_true_and_what_no_revision_defines_passes_in_both_directions(
     client_version: str, server: str, back: str
 ) -> None:
-    @async_test
-    async def run() -> None:
-        asked = Asked()
-        async with (
-            in_front(back, server) as proxy,
-            asked.connected(proxy, ERAS[client_version]) as connection,
-        ):
-            described(connection.agreed)
-            spoken = await called(connection, is_in_session=client_version == LATEST)
-            assert spoken == MATRIX[client_version, server, back]
-            answered = await answered_call(connection, asked)
-        assert (answered["answer"][ODD], answered["answer"]["_meta"]) == ("answer", {ODD: "answer"})
-        [question] = asked.questions
-        assert (question[ODD], question["_meta"][ODD]) == ("question", "question")
-
-    run()
+    asked = Asked()
+    async with (
+        in_front(back, server) as proxy,
+        asked.connected(proxy, ERAS[client_version]) as connection,
+    ):
+        described(connection.agreed)
+        spoken = await called(connection, is_in_session=client_version == LATEST)
+        assert spoken == MATRIX[client_version, server, back]
+        answered = await answered_call(connection, asked)
+    assert (answered["answer"][ODD], answered["answer"]["_meta"]) == ("answer", {ODD: "answer"})
+    [question] = asked.questions
+    assert (question[ODD], question["_meta"][ODD]) == ("question", "question")
 
 
 @pytest.mark.parametrize(("client_version", "server", "back"), MATRIX)
-def test_a_request_of_the_server_that_an_extension_defines_reaches_the_client_if_there_is_a_way(
+@async_test
+async def test_a_request_of_the_server_that_an_extension_defines_reaches_the_client_if_there_is_a_way(
     client_version: str, server: str, back: str
 ) -> None:
-    @async_test
-    async def run() -> None:
-        asked = Asked()
-        async with (
-            in_front(back, server) as proxy,
-            asked.connected(proxy, ERAS[client_version]) as connection,
-        ):
-            answered = await answered_call(connection, asked, method=QUESTION)
-            if (client_version, MATRIX[client_version, server, back]) == (MODERN, LATEST):
-                # A result has no room for the request of a session.
-                assert answered["refused"]["code"] == METHOD_NOT_FOUND
-                assert asked.questions == []
-                return
-        assert answered["answer"][ODD] == "answer"
-        [question] = asked.questions
-        assert question[ODD] == "question"
-
-    run()
+    asked = Asked()
+    async with (
+        in_front(back, server) as proxy,
+        asked.connected(proxy, ERAS[client_version]) as connection,
+    ):
+        answered = await answered_call(connection, asked, method=QUESTION)
+        if (client_version, MATRIX[client_version, server, back]) == (MODERN, LATEST):
+            # A result has no room for the request of a session.
+            assert answered["refused"]["code"] == METHOD_NOT_FOUND
+            assert asked.questions == []
+            return
+    assert answered["answer"][ODD] == "answer"
+    [question] = asked.questions
+    assert question[ODD] == "question"
 
 
 @pytest.mark.parametrize("back", BACKS)
-def test_a_server_that_returns_input_required_in_a_session_gets_the_answers_of_a_2026_client(
+@async_test
+async def test_a_server_that_returns_input_required_in_a_session_gets_the_answers_of_a_2026_client(
     back: str,
 ) -> None:
-    @async_test
-    async def run() -> None:
-        asked = Asked()
-        async with in_front(back, LATEST) as proxy, asked.connected(proxy, "sessionless") as connection:
-            answered = await answered_call(connection, asked, returns=True)
-        assert answered["resultType"] == "complete"
-        assert answered["answer"][ODD] == "answer"
-
-    run()
+    asked = Asked()
+    async with in_front(back, LATEST) as proxy, asked.connected(proxy, "sessionless") as connection:
+        answered = await answered_call(connection, asked, returns=True)
+    assert answered["resultType"] == "complete"
+    assert answered["answer"][ODD] == "answer"
 
 
 @pytest.mark.parametrize("era", ERAS.values())
-def test_a_request_that_the_server_refuses_with_a_status_alone_is_an_unknown_method(era: str) -> None:
-    @async_test
-    async def run() -> None:
-        async with in_front("URL", LATEST) as proxy, Asked().connected(proxy, era) as connection:
-            with pytest.raises(McpError, match="unsupported") as refused:
-                await connection.request(REFUSED)
-        assert refused.value.code == METHOD_NOT_FOUND
-
-    run()
+@async_test
+async def test_a_request_that_the_server_refuses_with_a_status_alone_is_an_unknown_method(era: str) -> None:
+    async with in_front("URL", LATEST) as proxy, Asked().connected(proxy, era) as connection:
+        with pytest.raises(McpError, match="unsupported") as refused:
+            await connection.request(REFUSED)
+    assert refused.value.code == METHOD_NOT_FOUND
 
 
 def described(agreed: Agreed | None) -> None:

@@ -98,20 +98,17 @@ async def test_a_late_answer_after_the_cancellation_of_the_client_is_dropped(bac
 
 
 @pytest.mark.parametrize(("back", "tool"), [("program", "big"), ("url", "big"), ("url", "big_body")])
-def test_a_response_over_the_limit_ends_its_own_call_at_once_and_no_other(back: str, tool: str) -> None:
-    @async_test
-    async def run() -> None:
-        async with odd(back, message=20_000) as server, Client(server, protocol_version="sessions") as client:
-            other = asyncio.ensure_future(client.call_tool("silent"))
-            await until(lambda: _has(client, "tools/call"))
-            with pytest.raises(McpError, match="cannot be read") as failed:
-                await client.call_tool(tool, {"size": 100_000})
-            assert failed.value.code == INTERNAL_ERROR
-            assert len((await client.call_tool(tool, {"size": 10_000})).text) == 10_000
-            assert not other.done()
-            other.cancel()
-
-    run()
+@async_test
+async def test_a_response_over_the_limit_ends_its_own_call_at_once_and_no_other(back: str, tool: str) -> None:
+    async with odd(back, message=20_000) as server, Client(server, protocol_version="sessions") as client:
+        other = asyncio.ensure_future(client.call_tool("silent"))
+        await until(lambda: _has(client, "tools/call"))
+        with pytest.raises(McpError, match="cannot be read") as failed:
+            await client.call_tool(tool, {"size": 100_000})
+        assert failed.value.code == INTERNAL_ERROR
+        assert len((await client.call_tool(tool, {"size": 10_000})).text) == 10_000
+        assert not other.done()
+        other.cancel()
 
 
 @async_test

@@ -1,18 +1,17 @@
-"""Servers of 2024-11-05 behind Holdfast: a program, and a URL with the transport HTTP+SSE."""
+"""Servers of 2024-11-05 behind Holdfast: each kind of back, and a URL with the transport HTTP+SSE."""
 
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from holdfast import Client, McpError, Process, Remote
+from holdfast import Client, McpError, Remote
 from holdfast.errors import HttpRefused
+from holdfast.server.proxy import Proxy
 from holdfast.upstream.settings import ClientTimes
-from tests.backs import mirror
-from tests.backs.mirror import ODD, ServedSse
+from tests.backs.mirror import EXTENSION, ODD, ServedSse
+from tests.backs.test_nothing_dropped import BACKS, in_front
 from tests.support import async_test, until
 
 ERAS: Final = ("sessions", "sessionless")
@@ -21,32 +20,32 @@ every_era = pytest.mark.parametrize("era", ERAS)
 
 
 @asynccontextmanager
-async def behind(back: str) -> AsyncIterator[Process | Remote]:
-    if back == "program":
-        yield Process([sys.executable, str(Path(mirror.__file__)), "2024-11-05"])
+async def behind(back: str) -> AsyncIterator[Proxy]:
+    if back in BACKS:
+        async with in_front(back, "2024-11-05") as proxy:
+            yield proxy
     else:
         async with ServedSse() as url:
             yield Remote(url, times=QUICK)
 
 
-@pytest.mark.parametrize("back", ["program", "url"])
+@pytest.mark.parametrize("back", [*BACKS, "HTTP+SSE"])
 @every_era
-def test_a_server_of_2024_11_05_is_served_to_clients_of_both_eras(era: str, back: str) -> None:
-    @async_test
-    async def run() -> None:
-        def answer(question: Any) -> dict[str, Any]:
-            return {"name": question.message}
+@async_test
+async def test_a_server_of_2024_11_05_is_served_to_clients_of_both_eras(era: str, back: str) -> None:
+    def answer(question: Any) -> dict[str, Any]:
+        return {"name": question.message}
 
-        async with (
-            behind(back) as proxy,
-            Client(proxy, protocol_version=era, elicitation=answer) as client,
-        ):
-            assert [tool.name for tool in await client.list_tools()] == ["x"]
-            assert (await client.request("tools/call", {"name": "x"}))[ODD] == "field"
-            asked = await client.request("tools/call", {"name": "ask"})
-            assert asked["answer"]["content"] == {"name": "?"}
-
-    run()
+    async with (
+        behind(back) as proxy,
+        Client(proxy, protocol_version=era, elicitation=answer) as client,
+    ):
+        assert client.agreed.capabilities["extensions"][EXTENSION] == {"server": 1}
+        assert [tool.name for tool in await client.list_tools()] == ["x"]
+        called = await client.request("tools/call", {"name": "x", ODD: "param"})
+        assert (called[ODD], called["params"][ODD]) == ("field", "param")
+        asked = await client.request("tools/call", {"name": "ask"})
+        assert asked["answer"]["content"] == {"name": "?"}
 
 
 @async_test
@@ -75,14 +74,11 @@ async def test_a_client_connects_to_such_a_url_too() -> None:
 
 
 @pytest.mark.parametrize("endpoint", ["http://127.0.0.1:1/messages", "//other.example/messages"])
-def test_an_endpoint_of_another_origin_gets_no_message(endpoint: str) -> None:
-    @async_test
-    async def run() -> None:
-        async with ServedSse(endpoint) as url:
-            with pytest.raises(HttpRefused, match="HTTP 405"):
-                await Client(url).__aenter__()
-
-    run()
+@async_test
+async def test_an_endpoint_of_another_origin_gets_no_message(endpoint: str) -> None:
+    async with ServedSse(endpoint) as url:
+        with pytest.raises(HttpRefused, match="HTTP 405"):
+            await Client(url).__aenter__()
 
 
 @async_test

@@ -42,30 +42,27 @@ def tokens(fake: Fake, *methods: str) -> list[str]:
 
 
 @pytest.mark.parametrize("era", ["sessions", "sessionless"])
-def test_each_clients_token_goes_with_all_its_requests_and_with_no_others(era: Any) -> None:
-    @async_test
-    async def run() -> None:
-        notes = NotingObserver()
-        fake = Fake(era=era)
-        async with served(fake, pass_token=True, observer=notes) as app:
-            for token in ("one", "two", "one"):
-                peer = Peer(app, token=token)
-                await peer.sessionless("tools/call", {"name": "a", "arguments": {}}).done()
-                await peer.initialize()
-                await peer.post(request(1, "tools/call", {"name": "a", "arguments": {}})).done()
-                await peer.delete()
-                assert tokens(fake, "tools/call")[-2:] == [token, token]
-            await until(lambda: era == "sessionless" or fake.asked["DELETE"] == 3)
-            sessions = {headers.get("mcp-session-id") for _, headers in fake.headers} - {None}
-            for session in sessions:
-                sent = {h["authorization"] for _, h in fake.headers if h.get("mcp-session-id") == session}
-                assert len(sent) == 1, "one session, one token"
-            opened = tokens(fake, "server/discover" if era == "sessionless" else "initialize")
-            # Three sessions; and for each token one connection without a session, which is found again.
-            assert sorted(opened) == ["one", "one", "one", "two", "two"]
-        assert "Bearer" not in str(notes.notes)
-
-    run()
+@async_test
+async def test_each_clients_token_goes_with_all_its_requests_and_with_no_others(era: Any) -> None:
+    notes = NotingObserver()
+    fake = Fake(era=era)
+    async with served(fake, pass_token=True, observer=notes) as app:
+        for token in ("one", "two", "one"):
+            peer = Peer(app, token=token)
+            await peer.sessionless("tools/call", {"name": "a", "arguments": {}}).done()
+            await peer.initialize()
+            await peer.post(request(1, "tools/call", {"name": "a", "arguments": {}})).done()
+            await peer.delete()
+            assert tokens(fake, "tools/call")[-2:] == [token, token]
+        await until(lambda: era == "sessionless" or fake.asked["DELETE"] == 3)
+        sessions = {headers.get("mcp-session-id") for _, headers in fake.headers} - {None}
+        for session in sessions:
+            sent = {h["authorization"] for _, h in fake.headers if h.get("mcp-session-id") == session}
+            assert len(sent) == 1, "one session, one token"
+        opened = tokens(fake, "server/discover" if era == "sessionless" else "initialize")
+        # Three sessions; and for each token one connection without a session, which is found again.
+        assert sorted(opened) == ["one", "one", "one", "two", "two"]
+    assert "Bearer" not in str(notes.notes)
 
 
 @async_test
@@ -133,32 +130,26 @@ async def test_a_client_without_headers_cannot_pass_its_token() -> None:
 
 
 @pytest.mark.parametrize("era", ["sessions", "sessionless"])
-def test_only_the_named_headers_pass_with_the_values_of_each_request(era: Any) -> None:
-    @async_test
-    async def run() -> None:
-        fake = Fake(era=era)
-        async with served(fake, pass_headers=["X-Tenant", "cookie"], token="ours") as app:
-            sent = {"x-tenant": "red", "cookie": "a=b", "x-secret": "no"}
-            peer = Peer(app, token="the-clients-own")
-            await peer.initialize(headers=sent)
-            call = request(1, "tools/call", {"name": "a", "arguments": {}})
-            await peer.post(call, headers=sent).done()
-            await peer.post(call, headers={"x-tenant": "blue"}).done()
-            await peer.post(call).done()
-            await peer.delete()
-            await until(lambda: era == "sessionless" or fake.asked["DELETE"] == 1)
-        calls = fake.sent_with("tools/call")
-        assert [headers.get("x-tenant") for headers in calls] == ["red", "blue", None]
-        assert [headers.get("cookie") for headers in calls] == ["a=b", None, None]
-        for _, headers in fake.headers:
-            assert headers["authorization"] == "Bearer ours"
-            assert "x-secret" not in headers
-        assert (
-            fake.sent_with("server/discover" if era == "sessionless" else "initialize")[0]["x-tenant"]
-            == "red"
-        )
-
-    run()
+@async_test
+async def test_only_the_named_headers_pass_with_the_values_of_each_request(era: Any) -> None:
+    fake = Fake(era=era)
+    async with served(fake, pass_headers=["X-Tenant", "cookie"], token="ours") as app:
+        sent = {"x-tenant": "red", "cookie": "a=b", "x-secret": "no"}
+        peer = Peer(app, token="the-clients-own")
+        await peer.initialize(headers=sent)
+        call = request(1, "tools/call", {"name": "a", "arguments": {}})
+        await peer.post(call, headers=sent).done()
+        await peer.post(call, headers={"x-tenant": "blue"}).done()
+        await peer.post(call).done()
+        await peer.delete()
+        await until(lambda: era == "sessionless" or fake.asked["DELETE"] == 1)
+    calls = fake.sent_with("tools/call")
+    assert [headers.get("x-tenant") for headers in calls] == ["red", "blue", None]
+    assert [headers.get("cookie") for headers in calls] == ["a=b", None, None]
+    for _, headers in fake.headers:
+        assert headers["authorization"] == "Bearer ours"
+        assert "x-secret" not in headers
+    assert fake.sent_with("server/discover" if era == "sessionless" else "initialize")[0]["x-tenant"] == "red"
 
 
 @async_test

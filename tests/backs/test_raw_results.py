@@ -54,21 +54,18 @@ def _message(answer: Call) -> Any:
 
 @pytest.mark.parametrize("form", FRONTS)
 @pytest.mark.parametrize("kind", UPSTREAMS)
-def test_results_pass_whole_and_only_as_utf_8(kind: str, form: str) -> None:
-    @async_test
-    async def run() -> None:
-        async with served(kind, form) as peer:
-            assert (await ask(peer, "plain"))["result"]["text"] == "café"
-            assert (await ask(peer, "breaks"))["result"] == {"content": [], "text": "line\nbreak"}
-            assert len((await ask(peer, "large"))["result"]["text"]) == LARGE
-            for name in ("invalid", "cut", "surrogate", "half", "nan"):
-                refused = await ask(peer, name)
-                assert refused["error"]["code"] in {-32603, -31002}, name
-                assert "result" not in refused
-            # The connection still works.
-            assert (await ask(peer, "plain"))["result"]["text"] == "café"
-
-    run()
+@async_test
+async def test_results_pass_whole_and_only_as_utf_8(kind: str, form: str) -> None:
+    async with served(kind, form) as peer:
+        assert (await ask(peer, "plain"))["result"]["text"] == "café"
+        assert (await ask(peer, "breaks"))["result"] == {"content": [], "text": "line\nbreak"}
+        assert len((await ask(peer, "large"))["result"]["text"]) == LARGE
+        for name in ("invalid", "cut", "surrogate", "half", "nan"):
+            refused = await ask(peer, name)
+            assert refused["error"]["code"] in {-32603, -31002}, name
+            assert "result" not in refused
+        # The connection still works.
+        assert (await ask(peer, "plain"))["result"]["text"] == "café"
 
 
 @async_test
@@ -81,12 +78,9 @@ async def test_a_result_that_is_not_an_object_is_an_error_for_a_client_of_the_ot
 
 
 @pytest.mark.parametrize("kind", UPSTREAMS)
-def test_results_are_passed_on_unchanged(kind: str) -> None:
-    @async_test
-    async def run() -> None:
-        async with served(kind, "json") as peer:
-            call = request(1, "tools/call", {"name": "numbers", "arguments": {}})
-            answer = await peer.post(call).done()
-            assert RESULTS["numbers"] in answer.body
-
-    run()
+@async_test
+async def test_results_are_passed_on_unchanged(kind: str) -> None:
+    async with served(kind, "json") as peer:
+        call = request(1, "tools/call", {"name": "numbers", "arguments": {}})
+        answer = await peer.post(call).done()
+        assert RESULTS["numbers"] in answer.body

@@ -8,8 +8,8 @@ from typing import Any, Final
 import pytest
 
 from holdfast import Client, Limits, McpError, Remote, Settings
-from holdfast.backs.proxy import reconnection, subscriptions
-from holdfast.backs.proxy.reconnection import ATTEMPTS, STEADY_SECONDS, Reconnection
+from holdfast.backs.proxy import restoring, subscriptions
+from holdfast.backs.proxy.restoring import ATTEMPTS, STEADY_SECONDS, Reconnection
 from holdfast.errors import OUTCOME_UNKNOWN, NotSent
 from holdfast.ports import Ports, SystemRandom
 from holdfast.testing import NotingObserver
@@ -45,37 +45,34 @@ async def served(fake: Fake, **options: Any) -> AsyncIterator[Remote]:
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the pauses before another attempt short."""
-    monkeypatch.setattr(reconnection, "PAUSES", (0.02, 0.1))
+    monkeypatch.setattr(restoring, "PAUSES", (0.02, 0.1))
     monkeypatch.setattr(subscriptions, "_AGAIN_SECONDS", 0.05)
 
 
 @pytest.mark.parametrize("client_era", ["sessions", "sessionless"])
 @pytest.mark.parametrize("status", [400, 404])
-def test_a_session_that_the_server_no_longer_knows_is_opened_again_once_and_then_the_error_is_honest(
+@async_test
+async def test_a_session_that_the_server_no_longer_knows_is_opened_again_once_and_then_the_error_is_honest(
     status: int, client_era: str
 ) -> None:
-    @async_test
-    async def run() -> None:
-        fake = Fake(unknown=status)
-        async with served(fake) as remote, Client(remote, protocol_version=client_era) as client:
-            await client.call_tool("a", {"n": 1})
-            opened, sent = fake.asked["initialize"], fake.asked["tools/call"]
-            fake.forget_sessions()
-            assert "'n': 2" in (await client.call_tool("a", {"n": 2})).text
-            assert fake.asked["initialize"] == opened + 1
-            # The first attempt was refused, and not executed.
-            assert fake.asked["tools/call"] == sent + 2
-            # From now on the server forgets each session at once.
-            fake.forgets = True
-            fake.forget_sessions()
-            with pytest.raises(McpError) as failed:
-                await client.call_tool("a", {"n": 3})
-            assert "nothing was executed" in failed.value.message
-            assert "no longer knows the session" in failed.value.message
-            assert fake.asked["initialize"] == opened + 2
-            assert fake.asked["tools/call"] == sent + 4
-
-    run()
+    fake = Fake(unknown=status)
+    async with served(fake) as remote, Client(remote, protocol_version=client_era) as client:
+        await client.call_tool("a", {"n": 1})
+        opened, sent = fake.asked["initialize"], fake.asked["tools/call"]
+        fake.forget_sessions()
+        assert "'n': 2" in (await client.call_tool("a", {"n": 2})).text
+        assert fake.asked["initialize"] == opened + 1
+        # The first attempt was refused, and not executed.
+        assert fake.asked["tools/call"] == sent + 2
+        # From now on the server forgets each session at once.
+        fake.forgets = True
+        fake.forget_sessions()
+        with pytest.raises(McpError) as failed:
+            await client.call_tool("a", {"n": 3})
+        assert "nothing was executed" in failed.value.message
+        assert "no longer knows the session" in failed.value.message
+        assert fake.asked["initialize"] == opened + 2
+        assert fake.asked["tools/call"] == sent + 4
 
 
 @pytest.mark.parametrize("reason", ["no such argument", "Server not initialized"])
@@ -106,32 +103,29 @@ def test_a_bad_request_in_a_living_session_is_refused_once_and_the_other_calls_g
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("client_era", ["sessions", "sessionless"])
-def test_every_shape_of_server_is_served_and_may_restart(shape: str, client_era: str) -> None:
-    @async_test
-    async def run() -> None:
-        fake = Fake(**SHAPES[shape])
-        async with served(fake) as remote, Client(remote, protocol_version=client_era) as client:
-            assert await client.list_tools() == []
-            assert "'n': 1" in (await client.call_tool("a", {"n": 1})).text
-            await fake.stop()
-            await fake.start()
-            assert "'n': 2" in (await client.call_tool("a", {"n": 2})).text
-            fake.hold = asyncio.Event()
-            calls = fake.asked["tools/call"]
-            lost = asyncio.ensure_future(client.call_tool("a", {"n": 3}))
-            await until(lambda: fake.asked["tools/call"] > calls)
-            await fake.stop()
-            with pytest.raises(McpError) as failed:
-                await lost
-            assert failed.value.code == OUTCOME_UNKNOWN
-            fake.hold = None
-            await fake.start()
-            assert "'n': 4" in (await client.call_tool("a", {"n": 4})).text
-            # A request that gets 404 was not executed, and is sent again in the new session.
-            has_session = "era" not in SHAPES[shape] and "stateless" not in SHAPES[shape]
-            assert fake.asked["tools/call"] - calls <= 2 + has_session
-
-    run()
+@async_test
+async def test_every_shape_of_server_is_served_and_may_restart(shape: str, client_era: str) -> None:
+    fake = Fake(**SHAPES[shape])
+    async with served(fake) as remote, Client(remote, protocol_version=client_era) as client:
+        assert await client.list_tools() == []
+        assert "'n': 1" in (await client.call_tool("a", {"n": 1})).text
+        await fake.stop()
+        await fake.start()
+        assert "'n': 2" in (await client.call_tool("a", {"n": 2})).text
+        fake.hold = asyncio.Event()
+        calls = fake.asked["tools/call"]
+        lost = asyncio.ensure_future(client.call_tool("a", {"n": 3}))
+        await until(lambda: fake.asked["tools/call"] > calls)
+        await fake.stop()
+        with pytest.raises(McpError) as failed:
+            await lost
+        assert failed.value.code == OUTCOME_UNKNOWN
+        fake.hold = None
+        await fake.start()
+        assert "'n': 4" in (await client.call_tool("a", {"n": 4})).text
+        # A request that gets 404 was not executed, and is sent again in the new session.
+        has_session = "era" not in SHAPES[shape] and "stateless" not in SHAPES[shape]
+        assert fake.asked["tools/call"] - calls <= 2 + has_session
 
 
 @async_test
@@ -174,39 +168,36 @@ RESTORED: Final[dict[str, Any]] = {
 @pytest.mark.parametrize(
     ("restarts", "status"), [(False, 404), (True, 404), (True, 400)], ids=["404", "restart", "400"]
 )
-def test_a_lost_session_is_replaced_without_a_call_and_gets_the_settings_of_the_old_one(
+@async_test
+async def test_a_lost_session_is_replaced_without_a_call_and_gets_the_settings_of_the_old_one(
     restarts: bool, status: int
 ) -> None:
-    @async_test
-    async def run() -> None:
-        fake = Fake(capabilities=RESTORED, unknown=status)
-        fake.answers |= {"logging/setLevel": lambda _params: {}, "resources/subscribe": lambda _params: {}}
-        async with served(fake) as remote:
-            peer = Peer(remote.asgi())
-            await peer.initialize()
-            await peer.post(notification("notifications/initialized")).done()
-            await peer.post(request(1, "logging/setLevel", {"level": "debug"})).done()
-            await peer.post(request(2, "resources/subscribe", {"uri": "memo://one"})).done()
-            standalone = await peer.get().begun()
-            await until(lambda: len(fake.streams) == 1)
-            if restarts:
-                await fake.stop()
-                await fake.start()
-            else:
-                fake.forget_sessions()
-            await standalone.until(2)
-            methods = {message["method"] for message in standalone.messages}
-            assert methods >= {CHANGED, "notifications/resources/list_changed"}
-            assert fake.asked["logging/setLevel"] == fake.asked["resources/subscribe"] == 2
-            # The new session reports changes.
-            await until(lambda: len(fake.streams) == 1)
-            seen = len(standalone.messages)
-            fake.notify("notifications/resources/updated", uri="memo://one")
-            await standalone.until(seen + 1)
-            assert standalone.messages[-1]["params"] == {"uri": "memo://one"}
-            await standalone.cut()
-
-    run()
+    fake = Fake(capabilities=RESTORED, unknown=status)
+    fake.answers |= {"logging/setLevel": lambda _params: {}, "resources/subscribe": lambda _params: {}}
+    async with served(fake) as remote:
+        peer = Peer(remote.asgi())
+        await peer.initialize()
+        await peer.post(notification("notifications/initialized")).done()
+        await peer.post(request(1, "logging/setLevel", {"level": "debug"})).done()
+        await peer.post(request(2, "resources/subscribe", {"uri": "memo://one"})).done()
+        standalone = await peer.get().begun()
+        await until(lambda: len(fake.streams) == 1)
+        if restarts:
+            await fake.stop()
+            await fake.start()
+        else:
+            fake.forget_sessions()
+        await standalone.until(2)
+        methods = {message["method"] for message in standalone.messages}
+        assert methods >= {CHANGED, "notifications/resources/list_changed"}
+        assert fake.asked["logging/setLevel"] == fake.asked["resources/subscribe"] == 2
+        # The new session reports changes.
+        await until(lambda: len(fake.streams) == 1)
+        seen = len(standalone.messages)
+        fake.notify("notifications/resources/updated", uri="memo://one")
+        await standalone.until(seen + 1)
+        assert standalone.messages[-1]["params"] == {"uri": "memo://one"}
+        await standalone.cut()
 
 
 @async_test

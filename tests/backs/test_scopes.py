@@ -10,9 +10,9 @@ import pytest
 from holdfast import Cache, Process, Remote
 from holdfast.auth import Principal
 from holdfast.backs.proxy.back import ProxyBack
-from holdfast.backs.proxy.hidden import HiddenComponents
 from holdfast.backs.proxy.options import ProxyOptions
 from holdfast.backs.proxy.scopes import ScopeTable, TableRules
+from holdfast.backs.shown import shown_back
 from holdfast.config import HttpSettings
 from holdfast.engine.access import Access
 from holdfast.engine.caller import Caller
@@ -58,7 +58,7 @@ async def post_office(version: str, table: ScopeTable = TABLE) -> AsyncIterator[
     server = PostOffice(verifier=None, cache=Cache(ttl=60, scope="public"))
     clock, notes = LoopClock(), NotingObserver()
     back = ProxyBack(Behind(server, version), ProxyOptions(), Ports(clock, SystemRandom(), notes), table)
-    engine = Engine(back, clock=clock, observer=notes)
+    engine = Engine(shown_back(back, None, back.is_hidden, notes), clock=clock, observer=notes)
     try:
         yield HttpFront(engine, HttpSettings(), verifier=Known()), server
     finally:
@@ -520,15 +520,37 @@ def test_a_table_needs_a_verifier_that_reads_scopes() -> None:
 async def test_an_error_that_does_not_name_the_component_is_not_changed() -> None:
     access = TABLE.access()
     assert isinstance(access.rules, TableRules)
-    hidden = HiddenComponents(access.rules, SystemRandom())
-    ada = Principal(subject="ada")
-    request = Request(1, "tools/call", {"name": "purge"})
-    exchange: Any = SimpleNamespace(request=request, caller=Caller(ada.key, ada))
     away = UpstreamUnavailable("Busy: the server behind this one cannot be reached")
 
     async def handle(_exchange: Exchange) -> bytes:
         raise away
 
+    back: Any = SimpleNamespace(handle=handle, access=access)
+    shown = shown_back(back, None, access.rules.is_hidden, NotingObserver())
+    ada = Principal(subject="ada")
+    request = Request(1, "tools/call", {"name": "purge"})
+    exchange: Any = SimpleNamespace(inner=request, caller=Caller(ada.key, ada))
     with pytest.raises(UpstreamUnavailable) as raised:
-        await hidden.answer(exchange, handle)
+        await shown.handle(exchange)
     assert raised.value is away
+
+
+def test_another_process_knows_the_mark_of_a_call_for_which_several_rows_add_up() -> None:
+    table = ScopeTable(tools={"git_*": ["git"], "*_write": ["write"], "*_all": ["all"], "git_x": ["x"]})
+    here, there = table.access(), table.access()
+    ada = Principal(subject="ada", scopes=frozenset({"git", "write", "all"}))
+    caller = Caller(ada.key, ada)
+    for name in ("git_all", "git_write", "git_read", "x_write"):
+        needs = here.judge(Request(1, "tools/call", {"name": name}), caller)
+        assert needs is not None
+        assert there.marked(f"stream{here.mark(needs.scopes)}", caller) == needs.scopes
+    assert there.marked(f"stream{here.mark(frozenset({'git', 'other'}))}", caller) is None
+
+
+def test_the_scopes_that_many_rows_add_up_to_are_bounded() -> None:
+    table = ScopeTable(tools={f"{number}*": [f"scope{number}"] for number in range(40)})
+    access = table.access()
+    ada = Principal(subject="ada", scopes=frozenset({"scope1", "scope2"}))
+    both = table.access().mark(frozenset({"scope1", "scope2"}))
+    assert access.marked(f"stream{both}", Caller(ada.key, ada)) == ada.scopes
+    assert len(access._marks) < 2_000

@@ -85,52 +85,46 @@ async def test_a_token_that_changes_between_two_attempts_is_tried_once_more() ->
 
 
 @pytest.mark.parametrize("era", ["sessions", "sessionless"])
-def test_a_refused_sign_in_is_a_clear_error_and_is_not_repeated(era: Any) -> None:
-    @async_test
-    async def run() -> None:
-        fake = Fake(era=era)
-        fake.tokens = set()
-        async with served(fake, token="wrong") as remote:
-            peer = Peer(remote.asgi())
-            refused = await peer.initialize()
-            assert refused.status == 200
-            assert "HTTP 401" in refused.json["error"]["message"]
-            assert "wrong" not in refused.body.decode()
-            assert len(fake.headers) == 1
-            again = await peer.sessionless("tools/list", {}).done()
-            assert "HTTP 401" in again.json["error"]["message"]
-            assert len(fake.headers) == 2
-
-    run()
+@async_test
+async def test_a_refused_sign_in_is_a_clear_error_and_is_not_repeated(era: Any) -> None:
+    fake = Fake(era=era)
+    fake.tokens = set()
+    async with served(fake, token="wrong") as remote:
+        peer = Peer(remote.asgi())
+        refused = await peer.initialize()
+        assert refused.status == 200
+        assert "HTTP 401" in refused.json["error"]["message"]
+        assert "wrong" not in refused.body.decode()
+        assert len(fake.headers) == 1
+        again = await peer.sessionless("tools/list", {}).done()
+        assert "HTTP 401" in again.json["error"]["message"]
+        assert len(fake.headers) == 2
 
 
 @pytest.mark.parametrize("era", ["sessions", "sessionless"])
-def test_a_token_that_expires_in_a_session_costs_one_request_for_each_call(era: Any) -> None:
-    @async_test
-    async def run() -> None:
-        fake = Fake(era=era, capabilities={"tools": {"listChanged": True}})
+@async_test
+async def test_a_token_that_expires_in_a_session_costs_one_request_for_each_call(era: Any) -> None:
+    fake = Fake(era=era, capabilities={"tools": {"listChanged": True}})
+    fake.tokens = {"ours"}
+    async with served(fake, token="ours") as remote:
+        peer = Peer(remote.asgi())
+        await peer.initialize()
+        await peer.post(request(1, "tools/call", {"name": "a"})).done()
+        await until(lambda: bool(fake.streams))
+        fake.tokens = set()
+        before = fake.asked["tools/call"]
+        for number in (2, 3):
+            failed = await peer.post(request(number, "tools/call", {"name": "a"})).done()
+            assert "HTTP 401" in failed.json["error"]["message"]
+        assert fake.asked["tools/call"] == before + 2
+        fake.break_streams()
+        count = len(fake.headers)
+        # The stream is tried again at most twice, with and without the place where it broke.
+        await asyncio.sleep(0.5)  # real time is the subject: no storm of requests follows
+        assert len(fake.headers) - count <= 2
         fake.tokens = {"ours"}
-        async with served(fake, token="ours") as remote:
-            peer = Peer(remote.asgi())
-            await peer.initialize()
-            await peer.post(request(1, "tools/call", {"name": "a"})).done()
-            await until(lambda: bool(fake.streams))
-            fake.tokens = set()
-            before = fake.asked["tools/call"]
-            for number in (2, 3):
-                failed = await peer.post(request(number, "tools/call", {"name": "a"})).done()
-                assert "HTTP 401" in failed.json["error"]["message"]
-            assert fake.asked["tools/call"] == before + 2
-            fake.break_streams()
-            count = len(fake.headers)
-            # The stream is tried again at most twice, with and without the place where it broke.
-            await asyncio.sleep(0.5)  # real time is the subject: no storm of requests follows
-            assert len(fake.headers) - count <= 2
-            fake.tokens = {"ours"}
-            answer = await peer.post(request(4, "tools/call", {"name": "a"})).done()
-            assert "result" in answer.json
-
-    run()
+        answer = await peer.post(request(4, "tools/call", {"name": "a"})).done()
+        assert "result" in answer.json
 
 
 @async_test

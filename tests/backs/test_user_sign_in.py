@@ -6,7 +6,7 @@ import json
 import re
 import stat
 import urllib.request
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -15,18 +15,21 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from aiohttp import web
 
-from holdfast import Client, ConfigError, McpError, Remote
+from holdfast import Client, ConfigError, McpError, Remote, Server
 from holdfast.auth import Principal
 from holdfast.auth.authorizer import Challenge
+from holdfast.auth.forward_key import new_key
 from holdfast.auth.oauth import UserOAuth, users
 from holdfast.auth.oauth.users import MOST_USERS
-from holdfast.cli.behind import Source
+from holdfast.cli.behind import ServerSource
 from holdfast.cli.options import Options
 from holdfast.config import HttpSettings
 from holdfast.errors import INVALID_REQUEST, URL_ELICITATION_REQUIRED, Busy
+from holdfast.ports import SystemRandom
 from tests.asgi import Call, Peer
 from tests.loopback import on_loopback
 from tests.messages import request
+from tests.redis_server import needs_redis, redis_server
 from tests.support import async_test, until
 from tests.unit.auth.oauth.authority import Authority
 
@@ -159,6 +162,44 @@ async def test_a_redirect_is_accepted_only_from_the_principal_that_started_the_s
         assert at.seen["/token"] == 1
 
 
+@asynccontextmanager
+async def two_behind_one(*callbacks: str) -> AsyncIterator[tuple[list[Behind], Any]]:
+    """Serve two servers with OAuth at one address."""
+    async with behind() as first, behind() as second:
+        server = Server("all", verifier=verified)
+        for name, at, callback in zip("ab", (first, second), callbacks, strict=True):
+            remote = Remote(at.url, oauth=UserOAuth(callback), protocol_version="sessions")
+            server.include(remote, name)
+        try:
+            yield [first, second], server.asgi()
+        finally:
+            await server.engine.aclose()
+
+
+@pytest.mark.parametrize("other", [CALLBACK, f"{CALLBACK}/other"], ids=["one callback", "two callbacks"])
+@async_test
+async def test_a_user_signs_in_to_each_of_several_servers_at_one_address(other: str) -> None:
+    async with two_behind_one(CALLBACK, other) as (every, app):
+        peer = Peer(app, token="ann")
+        opened = (await peer.initialize()).json["result"]
+        discovered = (await Peer(app, token="ann").sessionless("server/discover", {}).done()).json["result"]
+        for name, at, callback in reversed(list(zip("ab", every, (CALLBACK, other), strict=True))):
+            call = request(1, "tools/call", {"name": f"{name}_who", "arguments": {}})
+            page = page_of(await peer.post(call).done())
+            assert page.startswith(at.base)
+            # The lists have no component of this server yet: only so the user learns of the page.
+            assert f"## {name} (names: {name}_…)\n\nIts tools" in opened["instructions"]
+            assert page in opened["instructions"]
+            assert page in discovered["instructions"]
+            redirect = urlsplit(await at.browse(page))
+            assert f"{redirect.scheme}://{redirect.netloc}{redirect.path}" == callback
+            browser = Peer(app, token="ann")
+            sent = browser.send("GET", path=redirect.path, query_string=redirect.query.encode())
+            assert (await sent.done()).status == 200
+            answer = (await peer.post(call).done()).json
+            assert answer["result"]["content"][0]["text"].startswith("secret-access-")
+
+
 @async_test
 async def test_while_a_sign_in_waits_every_request_gets_the_same_page() -> None:
     async with behind() as at, served(at) as app:
@@ -206,6 +247,84 @@ async def test_a_session_whose_token_cannot_be_renewed_needs_a_new_sign_in() -> 
             return "result" in answer.json and before not in answer.body.decode()
 
         await until(works)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("redis", marks=needs_redis)])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """A store that several replicas share."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path / 'accounts.db'}"
+        return
+    with redis_server() as server:
+        yield server.url
+
+
+@asynccontextmanager
+async def replicas(at: Behind, store: str, *keys: str) -> AsyncIterator[list[Remote]]:
+    """Serve with one replica for each key."""
+    made = [
+        Remote(
+            at.url,
+            oauth=UserOAuth(CALLBACK),
+            verifier=verified,
+            protocol_version="sessions",
+            store=store,
+            forward_key=key,
+        )
+        for key in keys
+    ]
+    try:
+        yield made
+    finally:
+        for remote in made:
+            await remote.engine.aclose()
+
+
+@async_test
+async def test_a_sign_in_that_one_replica_began_ends_at_another_one_and_all_use_its_account(
+    store: str, tmp_path: Path
+) -> None:
+    key = new_key(SystemRandom())
+    async with behind() as at:
+        async with replicas(at, store, key, key) as (first, second):
+            apps = [first.asgi(), second.asgi()]
+            pages = {page_of(await Peer(app, token="ann").initialize()) for app in (*apps, *apps)}
+            assert len(pages) == 1
+            # The first replica is gone, and the browser comes to the second one.
+            await first.engine.aclose()
+            query = await open_page(at, pages.pop())
+            assert (await come_back(apps[1], "bob", query)).status == 403
+            assert (await come_back(apps[1], "ann", query)).status == 200
+            assert (await come_back(apps[1], "ann", query)).status == 403
+            peer = Peer(apps[1], token="ann")
+            assert "result" in (await peer.initialize()).json
+            used = await account(peer)
+            # The second user needs no second registration of Holdfast.
+            await signed_in(at, apps[1], "bob")
+            assert (at.seen["/register"], at.seen["/token"]) == (1, 2)
+        async with replicas(at, store, key) as (later,):
+            peer = Peer(later.asgi(), token="ann")
+            assert "result" in (await peer.initialize()).json
+            assert await account(peer) == used
+        async with replicas(at, store, new_key(SystemRandom())) as (foreign,):
+            # Without the key the tokens are unreadable.
+            assert page_of(await Peer(foreign.asgi(), token="ann").initialize())
+        for file in tmp_path.iterdir():
+            assert used.encode() not in file.read_bytes()
+
+
+@async_test
+async def test_a_token_that_is_refused_at_two_replicas_at_once_is_renewed_by_one(store: str) -> None:
+    key = new_key(SystemRandom())
+    async with behind() as at, replicas(at, store, key, key) as remotes:
+        apps = [remote.asgi() for remote in remotes]
+        peers = [await signed_in(at, apps[0], "ann"), Peer(apps[1], token="ann")]
+        assert "result" in (await peers[1].initialize()).json
+        before = {await account(peer) for peer in peers}
+        assert before == {"secret-access-1"}
+        at.accepted = "secret-access-2"
+        assert await asyncio.gather(*map(account, peers)) == ["secret-access-2"] * 2
+        assert [form["grant_type"] for form in at.forms].count("refresh_token") == 1
 
 
 @async_test
@@ -310,7 +429,7 @@ def test_sign_ins_that_do_not_fit_are_refused_at_the_start(tmp_path: Path) -> No
     with pytest.raises(ConfigError, match="a verifier must distinguish users"):
         Remote(url, oauth=UserOAuth(CALLBACK)).front(HttpSettings())
     store = f"sqlite:///{tmp_path / 'x.db'}"
-    with pytest.raises(ConfigError, match="in one process"):
+    with pytest.raises(ConfigError, match="give all processes a key"):
         Remote(url, oauth=UserOAuth(CALLBACK), verifier=verified, store=store).front(HttpSettings())
     for options, said in (
         (Options(oauth=True, oauth_callback=CALLBACK), "use one of them"),
@@ -323,11 +442,11 @@ def test_sign_ins_that_do_not_fit_are_refused_at_the_start(tmp_path: Path) -> No
         (Options(oauth=True, oauth_redirect="https://tools.example/x"), "must lead to this machine"),
     ):
         with pytest.raises(ConfigError, match=said):
-            Source(url=url).server(options)
-    made = Source(url=url).server(Options(oauth_callback=CALLBACK, oauth_tokens=str(tmp_path)))
+            ServerSource(url=url).server(options)
+    made = ServerSource(url=url).server(Options(oauth_callback=CALLBACK, oauth_tokens=str(tmp_path)))
     made.verifier = verified
     assert "/oauth/callback" in made.front(HttpSettings()).paths
-    assert Source(url=url).server(Options(oauth=True)).front(HttpSettings()).paths == ("/mcp",)
+    assert ServerSource(url=url).server(Options(oauth=True)).front(HttpSettings()).paths == ("/mcp",)
 
 
 def test_the_secret_of_a_client_registered_by_hand_goes_to_one_authorization_server_only(
@@ -338,7 +457,7 @@ def test_the_secret_of_a_client_registered_by_hand_goes_to_one_authorization_ser
     for file in (str(tmp_path / "secret"), None):
         known = Options(oauth=True, oauth_client_id="us", oauth_secret_file=file)
         with pytest.raises(ConfigError, match="a client secret needs --oauth-issuer"):
-            Source(url="https://example.test/mcp").server(known)
+            ServerSource(url="https://example.test/mcp").server(known)
 
 
 @pytest.mark.parametrize("place", ["file", "variable", ""])
@@ -364,7 +483,7 @@ def test_a_client_registered_by_hand_signs_in_without_registration(
                 oauth_redirect="http://localhost/back",
                 upstream_version="sessions",
             )
-            remote = Source(url=at.url).server(options)
+            remote = ServerSource(url=at.url).server(options)
             waiting = asyncio.ensure_future(Peer(remote.front(HttpSettings())).initialize())
             await until(lambda: bool(pages))
             redirect = await at.browse(pages[0])

@@ -24,7 +24,7 @@ from holdfast.ops.schema import (
     RecentView,
     ReplicaView,
     ServerView,
-    SessionView,
+    ShownSession,
     ToolView,
     UpstreamView,
 )
@@ -54,9 +54,9 @@ def call(number: int, **members: Any) -> CallView:
     return replace(base, **members)
 
 
-def session(number: int, **members: Any) -> SessionView:
+def session(number: int, **members: Any) -> ShownSession:
     """Return a session."""
-    base = SessionView(
+    base = ShownSession(
         f"s{number:07x}", "claude-code", "2025-11-25", "attached", None, "p-77aa", 18_400, 0, 1, "r1"
     )
     return replace(base, **members)
@@ -74,7 +74,7 @@ class Fleet:
     def __init__(self) -> None:
         self.replica = "r1"
         self.servers = [ServerView("shop", "1.4.0", "redis")]
-        self.sessions: list[SessionView] = []
+        self.sessions: list[ShownSession] = []
         self.calls: list[CallView] = []
         self.replicas = [ReplicaView("r1", "live", 0, 0, 0.002, 0.004, 11.0)]
         self.upstreams: list[UpstreamView] = []
@@ -115,6 +115,7 @@ class Fleet:
             running=sum(one.state == "running" for one in self.calls),
             queued=sum(one.state == "queued" for one in self.calls),
             parked=sum(one.state == "parked" for one in self.calls),
+            handed_over=sum(one.state == "handed over" for one in self.calls),
         )
         return FleetState(
             replica=self.replica,
@@ -131,7 +132,7 @@ class Fleet:
             events=[one for one in self.events if one.number > after],
         )
 
-    async def session(self, name: str) -> tuple[SessionView | None, list[Happened]]:
+    async def session(self, name: str) -> tuple[ShownSession | None, list[Happened]]:
         found = next((one for one in self.sessions if one.id == name), None)
         return found, [one for one in self.events if one.facts.get("session") == name]
 
@@ -213,6 +214,7 @@ def busy_fleet(now: float) -> Fleet:
         )
     calls = [
         ("reindex", "handler", 734.0, "running", "claude-code"),
+        ("report", "handler", 312.0, "handed over", "claude-code"),
         ("book_trip", "ask", 63.0, "parked", "cursor-vscode"),
         ("fetch_page", "upstream", 41.0, "running", "mcp-inspector"),
         ("export_rows", "reader", 12.0, "running", "openai-agents"),

@@ -109,18 +109,19 @@ def test_the_tables_follow_the_fleet_and_keep_the_focus(browser: Chromium, fleet
                 call(1, name="slow", age=40.0),
                 call(2, name="queued", waits_for="slot", state="queued"),
                 call(3, name="trip", waits_for="ask", state="parked"),
+                call(4, name="report", age=0.5, state="handed over"),
             ]
-            await count_is(tab, CALLS, 3)
+            await count_is(tab, CALLS, 4)
             (slow, *_), (head, *_) = await rows(tab, CALLS), await rows(tab, "#calls-table thead tr")
             assert slow.split()[:4] == ["slow", "c0000001", "running", "handler"], head
             for text in ("claude-code", "1f0c22ab", "2025-11-25", "p-77aa", "r1"):
                 assert text in slow
             tiles = await tab.text("#tiles")
-            for text in ("1 queued · 1 parked", "1 attached · 1 detached"):
+            for text in ("1 queued · 1 parked · 1 handed over", "1 attached · 1 detached"):
                 assert text in tiles
             await tab.js(f"document.querySelector('{CALLS}:nth-child(3) button').focus()")
             fleet.calls.pop(0)
-            fleet.calls.insert(0, call(4, name="older", age=900.0))
+            fleet.calls.insert(0, call(5, name="older", age=900.0))
             await tab.shows(CALLS, "older")
             assert await tab.js("document.activeElement.closest('tr')?.cells[0].innerText") in (
                 "queued",
@@ -422,6 +423,7 @@ def test_faults_of_the_fleet_are_sentences_at_the_top(browser: Chromium, fleet: 
                 fleet.calls = [
                     call(1, waits_for=wait, age=31.0),
                     call(2, waits_for=wait, age=400.0, name="oldest"),
+                    call(3, waits_for=wait, age=900.0, name="expected", state="handed over"),
                 ]
                 await tab.shows("#attention", sentence)
                 assert "oldest\u2069, called by \u2068claude-code" in await tab.text("#attention")
@@ -523,7 +525,7 @@ def test_charts_and_colours_and_a_narrow_window(browser: Chromium) -> None:
     @async_test
     async def attempt() -> None:
         async with opened(browser, busy_fleet(time.time())) as (tab, _):
-            await count_is(tab, CALLS, 7)
+            await count_is(tab, CALLS, 8)
             for chart, paths in {"rate": 2, "latency": 3}.items():
                 assert await tab.js(f"document.querySelectorAll('#{chart} path').length") == paths
                 assert "L" in await tab.js(f"document.querySelector('#{chart} path').getAttribute('d')")

@@ -1,7 +1,7 @@
 """Mistakes that others have made, or that we could: each a small patch that puts it back.
 
 A bug is a context in which the mistake is there. It names what must find it: scenarios of the
-simulation with the invariant that breaks, or the contract of stores.
+simulation with the invariant that breaks, a scene of two replicas, or the contract of stores.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ from holdfast.stores.base import (
 )
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.memory.state import Bounds, Cells
-from tests.bugbank import homes
+from tests.bugbank import homes, replicas
 from tests.simulation.cluster import Cluster
 from tests.simulation.faults import FaultyStore
 
@@ -59,6 +59,8 @@ class Bug(Struct, frozen=True):
     scenario: str = ""
     """The simulation that finds it; empty: the contract of stores does."""
     invariant: str = ""
+    scene: str = ""
+    """The scene of two replicas (`replicas.py`) that finds it."""
 
 
 def _with(*patches: tuple[object, str, Any]) -> Patches:
@@ -435,7 +437,7 @@ def started_for_no_client() -> Patches:
     return _with((Exchanges, "begin", careless))
 
 
-# Rules
+# Rules and commits
 
 
 def calls_without_a_limit() -> Patches:
@@ -493,4 +495,17 @@ BUGS: Final[dict[str, Bug]] = {
     "a home that stops takes calls": Bug(homes.STARTED_WHILE_STOPPING, "home", "G11"),
     "a dead home stays the home": Bug(homes.NEVER_TAKEN, "home", "G11"),
     "calls without a limit": Bug(calls_without_a_limit()),
+    "a commit that compares no field": Bug(
+        _with(replicas.FIELDS_NOT_COMPARED), scene="an id is claimed once"
+    ),
+    "a commit that repeats no test": Bug(
+        _with(replicas.TESTS_NOT_REPEATED), scene="calls stay below their limit"
+    ),
+    "a commit that tests no number of readers": Bug(
+        _with(replicas.READERS_NOT_TESTED), scene="a session with a reader is not detached"
+    ),
+    "a commit that overwrites numbers": Bug(
+        _with(replicas.NUMBERS_OVERWRITTEN), scene="calls and readers are counted"
+    ),
+    "a commit that is applied twice": Bug(_with(replicas.NEVER_SENT_BEFORE), scene="the first answer counts"),
 }

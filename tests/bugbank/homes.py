@@ -28,8 +28,8 @@ def _rewritten(owner: type, name: str, line: str, wrong: str) -> Patches:
     return patched
 
 
-FORMER_HOME = _rewritten(Homes, "_claimed", "claimed.record.home != self._me", "False")
-STARTED_WHILE_STOPPING = _rewritten(Homes, "_claimed", "if self._is_stopping():", "if False:")
+FORMER_HOME = _rewritten(Homes, "_claim", "claimed.record.home != self._me", "False")
+STARTED_WHILE_STOPPING = _rewritten(Homes, "_claim", "if self._is_stopping():", "if False:")
 NEVER_TAKEN = _rewritten(
     Homes,
     "_arrive",

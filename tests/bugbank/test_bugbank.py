@@ -1,6 +1,6 @@
-"""Every mistake of the bank is found, within seconds, by the simulation or by the contract of stores."""
+"""Every mistake of the bank is found, within seconds, by the simulation, by two replicas whose commands meet, or by the tests of the rules."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
@@ -8,22 +8,27 @@ import pytest
 from holdfast.config import Limits
 from holdfast.stores.base import Store
 from holdfast.stores.memory import MemoryStore
-from holdfast.testing import StoreContract, VirtualClock
+from holdfast.testing import VirtualClock
 from tests.bugbank.bugs import BUGS, Bug
+from tests.bugbank.replicas import broken_scenes
+from tests.rules.book import RuleBook
 from tests.simulation.scenarios import play
 
 TRIED = 300
 """Seeds after which a bug counts as not found."""
 
 
-class _Memory(StoreContract):
+class _Memory(RuleBook):
     @asynccontextmanager
-    async def make_store(self, limits: Limits, clock: VirtualClock) -> AsyncIterator[Store]:
-        yield MemoryStore(limits, clock)
+    async def make_stores(
+        self, limits: Limits, clock: VirtualClock, count: int
+    ) -> AsyncIterator[Sequence[Store]]:
+        assert count == 1
+        yield [MemoryStore(limits, clock)]
 
 
 def _broken_sentences() -> list[str]:
-    """Return which tests of the contract fail."""
+    """Return which tests of the rules fail."""
     contract, failed = _Memory(), []
     for name in sorted(dir(contract)):
         if name.startswith("test_"):
@@ -46,7 +51,8 @@ def _violations(bug: Bug) -> list[str]:
 
 
 SIMULATED = [name for name, bug in BUGS.items() if bug.scenario]
-CONTRACTED = [name for name, bug in BUGS.items() if not bug.scenario]
+STAGED = [name for name, bug in BUGS.items() if bug.scene]
+CONTRACTED = [name for name, bug in BUGS.items() if not bug.scenario and not bug.scene]
 
 
 @pytest.mark.parametrize("name", SIMULATED)
@@ -60,6 +66,17 @@ def test_the_simulation_finds(name: str) -> None:
 def test_the_contract_of_stores_finds(name: str) -> None:
     with BUGS[name].patches():
         assert _broken_sentences(), f"{name!r} keeps the contract"
+
+
+@pytest.mark.parametrize("name", STAGED)
+def test_two_replicas_find(name: str) -> None:
+    bug = BUGS[name]
+    with bug.patches():
+        assert bug.scene in broken_scenes()
+
+
+def test_without_a_bug_the_scenes_of_two_replicas_pass() -> None:
+    assert broken_scenes() == []
 
 
 def test_without_a_bug_the_contract_is_kept() -> None:

@@ -1,4 +1,4 @@
-"""`python -m tests.chaos [--full] [--seed N] [--break LAW]`: a trial with its report; exit 0 only if valid and clean."""
+"""`python -m tests.chaos [--full] [--seed N] [--break LAW] [--store KIND]`: a trial with its report; exit 0 only if valid and clean."""
 
 import argparse
 import asyncio
@@ -8,6 +8,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from tests.chaos.breakages import BREAKAGES
+from tests.chaos.databases import KINDS
 from tests.chaos.faults import schedule
 from tests.chaos.trial import FULL, SMALL, show, trial
 
@@ -20,12 +21,13 @@ def main() -> int:
     )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--break", dest="broken", choices=sorted(BREAKAGES), default="")
+    parser.add_argument("--store", choices=sorted(KINDS), default="redis")
     parser.add_argument("--keep", type=Path, help="copy logs and journals to this directory")
     arguments = parser.parse_args()
     plan = replace(FULL if arguments.full else SMALL, seed=arguments.seed)
     print(f"seed {plan.seed}: {plan}")
     print("faults:", ", ".join(f"{fault.kind} at {fault.after:g}" for fault in schedule(plan)), flush=True)
-    report = asyncio.run(trial(plan, broken=arguments.broken, keep=arguments.keep))
+    report = asyncio.run(trial(plan, broken=arguments.broken, store=arguments.store, keep=arguments.keep))
     print("\n".join(report.weather))
     print(show(report))
     return 0 if report.is_valid and not report.violations else 1

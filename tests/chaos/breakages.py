@@ -7,14 +7,16 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.core.lifecycle import SessionInput
+from holdfast.core.rules import calls, readers
+from holdfast.core.rules.document import Document, Exchange
 from holdfast.core.stream import Position
 from holdfast.engine.reader import End, Reader
 from holdfast.engine.readers import Readers
 from holdfast.engine.replica import Replica
+from holdfast.errors import Fenced
 from holdfast.fronts.http import front as front_module
 from holdfast.server.context.state import State
 from holdfast.stores.base import Attached, Refusal
-from holdfast.stores.redis import scripts as scripts_module
 from holdfast.stores.redis.store import RedisStore
 
 
@@ -24,54 +26,51 @@ def break_law(name: str) -> None:
 
 
 def _put(where: Any, name: str, what: object) -> None:
+    assert hasattr(where, name), f"{where!r} no longer has {name!r}: this breakage breaks nothing"
     setattr(where, name, what)
-
-
-def _rewrite(file: str, *changes: tuple[str, str]) -> None:
-    """Change the text of a file of scripts."""
-    read = scripts_module._read
-
-    def changed(name: str) -> str:
-        text = read(name)
-        for old, new in changes if name == file else ():
-            assert old in text, f"{file}.lua no longer says {old!r}: this breakage breaks nothing"
-            text = text.replace(old, new)
-        return text
-
-    scripts_module._read = changed
 
 
 def no_fence() -> None:
     """A writer whose exchange was reaped may write on: two ends, or events after the end."""
-    _rewrite(
-        "log",
-        ("if c.fence ~= fence then return nil, 'fenced' end\n", ""),
-        ("if not c.run then return nil, 'closed' end\n", ""),
-        ("  c.run = nil\n  S.run = S.run - 1\n", "  if c.run then S.run = S.run - 1 end\n  c.run = nil\n"),
-    )
-    _rewrite(
-        "exchanges",
-        ("if ARGV[16] ~= '' and (mine.top", "if false and (mine.top"),
-    )
-    _rewrite("streams", ("if ARGV[11] ~= '' and (c.top", "if false and (c.top"))
+    stop = calls._stop
+
+    def writable(doc: Document, stream: str, fence: int) -> Exchange:
+        exchange = doc.exchanges.get(stream)
+        if exchange is None:
+            raise Fenced
+        return exchange
+
+    def stop_once(doc: Document, exchange: Exchange, now: float) -> None:
+        if exchange.running:
+            stop(doc, exchange, now)
+
+    _put(Document, "writable", writable)
+    _put(calls, "_stop", stop_once)
 
 
 def route_by_id() -> None:
     """An id in flight is not refused: the second request runs and takes the id over."""
-    _rewrite("exchanges", ("if holder and redis.call('HEXISTS', base, 'iso') == 0 then", "if false then"))
+    _put(calls, "duplicate", lambda *_, **__: None)
 
 
 def no_principal() -> None:
     """Every client that knows a session may read it."""
-    _rewrite(
-        "streams",
-        ("if not S or got[2] ~= principal then return {'none'} end", "if not S then return {'none'} end"),
-    )
+    attach = readers.attach
+
+    def for_all(doc: Document, _: str, *rest: Any) -> Attached | Refusal:
+        return attach(doc, doc.record.principal, *rest)
+
+    _put(readers, "attach", for_all)
 
 
 def no_keeping() -> None:
     """The end that a reaper wrote is not kept for a repeat: the repeat runs the tool again."""
-    _rewrite("log", ("c.kept = keep and now or nil\n  if not keep then", "c.kept = nil\n  if true then"))
+    end = calls._end
+
+    def unkept(*args: Any, tag: int, keep: bool) -> None:
+        end(*args, tag=tag, keep=False)
+
+    _put(calls, "_end", unkept)
 
 
 def no_reaper() -> None:

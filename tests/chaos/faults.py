@@ -89,5 +89,5 @@ class Weather:
             slot.go_on()
 
     async def _redis(self) -> None:
-        self._say(f"Redis killed, back in {self._plan.redis_away:g} s")
-        await self._fleet.restart_redis(self._plan.redis_away)
+        self._say(f"database killed, back in {self._plan.redis_away:g} s")
+        await self._fleet.restart_database(self._plan.redis_away)

@@ -1,4 +1,4 @@
-"""Replicas behind a balancer on one Redis: real processes on ports of their own, to be killed, stopped and started."""
+"""Replicas behind a balancer on one database, Redis unless told otherwise: real processes on ports of their own, to be killed, stopped and started."""
 
 import asyncio
 import contextlib
@@ -18,14 +18,13 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.config import Settings
+from tests.chaos.databases import KINDS, Database
 from tests.chaos.replica import Entry, ReplicaConfig
 from tests.programs import program
-from tests.redis_server import RedisServer
 from tests.support import BOUND, until
 from tools.ports import free_port
 
 ROOT: Final = Path(__file__).parents[2]
-DURABLE: Final = ("--appendonly", "yes", "--appendfsync", "always", "--maxmemory-policy", "noeviction")
 _PATIENCE: Final = BOUND
 
 
@@ -136,7 +135,7 @@ class Slot:
 
 
 class Fleet:
-    """Redis, replicas and the balancer, in one directory."""
+    """A database, replicas and the balancer, in one directory."""
 
     def __init__(
         self,
@@ -147,30 +146,32 @@ class Fleet:
         anonymous: bool = False,
         target: str = "",
         code: Path = ROOT,
+        store: str = "redis",
     ) -> None:
         self.home = home
+        self._store = store
         self.code = code
         self.settings = settings
         self._broken = broken
         self._anonymous = anonymous
         self._target = target
         """The target that `holdfast serve` gets instead of the server on trial."""
-        self.redis: RedisServer
+        self.database: Database
         self.port = 0
         self.slots: list[Slot] = []
         self.outages: list[tuple[float, float]] = []
-        """When Redis was unavailable."""
+        """When the database was unavailable."""
         self._haproxy: subprocess.Popen[bytes] | None = None
 
     def program(self, name: str, port: int) -> list[str]:
         """Return the module that a replica runs, and its arguments."""
         if self._target:
-            where = ("--http", f"127.0.0.1:{port}", "--store", self.redis.url)
+            where = ("--http", f"127.0.0.1:{port}", "--store", self.database.url)
             return ["holdfast", "serve", self._target, *where]
         config = ReplicaConfig(
             name=name,
             port=port,
-            store=self.redis.url,
+            store=self.database.url,
             journal=str(self.home / f"{name}.journal"),
             settings=self.settings,
             anonymous=self._anonymous,
@@ -180,8 +181,8 @@ class Fleet:
 
     async def start(self, replicas: int) -> None:
         """Start everything and wait until it serves."""
-        self.port, redis_port, *ports = (free_port() for _ in range(replicas + 2))
-        self.redis = RedisServer(self.home / "redis", *DURABLE, port=redis_port)
+        self.port, *ports = (free_port() for _ in range(replicas + 1))
+        self.database = KINDS[self._store](self.home)
         self.slots = [Slot(self, chr(ord("a") + index), port) for index, port in enumerate(ports)]
         for slot in self.slots:
             slot.start()
@@ -235,13 +236,13 @@ listen balancer
 
         await until(passes, _PATIENCE, every=0.05)
 
-    async def restart_redis(self, away: float) -> None:
-        """End Redis as a power loss would, and bring it back."""
+    async def restart_database(self, away: float) -> None:
+        """End the database as a power loss would, and bring it back."""
         began = time.time()
         self.outages.append((began, began + away + 60))
-        self.redis.stop()
+        self.database.stop()
         await asyncio.sleep(away)
-        await asyncio.to_thread(self.redis.start)
+        await asyncio.to_thread(self.database.restart)
         self.outages[-1] = (began, time.time())
 
     def lives(self) -> list[Life]:
@@ -267,8 +268,8 @@ listen balancer
             if popen is not None:
                 popen.kill()
                 popen.wait()
-        if hasattr(self, "redis"):
-            self.redis.stop()
+        if hasattr(self, "database"):
+            self.database.end()
 
 
 @contextlib.asynccontextmanager
@@ -280,11 +281,14 @@ async def fleet(
     anonymous: bool = False,
     target: str = "",
     code: Path = ROOT,
+    store: str = "redis",
     keep: Path | None = None,
 ) -> AsyncIterator[Fleet]:
     """Run a fleet. Afterwards nothing of it is left except, if wanted, a copy of its logs and journals."""
     with tempfile.TemporaryDirectory(prefix="holdfast-chaos-") as home:
-        running = Fleet(Path(home), settings, broken=broken, anonymous=anonymous, target=target, code=code)
+        running = Fleet(
+            Path(home), settings, broken=broken, anonymous=anonymous, target=target, code=code, store=store
+        )
         try:
             await running.start(replicas)
             await running.balanced()

@@ -94,13 +94,5 @@ async def nothing_moves(fleet: Fleet, players: list[Player], notes: Notes, seed:
 
 
 def _dump(fleet: Fleet, player: Player) -> dict[str, str]:
-    """Return every key of a session with its value, and every field of its hashes with theirs."""
-    key = sha256(player.client.session_id.encode()).hexdigest()
-    found: dict[str, str] = {}
-    for name in fleet.redis.tell("KEYS", f"*{key}*").split():
-        if fleet.redis.tell("TYPE", name) == "hash":
-            for field in fleet.redis.tell("HKEYS", name).split():
-                found[f"{name} {field}"] = fleet.redis.tell("HGET", name, field)
-        else:
-            found[name] = fleet.redis.tell("DUMP", name)
-    return found
+    """Return everything that the database has of a session."""
+    return fleet.database.of_session(sha256(player.client.session_id.encode()).hexdigest())

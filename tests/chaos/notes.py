@@ -101,6 +101,8 @@ class Call(Struct, kw_only=True):
     cuts: int = 0
     refused: int = 0
     """Repeats turned away because the first was still in flight."""
+    left: list[float] = field(default_factory=list)
+    """When the client cut its connections."""
     took: list[float] = field(default_factory=list)
 
     @property

@@ -183,6 +183,8 @@ class Player:
         except (Cut, OSError):
             fired = connection is not None and cut is not None and connection.received >= cut
             call.cuts += fired
+            if fired:
+                call.left.append(time.time())
             self.notes.counts["cuts" if fired else "broken by others"] += 1
             return True
         finally:

@@ -21,8 +21,11 @@ from typing_extensions import override
 from holdfast import Context, Server
 from holdfast.auth import Principal
 from holdfast.config import HttpSettings, Settings
+from holdfast.core.fate import FateInput
 from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.exchange import Exchange, SessionExchange
+from holdfast.engine.reader import Reader
+from holdfast.engine.writer import LogWriter
 from holdfast.errors import StoreUnavailable
 from holdfast.fronts.http.listener.sockets import bind
 from holdfast.fronts.http.serve import serve
@@ -197,9 +200,22 @@ class NotedBack(NativeBack):
         return await super().handle(exchange)
 
 
+def note_leaving(journal: Journal) -> None:
+    """Write down when this process learns that the client of a call is gone: its answer must be kept from then on."""
+    report = LogWriter.report
+
+    def noted(writer: LogWriter, happened: FateInput, reader: Reader | None = None) -> None:
+        if happened in {FateInput.LEFT, FateInput.FAILED} and reader is writer.reader:
+            journal.write("left", claim=writer.claim.stream)
+        report(writer, happened, reader)
+
+    setattr(LogWriter, "report", noted)  # noqa: B010 - type checkers refuse the assignment of a method
+
+
 def add_listeners(server: Server, journal: Journal) -> None:
     """Write down each start, and each event of a session."""
     server._back = NotedBack(server, journal)
+    note_leaving(journal)
 
     def told(what: str) -> Callable[[SessionView], Awaitable[None]]:
         async def write(view: SessionView) -> None:

@@ -85,11 +85,11 @@ class Report(Struct, frozen=True, kw_only=True):
         return {violation.law for violation in self.violations}
 
 
-async def trial(plan: Plan, *, broken: str = "", keep: Path | None = None) -> Report:
+async def trial(plan: Plan, *, broken: str = "", store: str = "redis", keep: Path | None = None) -> Report:
     """Run one."""
     notes = Notes()
     began = time.time()
-    async with fleet(plan.settings(), broken=broken, keep=keep) as running:
+    async with fleet(plan.settings(), broken=broken, store=store, keep=keep) as running:
         try:
             weather = await _play(plan, running, notes)
         finally:

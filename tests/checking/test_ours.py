@@ -36,7 +36,8 @@ def test_our_server_passes_every_probe_on_every_store_and_keeps_no_session(store
     async def attempt() -> None:
         report = await check(url)
         others = {row.probe for row in report.rows if row.verdict != "pass"}
-        assert others == {"authorization"}, f"the server has no tokens, and passes the rest: {report}"
+        unused = {"authorization", "handed-over"}
+        assert others == unused, f"the server has no tokens, no slow calls, and passes the rest: {report}"
         assert report.passed
         assert (report.server, report.versions, report.tool) == (
             "kitchen 2",
@@ -49,5 +50,17 @@ def test_our_server_passes_every_probe_on_every_store_and_keeps_no_session(store
         assert status.text == "1 open, called look", "the session of this client is the only one"
 
     with holdfast_serve(APP, "--log-level", "error", *options) as running:
+        url = f"http://127.0.0.1:{running.port}/mcp"
+        attempt()
+
+
+def test_our_server_keeps_the_result_of_a_slow_call_beyond_its_session() -> None:
+    @async_test
+    async def attempt() -> None:
+        report = await check(url, only=["handed-over"])
+        row = report.row("handed-over")
+        assert (row.verdict, "collected in another one" in row.happened) == ("pass", True), str(report)
+
+    with holdfast_serve(APP, "--log-level", "error", "--hand-over", "0.03") as running:
         url = f"http://127.0.0.1:{running.port}/mcp"
         attempt()

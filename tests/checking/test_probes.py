@@ -10,6 +10,8 @@ from holdfast.checking import run
 from holdfast.checking.probes import path
 from holdfast.checking.table import PROBES
 from holdfast.errors import ConfigError
+from holdfast.protocol.hand_over import TICKET_KEY
+from holdfast.protocol.idempotency import KEY
 from holdfast.testing import Report, check
 from tests.checking.faulty import STREAM, Fault, Faulty, Request, Wrong, result
 from tests.http.serving import under_uvicorn
@@ -32,6 +34,8 @@ def cut(request: Request) -> Wrong | None:
 HANGS: Final = Wrong(200, hangs=True)
 LATE: Final = b'data: {"jsonrpc":"2.0","id":4711,"result":{}}\n\n'
 """The answer to a call that was cut."""
+TICKET: Final = {"content": [], "_meta": {TICKET_KEY: {"ticket": "a" * 32, "collect": "collect"}}}
+"""The answer of a call that was handed over, whose result is not kept."""
 FAULTS: Final[dict[str, Fault]] = {
     "reachable": lambda _: Wrong(404),
     "handshake": lambda r: result(r, {"protocolVersion": "2025-11-25"}) if r.called == "initialize" else None,
@@ -69,6 +73,12 @@ FAULTS: Final[dict[str, Fault]] = {
     ),
     "sessionless-cuts": lambda r: Wrong(500) if r.id == 4712 else None,
     "sessionless-cancel": lambda r: Wrong(200, LATE, STREAM) if r.method == "GET" and r.is_modern else None,
+    "handed-over": lambda r: result(r, TICKET) if b'"look"' in r.body else None,
+    "idempotency-keys": lambda r: (
+        result(r, {"content": [], "resultType": "complete", "run": r.count("keyed")})
+        if KEY.encode() in r.body
+        else None
+    ),
     "buffering": lambda r: HANGS if r.method == "GET" else None,
     "replicas": lambda r: (
         Wrong(404) if r.headers.get("connection") == "close" and r.count("close") % 2 else None
@@ -120,6 +130,7 @@ async def test_without_a_read_only_tool_no_tool_is_called() -> None:
         assert report.passed, str(report)
         skipped = {row.probe for row in report.rows if row.verdict == "not applicable"}
         needing = {"resume", "foreign-event", "stalled", "cancel", "sessionless-cancel"}
+        needing |= {"handed-over", "idempotency-keys"}
         assert skipped == {"authorization", *needing}
         assert "--tool" in report.row("cancel").happened
         named = await check(url, tool="cook", only=["cancel"])

@@ -1,5 +1,6 @@
 """Children that are missing, die or say nothing: one clear error, in time, with the child's own stderr."""
 
+import json
 import sys
 import time
 from pathlib import Path
@@ -125,3 +126,29 @@ async def test_the_path_of_a_file_is_enough(tmp_path: Path) -> None:
     ):
         async with Client(target, times=PATIENT) as client:
             assert (await client.call_tool("hello", {"name": "you"})).text == "hello you"
+
+
+RECORDING: Final = """
+import json, sys
+with open(sys.argv[1], "w") as record:
+    for line in sys.stdin:
+        record.write(line)
+        record.flush()
+        print("error: this is only a log line", file=sys.stderr, flush=True)
+        message = json.loads(line)
+        if "id" in message:
+            result = {"supportedVersions": ["2026-07-28"], "capabilities": {}, "content": []}
+            print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
+"""
+
+
+@async_test
+async def test_a_program_reads_nothing_but_messages_and_may_write_to_stderr(tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    async with Client([*python(RECORDING), str(record)], times=PATIENT) as client:
+        result = await client.call_tool("x", {"text": "two\nlines\u2028"})
+        assert result.content == []
+        assert "only a log line" in client.stderr
+    lines = record.read_text(encoding="utf-8").split("\n")
+    assert lines.pop() == ""
+    assert [json.loads(line)["method"] for line in lines] == ["server/discover", "tools/call"]

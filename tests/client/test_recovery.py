@@ -82,21 +82,18 @@ async def test_a_call_in_flight_when_the_session_is_lost_raises_outcome_unknown(
 
 
 @pytest.mark.parametrize("is_modern", [False, True])
-def test_a_call_whose_outcome_is_unknown_is_repeated_only_if_it_may_be(is_modern: bool) -> None:
-    @async_test
-    async def run() -> None:
-        async with against(is_modern=is_modern, repeat_safe=True) as (server, client):
-            server.script.extend([cut_after, cut_after, plain, cut_after, plain, cut_after])
-            with pytest.raises(OutcomeUnknown):
-                await say(client, "once")
-            assert await say(client, "marked", idempotent=True) == "marked"
-            await client.list_tools()
-            assert (await client.call_tool("look", {"token": "annotated"})).text == "annotated"
-            with pytest.raises(OutcomeUnknown):
-                await client.call_tool("echo", {"token": "not annotated"})
-        assert server.executed == {"once": 1, "marked": 2, "annotated": 2, "not annotated": 1}
-
-    run()
+@async_test
+async def test_a_call_whose_outcome_is_unknown_is_repeated_only_if_it_may_be(is_modern: bool) -> None:
+    async with against(is_modern=is_modern, repeat_safe=True) as (server, client):
+        server.script.extend([cut_after, cut_after, plain, cut_after, plain, cut_after])
+        with pytest.raises(OutcomeUnknown):
+            await say(client, "once")
+        assert await say(client, "marked", idempotent=True) == "marked"
+        await client.list_tools()
+        assert (await client.call_tool("look", {"token": "annotated"})).text == "annotated"
+        with pytest.raises(OutcomeUnknown):
+            await client.call_tool("echo", {"token": "not annotated"})
+    assert server.executed == {"once": 1, "marked": 2, "annotated": 2, "not annotated": 1}
 
 
 @async_test
@@ -167,19 +164,18 @@ def executed_and_then(status: int, **headers: str) -> Mischief:
 
 @pytest.mark.parametrize("status", [429, 502, 503, 504])
 @pytest.mark.parametrize("is_modern", [False, True])
-def test_a_balancers_refusal_does_not_say_that_a_call_was_not_executed(status: int, is_modern: bool) -> None:
-    @async_test
-    async def run() -> None:
-        async with against(is_modern=is_modern) as (server, client):
-            server.script.append(executed_and_then(status, retry_after="0"))
-            with pytest.raises(OutcomeUnknown, match=f"HTTP {status}"):
-                await say(client, "transfer")
-            assert server.executed["transfer"] == 1
-            server.script.append(executed_and_then(status, retry_after="0"))
-            assert await say(client, "safe", idempotent=True) == "safe"
-            assert server.executed["safe"] == 2
-
-    run()
+@async_test
+async def test_a_balancers_refusal_does_not_say_that_a_call_was_not_executed(
+    status: int, is_modern: bool
+) -> None:
+    async with against(is_modern=is_modern) as (server, client):
+        server.script.append(executed_and_then(status, retry_after="0"))
+        with pytest.raises(OutcomeUnknown, match=f"HTTP {status}"):
+            await say(client, "transfer")
+        assert server.executed["transfer"] == 1
+        server.script.append(executed_and_then(status, retry_after="0"))
+        assert await say(client, "safe", idempotent=True) == "safe"
+        assert server.executed["safe"] == 2
 
 
 @async_test
@@ -306,22 +302,21 @@ LEGACY_ANSWERS: Final = {
 
 
 @pytest.mark.parametrize("answer", LEGACY_ANSWERS)
-def test_every_answer_that_is_not_from_a_2026_server_makes_the_client_send_initialize(answer: str) -> None:
-    @async_test
-    async def run() -> None:
-        server = Torture(1, is_modern=False, mischief=0.0)
-        server.probe = LEGACY_ANSWERS[answer]
-        eras = EraMemory()
-        url = await server.start()
-        async with Client(url, eras=eras, times=TIMES) as client:
-            assert client.agreed.version == "2025-11-25"
-            assert await say(client, "old") == "old"
-        server.probe = replying(500, b"not asked again")
-        async with Client(url, eras=eras, times=TIMES) as client:
-            assert client.agreed.version == "2025-11-25"
-        await server.aclose()
-
-    run()
+@async_test
+async def test_every_answer_that_is_not_from_a_2026_server_makes_the_client_send_initialize(
+    answer: str,
+) -> None:
+    server = Torture(1, is_modern=False, mischief=0.0)
+    server.probe = LEGACY_ANSWERS[answer]
+    eras = EraMemory()
+    url = await server.start()
+    async with Client(url, eras=eras, times=TIMES) as client:
+        assert client.agreed.version == "2025-11-25"
+        assert await say(client, "old") == "old"
+    server.probe = replying(500, b"not asked again")
+    async with Client(url, eras=eras, times=TIMES) as client:
+        assert client.agreed.version == "2025-11-25"
+    await server.aclose()
 
 
 @pytest.mark.parametrize(
@@ -332,17 +327,16 @@ def test_every_answer_that_is_not_from_a_2026_server_makes_the_client_send_initi
         (error(-32021, b'{"requiredCapabilities":{}}'), McpError),
     ],
 )
-def test_a_modern_servers_refusal_is_not_treated_as_an_old_server(body: bytes, kind: type[Exception]) -> None:
-    @async_test
-    async def run() -> None:
-        server = Torture(1, is_modern=False, mischief=0.0)
-        server.probe = replying(400, body)
-        with pytest.raises(kind):
-            await Client(await server.start(), eras=EraMemory()).__aenter__()
-        assert server.opened == 0
-        await server.aclose()
-
-    run()
+@async_test
+async def test_a_modern_servers_refusal_is_not_treated_as_an_old_server(
+    body: bytes, kind: type[Exception]
+) -> None:
+    server = Torture(1, is_modern=False, mischief=0.0)
+    server.probe = replying(400, body)
+    with pytest.raises(kind):
+        await Client(await server.start(), eras=EraMemory()).__aenter__()
+    assert server.opened == 0
+    await server.aclose()
 
 
 @async_test
@@ -361,36 +355,33 @@ async def test_a_pinned_era_is_the_only_one_tried() -> None:
 
 
 @pytest.mark.parametrize("era", ["sessions", "sessionless"])
-def test_a_subscription_continues_after_the_server_was_killed_and_started_again(era: str) -> None:
-    @async_test
-    async def run() -> None:
-        port = free_port()
-        command = [*SERVE, "--http", f"127.0.0.1:{port}"]
-        times = ClientTimes(patience=20.0, backoff=(0.02, 0.2))
-        with listening(command, port) as url:
-            client = Client(url, protocol_version=era, times=times)
-            await client.__aenter__()
-            changes = client.listen(tools=True, resources=["small://thing"])
-            await changes.start()
-        with listening(command, port):
-            # Twice: a call may meet a connection that died with the server.
-            await client.call_tool("echo", {"text": "again"}, idempotent=True)
-            missed = {await anext(changes), await anext(changes)}
-            assert {(change.kind, change.missed) for change in missed} == {
-                ("tools", True),
-                ("resource", True),
-            }
-            seen: set[str] = set()
-            while seen != {"tools", "resource"}:
-                await client.call_tool("change")
-                async with asyncio.timeout(BOUND):
-                    change = await anext(changes)
-                if not change.missed:
-                    seen.add(change.kind)
-            await changes.aclose()
-            await client.aclose()
-
-    run()
+@async_test
+async def test_a_subscription_continues_after_the_server_was_killed_and_started_again(era: str) -> None:
+    port = free_port()
+    command = [*SERVE, "--http", f"127.0.0.1:{port}"]
+    times = ClientTimes(patience=20.0, backoff=(0.02, 0.2))
+    with listening(command, port) as url:
+        client = Client(url, protocol_version=era, times=times)
+        await client.__aenter__()
+        changes = client.listen(tools=True, resources=["small://thing"])
+        await changes.start()
+    with listening(command, port):
+        # Twice: a call may meet a connection that died with the server.
+        await client.call_tool("echo", {"text": "again"}, idempotent=True)
+        missed = {await anext(changes), await anext(changes)}
+        assert {(change.kind, change.missed) for change in missed} == {
+            ("tools", True),
+            ("resource", True),
+        }
+        seen: set[str] = set()
+        while seen != {"tools", "resource"}:
+            await client.call_tool("change")
+            async with asyncio.timeout(BOUND):
+                change = await anext(changes)
+            if not change.missed:
+                seen.add(change.kind)
+        await changes.aclose()
+        await client.aclose()
 
 
 @async_test

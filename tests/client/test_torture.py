@@ -71,16 +71,13 @@ def judge(server: Torture, token: str, end: str | HoldfastError, *, may_repeat: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("batch", range(BATCHES))
-def test_no_call_is_lost_or_doubled_and_the_client_recovers(batch: int) -> None:
-    @async_test
-    async def run() -> None:
-        places = asyncio.Semaphore(AT_ONCE)
+@async_test
+async def test_no_call_is_lost_or_doubled_and_the_client_recovers(batch: int) -> None:
+    places = asyncio.Semaphore(AT_ONCE)
 
-        async def one(seed: int) -> None:
-            async with places:
-                await scenario(seed)
+    async def one(seed: int) -> None:
+        async with places:
+            await scenario(seed)
 
-        each = SCENARIOS // BATCHES
-        await asyncio.gather(*(one(seed) for seed in range(batch * each, (batch + 1) * each)))
-
-    run()
+    each = SCENARIOS // BATCHES
+    await asyncio.gather(*(one(seed) for seed in range(batch * each, (batch + 1) * each)))

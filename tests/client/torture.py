@@ -9,7 +9,7 @@ import json
 import random
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 Mischief = Callable[["Exchange"], Awaitable[None]]
 MODERN: Final = "2026-07-28"
@@ -18,6 +18,14 @@ TOOLS: Final = [
     {"name": "echo", "inputSchema": {"type": "object"}},
     {"name": "look", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": True}},
 ]
+
+
+class Sent(NamedTuple):
+    """One HTTP request: its headers in lower case, and its message; empty if there is none."""
+
+    verb: str
+    headers: dict[str, str]
+    message: dict[str, Any]
 
 
 class Hangup(Exception):
@@ -213,6 +221,13 @@ class Torture:
         """The bearer token that is wanted; empty: none."""
         self.heard: list[tuple[str, str]] = []
         """Session and method of every other request."""
+        self.sent: list[Sent] = []
+        """Every HTTP request, as it came."""
+        self.tools: list[dict[str, Any]] = TOOLS
+        self.listed: dict[str, dict[str, Any] | Callable[[dict[str, Any]], dict[str, Any]]] = {}
+        """Results of other requests by method; by default they are empty."""
+        self.version = LEGACY
+        """The version that it answers to initialize."""
         self.over = asyncio.Event()
         self._streams = 0
         self._writers: set[asyncio.StreamWriter] = set()
@@ -256,9 +271,11 @@ class Torture:
         }
         body = await reader.readexactly(int(headers.get("content-length", "0")))
         exchange = Exchange(self, writer, headers)
-        match head[0].split()[0]:
+        exchange.message = json.loads(body) if body else {}
+        verb = head[0].split()[0]
+        self.sent.append(Sent(verb, headers, exchange.message))
+        match verb:
             case "POST":
-                exchange.message = json.loads(body)
                 await self._post(exchange)
             case "GET":
                 await self._resume(exchange)
@@ -281,8 +298,14 @@ class Torture:
             await self._call(exchange)
         else:
             self.heard.append((exchange.headers.get("mcp-session-id", ""), str(method)))
-            result = {"tools": TOOLS, "ttlMs": 60_000} if method == "tools/list" else {}
+            result = self._result(str(method), message.get("params", {}))
             await exchange.send(200, _bytes({"jsonrpc": "2.0", "id": message["id"], "result": result}))
+
+    def _result(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        if method == "tools/list":
+            return {"tools": self.tools, "ttlMs": 60_000}
+        listed = self.listed.get(method, {})
+        return listed(params) if callable(listed) else listed
 
     async def _call(self, exchange: Exchange) -> None:
         await asyncio.sleep(self.rng.choice((0, 0, 0.001, 0.003)))
@@ -308,7 +331,7 @@ class Torture:
         session = f"session-{self.opened}"
         self.sessions.add(session)
         result = {
-            "protocolVersion": LEGACY,
+            "protocolVersion": self.version,
             "capabilities": {"tools": {}},
             "serverInfo": {"name": "torture", "version": "1"},
         }

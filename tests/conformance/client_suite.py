@@ -90,8 +90,9 @@ REFUSED: Final = {
     "auth/iss-unexpected": "AuthorizationFailed: ",
     "auth/iss-normalized": "AuthorizationFailed: ",
     "auth/metadata-issuer-mismatch": "AuthorizationFailed: ",
+    "http-invalid-tool-headers": "client.tool_left_out ",
 }
-"""Servers that a client must not get along with, and how ours says so. Everywhere else it has nothing to say."""
+"""Servers that a client must not get along with, or whose tools it must leave out, and how ours says so. Everywhere else it has nothing to say."""
 _DIRECTORY: Final = re.compile(r"(?P<scenario>.+)-\d{4}-\d\d-\d\dT[\d-]+Z")
 
 

@@ -17,6 +17,18 @@ from tests.conformance.serving import served
 from tests.conformance.suite import Check, Suite
 
 REVISIONS: Final = ("2025-11-25", "2026-07-28")
+EXTENSIONS: Final = (
+    *(f"sep-2640-skills-{name}" for name in ("directory", "enumeration", "manifest")),
+    *("tasks-lifecycle", "tasks-capability-negotiation", "tasks-wire-fields", "tasks-request-state-removal"),
+    *(
+        "tasks-mrtr-input",
+        "tasks-request-headers",
+        "tasks-dispatch-and-envelope",
+        "tasks-status-notifications",
+    ),
+    *("tasks-required-task-error", "tasks-mrtr-composition"),
+)
+"""The scenarios of extensions of 2026-07-28: no selection of the suite has them."""
 ERAS: Final = {"same": "auto", "sessions": "sessions", "sessionless": "sessionless"}
 """The name of a row, and the value of `--upstream-version`."""
 PASSED: Final = frozenset({"SUCCESS", "INFO", "SKIPPED", "WARNING"})
@@ -39,9 +51,16 @@ class Difference(NamedTuple):
         return f"{self.scenario}: {self.check}: {bare} -> {front}  {self.message[:200]}"
 
 
-def suite(revision: str) -> Suite:
-    """Return the suite with everything that a revision has, without extensions."""
-    return Suite("CONFORMANCE", "conformance", ("--suite", "all", "--spec-version", revision))
+def run(revision: str, url: str, place: Path) -> list[Check]:
+    """Run everything that a revision has, without extensions; or the scenarios of extensions."""
+    selections: dict[str, tuple[str, ...]] = {"all": ("--suite", "all", "--spec-version", revision)}
+    if revision == "extensions":
+        selections = {name: ("--scenario", name) for name in EXTENSIONS}
+    return [
+        check
+        for name, selection in selections.items()
+        for check in Suite("CONFORMANCE", "conformance", selection).run(url, place / name, {})
+    ]
 
 
 def differences(bare: list[Check], front: list[Check]) -> list[Difference]:
@@ -75,15 +94,15 @@ def rows(url: str, revisions: list[str], eras: list[str], home: Path) -> Iterato
     # The suite tries DNS rebinding only against `localhost`, and Holdfast sends the host of its URL.
     behind = urlunsplit(parts._replace(netloc=f"127.0.0.1:{parts.port}"))
     for revision in revisions:
-        bare = suite(revision).run(url, home / f"{revision}-bare", {})
+        bare = run(revision, url, home / f"{revision}-bare")
         yield f"{revision}: bare {scenarios(bare)}"
         for era in eras:
             place = home / f"{revision}-{era}"
             with served(place.with_suffix(".log"), behind, "--upstream-version", ERAS[era]) as front:
-                checks = suite(revision).run(front.url, place / "0", {})
+                checks = run(revision, front.url, place / "0")
                 for attempt in range(1, ATTEMPTS):
                     if differences(bare, checks):
-                        checks = suite(revision).run(front.url, place / str(attempt), {})
+                        checks = run(revision, front.url, place / str(attempt))
             yield f"{revision}: {era} {scenarios(checks)}"
             yield from (f"    {one}" for one in differences(bare, checks))
 
@@ -95,7 +114,10 @@ def main() -> None:
     )
     parser.add_argument("url", help="http://localhost:PORT/mcp of a server that runs")
     parser.add_argument(
-        "--revision", action="append", choices=REVISIONS, help="of the client; both by default"
+        "--revision",
+        action="append",
+        choices=(*REVISIONS, "extensions"),
+        help="of the client; both by default",
     )
     parser.add_argument(
         "--era", action="append", choices=ERAS, help="with the server; only `same` by default"

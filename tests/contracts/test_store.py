@@ -1,6 +1,6 @@
 """The contract of stores, over every store there is."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
@@ -13,12 +13,15 @@ from holdfast.testing import StoreContract, VirtualClock
 
 class TestMemoryStore(StoreContract):
     @asynccontextmanager
-    async def make_store(self, limits: Limits, clock: VirtualClock) -> AsyncIterator[Store]:
+    async def make_stores(
+        self, limits: Limits, clock: VirtualClock, count: int
+    ) -> AsyncIterator[Sequence[Store]]:
+        assert count == 1
         store = MemoryStore(limits, clock)
-        yield store
+        yield [store]
         await store.aclose()
 
 
 def test_a_contract_without_a_store_names_the_missing_method() -> None:
-    with pytest.raises(NotImplementedError, match="make_store"):
-        StoreContract().test_work_counts_as_life()
+    with pytest.raises(NotImplementedError, match="make_stores"):
+        StoreContract().test_the_first_answer_to_an_ask_stands()

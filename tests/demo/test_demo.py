@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from holdfast.checking.lane import Lane
-from holdfast.checking.outcome import Event, Outcome
+from holdfast.checking.outcome import SeenEvent, SeenResponse
 from holdfast.checking.peer import Peer
 from holdfast.cli.demo.acts import (
     ACTS,
@@ -30,7 +30,7 @@ from holdfast.cli.demo.acts import (
     judge_stream,
 )
 from holdfast.cli.demo.ours import LEASE_SECONDS, server
-from holdfast.cli.demo.run import ACT_SECONDS, Report, Result, SideReport, Watcher, our_side, run
+from holdfast.cli.demo.run import ACT_SECONDS, ActResult, DemoReport, SideReport, Watcher, our_side, run
 from holdfast.cli.demo.stage import PATIENCE, Failed, Side, Stage
 from tests.command_line import run as command
 from tests.support import BOUND, async_test, wait_until
@@ -180,17 +180,17 @@ class Notes(Watcher):
     """Remembers the results."""
 
     def __init__(self) -> None:
-        self.results: list[Result] = []
+        self.results: list[ActResult] = []
 
     def say(self, act: Act, side: Side, text: str) -> None:
         pass
 
-    def ended(self, side: Side, result: Result) -> None:
+    def ended(self, side: Side, result: ActResult) -> None:
         self.results.append(result)
 
 
 @pytest.fixture(scope="module")
-def broken() -> Iterator[Report]:
+def broken() -> Iterator[DemoReport]:
     """Run all acts at a server whose tools break each of them."""
     with our_side(str(Path(__file__).with_name("broken.py"))) as side:
         yield asyncio.run(run([side], ACTS, Notes()))
@@ -208,7 +208,7 @@ def broken() -> Iterator[Report]:
         ("replicas", "of 8 calls at the other replica got the answer of another call"),
     ],
 )
-def test_an_act_at_a_broken_server_does_not_hold(broken: Report, act: str, said: str) -> None:
+def test_an_act_at_a_broken_server_does_not_hold(broken: DemoReport, act: str, said: str) -> None:
     assert not broken.held
     [result] = [result for result in broken.sides[0].results if result.act == act]
     assert result.verdict == "failed"
@@ -237,23 +237,25 @@ def test_a_server_that_does_not_start_is_not_run_and_does_not_hold() -> None:
 @pytest.mark.parametrize("verdict", ["failed", "not offered", "not run"])
 def test_only_our_own_side_decides(verdict: Any) -> None:
     def side(*found: Any) -> SideReport:
-        results = tuple(Result(act="a", title="", verdict=one, happened="", seconds=0.0) for one in found)
+        results = tuple(ActResult(act="a", title="", verdict=one, happened="", seconds=0.0) for one in found)
         return SideReport(name="x", version="1", results=results)
 
-    assert Report(seconds=0.0, sides=(side("held", "held"), side(verdict))).held
-    assert not Report(seconds=0.0, sides=(side("held", verdict), side("held"))).held
+    assert DemoReport(seconds=0.0, sides=(side("held", "held"), side(verdict))).held
+    assert not DemoReport(seconds=0.0, sides=(side("held", verdict), side("held"))).held
 
 
 # The judges
 
 
-def answer(text: str, used: Any = 7, status: int = 200, **further: Any) -> Outcome:
+def answer(text: str, used: Any = 7, status: int = 200, **further: Any) -> SeenResponse:
     result = {"content": [{"type": "text", "text": text}], **further}
-    return Outcome(status=status, events=[Event({"jsonrpc": "2.0", "id": used, "result": result})])
+    return SeenResponse(status=status, events=[SeenEvent({"jsonrpc": "2.0", "id": used, "result": result})])
 
 
-def error(code: int, status: int = 200) -> Outcome:
-    return Outcome(status=status, events=[Event({"jsonrpc": "2.0", "id": 7, "error": {"code": code}})])
+def error(code: int, status: int = 200) -> SeenResponse:
+    return SeenResponse(
+        status=status, events=[SeenEvent({"jsonrpc": "2.0", "id": 7, "error": {"code": code}})]
+    )
 
 
 @pytest.mark.parametrize(
@@ -265,11 +267,13 @@ def error(code: int, status: int = 200) -> Outcome:
         (answer("mine", isError=True), "the failed result 'mine'"),
         (answer("mine", status=500), "status 500 with a result"),
         (error(-32600), "status 200 with the error -32600"),
-        (Outcome(status=200, events=answer("mine").events * 2), "2 answers"),
-        (Outcome(seconds=3.0), "no response within 3.0 s"),
+        (SeenResponse(status=200, events=answer("mine").events * 2), "2 answers"),
+        (SeenResponse(seconds=3.0), "no response within 3.0 s"),
     ],
 )
-def test_an_answer_is_its_own_only_once_and_with_its_id_and_its_text(outcome: Outcome, said: str) -> None:
+def test_an_answer_is_its_own_only_once_and_with_its_id_and_its_text(
+    outcome: SeenResponse, said: str
+) -> None:
     assert judge_answer(outcome, 7, "mine") == said
 
 
@@ -278,13 +282,13 @@ def test_an_answer_is_its_own_only_once_and_with_its_id_and_its_text(outcome: Ou
     [
         (answer("second"), error(-32600, 400), False),
         (answer("first"), error(-32600, 400), True),
-        (answer("first"), Outcome(seconds=3.0), False),
+        (answer("first"), SeenResponse(seconds=3.0), False),
         (answer("first"), answer("first"), True),
-        (Outcome(status=200), answer("second"), True),
+        (SeenResponse(status=200), answer("second"), True),
     ],
 )
 def test_a_duplicate_that_disturbs_or_runs_though_refused_does_not_hold(
-    first: Outcome, second: Outcome, ran: bool
+    first: SeenResponse, second: SeenResponse, ran: bool
 ) -> None:
     with pytest.raises(Failed):
         judge_duplicate(first, second, 7, ran=ran)

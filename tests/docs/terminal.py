@@ -54,11 +54,12 @@ def plain(output: str) -> str:
 class Terminal:
     """Runs the commands of one page in a folder of its own, and ends those that are still running."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, programs: Path = Path(sys.executable).parent) -> None:
+        """`programs`: the folder of the commands `holdfast` and `python`."""
         self.folder = folder
         self.ports: dict[str, str] = {}
         self.running: list[subprocess.Popen[bytes]] = []
-        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        path = f"{programs}:{os.environ['PATH']}"
         own = {
             name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "HOLDFAST"))
         }

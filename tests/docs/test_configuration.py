@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli.config.decoding import decoded
-from holdfast.cli.config.mcp_json import Entry
+from holdfast.cli.config.mcp_json import McpJsonServer
 from holdfast.cli.config.sources import planned
 from holdfast.cli.options import Options
 from holdfast.cli.process_options import ProcessOptions
@@ -34,5 +34,5 @@ def test_the_file_of_the_page_can_be_read(tmp_path: Path, monkeypatch: pytest.Mo
 def test_the_keys_of_mcp_json_are_on_the_page() -> None:
     section = PAGE.read_text(encoding="utf-8").partition("## `mcp.json`")[2].partition("\n## ")[0]
     named = set(re.findall(r"`(\w+)(?:: \w+)?`", section))
-    assert set(Entry.__struct_fields__) <= named
-    assert decoded(Entry, {}, "here:") == Entry()
+    assert set(McpJsonServer.__struct_fields__) <= named
+    assert decoded(McpJsonServer, {}, "here:") == McpJsonServer()

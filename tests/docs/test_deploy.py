@@ -23,6 +23,7 @@ from holdfast.cli.whole import app
 from holdfast.cli.worker import MARGIN
 from holdfast.config import Limits
 from holdfast.fronts.http.health import LIVE, READY
+from holdfast.stores.postgres_address import parse
 from holdfast.stores.urls import SCHEMES
 from tests.http.client import Client, http_test
 from tests.http.serving import wait_until_connected
@@ -49,6 +50,10 @@ def compose() -> dict[str, Any]:
 def pod() -> dict[str, Any]:
     spec: dict[str, Any] = objects()["Deployment", "mcp"]["spec"]["template"]["spec"]
     return spec
+
+
+def image() -> str:
+    return (DEPLOY.parent / "Dockerfile").read_text()
 
 
 def image_words(instruction: str) -> list[str]:
@@ -177,7 +182,8 @@ def test_probes_and_checks_are_at_the_paths_that_answer_them() -> None:
     assert container["livenessProbe"]["httpGet"]["path"] == LIVE
     assert container["readinessProbe"]["httpGet"]["path"] == READY
     assert f"option httpchk GET {READY}" in (DEPLOY / "haproxy.cfg").read_text()
-    assert LIVE in " ".join(compose()["mcp"]["healthcheck"]["test"])
+    [check] = [line for line in image().splitlines() if "urllib.request" in line]
+    assert f"http://127.0.0.1:8000{LIVE}" in check
 
 
 def test_the_store_is_named_by_the_environment_and_keeps_its_keys() -> None:
@@ -318,7 +324,7 @@ def asked(port: int, path: str, host: str) -> int:
 
 def test_the_secrets_that_the_pod_reads_are_made_by_the_page() -> None:
     page = (DEPLOY.parent / "docs" / "how-to" / "kubernetes.md").read_text()
-    made = set(re.findall(r"kubectl create secret \w+ ([\w-]+)", page))
+    made = set(re.findall(r"kubectl create secret \w+ ([\w-]+)", page.partition("## With Helm")[0]))
     named = {one["secretRef"]["name"] for one in pod()["containers"][0]["envFrom"]}
     named |= {one["secretName"] for one in objects()["Ingress", "mcp"]["spec"]["tls"]}
     assert made == named
@@ -330,9 +336,63 @@ def test_compose_publishes_its_ports_to_this_machine_only() -> None:
     assert all(port.startswith("127.0.0.1:") for port in published)
 
 
+def test_compose_with_postgresql_differs_in_the_store_only() -> None:
+    other = yaml.safe_load((DEPLOY / "compose.postgres.yaml").read_text())["services"]
+    ours = compose()
+    url = other["mcp"]["environment"].pop("HOLDFAST_STORE")
+    assert parse(url).schema == "holdfast"
+    ours["mcp"]["environment"].pop("HOLDFAST_STORE")
+    assert other["mcp"].pop("depends_on") == {"postgres": {"condition": "service_healthy"}}
+    ours["mcp"].pop("depends_on")
+    assert {name: one for name, one in other.items() if name != "postgres"} == {
+        name: one for name, one in ours.items() if name != "redis"
+    }
+
+
 def test_the_page_gives_compose_the_variables_that_it_requires() -> None:
     page = (DEPLOY.parent / "docs" / "how-to" / "kubernetes.md").read_text()
     required = set(re.findall(r"\$\{(\w+):\?", (DEPLOY / "compose.yaml").read_text()))
     (given,) = re.findall(r"`([^`]*) docker compose up --build`", page)
     assert required
     assert {word.partition("=")[0] for word in shlex.split(given)} == required
+
+
+# The image
+
+
+@pytest.mark.parametrize(
+    "path", [DEPLOY.parent / "Dockerfile", DEPLOY / "Dockerfile"], ids=["product", "server"]
+)
+def test_the_linter_accepts_the_image(path: Path) -> None:
+    linter = Path(sys.executable).parent / "hadolint"
+    done = subprocess.run([linter, "--no-color", path], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_the_image_is_made_from_files_of_the_repository_that_are_not_ignored() -> None:
+    root = DEPLOY.parent
+    kept = [line[1:] for line in (root / ".dockerignore").read_text().splitlines() if line.startswith("!")]
+    copied = [
+        word
+        for line in re.findall(r"^COPY (?!--from)(.*) \S+$", image(), re.MULTILINE)
+        for word in line.split()
+    ]
+    assert len(copied) > 5
+    for name in copied:
+        assert (root / name).exists(), name
+        assert any(name == one or name.startswith(f"{one}/") for one in kept if one != "tools"), name
+
+
+def test_each_stage_of_the_image_ends_as_an_ordinary_user() -> None:
+    stages = dict(re.findall(r"^FROM \S+ AS (\w+)\n(.*?)(?=^FROM|\Z)", image(), re.MULTILINE | re.DOTALL))
+    assert [*stages] == ["build", "base", "node", "programs", "holdfast"], "the last one is the default"
+    for name in ("base", "programs"):
+        assert re.findall(r"^USER (\d+)$", stages[name], re.MULTILINE)[-1] == "10001"
+    assert f"--uid {pod()['containers'][0]['securityContext']['runAsUser']} " in stages["base"]
+    assert stages["holdfast"].strip() == ""
+
+
+def test_what_the_image_installs_is_locked() -> None:
+    installs = re.findall(r"\binstall --no-cache-dir (.*?)(?: \\)?$", image(), re.MULTILINE)
+    assert len(installs) == 4
+    assert [one for one in installs if "--require-hashes" not in one] == ["--no-deps dist/*.whl"]

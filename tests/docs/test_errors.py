@@ -11,7 +11,9 @@ from holdfast.protocol.quirks import KNOWN
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = (ROOT / "docs" / "errors.md").read_text()
 HTTP: Final = ROOT / "src" / "holdfast" / "fronts" / "http"
-STATUS: Final = re.compile(r"(?:refuse|Refused|Answer)\(\s*(\d{3})|[A-Z_]+: (\d{3})|status: int = (\d{3})")
+STATUS: Final = re.compile(
+    r"(?:refuse|RefusedRequest|Answer)\(\s*(\d{3})|[A-Z_]+: (\d{3})|status: int = (\d{3})"
+)
 
 
 def codes_of(module: object) -> set[int]:

@@ -12,8 +12,7 @@ import yaml
 from holdfast.engine.audit import REASONS
 from holdfast.ops.figures import CallOutcome
 from holdfast.ops.metrics.families import FAMILIES, Family
-from holdfast.ops.metrics.reading import STATES
-from holdfast.ops.waits import WAITS
+from holdfast.ops.waits import LIVE_STATES, WAITS
 from tools import grafana
 
 ROOT: Final = Path(__file__).parents[2]
@@ -23,7 +22,7 @@ VALUES: Final[dict[str, set[str]]] = {
     "waits_for": set(WAITS),
     "reason": set(REASONS),
     "outcome": set(get_args(CallOutcome)),
-    "state": {*STATES.values(), "ending", "attached", "detached"},
+    "state": {*LIVE_STATES.values(), "ending", "attached", "detached"},
     "error": {"unavailable", "fenced", "other"},
     "mcp_method_name": {"tools/call"},
 }

@@ -10,7 +10,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -189,12 +189,12 @@ async def test_a_short_name_of_a_scope_counts_for_the_long_one_that_clients_ask_
     )
     server.tool(name="unread")(lambda: 3)
     app = server.asgi()
-    assert (
-        await Peer(app, token="the token with it").sessionless("tools/call", {"name": "unread"}).done()
-    ).status == 200
-    refused = (
-        await Peer(app, token="the token without it").sessionless("tools/call", {"name": "unread"}).done()
-    )
-    assert refused.status == 403
-    assert f'scope="{page["API"]}/mail.read"' in refused.headers["www-authenticate"]
-    await server.engine.aclose()
+    async with aclosing(server.engine):
+        assert (
+            await Peer(app, token="the token with it").sessionless("tools/call", {"name": "unread"}).done()
+        ).status == 200
+        refused = (
+            await Peer(app, token="the token without it").sessionless("tools/call", {"name": "unread"}).done()
+        )
+        assert refused.status == 403
+        assert f'scope="{page["API"]}/mail.read"' in refused.headers["www-authenticate"]

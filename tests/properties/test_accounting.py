@@ -169,6 +169,9 @@ class Accounting(RuleBasedStateMachine):
             for name, exchange in session.exchanges.items()
             if exchange.id is not None and not exchange.running
         }
+        ends = ended - session.logs.keys()
+        assert all(session.exchanges[name].kept and name in session.ids.values() for name in ends)
+        ended -= ends
         assert set(session.finished) == ended
         unread = [name for name in ended if not session.exchanges[name].has_reader]
         assert len(ended) <= LIMITS.finished_streams or len(unread) < len(ended)

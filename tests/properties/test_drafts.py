@@ -1,183 +1,39 @@
-"""The rules of a session also work on drafts, as a store needs them that several replicas share (decision 21).
+"""Two replicas that change one session at the same time: the effect is that of the two rules one after the other (decision 21).
 
-Two replicas apply a rule each to a draft of the same document. A draft notes the fields that its rule has read and written. The second
-commit is refused if a field that its rule has read was written by the first, or if a test of a counter would come out differently;
-then the rule is applied again. The result must be that of the two rules one after the other.
+Each applies a rule to its own draft of the same stored session. The second commit is refused if a field that its rule has read was written by
+the first, or if a test of a number comes out differently; then the rule is applied again.
 """
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from hypothesis import example, given
 from hypothesis import strategies as st
-from typing_extensions import override
 
 from holdfast.core.records import STANDALONE_FENCE, Claim
 from holdfast.core.rules import asks, calls, readers, streams, turns
 from holdfast.core.rules.document import At, Document
-from holdfast.core.stream import Log
 from holdfast.errors import HoldfastError
+from holdfast.stores.shared.commit import NUMBERS, Done, Stale, unpack
+from holdfast.stores.shared.draft import SharedDocument, opened
+from holdfast.stores.shared.heads import NeedsIndex
+from holdfast.stores.shared.tables import NeedsAll
 from holdfast.testing.store.bench import PRINCIPAL, record
+from holdfast.testing.store.dicts import DictSession
 from holdfast.testing.store.limits import tight
 
 LIMITS: Final = tight(stream_events=3, stream_bytes=60, session_bytes=90, finished_streams=2, asks=2)
 MOST: Final = 2
 NOW: Final = 5.0
-TABLES: Final = ("exchanges", "ids", "logs", "finished", "held", "asks")
-VALUES: Final = ("record", "state", "fence", "subscriptions", "answered", "withdrawn")
-COUNTERS: Final = ("running", "calls", "readers", "outstanding", "size", "kept")
-TIMES: Final = ("touched", "settled", "broke")
-NONE: Final = object()
+FREE: Final = {"version", "mark", "hint", "expires"}
+"""Numbers that may differ."""
 
 
-def outcomes_of(counter: str, before: int, after: int) -> tuple[bool, ...]:
-    """Return the outcomes of the tests that rules make of a counter."""
-    match counter:
-        case "calls":
-            return (before >= MOST,)
-        case "outstanding":
-            return (before >= LIMITS.asks,)
-        case "readers":
-            return (after == 0,)
-        case "size":
-            return (after > LIMITS.session_bytes,)
-        case _:
-            return ()
-
-
-class Noted(dict[Any, Any]):
-    """A table that notes which fields were read; `all`: also which fields there are."""
-
-    def __init__(self, fields: dict[Any, Any]) -> None:
-        super().__init__(fields)
-        self.first = dict(fields)
-        self.read: set[Any] = set()
-        self.all = False
-
-    @override
-    def __getitem__(self, name: Any) -> Any:
-        self.read.add(name)
-        return super().__getitem__(name)
-
-    @override
-    def __contains__(self, name: object) -> bool:
-        self.read.add(name)
-        return super().__contains__(name)
-
-    @override
-    def get(self, name: Any, default: Any = None) -> Any:
-        self.read.add(name)
-        return super().get(name, default)
-
-    @override
-    def pop(self, name: Any, *default: Any) -> Any:
-        self.read.add(name)
-        return super().pop(name, *default)
-
-    @override
-    def __iter__(self) -> Iterator[Any]:
-        self.all = True
-        return super().__iter__()
-
-    @override
-    def items(self) -> Any:
-        self.all = True
-        return super().items()
-
-    @override
-    def values(self) -> Any:
-        self.all = True
-        return super().values()
-
-    @override
-    def __len__(self) -> int:
-        self.all = True
-        return super().__len__()
-
-    def changes(self) -> dict[Any, Any]:
-        """Return the fields that differ from the first ones, with their new values."""
-        names = [*self.first, *(name for name in dict.keys(self) if name not in self.first)]
-        now = {name: dict.get(self, name, NONE) for name in names}
-        return {name: value for name, value in now.items() if not same(value, self.first.get(name, NONE))}
-
-
-def facts_of(log: Log) -> tuple[Any, ...]:
-    return log.low, log.top, log.delivered, log.bytes, log.closed, list(log.events)
-
-
-def same(one: object, other: object) -> bool:
-    if isinstance(one, Log) and isinstance(other, Log):
-        return facts_of(one) == facts_of(other)
-    return one is other or one == other
-
-
-class Draft(Document):
-    """A document that a rule may change, and that notes what the rule has read."""
-
-    def __init__(self, base: Document) -> None:
-        self.numbers_read: set[str] = set()
-        super().__init__(base.record, base.opened)
-        for name in Document.__slots__:
-            if name not in TABLES:
-                setattr(self, name, copy.copy(getattr(base, name)))
-        for name in TABLES:
-            fields = getattr(base, name)
-            # A rule changes a log itself, so it gets a copy.
-            copied = {key: copy.deepcopy(one) for key, one in fields.items()} if name == "logs" else fields
-            setattr(self, name, Noted(copied))
-            getattr(self, name).first = {key: copy.deepcopy(one) for key, one in fields.items()}
-        self.numbers_read.clear()
-
-    @override
-    def __getattribute__(self, name: str) -> Any:
-        if name in VALUES or name in COUNTERS:
-            object.__getattribute__(self, "numbers_read").add(name)
-        return object.__getattribute__(self, name)
-
-
-def table(doc: Document, name: str) -> Noted:
-    found: Noted = getattr(doc, name)
-    return found
-
-
-def is_stale(base: Document, before: Document, draft: Draft) -> bool:
-    """Return True if the draft's rule has read something that has changed since then."""
-    for name in TABLES:
-        noted, now = table(draft, name), getattr(base, name)
-        if noted.all and list(now) != list(noted.first):
-            return True
-        names = {*noted.read, *noted.changes(), *(noted.first if noted.all else ())}
-        if any(not same(now.get(one, NONE), noted.first.get(one, NONE)) for one in names):
-            return True
-    read = set(draft.numbers_read)
-    if any(getattr(base, name) != getattr(before, name) for name in read.intersection(VALUES)):
-        return True
-    for name in read.intersection(COUNTERS):
-        was, now = getattr(before, name), getattr(base, name)
-        change = getattr(draft, name) - was
-        if outcomes_of(name, was, was + change) != outcomes_of(name, now, now + change):
-            return True
-    return False
-
-
-def commit(base: Document, before: Document, draft: Draft) -> None:
-    """Apply the changes of a draft."""
-    for name in TABLES:
-        now = getattr(base, name)
-        for key, value in table(draft, name).changes().items():
-            if value is NONE:
-                del now[key]
-            else:
-                now[key] = value
-    for name in VALUES:
-        if getattr(draft, name) != getattr(before, name):
-            setattr(base, name, getattr(draft, name))
-    for name in COUNTERS:
-        setattr(base, name, getattr(base, name) + getattr(draft, name) - getattr(before, name))
-    for name in TIMES:
-        setattr(base, name, max(getattr(base, name), getattr(draft, name)))
-    base.hint = min(base.hint, draft.hint)
+def known(doc: Document, table: str, name: str) -> Any:
+    """Return a stored entry, without a note that it was read."""
+    assert isinstance(doc, SharedDocument)
+    return doc.tables[table].stored(name)
 
 
 class Wanted(NamedTuple):
@@ -189,10 +45,11 @@ class Wanted(NamedTuple):
     data: bytes
     flag: bool
     number: int
+    now: float = NOW
 
     @property
     def at(self) -> At:
-        return At(NOW, self.me, LIMITS, spare=1 << 30)
+        return At(self.now, self.me, LIMITS, spare=1 << 30)
 
     @property
     def ask(self) -> str:
@@ -200,19 +57,20 @@ class Wanted(NamedTuple):
 
 
 def fence_of(doc: Document, wanted: Wanted) -> int:
-    exchange = dict.get(doc.exchanges, wanted.stream)
+    """Return the fence of an exchange; of one that has ended or never was, one that was given before."""
+    exchange = known(doc, "exchanges", wanted.stream)
     return exchange.fence if exchange is not None else 1
 
 
 def claim(doc: Document, w: Wanted) -> Any:
-    return calls.claim(doc, PRINCIPAL, Claim(w.number, w.stream, w.data[:1]), w.me, MOST, NOW)
+    return calls.claim(doc, PRINCIPAL, Claim(w.number, w.stream, w.data[:1]), w.me, MOST, w.now)
 
 
 def detach(doc: Document, w: Wanted) -> Any:
-    exchange, log = dict.get(doc.exchanges, w.stream), dict.get(doc.logs, w.stream)
+    exchange, log = known(doc, "exchanges", w.stream), known(doc, "logs", w.stream)
     generation = exchange.generation if exchange is not None else 0
     whole = log.top if log is not None and w.flag else None
-    return readers.detach(doc, w.stream, generation, whole, NOW, broke=w.flag)
+    return readers.detach(doc, w.stream, generation, whole, w.now, broke=w.flag)
 
 
 def append(doc: Document, w: Wanted) -> Any:
@@ -223,22 +81,26 @@ def settle(doc: Document, w: Wanted) -> Any:
     return calls.settle(doc, w.stream, fence_of(doc, w), w.data, w.at, tag=w.tag, keep=w.flag)
 
 
+def end_plain(doc: Document, w: Wanted) -> Any:
+    return calls.end_plain(doc, w.stream, fence_of(doc, w), w.now)
+
+
 RULES: Final[tuple[Callable[[Document, Wanted], Any], ...]] = (
     claim,
     claim,
     settle,
     append,
     detach,
-    lambda doc, w: calls.end_plain(doc, w.stream, fence_of(doc, w), NOW),
+    end_plain,
     lambda doc, w: streams.open_stream(doc, w.stream, fence_of(doc, w), w.tag),
     lambda doc, w: streams.append(doc, "", STANDALONE_FENCE, [(w.tag, w.data)], w.at),
-    lambda doc, w: readers.attach(doc, PRINCIPAL, w.stream, None, None, w.me, NOW),
+    lambda doc, w: readers.attach(doc, PRINCIPAL, w.stream, None, None, w.me, w.now),
     lambda doc, w: asks.ask(doc, w.ask, w.stream, w.me, LIMITS.asks),
-    lambda doc, w: asks.answer(doc, PRINCIPAL, w.ask, b"d", w.data, NOW),
-    lambda doc, w: asks.withdraw(doc, w.ask, NOW),
+    lambda doc, w: asks.answer(doc, PRINCIPAL, w.ask, b"d", w.data, w.now),
+    lambda doc, w: asks.withdraw(doc, w.ask, w.now),
     lambda doc, w: turns.hold_turn(doc, w.stream, fence_of(doc, w), w.me),
     lambda doc, w: turns.pass_turn(doc, w.stream, fence_of(doc, w)),
-    lambda doc, w: calls.give_back(doc, w.stream, fence_of(doc, w) if w.flag else 0, NOW),
+    lambda doc, w: calls.give_back(doc, w.stream, fence_of(doc, w) if w.flag else 0, w.now),
     lambda doc, w: calls.reap(doc, w.stream, w.me, w.data, w.at, tag=w.tag),
 )
 WANTED: Final = st.builds(
@@ -249,25 +111,70 @@ WANTED: Final = st.builds(
     st.binary(max_size=40),
     st.booleans(),
     st.integers(1, 3),
+    st.just(NOW),
 )
 STEPS: Final = st.tuples(st.sampled_from(RULES), WANTED)
 Step = tuple[Callable[[Document, Wanted], Any], Wanted]
 
 
-def outcome(step: Step, doc: Document) -> Any:
-    """Return the result of a rule, or the kind of its error."""
-    apply, wanted = step
-    try:
-        return apply(doc, wanted)
-    except HoldfastError as error:
-        return type(error)
+class Writer:
+    """A replica: it applies a rule to a draft, and commits it."""
+
+    def __init__(self, name: str, session: DictSession) -> None:
+        self.name = name
+        self.session = session
+        self.number = 0
+        self.doc = SharedDocument(session.numbers, session.fields)
+
+    def apply(self, step: Step) -> Any:
+        """Apply a rule to the draft; return its result, or the kind of its error."""
+        rule, wanted = step
+        while True:
+            self.doc.begin_noting(is_noting=True)
+            try:
+                return rule(self.doc, wanted)
+            except HoldfastError as error:
+                return type(error)
+            except NeedsAll:
+                self.doc = SharedDocument(self.session.numbers, self.session.fields)
+            except NeedsIndex as needed:
+                self.doc.undo()
+                log = self.session.logs[needed.stream]
+                sizes = [(seq, tag, len(data)) for seq, (tag, data) in log.items()]
+                if not self.doc.logs.stored(needed.stream).set_index(sizes):
+                    self.doc = SharedDocument(self.session.numbers, self.session.fields)
+
+    def commit(self, step: Step, result: Any) -> Any:
+        """Commit the draft; if that is refused, apply the rule again. Return the last result."""
+        while True:
+            self.number += 1
+            self.doc.end_noting()
+            commit = self.doc.commit(self.name, self.number, self.number - 1, float(len(self.name)))
+            reply = self.session.commit(commit)
+            if isinstance(reply, Done):
+                self.doc.accept(reply, commit)
+                return result
+            assert isinstance(reply, Stale)
+            self.number -= 1
+            self.doc.undo()
+            if commit.compare is None:
+                self.doc = SharedDocument(self.session.numbers, self.session.fields)
+            else:
+                self.doc.learn(reply.numbers, reply.fields)
+            result = self.apply(step)
 
 
-def everything(doc: Document) -> dict[str, Any]:
-    """Return a document as values to compare: all but its hint, which may differ."""
-    names = [name for name in Document.__slots__ if name not in {"logs", "hint", "told"}]
-    return {"logs": {name: facts_of(log) for name, log in doc.logs.items()}} | {
-        name: getattr(doc, name) for name in names
+def everything(session: DictSession) -> dict[str, Any]:
+    """Return everything that must be equal. The order of two ends is not decided if they are made at once."""
+    numbers = dict(zip(NUMBERS, unpack(session.numbers), strict=True))
+    fields = {name: value for name, value in session.fields.items() if name[:2] not in {"o:", "f:"}}
+    ended = {name for name in session.fields if name.startswith("f:")}
+    logs = {stream: log for stream, log in session.logs.items() if log}
+    return {
+        "numbers": {name: numbers[name] for name in numbers.keys() - FREE},
+        **fields,
+        "ended": ended,
+        "logs": logs,
     }
 
 
@@ -279,24 +186,20 @@ def _wanted(stream: str, number: int, *, flag: bool = True) -> Wanted:
     [(claim, _wanted("a", 1))], (claim, _wanted("b", 2)), (detach, _wanted("a", 1))
 )
 @given(history=st.lists(STEPS, max_size=12), one=STEPS, two=STEPS)
-def test_two_drafts_of_one_document_have_the_effect_of_two_steps(
+def test_two_drafts_of_one_session_have_the_effect_of_two_steps(
     history: list[Step], one: Step, two: Step
 ) -> None:
-    base = Document(record(), 0.0)
-    for step in history:
-        outcome(step, base)
-    expected = copy.deepcopy(base)
-    results = [outcome(one, expected), outcome(two, expected)]
-    before = copy.deepcopy(base)
-    first, second = Draft(base), Draft(base)
-    found = [outcome(one, first), outcome(two, second)]
-    commit(base, before, first)
-    if is_stale(base, before, second):
-        between = copy.deepcopy(base)
-        second = Draft(base)
-        found[1] = outcome(two, second)
-        commit(base, between, second)
-    else:
-        commit(base, before, second)
-    assert everything(base) == everything(expected)
-    assert found == results
+    session = DictSession(record(), *opened(record(), 0.0, 1.0))
+    past = Writer("past", session)
+    # Fences are made from the time: each of the two steps has its own, so that their order does not matter.
+    two = two[0], two[1]._replace(now=NOW + 1)
+    for step in [(claim, _wanted("ended", 9)), (end_plain, _wanted("ended", 9)), *history]:
+        past.commit(step, past.apply(step))
+    after = copy.deepcopy(session)
+    writer = Writer("both", after)
+    expected = [writer.commit(step, writer.apply(step)) for step in (one, two)]
+    first, second = Writer("first", session), Writer("second", session)
+    results = [first.apply(one), second.apply(two)]
+    found = [first.commit(one, results[0]), second.commit(two, results[1])]
+    assert everything(session) == everything(after)
+    assert found == expected

@@ -6,7 +6,7 @@ from typing import Any
 from redis.asyncio import Redis
 
 from holdfast.stores.redis.link import Argument, RedisLink, connect
-from holdfast.stores.redis.refusals import Lost
+from holdfast.stores.shared.answers import Lost
 
 
 class Lossy:
@@ -19,6 +19,7 @@ class Lossy:
         self._replies = replies
         self._commands = commands
         self.lost = 0
+        self._repeated: list[tuple[Argument, ...]] = []
 
     def __repr__(self) -> str:
         return f"<Lossy seed={self._seed}, {self.lost} lost>"
@@ -31,8 +32,10 @@ class Lossy:
 
     def _lose(self, part: float, arguments: tuple[Argument, ...]) -> None:
         # Not for a repeated command: the store gives up after the third time, and another test covers that.
-        if arguments[3] == "0" and self._random.random() < part:
+        is_again = arguments[3:4] == ("1",) or any(arguments is one for one in self._repeated)
+        if not is_again and self._random.random() < part:
             self.lost += 1
+            self._repeated.append(arguments)
             raise Lost(f"lost on purpose (seed {self._seed})")
 
     async def subscriber(self) -> Redis:

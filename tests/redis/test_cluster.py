@@ -197,3 +197,15 @@ async def test_a_link_that_is_closed_while_it_connects_leaves_no_connection(node
             del link, command
         gc.collect()
     assert [str(leak.message) for leak in leaks] == []
+
+
+@async_test
+async def test_more_commands_than_connections_wait_for_one(
+    nodes: list[RedisServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(core, "PATIENCE", -1.0)
+    store = RedisStore(url(nodes), namespace="many")
+    await store.open(record(), evict=False)
+    added = await asyncio.gather(*(store.add_state("session", "n", 1, op=f"o{n}") for n in range(400)))
+    assert sorted(added) == list(range(1, 401)), "no command has failed, and none was sent twice"
+    await store.aclose()

@@ -142,9 +142,10 @@ async def test_without_its_writer_a_reader_of_lost_events_gets_an_error() -> Non
         disaster.cut()
         lost = await store.append(KEY, "a", fence, [(3, b"two")])
         await disaster.happen()
-        page = await read(store, lost)
+        other = RedisStore(disaster.link, namespace="failover")
+        page = await read(other, lost)
         assert (page.continuity, page.events) == (Continuity.FORK, [])
-        assert await store.attach(KEY, PRINCIPAL, "a", lost) is Refusal.UNRESUMABLE
+        assert await other.attach(KEY, PRINCIPAL, "a", lost) is Refusal.UNRESUMABLE
 
 
 @async_test
@@ -205,7 +206,6 @@ async def test_a_question_that_the_store_lost_is_there_again_and_can_be_answered
         await store.append(KEY, "a", fence, [(2, b"question")])
         assert await store.ask(KEY, "outside", record().standalone)
         await disaster.happen()
-        assert await store.answer(KEY, PRINCIPAL, "a.1", b"d", b"{}") is Answered.UNKNOWN
         await store.look_again()
         assert data_of(await read(store, start)) == [b"question"]
         assert await store.answer(KEY, PRINCIPAL, "a.1", b"d", b"{}") is Answered.FIRST
@@ -244,11 +244,12 @@ async def test_an_ask_of_a_call_that_another_replica_has_ended_is_not_restored()
     async with failover() as disaster:
         store = disaster.store
         wakeups: list[object] = []
-        store._on_wake = lambda *what: wakeups.append(what)
+        store.wake = lambda *what: wakeups.append(what)
         await opened(store)
         assert await store.ask(KEY, "a.1", "a")
-        assert await store.reap(Orphan(KEY, "a", 1, store._owner), b"dead", tag=9)
-        wakeups.clear()
+        other = RedisStore(disaster.link, namespace="failover", replica="other")
+        assert await other.reap(Orphan(KEY, "a", 1, store.me), b"dead", tag=9)
+        assert not wakeups
         await store.look_again()
         assert (WakeUp.ANSWER, KEY, "a.1") in wakeups
         assert await store.answer(KEY, PRINCIPAL, "a.1", b"d", b"{}") is Answered.UNKNOWN

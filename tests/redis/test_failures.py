@@ -118,7 +118,7 @@ async def test_a_refused_claim_on_a_full_redis_changes_nothing() -> None:
     with redis_server() as server:
         store = RedisStore(server.url)
         await store.open(record(), evict=False)
-        key = f"hf:5:default:{{{KEY}}}"
+        key = f"hf:1:default:{{{KEY}}}"
         before = server.tell("DUMP", key)
         server.tell("CONFIG", "SET", "maxmemory", "1mb")
         try:

@@ -1,7 +1,9 @@
 """The keys in Redis: under a namespace, with an expiry, without a client's text, and deleted with the sessions."""
 
 import asyncio
+from typing import Any
 
+import msgspec
 import pytest
 from redis.asyncio import Redis
 
@@ -49,8 +51,9 @@ ADD = (
     "local t = cmsgpack.unpack(redis.call('HGET', KEYS[1], ARGV[1])) t.later = 'kept' "
     "redis.call('HSET', KEYS[1], ARGV[1], cmsgpack.pack(t))"
 )
-"""A later release's field in one of the packed records."""
-FIELDS = ("k", "c:a")
+"""A later release's field in the packed record of the kept bytes."""
+MEMBERS = ("m", "x:a", "l:a", "a:a.1")
+"""Structures, at whose end a later release may add members."""
 ADD_NUMBER = "redis.call('HSET', KEYS[1], 'n', redis.call('HGET', KEYS[1], 'n') .. 'number')"
 READ_NUMBER = "return string.sub(redis.call('HGET', KEYS[1], 'n'), -6)"
 READ = "return cmsgpack.unpack(redis.call('HGET', KEYS[1], ARGV[1])).later"
@@ -80,7 +83,7 @@ async def test_every_key_has_namespace_and_format_and_no_clients_words(server: R
     await use_everything(store)
     await shared_things(store)
     found = keys(server)
-    assert [key for key in found if not key.startswith("hf:5:mine:{")] == ["hf:0:mine:{*}:format"]
+    assert [key for key in found if not key.startswith("hf:1:mine:{")] == ["hf:0:mine:{*}:format"]
     assert not any("secret me" in key or "alice" in key or "tell" in key for key in found)
     await store.aclose()
 
@@ -111,7 +114,7 @@ async def test_nothing_remains_after_all_sessions_ended(server: RedisServer) -> 
     await store.release()
     # A stream that has a reader can be read to its end.
     left = [key for key in keys(server) if not 0 < int(server.tell("PTTL", key)) <= LINGER_SECONDS * 1_000]
-    assert sorted(left) == ["hf:0:default:{*}:format", "hf:5:default:{*}:incarnations"]
+    assert sorted(left) == ["hf:0:default:{*}:format", "hf:1:default:{*}:incarnations"]
     await store.aclose()
 
 
@@ -136,7 +139,7 @@ async def test_every_channel_has_namespace_and_format(server: RedisServer) -> No
             message = await heard.get_message(timeout=BOUND)
             assert message is not None
             channels.add(message["channel"])
-    assert channels - {b"end"} == {b"hf:5:mine:bell", b"hf:5:mine:bell:one", b"hf:5:mine:bell:two"}
+    assert channels - {b"end"} == {b"hf:1:mine:bell", b"hf:1:mine:bell:one", b"hf:1:mine:bell:two"}
     for one in (client, store, other):
         await one.aclose()
 
@@ -170,7 +173,7 @@ async def test_with_a_later_format_in_the_store_no_replica_starts_and_running_on
     await old.renew(10)
     await old.open(record(), evict=False)
     server.tell("SET", "hf:0:mine:{*}:format", "6")
-    with pytest.raises(StoreUnavailable, match=r"later Holdfast.*format 6, this one knows 5.*upgrade"):
+    with pytest.raises(StoreUnavailable, match=r"later Holdfast.*format 6, this one knows 1.*upgrade"):
         await late.renew(10)
     clock.advance(9)
     assert await old.renew(10) == old.incarnation
@@ -186,8 +189,12 @@ async def test_with_a_later_format_in_the_store_no_replica_starts_and_running_on
 
 
 @async_test
-async def test_replicas_of_two_formats_warn_and_name_both_once(server: RedisServer) -> None:
+async def test_replicas_of_two_formats_warn_and_name_both_once(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     clock, notes = VirtualClock(), NotingObserver()
+    monkeypatch.setattr("holdfast.stores.redis.core.FORMAT", 5)
+    monkeypatch.setattr("holdfast.stores.redis.replicas.FORMAT", 5)
     store = RedisStore(server.url, clock=clock, namespace="mine", observer=notes)
 
     async def warned(*others: int) -> bool:
@@ -214,7 +221,7 @@ async def test_replicas_of_two_formats_warn_and_name_both_once(server: RedisServ
 async def test_a_later_format_leaves_its_mark(server: RedisServer) -> None:
     store = RedisStore(server.url, namespace="mine")
     await store.renew(10)
-    assert server.tell("GET", "hf:0:mine:{*}:format") == "5"
+    assert server.tell("GET", "hf:0:mine:{*}:format") == "1"
     later = RedisStore(server.url, namespace="mine")
     later._prefix = "hf:6:mine:"
     await later.renew(10)
@@ -232,18 +239,44 @@ async def test_fields_that_this_release_does_not_know_are_kept_when_it_writes(se
     await store.open(record(), evict=False)
     claimed = await store.claim(KEY, PRINCIPAL, Claim(1, "a", b"d"))
     assert isinstance(claimed, Claimed)
-    main = f"hf:5:mine:{{{KEY}}}"
+    main = f"hf:1:mine:{{{KEY}}}"
     await store.open_stream(KEY, "a", claimed.fence, 1)
-    for field in FIELDS:
-        server.tell("EVAL", ADD, "1", main, field)
+    await store.ask(KEY, "a.1", "a")
+    server.tell("HSET", main, "later", "kept")
+    server.tell("EVAL", ADD, "1", main, "k")
+    client: Redis = Redis.from_url(server.url)
+
+    async def members(field: str) -> list[Any]:
+        value: Any = await client.hget(main, field)
+        return msgspec.msgpack.decode(value, type=list[Any])
+
+    before = {field: await members(field) for field in MEMBERS}
+    for field, known in before.items():
+        await client.hset(main, field, msgspec.msgpack.encode([*known, "kept"]))
     server.tell("EVAL", ADD_NUMBER, "1", main)
     await store.subscribe(KEY, "file:///x")
+    await store.change(KEY, level="error")
     await store.append(KEY, "a", claimed.fence, [(2, b"{}")])
+    await store.answer(KEY, PRINCIPAL, "a.1", b"d", b"{}")
     await store.find(KEY, PRINCIPAL)
+    for field, known in before.items():
+        after = await members(field)
+        assert (len(after), after[-1], after[:-1] != known) == (len(known) + 1, "kept", field != "x:a"), field
     await store.settle(KEY, "a", claimed.fence, b"last", tag=3)
-    assert [server.tell("EVAL", READ, "1", main, field) for field in FIELDS] == ["kept", "kept"]
+    ended = await members("x:a")
+    assert ended[-1] == "kept"
+    assert ended[:-1] != before["x:a"]
+    assert server.tell("EVAL", READ, "1", main, "k") == "kept"
+    assert server.tell("HGET", main, "later") == "kept"
     assert server.tell("EVAL", READ_NUMBER, "1", main) == "number"
-    await store.aclose()
+    other = RedisStore(server.url, namespace="mine", replica="other")
+    for number, replica in enumerate((other, store) * 2):
+        assert isinstance(
+            await replica.claim(KEY, PRINCIPAL, Claim(f"n{number}", f"s{number}", b"d")), Claimed
+        )
+    assert server.tell("EVAL", READ_NUMBER, "1", main) == "number", "also where two replicas write"
+    for one in (store, other, client):
+        await one.aclose()
 
 
 @async_test
@@ -275,7 +308,7 @@ async def test_a_session_whose_keys_are_gone_leaves_no_hint(server: RedisServer)
     clock = VirtualClock()
     store = RedisStore(server.url, clock=clock)
     await store.open(record(), evict=False)
-    server.tell("DEL", f"hf:5:default:{{{KEY}}}")
+    server.tell("DEL", f"hf:1:default:{{{KEY}}}")
     assert await store.sessions() == [KEY]
     clock.advance(IDLE)
     assert await store.sweep() == []
@@ -310,7 +343,7 @@ async def test_by_the_clock_of_redis_a_hint_that_came_too_early_is_put_back_exac
     await store.attach(KEY, PRINCIPAL, None, None)
     await asyncio.sleep(1.05)  # real time is the subject: the idle time passes by the clock of Redis
     assert await store.sweep() == []
-    score = float(server.tell("ZSCORE", "hf:5:default:{*}:due", KEY))
+    score = float(server.tell("ZSCORE", "hf:1:default:{*}:due", KEY))
     assert score == int(score), "no sweep looks at it any more"
     assert 90_000 < score - float(server.tell("TIME").split()[0]) * 1000 < 101_000
     await store.aclose()
@@ -342,7 +375,7 @@ async def test_the_record_of_readers_does_not_grow_with_their_number(server: Red
     for _ in range(3):
         for _ in range(20):
             await store.attach(KEY, PRINCIPAL, None, None)
-        sizes.append(int(server.tell("HSTRLEN", f"{store.key(KEY)}", f"c:{record().standalone}")))
+        sizes.append(int(server.tell("HSTRLEN", f"{store.key(KEY)}", f"x:{record().standalone}")))
     # Numbers grow by a byte or two; twenty operations by hundreds.
     assert sizes[2] - sizes[1] < 40
     assert sizes[0] > 0

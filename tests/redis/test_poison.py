@@ -11,18 +11,20 @@ from holdfast.testing.store.bench import IDLE, KEY, OTHER, PRINCIPAL, record
 from tests.redis_server import RedisServer
 from tests.support import async_test
 
-MAIN = f"hf:5:default:{{{KEY}}}"
+MAIN = f"hf:1:default:{{{KEY}}}"
 
 
 @async_test
 async def test_a_session_whose_record_is_damaged_is_gone_and_harms_no_other(server: RedisServer) -> None:
-    damages = [("HSET", MAIN, field, text) for field in ("n", "rec") for text in ("damaged", "")]
+    damages = [("HSET", MAIN, field, text) for field in ("n", "r", "m") for text in ("damaged", "")]
     for damage in (*damages, ("SET", MAIN, "a string")):
         server.tell("FLUSHALL")
         observer = NotingObserver()
         store = RedisStore(server.url, observer=observer)
-        await store.open(record(), evict=False)
-        await store.open(record(OTHER), evict=False)
+        opener = RedisStore(server.url)
+        await opener.open(record(), evict=False)
+        await opener.open(record(OTHER), evict=False)
+        await opener.aclose()
         server.tell(*damage)
         assert await store.find(KEY, PRINCIPAL) is None
         assert await store.claim(KEY, PRINCIPAL, Claim(1, "a", b"")) is Refusal.NO_SESSION

@@ -1,4 +1,4 @@
-"""One principal cannot fill Redis for the others: its kept data has a total, counted in the shared slot (lua/kept.lua)."""
+"""One principal cannot fill Redis for the others: its kept data has a total, counted in the shared slot (stores/redis/state.py)."""
 
 import asyncio
 import contextlib
@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.core.lifecycle import SessionInput
 from holdfast.errors import StateError
-from holdfast.stores.kept import ENTRY_BYTES
+from holdfast.stores.kept import ENTRY_BYTES, growth
 from holdfast.stores.redis.core import hashed
 from holdfast.stores.redis.link import Single
 from holdfast.stores.redis.store import RedisStore
@@ -20,7 +20,7 @@ from tests.redis.links import Lossy
 from tests.redis_server import RedisServer
 from tests.support import async_test
 
-SHARED: Final = "hf:5:default:{*}"
+SHARED: Final = "hf:1:default:{*}"
 TOTAL: Final = 100_000
 FACTS: Final = """
 local packed = redis.call('HGET', KEYS[1], 'k') or redis.call('GET', KEYS[1] .. ':s')
@@ -29,13 +29,13 @@ local K = cmsgpack.unpack(packed)
 local fields = redis.call('HGETALL', KEYS[1] .. ':k')
 local bytes = 0
 for index = 1, #fields, 2 do bytes = bytes + #fields[index] + #cmsgpack.unpack(fields[index + 1])[2] + 256 end
-return cjson.encode({al = K.al or 0, av = K.av or 0, bytes = bytes, subs = (K.bsub or 0) + 256 * (K.nsub or 0)})
+return cjson.encode({al = K.al or 0, av = K.av or 0, bytes = bytes, subs = K.ub or 0})
 """
 """The kept data of a session or handle, counted from the stored keys, and its allowance."""
 
 
 def kept(server: RedisServer, key: str) -> dict[str, int]:
-    told = server.tell("EVAL", FACTS, "1", f"hf:5:default:{{{key}}}")
+    told = server.tell("EVAL", FACTS, "1", f"hf:1:default:{{{key}}}")
     return json.loads(told) if told else {"al": 0, "av": 0, "bytes": 0, "subs": 0}
 
 
@@ -138,7 +138,7 @@ async def test_state_from_before_the_total_is_counted_with_the_next_change(
     forget = """local K = cmsgpack.unpack(redis.call('HGET', KEYS[1], 'k'))
         K.al, K.av, K.as, K.kn = nil, nil, nil, nil
         redis.call('HSET', KEYS[1], 'k', cmsgpack.pack(K))"""
-    server.tell("EVAL", forget, "1", "hf:5:default:{s}")
+    server.tell("EVAL", forget, "1", "hf:1:default:{s}")
     server.tell("DEL", f"{SHARED}:kept", f"{SHARED}:kp")
     await store.set_state("s", "f", b"x", op="2")
     await store.set_state("s", "g", b"x" * 2_000, op="3")
@@ -153,13 +153,14 @@ async def test_a_session_that_ends_while_it_asks_for_room_leaves_no_charge(serve
     run = store.run
     closed: list[Any] = []
 
-    async def room_then_closed(script: str, key: str, *arguments: Any) -> list[Any]:
+    async def room_then_closed(script: str, key: str, *arguments: Any) -> Any:
         reply = await run(script, key, *arguments)
         if reply[0] == b"room":
             closed.append(await store.close("s", SessionInput.DELETED))
         return reply
 
-    reply = await store.keeping(room_then_closed, "set", "s", "1", "f", "1", b"x", "", 1_000)
+    store.run = room_then_closed  # type: ignore[method-assign]
+    reply = await store.keeping("set", "s", "1", "f", "1", b"x", "", 1_000)
     assert (reply, len(closed)) == ([b"gone"], 1)
     assert server.tell("EXISTS", f"{SHARED}:kept", f"{SHARED}:kp") == "0"
     await store.aclose()
@@ -178,4 +179,21 @@ async def test_most_changes_of_state_need_no_grant(server: RedisServer) -> None:
         await store.set_state("s", f"f{number}", b"y" * 100, op=f"again{number}")
     assert link.pipe.sent - sent == 100
     assert sent < 150
+    await store.aclose()
+
+
+@async_test
+async def test_the_room_of_a_subscription_counts_once_although_every_reply_is_lost(
+    server: RedisServer,
+) -> None:
+    store = RedisStore(Lossy(server.url, 1, replies=1.0, commands=0.0))
+    await store.open(record("s", "p"), evict=False)
+    for _ in range(2):
+        assert await store.subscribe("s", "file:///a")
+        assert kept(server, "s")["subs"] == growth(None, len("file:///a"))
+        assert await store.subscribe("s", "file:///b")
+        await store.unsubscribe("s", "file:///b")
+        assert kept(server, "s")["subs"] == growth(None, len("file:///a"))
+        await store.unsubscribe("s", "file:///a")
+        assert kept(server, "s")["subs"] == 0
     await store.aclose()

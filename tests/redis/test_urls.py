@@ -27,7 +27,7 @@ async def test_a_url_opens_its_store() -> None:
     store = open_store("redis://127.0.0.1:1/3", limits=Limits(sessions=7), namespace="mine")
     assert isinstance(store, RedisStore)
     assert store._limits.sessions == 7
-    assert store.key("h") == "hf:5:mine:{h}"
+    assert store.key("h") == "hf:1:mine:{h}"
     await store.aclose()
 
 
@@ -46,7 +46,7 @@ async def test_relatives_of_redis_are_understood() -> None:
         await link.aclose()
 
 
-@pytest.mark.parametrize("url", ["postgres://x", "redis", "", "redis+sentinel://a:1"])
+@pytest.mark.parametrize("url", ["mysql://x", "redis", "", "redis+sentinel://a:1"])
 def test_a_url_that_names_no_store_is_refused(url: str) -> None:
     with pytest.raises(ConfigError):
         open_store(url)

@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from holdfast.core.lifecycle import SessionInput
-from holdfast.stores.base import Attached, Claim, Claimed, WakeUp
+from holdfast.stores.base import Attached, Claim, Claimed, Orphan, WakeUp
+from holdfast.stores.redis.link import Single
 from holdfast.stores.redis.store import RedisStore
 from holdfast.testing.store.bench import KEY, PRINCIPAL, record
 from tests.redis_server import RedisServer
@@ -138,7 +139,7 @@ async def test_wake_ups_of_an_unknown_kind_are_ignored(
     store.bind(lambda what, key, name: wakeups.put_nowait(what))  # noqa: ARG005
     await store.heard()
     for later in ("later", "later k", "later k n r.1", "news a b c d e"):
-        server.tell("PUBLISH", "hf:5:wakeups:bell", later)
+        server.tell("PUBLISH", "hf:1:wakeups:bell", later)
     async with asyncio.timeout(BOUND):
         assert await wakeups.get() is WakeUp.NEWS
     assert store._listening.is_set()
@@ -162,3 +163,29 @@ async def test_a_replica_that_is_too_far_behind_learns_that_it_missed_announceme
         begin = news.cursor
         assert await store.announced(begin) == (begin, [], False), "and once"
     await store.aclose()
+
+
+@async_test
+async def test_a_reader_of_an_exchange_that_another_replica_has_ended_reads_the_end(
+    server: RedisServer,
+) -> None:
+    mine, other = (RedisStore(server.url, namespace="ended", replica=name) for name in ("mine", "other"))
+    await mine.open(record(), evict=False)
+    claimed = await mine.claim(KEY, PRINCIPAL, Claim(1, "a", b""))
+    assert isinstance(claimed, Claimed)
+    start = await mine.open_stream(KEY, "a", claimed.fence, 1)
+    await mine.append(KEY, "a", claimed.fence, [(2, b"one"), (3, b"two")])
+    link = mine._link
+    assert isinstance(link, Single)
+    sent = link.pipe.sent
+    page = await mine.read(KEY, "a", start, 10, 1_000)
+    assert page is not None
+    assert [event.data for event in page.events] == [b"one", b"two"]
+    assert link.pipe.sent == sent, "it was written here, so Redis is not asked"
+    assert await other.reap(Orphan(KEY, "a", 1, mine.me), b"end", tag=4)
+    mine.woken(WakeUp.STREAM, KEY, "a")
+    page = await mine.read(KEY, "a", page.events[-1].position, 10, 1_000)
+    assert page is not None
+    assert ([event.data for event in page.events], page.finished) == ([b"end"], True)
+    for store in (mine, other):
+        await store.aclose()

@@ -6,7 +6,7 @@ from typing import Final
 
 from tests.simulation.scenarios import SCENARIOS, Run, play
 
-SEEDS: Final = int(os.environ.get("SIMULATION_SEEDS", "750"))
+SEEDS: Final = int(os.environ.get("SIMULATION_SEEDS", "250"))
 """How many seeds of each scenario are tried. `make simulation-full` tries 2,000."""
 BLOCK: Final = 125
 FIRST: Final = int(os.environ.get("SIMULATION_FIRST_SEED", "0"))

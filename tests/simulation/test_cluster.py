@@ -1,24 +1,24 @@
-"""The simulated store keeps the contract that real stores keep: else the simulation would prove nothing."""
+"""The simulated store keeps the rules and the contract that real stores keep: else the simulation would prove nothing."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from holdfast.config import Limits
 from holdfast.stores.base import Store
-from holdfast.testing import SharedContract, StoreContract, VirtualClock
+from holdfast.testing import StoreContract, VirtualClock
+from holdfast.testing.store.leases import LeaseContract
+from holdfast.testing.store.replicas import BetweenReplicasContract
+from holdfast.testing.store.tasks import OrphanTaskContract
+from tests.rules.book import RuleBook, SharedRuleBook
 from tests.simulation.cluster import Cluster
 
 
-class TestOneReplica(StoreContract):
-    @asynccontextmanager
-    async def make_store(self, limits: Limits, clock: VirtualClock) -> AsyncIterator[Store]:
-        yield Cluster(limits, clock).connect("only").store
-
-
-class TestSeveralReplicas(SharedContract):
+class TestCluster(
+    RuleBook, SharedRuleBook, StoreContract, LeaseContract, OrphanTaskContract, BetweenReplicasContract
+):
     @asynccontextmanager
     async def make_stores(
         self, limits: Limits, clock: VirtualClock, count: int
-    ) -> AsyncIterator[list[Store]]:
+    ) -> AsyncIterator[Sequence[Store]]:
         cluster = Cluster(limits, clock)
         yield [cluster.connect(f"r{number}").store for number in range(count)]

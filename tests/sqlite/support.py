@@ -23,5 +23,5 @@ def counts(path: Path) -> dict[str, int]:
         names = [
             name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")
         ]
-        found = {name: connection.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in names}  # noqa: S608
+        found = {name: connection.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in names}
     return {name: count for name, count in found.items() if count}

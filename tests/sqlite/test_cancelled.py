@@ -45,7 +45,8 @@ async def test_a_claim_that_waited_for_the_lock_when_its_request_was_cancelled_i
         assert exchange.task is not None
         await asyncio.wait([exchange.task])
         assert len(ran) == 1
-        counted = other.execute("SELECT running, calls, readers FROM session").fetchall()
+        status = await store.look(key)
         other.close()
         await engine.aclose()
-    assert counted == [(0, 0, 0)]
+    assert status is not None
+    assert (status.running, status.readers) == (0, 0)

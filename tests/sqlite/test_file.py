@@ -142,16 +142,7 @@ async def test_only_the_owner_may_read_the_file_and_those_beside_it() -> None:
 def test_a_file_of_a_later_format_is_refused_with_advice() -> None:
     with store_path() as path:
         schema.prepare(path, (*schema.MIGRATIONS, FUTURE))
-        with pytest.raises(ConfigError, match=r"format 5, this one knows 4.*upgrade"):
-            SqliteStore(path)
-
-
-def test_a_file_from_before_the_first_release_is_refused_with_advice() -> None:
-    with store_path() as path:
-        schema.prepare(path)
-        with closing(sqlite3.connect(path)) as connection:
-            connection.execute("PRAGMA user_version = 1")
-        with pytest.raises(ConfigError, match=r"before the first release \(format 1\): delete it"):
+        with pytest.raises(ConfigError, match=r"format 2, this one knows 1.*upgrade"):
             SqliteStore(path)
 
 
@@ -167,8 +158,8 @@ async def test_a_file_of_an_earlier_format_is_converted_with_its_content() -> No
 
 
 ADDED = {
-    "payload": "CREATE TABLE payload (xid INTEGER PRIMARY KEY, data BLOB NOT NULL)",
-    "exchange.hue": "ALTER TABLE exchange ADD COLUMN hue TEXT NOT NULL DEFAULT 'grey'",
+    "payload": "CREATE TABLE payload (sid INTEGER PRIMARY KEY, data BLOB NOT NULL)",
+    "event.hue": "ALTER TABLE event ADD COLUMN hue TEXT NOT NULL DEFAULT 'grey'",
 }
 
 
@@ -183,8 +174,8 @@ async def test_columns_added_without_a_new_format_are_added_only_where_they_are_
         await store.aclose()
         SqliteStore(path)
         with closing(sqlite3.connect(path)) as connection:
-            hues = connection.execute("SELECT hue, count(*) FROM exchange GROUP BY hue").fetchall()
-            assert hues == [("grey", 12)], "a release that does not know it still uses the file"
+            hues = connection.execute("SELECT DISTINCT hue FROM event").fetchall()
+            assert hues == [("grey",)], "a release that does not know it still uses the file"
             assert connection.execute("SELECT * FROM payload").fetchall() == []
 
 
@@ -230,8 +221,10 @@ async def test_unknown_fields_of_a_later_release_are_kept_when_a_record_changes(
         store = SqliteStore(path)
         await store.open(record(), evict=False)
         with closing(sqlite3.connect(path)) as connection:
-            connection.execute("UPDATE session SET record = json_set(CAST(record AS TEXT), '$.hue', 'blue')")
-            connection.execute("UPDATE session SET record = CAST(record AS BLOB)")
+            connection.execute(
+                "UPDATE field SET value = CAST(json_set(CAST(value AS TEXT), '$.hue', 'blue') AS BLOB) WHERE name = 'r'"
+            )
+            connection.execute("INSERT INTO field (sid, name, value) SELECT sid, 'later', x'01' FROM session")
             connection.commit()
         await store.change(KEY, level="debug")
         await store.change(KEY, initialized=True)
@@ -240,9 +233,10 @@ async def test_unknown_fields_of_a_later_release_are_kept_when_a_record_changes(
         assert (found.record.level, found.record.initialized) == ("debug", True)
         with closing(sqlite3.connect(path)) as connection:
             [hue] = connection.execute(
-                "SELECT json_extract(CAST(record AS TEXT), '$.hue') FROM session"
+                "SELECT json_extract(CAST(value AS TEXT), '$.hue') FROM field WHERE name = 'r'"
             ).fetchone()
-        assert hue == "blue"
+            later = connection.execute("SELECT value FROM field WHERE name = 'later'").fetchall()
+        assert (hue, later) == ("blue", [(b"\x01",)])
         await store.aclose()
 
 

@@ -20,7 +20,7 @@ DAMAGES = (b'{"key":"x"}', b"damaged", b"")
 
 
 DAMAGE = {
-    "session": "UPDATE session SET record = ? WHERE key = ?",
+    "session": "UPDATE field SET value = ? WHERE name = 'r' AND sid = (SELECT sid FROM session WHERE key = ?)",
     "closing": "UPDATE closing SET record = ? WHERE json_extract(CAST(record AS TEXT), '$.key') = ?",
 }
 
@@ -41,7 +41,9 @@ def test_a_session_that_cannot_be_read_is_gone_and_harms_no_other(blob: bytes) -
             for key in (KEY, OTHER):
                 await store.open(record(key), evict=False)
                 assert isinstance(await store.claim(key, PRINCIPAL, Claim(1, "a", b"")), Claimed)
+            await store.aclose()
             damage(path, blob)
+            store = SqliteStore(path, observer=observer)
             assert await store.find(KEY, PRINCIPAL) is None
             assert await store.claim(KEY, PRINCIPAL, Claim(2, "b", b"")) is Refusal.NO_SESSION
             assert await store.close(KEY, SessionInput.DELETED) is None
@@ -49,7 +51,7 @@ def test_a_session_that_cannot_be_read_is_gone_and_harms_no_other(blob: bytes) -
             assert isinstance(await store.claim(OTHER, PRINCIPAL, Claim(2, "b", b"")), Claimed)
             assert [noted["session"] for noted in observer.named("store.poisoned")] == [KEY[:8]]
             await store.aclose()
-            assert counts(path)["exchange"] == 2
+            assert counts(path)["session"] == 1
 
     conversation()
 
@@ -61,7 +63,9 @@ async def test_a_sweep_passes_a_session_that_cannot_be_read() -> None:
         store = SqliteStore(path, clock=clock, observer=observer)
         for key in (KEY, OTHER):
             await store.open(record(key), evict=False)
+        await store.aclose()
         damage(path)
+        store = SqliteStore(path, clock=clock, observer=observer)
         clock.advance(IDLE)
         assert [closed.record.key for closed in await store.sweep()] == [OTHER]
         assert await store.sessions() == []

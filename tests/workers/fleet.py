@@ -171,7 +171,8 @@ class Journey:
     @property
     def runner(self) -> int:
         """The process that runs it; 0 while it has reported nothing."""
-        return next((int(m["params"]["message"]) for m in self.messages if "method" in m), 0)
+        told = [message["params"] for message in self.messages if "method" in message]
+        return next((int(params["message"]) for params in told if "message" in params), 0)
 
     async def _visit(self) -> None:
         client = self._client

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.reloading import PAUSE, Files
+from holdfast.cli.reloading import PAUSE, WatchedFiles
 from holdfast.cli.worker import Job
-from holdfast.cli.workers import Supervisor, Worker
+from holdfast.cli.workers import Supervisor, WorkerProcess
 from tests.command_line import run
 from tests.http.client import http_test
 from tests.support import BOUND, async_test, until, virtual_test
@@ -264,13 +265,15 @@ async def test_a_worker_whose_import_hangs_ends_with_a_killed_parent_and_leaves_
 async def test_a_new_worker_that_is_not_needed_any_more_ends_its_calls_first() -> None:
     """It may serve already: its report is on its way."""
     told: list[signal.Signals] = []
+    made: list[WorkerProcess] = []
     begun = asyncio.Event()
     job = Job(endpoints=(), log_level=None, log_format=None, listeners=())
     supervisor = Supervisor(job, 1)
+    ours, theirs = socket.socketpair()
 
-    async def started(number: int, job: Job | None = None) -> Worker:
+    async def started(number: int, job: Job | None = None) -> WorkerProcess:
         process = await asyncio.create_subprocess_exec("sleep", "600")
-        worker = Worker(number, process, asyncio.StreamReader())
+        worker = WorkerProcess(number, process, *await asyncio.open_unix_connection(sock=ours))
 
         def tell(number: signal.Signals) -> None:
             told.append(number)
@@ -278,6 +281,7 @@ async def test_a_new_worker_that_is_not_needed_any_more_ends_its_calls_first() -
 
         vars(worker)["tell"] = tell
         begun.set()
+        made.append(worker)
         return worker
 
     vars(supervisor)["_start"] = started
@@ -287,6 +291,8 @@ async def test_a_new_worker_that_is_not_needed_any_more_ends_its_calls_first() -
     await asyncio.gather(renewing, return_exceptions=True)
     await until(lambda: bool(told) and not supervisor._tasks)
     assert told == [signal.SIGTERM]
+    made[0].close()
+    theirs.close()
 
 
 @pytest.mark.parametrize(
@@ -326,7 +332,7 @@ def test_a_store_of_one_process_is_refused(place: Path) -> None:
 async def test_a_burst_of_saves_is_one_change(tmp_path: Path) -> None:
     file = tmp_path / "a.py"
     file.write_text("0")
-    files = Files()
+    files = WatchedFiles()
     files.watch([str(file)], since=file.stat().st_mtime + 1)
     assert files.changed() == []
     saved = asyncio.ensure_future(files.saved())
@@ -342,7 +348,7 @@ async def test_a_burst_of_saves_is_one_change(tmp_path: Path) -> None:
 def test_a_file_that_is_missing_for_a_moment_has_not_changed(tmp_path: Path) -> None:
     file = tmp_path / "a.py"
     file.write_text("0")
-    files = Files()
+    files = WatchedFiles()
     files.watch([str(file)], since=file.stat().st_mtime + 1)
     file.unlink()
     assert files.changed() == []
@@ -353,7 +359,7 @@ def test_a_file_that_is_missing_for_a_moment_has_not_changed(tmp_path: Path) -> 
 def test_a_file_that_changed_while_a_worker_read_it_counts_as_changed(tmp_path: Path) -> None:
     file = tmp_path / "a.py"
     file.write_text("0")
-    files = Files()
+    files = WatchedFiles()
     files.watch([str(file)], since=file.stat().st_mtime - 1)
     assert files.take() == [str(file)]
     files.watch([str(file)], since=file.stat().st_mtime - 1)

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.cli import workers
 from holdfast.cli.worker import Job
-from holdfast.cli.workers import Supervisor, Worker
-from tests.support import BOUND, async_test, wait_until
+from holdfast.cli.workers import Supervisor, WorkerProcess
+from tests.support import BOUND, async_test, until, wait_until
 from tests.workers.fleet import fleet, lives
 
 SERVER = """
@@ -108,6 +109,32 @@ async def test_a_worker_that_does_not_start_in_time_is_ended(caplog: pytest.LogC
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", "import time; time.sleep(3600)", stdin=asyncio.subprocess.DEVNULL
     )
-    assert not await supervisor._wait_ready(Worker(1, process, asyncio.StreamReader()))
+    ours, theirs = socket.socketpair()
+    with theirs:
+        worker = WorkerProcess(1, process, *await asyncio.open_unix_connection(sock=ours))
+        assert not await supervisor._wait_ready(worker)
+        worker.close()
     assert process.returncode == -signal.SIGTERM
     assert "has not started within 0.05 s (--start-limit) and is ended" in caplog.text
+
+
+@async_test
+async def test_a_worker_that_hangs_is_killed_in_the_end(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "MARGIN", 0.1)
+    supervisor = Supervisor(Job(endpoints=(), log_level=None, log_format=None, listeners=()), 1)
+    process = await asyncio.create_subprocess_exec("sleep", "3600")
+    process.send_signal(signal.SIGSTOP)
+    # Of two signals that wait, the kernel delivers SIGTERM first.
+    await until(lambda: Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
+    ours, theirs = socket.socketpair()
+    with theirs:
+        worker = WorkerProcess(1, process, *await asyncio.open_unix_connection(sock=ours))
+        supervisor._alive.add(worker)
+        supervisor._places[1] = worker
+        supervisor._stop(signal.SIGTERM)
+        assert await supervisor._end() == 1, "the exit status"
+        worker.close()
+    assert process.returncode == -signal.SIGKILL
+    assert "did not end in time and is killed" in caplog.text

@@ -15,7 +15,7 @@ import pytest
 import holdfast
 from tests.http.client import Connection, Response, http_test, value
 from tests.messages import LATEST, Json
-from tests.support import BOUND, async_test, until, wait_until
+from tests.support import async_test, until, wait_until
 from tests.workers.fleet import Anywhere, Fleet, Journey, at_every, fleet, increments, lives
 from tools.ports import free_port
 
@@ -249,19 +249,19 @@ def test_no_call_of_our_own_client_fails_in_a_rolling_restart(
 
 @http_test
 async def test_ctrl_c_in_a_terminal_drains_and_a_second_one_stops_waiting() -> None:
-    with fleet("--workers", "2") as running:
+    with fleet("--workers", "2", env={"SHOP_DRAIN": "100"}) as running:
         client = await Anywhere.opened(running.port, version="2025-06-18")
-        journey = Journey(client, "steps", n=1_000, seconds=0.05)
+        journey = Journey(client, "steps", n=100_000, seconds=0.05)
         task = asyncio.create_task(journey.run())
-        await until(lambda: bool(journey.messages))
+        await until(lambda: bool(journey.runner))
         running.press_ctrl_c()
+        # Both orders of the signals occur: the terminal's is first, or that of the parent.
+        os.kill(journey.runner, signal.SIGINT)
         told = len(journey.messages)
-        await until(lambda: len(journey.messages) > told + 20)
+        await until(lambda: len(journey.messages) > told + 20, explain=lambda: str(journey.messages[-1]))
         assert running.popen.poll() is None, "it waits for the running calls"
-        began = time.monotonic()
         running.press_ctrl_c()
-        await until(lambda: running.popen.poll() is not None)
-        assert time.monotonic() - began < 20, "the drain time is 30 s"
+        await until(lambda: running.popen.poll() is not None, 60)  # the drain time is 100 s
         assert "Traceback" not in running.output()
         task.cancel()
 
@@ -293,17 +293,6 @@ def test_no_worker_outlives_a_parent_that_was_killed() -> None:
         running.popen.kill()
         running.popen.wait()
         wait_until(lambda: not any(map(lives, workers)))
-
-
-def test_a_worker_that_hangs_is_killed_in_the_end() -> None:
-    with fleet("--workers", "2", env={"SHOP_DRAIN": "1"}) as running:
-        stopped = running.workers()[0]
-        os.kill(stopped, signal.SIGSTOP)
-        began = time.monotonic()
-        running.tell(signal.SIGTERM)
-        assert running.popen.wait(BOUND) == 1
-        assert time.monotonic() - began > 1
-        assert "did not end in time" in running.output()
 
 
 @http_test

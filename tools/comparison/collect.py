@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
-from holdfast.checking.ground import Failed
+from holdfast.checking.ground import ProbeFailed
 from holdfast.checking.lane import Lane, Question
 from holdfast.checking.peer import Peer as Connection
 from holdfast.errors import HoldfastError
@@ -76,9 +76,9 @@ async def _continued(lane: Lane, timeout: float) -> str:
     try:
         outcome = await lane.ask(Question("ping", {}, ""))
     except HoldfastError as error:
-        raise Failed(str(error)) from error
+        raise ProbeFailed(str(error)) from error
     finally:
         await connection.aclose()
     if outcome.result is None:
-        raise Failed(f"a request of the session got {outcome}")
+        raise ProbeFailed(f"a request of the session got {outcome}")
     return "the new process answered the session"

@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple
 
 from holdfast import Client
-from holdfast.checking.ground import Failed, NotApplicable
+from holdfast.checking.ground import NotApplicable, ProbeFailed
 from holdfast.checking.lane import Lane, Question, initialize
-from holdfast.checking.outcome import Outcome
+from holdfast.checking.outcome import SeenResponse
 from holdfast.checking.peer import Peer
 from holdfast.errors import HoldfastError
 from holdfast.wire.sse import EventParser
@@ -42,18 +42,18 @@ async def session(peer: Peer) -> Lane:
     """Open a session."""
     outcome, lane = await initialize(peer)
     if lane is None:
-        raise Failed(f"initialize got {outcome}")
+        raise ProbeFailed(f"initialize got {outcome}")
     return lane
 
 
-def _has_id(outcome: Outcome) -> bool:
+def _has_id(outcome: SeenResponse) -> bool:
     return any(event.id for event in outcome.events)
 
 
-def _text(outcome: Outcome) -> str:
+def _text(outcome: SeenResponse) -> str:
     result = outcome.result
     if not isinstance(result, dict) or not result.get("content"):
-        raise Failed(f"the call got {outcome}")
+        raise ProbeFailed(f"the call got {outcome}")
     return str(result["content"][0]["text"])
 
 
@@ -84,7 +84,7 @@ async def resume_unnoticed(peer: Peer) -> str:
 async def _resumed(peer: Peer, lane: Lane, last: str) -> str:
     outcome = await peer.send("GET", lane.get_headers(last))
     if outcome.result is None:
-        raise Failed(f"the GET with Last-Event-ID got {outcome}")
+        raise ProbeFailed(f"the GET with Last-Event-ID got {outcome}")
     return "the GET with Last-Event-ID got the answer"
 
 
@@ -98,7 +98,7 @@ async def foreign_event(peer: Peer) -> str:
     outcome = await peer.send("GET", other.get_headers(first), seconds=PAUSE)
     messages = [event for event in outcome.events if event.message is not None]
     if outcome.is_ok and messages:
-        raise Failed(f"{len(messages)} messages of the other session were delivered")
+        raise ProbeFailed(f"{len(messages)} messages of the other session were delivered")
     return f"nothing of the other session was delivered (status {outcome.status})"
 
 
@@ -110,7 +110,7 @@ async def repeated(peer: Peer) -> str:
     again = _text(await lane.ask(SAME, id=77))
     before, after = int(again.split()[-1]), int(_text(await lane.ask(SLOW)).split()[-1])
     if (before, after) != (1, 2):
-        raise Failed(f"the tool ran {after - 1} times for one call")
+        raise ProbeFailed(f"the tool ran {after - 1} times for one call")
     return "the tool ran once, and the second POST got its answer"
 
 
@@ -121,7 +121,7 @@ async def two_ids(peer: Peer) -> str:
     outcomes = await asyncio.gather(*(lane.ask(SLOW, id=one) for one in ids))
     for one, outcome in zip(ids, outcomes, strict=True):
         if [answer.get("id") for answer in outcome.answers] != [one]:
-            raise Failed(f"the call with the id {one!r} got {outcome}")
+            raise ProbeFailed(f"the call with the id {one!r} got {outcome}")
     return "both calls got their own answers"
 
 
@@ -132,7 +132,7 @@ async def large(peer: Peer) -> str:
         Question("tools/call", {"name": "look", "arguments": {"x": "x" * LARGE}}, "content")
     )
     if outcome.status != TOO_LARGE:
-        raise Failed(f"it got {outcome}")
+        raise ProbeFailed(f"it got {outcome}")
     return "it got status 413"
 
 
@@ -146,9 +146,9 @@ async def asked(peer: Peer, version: str) -> str:
         async with Client(peer.url, protocol_version=version, elicitation=user, timeout=4) as client:
             done = await client.call_tool("ask", {}, raise_on_error=False)
     except HoldfastError as error:
-        raise Failed(str(error)) from error
+        raise ProbeFailed(str(error)) from error
     if done.text != "hello Ada":
-        raise Failed(done.text)
+        raise ProbeFailed(done.text)
     return "the function got the user's answer"
 
 

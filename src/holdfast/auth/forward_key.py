@@ -55,7 +55,7 @@ class ForwardKey:
         return f"<ForwardKey of {len(self.keys)}>"
 
 
-class Credentials:
+class CredentialSealer:
     """Seals credentials for other replicas, and opens those for this one."""
 
     __slots__ = ("_sealer",)

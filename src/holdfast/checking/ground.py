@@ -17,7 +17,7 @@ _DELETE_SECONDS: Final = 2.0
 _WAIT_MOST: Final = 20.0
 
 
-class Failed(HoldfastError):
+class ProbeFailed(HoldfastError):
     """The server does not behave as the probe expects."""
 
 
@@ -75,7 +75,7 @@ class Ground:
             raise NotApplicable("the server does not speak 2026-07-28")
         outcome, lane = await discover(self.peer)
         if lane is None:
-            raise Failed(f"server/discover was answered before, and now it got {outcome}")
+            raise ProbeFailed(f"server/discover was answered before, and now it got {outcome}")
         return lane
 
     def call(self) -> Question:
@@ -132,6 +132,6 @@ class Ground:
     async def _session(self) -> Lane:
         outcome, lane = await initialize(self.peer)
         if lane is None:
-            raise Failed(f"a new session was refused: {outcome}")
+            raise ProbeFailed(f"a new session was refused: {outcome}")
         self._lanes.append(lane)
         return lane

@@ -7,8 +7,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from holdfast.checking.outcome import Outcome, Until
-from holdfast.checking.peer import GET_HEADERS, POST_HEADERS, Busy, Peer
+from holdfast.checking.outcome import SeenResponse, Until
+from holdfast.checking.peer import GET_HEADERS, POST_HEADERS, Peer, TooManyRequests
 from holdfast.protocol.mirrored_headers import encode_value
 from holdfast.protocol.sessionless import CAPABILITIES_KEY, CLIENT_KEY, NAMED, VERSION, VERSION_KEY
 from holdfast.transports.http import HttpAnswer
@@ -127,7 +127,7 @@ class Lane:
         id: Id = None,  # noqa: A002 - JSON-RPC's name
         until: Until | None = None,
         seconds: float | None = None,
-    ) -> Outcome:
+    ) -> SeenResponse:
         """Send a request and read its response."""
         used = self.next_id() if id is None else id
         headers = self.headers_of(question)
@@ -140,7 +140,7 @@ class Lane:
         headers = self.headers_of(question)
         return await self.peer.open("POST", headers, self.body(used, question.method, question.params))
 
-    async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> Outcome:
+    async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> SeenResponse:
         """Send a notification."""
         body = msgspec.json.encode({"jsonrpc": "2.0", "method": method, "params": params or {}})
         return await self.peer.send("POST", self.headers(method, params or {}), body)
@@ -150,12 +150,12 @@ class Lane:
         made = {**GET_HEADERS, **self.session_headers()}
         return {**made, "last-event-id": after} if after else made
 
-    async def delete(self, seconds: float | None = None) -> Outcome:
+    async def delete(self, seconds: float | None = None) -> SeenResponse:
         """Ask the server to end the session."""
         return await self.peer.send("DELETE", self.session_headers(), seconds=seconds)
 
 
-async def initialize(peer: Peer, version: str = SESSION_VERSION) -> tuple[Outcome, Lane | None]:
+async def initialize(peer: Peer, version: str = SESSION_VERSION) -> tuple[SeenResponse, Lane | None]:
     """Open a session; None if the server refuses. The outcome is that of `initialize`."""
     params = {"protocolVersion": version, "capabilities": {}, "clientInfo": CLIENT}
     message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
@@ -171,12 +171,12 @@ async def initialize(peer: Peer, version: str = SESSION_VERSION) -> tuple[Outcom
         capabilities=able if isinstance(able, dict) else {},
     )
     # If the server is busy, the session exists nevertheless, and must be deleted.
-    with suppress(Busy):
+    with suppress(TooManyRequests):
         await lane.notify("notifications/initialized")
     return outcome, lane
 
 
-async def discover(peer: Peer) -> tuple[Outcome, Lane | None]:
+async def discover(peer: Peer) -> tuple[SeenResponse, Lane | None]:
     """Ask a server of 2026-07-28 for itself; None if it does not speak this revision."""
     lane = Lane(peer, capabilities={}, is_sessionless=True)
     outcome = await lane.ask(Question("server/discover", {}, "supportedVersions"), id=1)

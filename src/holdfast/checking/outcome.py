@@ -16,7 +16,7 @@ _REFUSALS: Final = range(400, 500)
 _SERVER_ERRORS: Final = range(500, 600)
 
 
-class Event(Struct, frozen=True):
+class SeenEvent(Struct, frozen=True):
     """One event of a stream, or the JSON body of a response."""
 
     message: Any
@@ -38,14 +38,14 @@ class Event(Struct, frozen=True):
         return isinstance(self.message, dict) and self.message.get("method") == "notifications/progress"
 
 
-class Outcome(Struct, kw_only=True):
+class SeenResponse(Struct, kw_only=True):
     """A response, as far as it was read."""
 
     status: int = NO_ANSWER
     kind: str = ""
     """The media type."""
     headers: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
-    events: list[Event] = msgspec.field(default_factory=list)
+    events: list[SeenEvent] = msgspec.field(default_factory=list)
     text: str = ""
     """A body that is not JSON, or the reason of a missing response."""
     ended: str = "late"
@@ -114,5 +114,5 @@ class Outcome(Struct, kw_only=True):
         return said
 
 
-Until = Callable[[Outcome], bool]
+Until = Callable[[SeenResponse], bool]
 """Says after each event whether enough was read. Then the connection is cut."""

@@ -1,6 +1,6 @@
 """The server that is checked: single HTTP requests, right or wrong on purpose, and a full account of each response.
 
-An `Outcome` says everything that a probe judges: the status, the messages, their event ids, and how the response ended. A
+An `SeenResponse` says everything that a probe judges: the status, the messages, their event ids, and how the response ended. A
 response that does not come, or does not end, within the time limit is an outcome too.
 
 Probes run at the same time. Each has a branch of the peer with its own open responses; the connections, the headers and
@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.checking.outcome import EVENT_STREAM, Event, Outcome, Until
+from holdfast.checking.outcome import EVENT_STREAM, SeenEvent, SeenResponse, Until
 from holdfast.errors import Broken, HoldfastError, WireError
-from holdfast.transports.http import HttpAnswer, HttpOptions, HttpTransport
+from holdfast.transports.http import HttpAnswer, HttpClientOptions, HttpTransport
 from holdfast.wire.sse import EventParser
 
 POST_HEADERS: Final = {"accept": f"application/json, {EVENT_STREAM}", "content-type": "application/json"}
@@ -32,7 +32,7 @@ _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _TOO_MANY: Final = 429
 
 
-class Busy(HoldfastError):
+class TooManyRequests(HoldfastError):
     """The server limits the number of requests. This says nothing about a rule of the specification."""
 
 
@@ -44,7 +44,7 @@ class _Shared:
     """The part of a peer that all its branches use."""
 
     def __init__(self, patience: float) -> None:
-        self.http: HttpTransport = HttpTransport(HttpOptions(connect_seconds=min(0.9 * patience, 5.0)))
+        self.http: HttpTransport = HttpTransport(HttpClientOptions(connect_seconds=min(0.9 * patience, 5.0)))
         self.held: int = 0
         """Bytes of the responses that are being read."""
         self.tokens: count[int] = count(1)
@@ -89,7 +89,7 @@ class Peer:
         *,
         until: Until | None = None,
         seconds: float | None = None,
-    ) -> Outcome:
+    ) -> SeenResponse:
         """Send a request and read its response until its end, its answer, `until`, or the time limit.
 
         Raises:
@@ -97,7 +97,7 @@ class Peer:
             Busy: the server limits the number of requests (429).
         """
         loop = asyncio.get_running_loop()
-        begun, outcome = loop.time(), Outcome()
+        begun, outcome = loop.time(), SeenResponse()
         answer: HttpAnswer | None = None
         try:
             async with asyncio.timeout(self.patience if seconds is None else seconds):
@@ -118,10 +118,12 @@ class Peer:
                 self._open.discard(answer)
         outcome.seconds = loop.time() - begun
         if outcome.status == _TOO_MANY:
-            raise Busy("the server limits the number of requests (429): allow the check more of them")
+            raise TooManyRequests(
+                "the server limits the number of requests (429): allow the check more of them"
+            )
         return outcome
 
-    async def send_alone(self, method: str, headers: Mapping[str, str], body: bytes) -> Outcome:
+    async def send_alone(self, method: str, headers: Mapping[str, str], body: bytes) -> SeenResponse:
         """Send a request as `send` does, on a new connection, which is closed afterwards."""
         other = Peer(self.url, self._headers, self.patience)
         try:
@@ -157,7 +159,7 @@ class Peer:
 class _Reading:
     """Reads one response into its outcome, within the limits of bytes."""
 
-    def __init__(self, answer: HttpAnswer, outcome: Outcome, shared: _Shared, begun: float) -> None:
+    def __init__(self, answer: HttpAnswer, outcome: SeenResponse, shared: _Shared, begun: float) -> None:
         self._answer = answer
         self._outcome = outcome
         self._shared = shared
@@ -185,7 +187,7 @@ class _Reading:
             outcome.text = body[:1_000].decode(errors="replace")
         else:
             outcome.events += [
-                Event(one, at=self._passed()) for one in (found if isinstance(found, list) else [found])
+                SeenEvent(one, at=self._passed()) for one in (found if isinstance(found, list) else [found])
             ]
         outcome.ended = "end"
 
@@ -199,7 +201,7 @@ class _Reading:
                 outcome.ended = "left" if chunk is None else "end"
                 return
             for received in parser.feed(chunk):
-                event = Event(_message(received.data), received.id, received.retry, self._passed())
+                event = SeenEvent(_message(received.data), received.id, received.retry, self._passed())
                 outcome.events.append(event)
                 if len(outcome.events) > EVENTS:
                     raise _TooLarge(f"more than {EVENTS} events, the most that the check reads")

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.checking.ground import Ground, NotApplicable
-from holdfast.checking.peer import Busy, Peer
+from holdfast.checking.peer import Peer, TooManyRequests
 from holdfast.checking.report import Report, Row, Verdict
 from holdfast.checking.survey import UNAUTHORIZED, Facts, Survey
 from holdfast.checking.table import PROBES, REACHABLE, Probe
@@ -27,7 +27,7 @@ TOGETHER: Final = 4
 """How many probes run at the same time."""
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
+class CheckPlan(Struct, frozen=True, kw_only=True):
     """How to check."""
 
     tool: str = ""
@@ -46,7 +46,7 @@ Progress = Callable[[int, int, str], None]
 """Receives the number of finished probes, the number of all, and the title of a probe that runs."""
 
 
-async def check(url: str, wanted: Wanted = Wanted(), progress: Progress | None = None) -> Report:  # noqa: B008 - frozen
+async def check(url: str, wanted: CheckPlan = CheckPlan(), progress: Progress | None = None) -> Report:  # noqa: B008 - frozen
     """Probe a server and return a verdict for each probe. Nothing is raised for a server that fails.
 
     Raises:
@@ -58,7 +58,7 @@ async def check(url: str, wanted: Wanted = Wanted(), progress: Progress | None =
     begun = loop.time()
     peer = Peer(url, wanted.headers, wanted.patience)
     try:
-        facts = await _surveyed(peer, wanted)
+        facts = await _survey(peer, wanted)
         running = _Running(peer, facts, begun + LONGEST, progress)
         rows = await running.rows(probes)
     finally:
@@ -74,7 +74,7 @@ async def check(url: str, wanted: Wanted = Wanted(), progress: Progress | None =
     )
 
 
-def _chosen(wanted: Wanted) -> Sequence[Probe]:
+def _chosen(wanted: CheckPlan) -> Sequence[Probe]:
     known = {probe.name for probe in PROBES}
     for name in wanted.only:
         if name not in known:
@@ -86,7 +86,7 @@ def _chosen(wanted: Wanted) -> Sequence[Probe]:
     return [probe for probe in PROBES if wanted.slow or not probe.is_slow]
 
 
-async def _surveyed(peer: Peer, wanted: Wanted) -> Facts:
+async def _survey(peer: Peer, wanted: CheckPlan) -> Facts:
     survey = Survey(peer.branch())
     try:
         async with asyncio.timeout(LONGEST / 2):
@@ -141,12 +141,12 @@ class _Running:
             happened = "the server refuses access" if refused else "the server does not answer"
             row = _row(probe, "not applicable", happened, 0.0)
         else:
-            row = await self._judged(probe)
+            row = await self._judge(probe)
         self._done += 1
         self._progress(self._done, self._total, probe.title)
         return row
 
-    async def _judged(self, probe: Probe) -> Row:
+    async def _judge(self, probe: Probe) -> Row:
         begun = asyncio.get_running_loop().time()
         ground = Ground(self._peer.branch(), self._facts)
         verdict: Verdict = "pass"
@@ -156,7 +156,7 @@ class _Running:
                 happened = await probe.run(ground)
         except NotApplicable as error:
             verdict, happened = "not applicable", str(error)
-        except Busy as error:
+        except TooManyRequests as error:
             verdict, happened, finished = "not applicable", str(error), False
         except TimeoutError:
             happened = f"not finished when the check ended, after {LONGEST:g} s: run it alone with --only {probe.name}"

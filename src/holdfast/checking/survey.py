@@ -11,7 +11,7 @@ from typing import Any, Final
 from msgspec import Struct, field
 
 from holdfast.checking.lane import Lane, Question, discover, initialize
-from holdfast.checking.outcome import NO_ANSWER, SHOWN, Outcome
+from holdfast.checking.outcome import NO_ANSWER, SHOWN, SeenResponse
 from holdfast.checking.peer import Peer
 from holdfast.errors import ConfigError, NotSent
 from holdfast.protocol.mirrored_headers import encode_value, mirrored_parameters, values_of
@@ -41,8 +41,8 @@ class Facts(Struct):
     """The server answers `initialize`."""
     is_sessionless: bool = False
     """The server speaks 2026-07-28."""
-    handshake: Outcome = field(default_factory=Outcome)
-    discovery: Outcome = field(default_factory=Outcome)
+    handshake: SeenResponse = field(default_factory=SeenResponse)
+    discovery: SeenResponse = field(default_factory=SeenResponse)
     unanswered: dict[str, str] = field(default_factory=dict)
     """The declared lists that the server does not return, each with its response. Probes do not use them."""
     tool: Question | None = None

@@ -6,8 +6,9 @@ from typing import Final
 from msgspec import Struct
 
 from holdfast.checking.ground import Ground
-from holdfast.checking.probes import eras, inputs, path, requests, sessionless, streams
+from holdfast.checking.probes import eras, inputs, path, promises, requests, sessionless, streams
 from holdfast.checking.probes.stalled import stalled
+from holdfast.protocol.idempotency import KEYS_EXTENSION
 
 OLD: Final = "2025-11-25"
 NEW: Final = "2026-07-28"
@@ -268,6 +269,22 @@ PROBES: Final[tuple[Probe, ...]] = (
         f"{NEW}, Transports, Cancellation: closing the response stream is the cancellation; the server must not send any "
         "further messages for the request. Receiving Messages: streams cannot be resumed.",
         "Cancel the request when its response is closed, and do not keep its messages.",
+    ),
+    Probe(
+        "handed-over",
+        "the result of a slow call is collected",
+        promises.handed_over,
+        f"{OLD}, Lifecycle, Timeouts: a client should stop waiting for a request after some time. A server that answers a slow call with "
+        "a ticket promises its result, also if the session has ended.",
+        "Keep the call and its result apart from the connection and the session (`holdfast serve --hand-over 45`).",
+    ),
+    Probe(
+        "idempotency-keys",
+        "a call that is sent again with its key runs once",
+        promises.idempotency_keys,
+        f"{NEW}, Transports, Receiving Messages: streams cannot be resumed, so a client sends a call again. A server that declares "
+        f"the extension {KEYS_EXTENSION} promises to run it once.",
+        "Claim the key before the call runs, keep its answer, and refuse the key for another request with the error -32600.",
     ),
     Probe(
         "buffering",

@@ -84,10 +84,10 @@ class AdminClient:
         if len(body) > MOST_BYTES:
             raise ConfigError(f"{self._url} answers with more than {MOST_BYTES} bytes")
         if answer.status != http.client.OK:
-            self._refused(answer.status, body)
+            self._raise_refusal(answer.status, body)
         return body
 
-    def _refused(self, status: int, body: bytes) -> None:
+    def _raise_refusal(self, status: int, body: bytes) -> None:
         said = _error_of(body)
         if status == _UNAUTHORIZED:
             raise ConfigError(

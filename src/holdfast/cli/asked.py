@@ -34,7 +34,7 @@ _FURTHER: Final = frozenset(
 _OF_SOCKETS: Final = ("http", "fd", "tls_cert", "tls_key")
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class ServeCommand(Struct, frozen=True, kw_only=True):
     """The parsed words of `holdfast serve`."""
 
     target: str | None = None
@@ -63,7 +63,7 @@ class Asked(Struct, frozen=True, kw_only=True):
         return with_checks(plan) if plan.process.reload else plan
 
 
-def run(asked: Asked) -> int:
+def run(asked: ServeCommand) -> int:
     """Serve until a signal stops it; return the exit status.
 
     Raises:
@@ -106,7 +106,7 @@ def misspelt(environment: Mapping[str, str]) -> Iterator[str]:
                 yield f"warning: {name} is not a variable of Holdfast and has no effect; did you mean {near}?"
 
 
-def _check_stdio(asked: Asked) -> None:
+def _check_stdio(asked: ServeCommand) -> None:
     """Refuse an option of a connection that stdio does not have. In a file or a variable it is for other runs."""
     for entry in entries(ProcessOptions) if asked.stdio else ():
         if entry.parameter in _OF_SOCKETS and entry.parameter in asked.named:

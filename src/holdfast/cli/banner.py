@@ -21,12 +21,12 @@ Lines = Iterable[tuple[str, str]]
 """Labels and values."""
 _EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - recognised, not bound
 """Addresses of all interfaces, and the address of this machine for each."""
-_EMPTY: Final = "it has no tools, resources and prompts: is the module imported that registers them?"
+EMPTY: Final = "it has no tools, resources and prompts: is the module imported that registers them?"
 _COLOURS: Final = ("\033[1m", "\033[1;36m", "\033[0m")
 """Bold, bold and blue, and as before."""
 
 
-class Facts(Struct, frozen=True, kw_only=True):
+class ServerFacts(Struct, frozen=True, kw_only=True):
     """The facts of a server for the banner."""
 
     name: str
@@ -41,30 +41,33 @@ class Facts(Struct, frozen=True, kw_only=True):
     """A call to try: a tool and its required arguments."""
     store: str = ""
     """The store, without secrets; empty for memory."""
-    behind: str = ""
-    """Whether the server behind answers; empty if there is none, or if it was not tried."""
+    behind: tuple[str, ...] = ()
+    """Whether each server behind answers; empty if there is none, or if they were not tried."""
+    is_empty: bool = False
+    """True if it is certain that it has no component."""
 
 
-class Report(Struct, frozen=True, kw_only=True):
+class ReadyReport(Struct, frozen=True, kw_only=True):
     """The report of a process that is ready."""
 
-    servers: tuple[Facts, ...]
+    servers: tuple[ServerFacts, ...]
     patience: float
     """Seconds that stopping may take."""
 
 
-def facts(server: "Served", *, url: str, public: str = "") -> Facts:
+def facts(server: "Served", *, url: str, public: str = "") -> ServerFacts:
     """Return the facts of a server for the banner."""
     store = server.store
-    return Facts(
+    return ServerFacts(
         name=server.label or server.name,
         version=server.version,
         has=server.summary,
         url=url,
         public=public,
         needs_token=server.verifier is not None,
-        call=_first_call(server) or Facts.__struct_defaults__[2],
+        call=_first_call(server) or ServerFacts.__struct_defaults__[2],
         store="" if store is None else shown(store, server.namespace),
+        is_empty=not server.summary,
     )
 
 
@@ -78,7 +81,7 @@ def _first_call(server: "Served") -> str:
     return " ".join((first.listed.name, *(f"{name}=…" for name in needed)))
 
 
-def commands(server: Facts) -> tuple[str, ...]:
+def commands(server: ServerFacts) -> tuple[str, ...]:
     """Return commands to try the server with. `holdfast` does not call a Unix socket: curl does."""
     if server.url.startswith(UNIX):
         return (initialize_call(server.url, needs_token=server.needs_token),)
@@ -113,7 +116,7 @@ def initialize_call(url: str, *, needs_token: bool = False) -> str:
     )
 
 
-def client_config(servers: Iterable[Facts]) -> str:
+def client_config(servers: Iterable[ServerFacts]) -> str:
     """Return the entries for the configuration file of most clients."""
     entries = {
         server.name: {"type": "http", "url": server.public or callable_url(server.url)} for server in servers
@@ -121,7 +124,7 @@ def client_config(servers: Iterable[Facts]) -> str:
     return json.dumps({"mcpServers": entries})
 
 
-def show(known: Report, workers: int = 1, more: Lines = ()) -> None:
+def show(known: ReadyReport, workers: int = 1, more: Lines = ()) -> None:
     """Print the banner, with more lines at its end."""
     bold, blue, plain = _COLOURS if is_coloured(sys.stderr) else ("", "", "")
     several = f", {workers} workers" if workers > 1 else ""
@@ -129,13 +132,12 @@ def show(known: Report, workers: int = 1, more: Lines = ()) -> None:
     for server in known.servers:
         version = f" {server.version}" if server.version else ""
         lines.append(f"{bold}{server.name}{plain}{version}: {server.has or 'nothing yet'}")
-        if not server.has:
-            lines.append(f"  warning   {_EMPTY}")
+        if server.is_empty:
+            lines.append(f"  warning   {EMPTY}")
         lines.append(f"  serving   {blue}{server.url}{plain}  (Ctrl+C stops){several}")
         if server.public:
             lines.append(f"  public    {server.public}")
-        if server.behind:
-            lines.append(f"  behind    {server.behind}")
+        lines += [f"  behind    {one}" for one in server.behind]
         if server.store:
             lines.append(f"  store     {server.store}")
         if len(known.servers) == 1:

@@ -15,19 +15,36 @@ _SCHEMES: Final = ("http://", "https://")
 _WORDS: Final = {COMMAND: "a command after --"}
 
 
-class Source(Struct, frozen=True, kw_only=True):
+class FilePart(Struct, frozen=True, kw_only=True):
+    """A server that is a part of another one of the file."""
+
+    name: str
+    prefix: str
+    """The prefix of the names of its components; empty: none."""
+    source: "ServerSource"
+    options: Options
+    """Those that say how it is reached."""
+    where: str
+    """The file and the table, for errors."""
+
+
+class ServerSource(Struct, frozen=True, kw_only=True):
     """The source of a server. One of the members is set."""
 
     object: str = ""
     """A server object: file.py:object or package.module:object."""
     url: str = ""
     command: tuple[str, ...] = ()
+    parts: tuple[FilePart, ...] = ()
+    """The servers that it is made of."""
+    name: str = ""
+    """The name of a server that is made of others."""
     directory: str = ""
     """Where relative paths begin and a command runs: the directory of a file. Empty: the working directory."""
 
     @property
     def kind(self) -> Kind:
-        """Its kind, as text."""
+        """Its kind, as text. A server that is made of others is an object of Python."""
         return URL if self.url else COMMAND if self.command else OBJECT
 
     def server(self, options: Options) -> "Served":
@@ -45,7 +62,7 @@ class Source(Struct, frozen=True, kw_only=True):
         return remote(self.url, options) if self.url else process(self.command, options, self.directory)
 
 
-def source(target: str | None, command: tuple[str, ...]) -> Source:
+def source(target: str | None, command: tuple[str, ...]) -> ServerSource:
     """Return the source that the command line names.
 
     Raises:
@@ -54,7 +71,7 @@ def source(target: str | None, command: tuple[str, ...]) -> Source:
     if target is not None and command:
         raise ConfigError(f"serve takes one target: {target}, or the command after --, not both")
     if command:
-        return Source(command=command)
+        return ServerSource(command=command)
     if target is None:
         raise ConfigError(
             "the target is missing: file.py:object, package.module:object, a URL, holdfast.toml, mcp.json, or a command "
@@ -64,7 +81,7 @@ def source(target: str | None, command: tuple[str, ...]) -> Source:
         raise ConfigError(
             f"the URL of a server begins with http:// or https://, not {target.partition('://')[0]}://"
         )
-    return Source(url=target) if target.lower().startswith(_SCHEMES) else Source(object=target)
+    return ServerSource(url=target) if target.lower().startswith(_SCHEMES) else ServerSource(object=target)
 
 
 def check_fit(options: Options, kind: Kind, where: str = "") -> None:

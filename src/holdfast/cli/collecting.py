@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, TypeVar, Union, get_args, get_origin, 
 
 from msgspec import Meta, Struct
 
-from holdfast.cli.rows import Entry, entries
+from holdfast.cli.rows import OptionEntry, entries
 from holdfast.errors import ConfigError
 
 S = TypeVar("S", bound=Struct)
@@ -18,7 +18,9 @@ _NEXT_NAME: Final = re.compile(r"\s+(?=[\w.-]+=)")
 
 
 def collected(
-    kind: type[S], given: dict[str, Any], named: Callable[[Entry], str | None] = lambda entry: entry.flag
+    kind: type[S],
+    given: dict[str, Any],
+    named: Callable[[OptionEntry], str | None] = lambda entry: entry.flag,
 ) -> S:
     """Return the options that the command line or the environment gave. `named` returns the name of an option for an error.
 
@@ -72,7 +74,7 @@ def tables(kind: type[S], environment: Mapping[str, str]) -> S:
     )
 
 
-def _settings(texts: dict[str, str], entry: Entry, named: str) -> dict[str, Any]:
+def _settings(texts: dict[str, str], entry: OptionEntry, named: str) -> dict[str, Any]:
     """Return the settings of a table from their texts, checked as those of a file are."""
     from holdfast.cli.config.decoding import settings  # noqa: PLC0415 - it is needed for these options only
 
@@ -114,7 +116,7 @@ def readable(kind: Any) -> tuple[Any, float | None]:
     return list[str] if get_origin(kind) in (tuple, dict) else kind, least
 
 
-def _whole(value: Any, entry: Entry) -> Any:
+def _whole(value: Any, entry: OptionEntry) -> Any:
     if not isinstance(value, list | tuple):
         return value
     is_table = any(get_origin(one) is dict for one in get_args(entry.type))

@@ -3,7 +3,6 @@
 import re
 from typing import Any, Final
 
-from typer import BadParameter
 from typer.core import TyperCommand, TyperGroup
 
 from holdfast.errors import ConfigError
@@ -20,14 +19,6 @@ _THEIR_COMMANDS: Final = {
     "version": "holdfast --version",
 }
 """Commands of `fastmcp` and `mcp`, and ours."""
-_THEIR_OPTIONS: Final = {
-    "--port": "--http 127.0.0.1:PORT",
-    "-p": "--http 127.0.0.1:PORT",
-    "--host": "--http HOST:PORT",
-    "--transport": "--stdio, or --http HOST:PORT, which is the default",
-    "-t": "--stdio, or --http HOST:PORT, which is the default",
-}
-"""Options of `fastmcp run`, and those of `holdfast serve`."""
 
 
 def _shown(parameters: list[Any]) -> list[Any]:
@@ -64,7 +55,7 @@ class Commands(Group):
         return super().resolve_command(ctx, args)
 
 
-class Command(TyperCommand):
+class PlainCommand(TyperCommand):
     """A command whose help can be read by people who do not know Python. Its arguments have the text of their usage as metavar."""
 
     def get_params(self, ctx: Any) -> list[Any]:
@@ -75,7 +66,7 @@ class Command(TyperCommand):
         return ["[OPTIONS]", *arguments]
 
 
-class WithCommand(Command):
+class WithCommand(PlainCommand):
     """Takes everything after `--` as the command of the server behind, its options included."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -86,18 +77,4 @@ class WithCommand(Command):
             if not command:
                 raise ConfigError("-- needs a command after it, such as -- npx -y some-server")
         ctx.meta[COMMAND] = tuple(command)
-        for flag in (word.partition("=")[0] for word in own if self.name == "serve"):
-            if ours := _THEIR_OPTIONS.get(flag):
-                raise ConfigError(f"serve has no option {flag}; use {ours}")
-        try:
-            return super().parse_args(ctx, own)
-        except BadParameter as error:
-            if error.param is not None and _is_variable(ctx, error.param):
-                error.param_hint = error.param.envvar
-            raise
-
-
-def _is_variable(ctx: Any, parameter: Any) -> bool:
-    """True if the value of a parameter comes from the environment."""
-    source = ctx.get_parameter_source(parameter.name)
-    return source is not None and source.name == "ENVIRONMENT"
+        return super().parse_args(ctx, own)

@@ -14,6 +14,7 @@ from holdfast.cli.process_options import DEFAULT_ADDRESS, ProcessOptions
 from holdfast.errors import ConfigError
 from holdfast.fronts.http.listener.certificates import tls_context
 from holdfast.fronts.http.listener.sockets import from_systemd, inherited, listening
+from holdfast.transports.loops import check_http_system
 
 
 def tls_of(process: ProcessOptions) -> ssl.SSLContext | None:
@@ -36,6 +37,7 @@ def listeners(process: ProcessOptions) -> Iterator[list[socket.socket]]:
     Raises:
         ConfigError: the options cannot work.
     """
+    check_http_system()
     with contextlib.ExitStack() as stack:
         passed = _passed(process)
         for listener in passed:

@@ -6,7 +6,9 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
+from holdfast.cli.behind import ServerSource
 from holdfast.cli.config.plan import Endpoint
+from holdfast.cli.options import Options
 from holdfast.cli.target import split
 
 _INSTALLED: Final = (
@@ -29,13 +31,24 @@ def files_in(error: BaseException, endpoints: Iterable[Endpoint]) -> list[str]:
 
 def named_files(endpoints: Iterable[Endpoint]) -> list[str]:
     """Return the files of the targets, and the files among the words of the programs."""
-    return [str(file) for endpoint in endpoints for file in _candidates(endpoint) if file.is_file()]
+    return [
+        str(file)
+        for endpoint in endpoints
+        for source, options in _sources(endpoint)
+        for file in _candidates(source, options)
+        if file.is_file()
+    ]
 
 
-def _candidates(endpoint: Endpoint) -> Iterator[Path]:
-    source = endpoint.source
+def _sources(endpoint: Endpoint) -> Iterator[tuple[ServerSource, Options]]:
+    """Yield the source of a server, and those of its parts."""
+    yield endpoint.source, endpoint.options
+    yield from ((part.source, part.options) for part in endpoint.source.parts)
+
+
+def _candidates(source: ServerSource, options: Options) -> Iterator[Path]:
     for word in source.command:
-        yield Path(endpoint.options.cwd or source.directory, word).absolute()
+        yield Path(options.cwd or source.directory, word).absolute()
     if source.object:
         place, directory = split(source.object)[0], Path(source.directory).absolute()
         if place.endswith(".py"):
@@ -47,9 +60,9 @@ def _candidates(endpoint: Endpoint) -> Iterator[Path]:
 
 def _directories(endpoints: Iterable[Endpoint]) -> set[Path]:
     found = {Path.cwd()}
-    for endpoint in endpoints:
-        directory = Path(endpoint.source.directory)
-        place = endpoint.source.object.partition(".py")[0]
+    for source in (source for endpoint in endpoints for source, _ in _sources(endpoint)):
+        directory = Path(source.directory)
+        place = source.object.partition(".py")[0]
         found |= {directory.resolve(), Path(directory, place).resolve().parent}
     return found
 

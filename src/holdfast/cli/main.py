@@ -64,7 +64,7 @@ def _open_closed_files() -> None:
 
 
 def _run() -> None:
-    from holdfast.cli.quick import read  # noqa: PLC0415 - imported only by this command
+    from holdfast.cli.words import read  # noqa: PLC0415 - imported only by this command
 
     asked = read(sys.argv[1:], os.environ)
     if asked is None:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from holdfast.cli.options import Options
 from holdfast.cli.process_options import ProcessOptions
-from holdfast.cli.rows import Entry, entries
+from holdfast.cli.rows import OptionEntry, entries
 
 _NAME: Final = r"(?P<flag>(?<![\w-])--[a-z][a-z-]*)|^(?P<member>[a-z_]+)(?=[=:])"
 _SERVER: Final = r"(?:\[servers\.(?P<server>[^\]]+)\] )?"
@@ -58,7 +58,7 @@ class _Places:
         # Without a place here, the value was given in Python: it keeps its name there.
         return found[0] if entry is None else self._key(entry, found["server"]) or found[0]
 
-    def _key(self, entry: Entry, server: str | None) -> str:
+    def _key(self, entry: OptionEntry, server: str | None) -> str:
         """Return the file, the table and the key; empty: the file does not have the key."""
         servers = self._content.get("servers")
         for name, table in servers.items() if isinstance(servers, dict) else ():
@@ -74,7 +74,7 @@ def _content(file: Path) -> dict[str, Any]:
         return {}
 
 
-def _has(table: Any, entry: Entry) -> bool:
+def _has(table: Any, entry: OptionEntry) -> bool:
     for step in entry.place:
         if not isinstance(table, dict) or step not in table:
             return False

@@ -1,4 +1,4 @@
-"""The table of options as parameters of the command line."""
+"""The table of options as parameters of typer, for the help and the completion of `serve`."""
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator
@@ -11,7 +11,7 @@ from holdfast.cli.collecting import readable
 from holdfast.cli.rows import entries
 
 _PANELS: Final = {
-    "Where it listens": ("http", "fd", "tls_cert", "tls_key", "path", "public_url", "trusted_proxies"),
+    "Where it listens": ("http", "fd", "tls_cert", "tls_key", "path", "public_url", "trusted_proxies", "server_card"),
     "Who may call": (
         "verifier", "oidc_issuer", "oidc_audience", "oidc_scopes", "introspection_url", "introspection_id",
         "introspection_key", "allow_anonymous", "allow_host", "allow_origin", "scope_supported", "forward_key_file",
@@ -23,6 +23,10 @@ _PANELS: Final = {
     "Calls and limits": (
         "memory", "store_bytes", "limit", "time", "rate", "duplicates", "response", "in_order", "mask_errors", "check_results",
         "hand_over", "collect_tool",
+    ),
+    "What clients see": (
+        "hide_tool", "only_tool", "rename_tool", "hide_resource", "only_resource", "rename_resource", "hide_prompt", "only_prompt",
+        "rename_prompt",
     ),
     "Operate": ("name", "admin", "admin_token_file", "admin_host", "log_level", "log_format", "traceback"),
 }  # fmt: skip
@@ -56,15 +60,12 @@ def completes(words: Iterable[str]) -> Callable[[str], list[str]]:
 def parameters(kind: type[Struct]) -> Iterator[inspect.Parameter]:
     """Yield a parameter for each option of a structure, as typer reads them from a signature."""
     for entry in entries(kind):
-        annotation, least = readable(entry.type)
+        annotation, _ = readable(entry.type)
         option: Any = typer.Option(
             f"{entry.flag}/--no-{entry.flag.removeprefix('--')}" if annotation is bool else entry.flag,
             help=entry.meaning,
             metavar=entry.form,
-            envvar=None if entry.is_table else entry.variable,
-            show_envvar=False,
             show_default=False,
-            callback=None if least is None else within(least),
             hidden=entry.parameter not in _USUAL,
             rich_help_panel=_PANEL_OF.get(entry.parameter, _BEHIND_PANEL),
         )

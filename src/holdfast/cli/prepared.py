@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
+from holdfast import __version__
 from holdfast.backs.proxy.scopes import ScopeTable
 from holdfast.cli import banner, stores
-from holdfast.cli.behind import Source
+from holdfast.cli.behind import ServerSource
+from holdfast.cli.component_options import components_of
 from holdfast.cli.config.plan import Endpoint
 from holdfast.cli.oidc import verifier_of
 from holdfast.cli.options import Options
@@ -42,13 +44,15 @@ class Prepared:
         """
         self._endpoints = {endpoint.name: endpoint for endpoint in endpoints}
         self._operations = operations
-        self.behind: dict[str, str] = {}
-        """In words, whether the server behind answers; set by `probing.py`."""
+        self.behind: dict[str, list[str]] = {}
+        """In words, whether each server behind answers; set by `probing.py`."""
+        self.empty: set[str] = set()
+        """The servers whose hosted object lists no component; set by `probing.py`."""
         self.servers: Mapping[str, Served] = {
-            name: self._prepared(endpoint) for name, endpoint in self._endpoints.items()
+            name: self._prepare(endpoint) for name, endpoint in self._endpoints.items()
         }
 
-    def _prepared(self, endpoint: Endpoint) -> "Served":
+    def _prepare(self, endpoint: Endpoint) -> "Served":
         with self.explained(lambda: endpoint.name):
             server = prepare(endpoint.source, endpoint.options)
             server.label = endpoint.options.name or endpoint.name
@@ -78,7 +82,9 @@ class Prepared:
 
         check_apart(self.servers)
         fronts: dict[str, HttpFront] = {}
+        cards: list[dict[str, str]] = []
         for name, server in self.servers.items():
+            server.cards = cards
             with self.explained(lambda: name):  # noqa: B023 - it is called in this turn of the loop
                 fronts[name] = server.front(self._endpoints[name].options.http())
         return fronts[""] if "" in fronts else Router(fronts)
@@ -117,21 +123,25 @@ class Prepared:
         """Name the server that cannot start in the error of the process."""
         return self.explained(lambda: front.engine.failed if isinstance(front, Router) else "")
 
-    def report(self, url: str) -> banner.Report:
+    def report(self, url: str) -> banner.ReadyReport:
         """Return the facts for the banner. The URL is that of the only endpoint, or of the root."""
         servers = (self._facts(name, server, url) for name, server in self.servers.items())
-        return banner.Report(servers=tuple(servers), patience=self.patience)
+        return banner.ReadyReport(servers=tuple(servers), patience=self.patience)
 
-    def _facts(self, name: str, server: "Served", url: str) -> banner.Facts:
+    def _facts(self, name: str, server: "Served", url: str) -> banner.ServerFacts:
         options = self._endpoints[name].options
         own = url + (options.path or "") if name else url
         hosts = [host for host in options.allowed_hosts or () if host != "*" and not _PORT.search(host)]
         public = options.public_url or (banner.callable_url(own, hosts[0]) if hosts else own)
         facts = banner.facts(server, url=own, public="" if public == own else public)
-        return replace(facts, behind=self.behind.get(name, ""))
+        return replace(
+            facts,
+            behind=tuple(self.behind.get(name, ())),
+            is_empty=facts.is_empty or name in self.empty,
+        )
 
 
-def prepare(source: Source, options: Options) -> "Served":
+def prepare(source: ServerSource, options: Options) -> "Served":
     """Return the server that is named, with the options applied.
 
     Raises:
@@ -139,15 +149,20 @@ def prepare(source: Source, options: Options) -> "Served":
     """
     if options.store is not None:
         stores.check(options.store)
-    server = source.server(options)
+    server = _made_of(source, options) if source.parts else source.server(options)
     before = (server.settings, server.store, server.namespace)
     wanted = (
         options.over(server.settings),
         server.store if options.store is None else options.store,
         options.namespace or server.namespace,
     )
-    key, proxied, scopes = forward_key(options.forward_key_file), _proxied(options), _scopes(options)
-    if wanted != before or proxied or scopes or key is not None:
+    key, proxied, scopes = (
+        forward_key(options.forward_key_file),
+        _proxied(options),
+        {} if source.parts else _scopes(options),
+    )
+    components = components_of(options)
+    if wanted != before or proxied or scopes or components or key is not None:
         if server.is_built:
             raise ConfigError(
                 f"{source.object} built its engine while it was imported, so options cannot change it"
@@ -162,7 +177,34 @@ def prepare(source: Source, options: Options) -> "Served":
         _set_proxied(server, proxied)
     if scopes:
         _set_scopes(server, scopes)
+    server.server_card = bool(options.server_card) or server.server_card
+    if components:
+        from holdfast.backs.components import ComponentTable  # noqa: PLC0415 - `--help` does not need it
+
+        server.components = ComponentTable(**components)
     return server
+
+
+def _made_of(source: ServerSource, options: Options) -> "Served":
+    """Return a server of a file that is made of others: `servers = ["github", "files"]`. Nothing is connected or started.
+
+    Raises:
+        ConfigError: one of them cannot be a part, or two of them have a component of one name.
+    """
+    from holdfast.server.app import Server  # noqa: PLC0415 - `--help` does not need it
+    from holdfast.server.proxy import Proxy  # noqa: PLC0415
+
+    whole = Server(source.name, version=__version__, scopes=options.oidc_scopes or ())
+    for part in source.parts:
+        try:
+            server = prepare(part.source, part.options)
+            if not isinstance(server, Server | Proxy):
+                raise ConfigError(f"{server!r} cannot be a part of another server")  # noqa: TRY301 - with the place of its table
+            server.label = server.label or part.name
+            whole.include(server, part.prefix or None, name=part.name)
+        except ConfigError as error:
+            raise ConfigError(f"{part.where} {error}") from None
+    return whole
 
 
 def _proxied(options: Options) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from typing import Annotated, Final
 
 from msgspec import Struct
 
-from holdfast.cli.rows import Count, Number, Row, Seconds
+from holdfast.cli.rows import Count, Number, OptionRow, Seconds
 from holdfast.ops.log_lines import LogFormat
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:8000"
@@ -15,7 +15,7 @@ class ProcessOptions(Struct, frozen=True, kw_only=True):
 
     http: Annotated[
         str | None,
-        Row(
+        OptionRow(
             metavar="HOST:PORT",
             help="Serve Streamable HTTP at this address, or at unix:PATH. Without it, sockets of systemd are used if there are any.",
             default=DEFAULT_ADDRESS,
@@ -23,25 +23,25 @@ class ProcessOptions(Struct, frozen=True, kw_only=True):
     ] = None
     fd: Annotated[
         Number | None,
-        Row(
+        OptionRow(
             metavar="NUMBER",
             help="Serve on this descriptor, a listening socket that another program has opened.",
         ),
     ] = None
     tls_cert: Annotated[
         str | None,
-        Row(metavar="PATH", help="Serve HTTPS with this certificate and its chain, a PEM file."),
+        OptionRow(metavar="PATH", help="Serve HTTPS with this certificate and its chain, a PEM file."),
     ] = None
     tls_key: Annotated[
         str | None,
-        Row(
+        OptionRow(
             metavar="PATH",
             help="The key of the certificate, a PEM file without a passphrase. Default: in the certificate's file.",
         ),
     ] = None
     workers: Annotated[
         Count | None,
-        Row(
+        OptionRow(
             metavar="NUMBER",
             help="How many processes serve. Without --store they share a temporary SQLite file.",
             default="1",
@@ -49,7 +49,7 @@ class ProcessOptions(Struct, frozen=True, kw_only=True):
     ] = None
     start_limit: Annotated[
         Seconds | None,
-        Row(
+        OptionRow(
             metavar="SECONDS",
             help="How long a worker may take to start; one that takes longer is ended, and the others serve on.",
             default="60",
@@ -57,21 +57,21 @@ class ProcessOptions(Struct, frozen=True, kw_only=True):
     ] = None
     reload: Annotated[
         bool | None,
-        Row(
+        OptionRow(
             help="Serve by new code when a source file changes, for development. Sessions survive: without --store they are in a "
             "temporary SQLite file.",
         ),
     ] = None
     admin: Annotated[
         str | None,
-        Row(
+        OptionRow(
             metavar="HOST:PORT",
             help="Serve metrics, the state of all processes and the dashboard at this address, or at unix:PATH. Default: off.",
         ),
     ] = None
     admin_token_file: Annotated[
         str | None,
-        Row(
+        OptionRow(
             metavar="PATH",
             help="A file with the token of operators, the same for all replicas. Or put it into HOLDFAST_ADMIN_TOKEN. Without one, "
             "a new token is printed on a terminal.",
@@ -79,7 +79,7 @@ class ProcessOptions(Struct, frozen=True, kw_only=True):
     ] = None
     admin_hosts: Annotated[
         tuple[str, ...] | None,
-        Row(
+        OptionRow(
             flag="admin_host",
             metavar="NAME",
             help="A Host header that the admin address accepts besides those of this machine; may be repeated.",
@@ -87,16 +87,16 @@ class ProcessOptions(Struct, frozen=True, kw_only=True):
     ] = None
     log_level: Annotated[
         str | None,
-        Row(
+        OptionRow(
             metavar="LEVEL",
             help="debug, info, warning, error or critical, for all loggers.",
             default="info for Holdfast, warning for others",
         ),
     ] = None
-    traceback: Annotated[bool | None, Row(help="Show every frame of an error, also those of Holdfast.")] = (
-        None
-    )
+    traceback: Annotated[
+        bool | None, OptionRow(help="Show every frame of an error, also those of Holdfast.")
+    ] = None
     log_format: Annotated[
         LogFormat | None,
-        Row(help="human, json, or auto: human on a terminal and JSON lines elsewhere.", default="auto"),
+        OptionRow(help="human, json, or auto: human on a terminal and JSON lines elsewhere.", default="auto"),
     ] = None

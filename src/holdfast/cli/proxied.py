@@ -102,6 +102,7 @@ def process(command: tuple[str, ...], options: Options, directory: str) -> Serve
         times=ClientTimes(connect=options.start_timeout or START_SECONDS),
         children=options.children or CHILDREN,
         child_limits=_child_limits(options),
+        child_idle=options.child_idle,
         shared=options.shared or False,
         shared_between=options.shared_between or (),
         concurrency=options.concurrency,

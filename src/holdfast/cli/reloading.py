@@ -25,7 +25,7 @@ from holdfast.errors import ConfigError
 from holdfast.ports import Clock
 
 if TYPE_CHECKING:
-    from holdfast.cli.workers import Shown, Supervisor, Worker
+    from holdfast.cli.workers import Shown, Supervisor, WorkerProcess
 
 PAUSE: Final = 0.2
 """Seconds between two looks at the files."""
@@ -38,7 +38,7 @@ State = tuple[int, int, int] | None
 """The time, the size and the number of a file; None: it counts as changed."""
 
 
-class Files:
+class WatchedFiles:
     """Watched files, and the state of each that the last worker has read."""
 
     def __init__(self) -> None:
@@ -104,9 +104,9 @@ class Reloader:
         self._clock = clock
         self._config = (str(Path(target).absolute()),) if is_file_of_servers(target) else ()
         self._plan = again()
-        self._files = Files()
+        self._files = WatchedFiles()
         self._began = clock.wall()
-        self._worker: Worker | None = None
+        self._worker: WorkerProcess | None = None
         """The worker that serves."""
         self._watch(())
         if not self._files.names and not any(endpoint.source.object for endpoint in self._plan.endpoints):
@@ -122,10 +122,10 @@ class Reloader:
             if is_new is not None:
                 self._report(changed, is_new=is_new)
                 changed.clear()
-                await self._saved()
+                await self._wait_for_save()
             changed += [name for name in self._begin() if name not in changed]
 
-    async def _saved(self) -> None:
+    async def _wait_for_save(self) -> None:
         """Wait until a file is saved. Files that the worker names meanwhile are watched too: a call may import modules."""
         following = asyncio.ensure_future(self._follow())
         try:
@@ -156,7 +156,7 @@ class Reloader:
 
     async def _attempt(self, supervisor: "Supervisor", shown: "Shown") -> bool | None:
         """Start a worker. Return True if it serves, False if it cannot start, None if a file changed meanwhile."""
-        renewing = asyncio.ensure_future(self._renewed(supervisor, shown))
+        renewing = asyncio.ensure_future(self._renew(supervisor, shown))
         saved = asyncio.ensure_future(self._files.saved())
         try:
             await asyncio.wait({renewing, saved}, return_when=asyncio.FIRST_COMPLETED)
@@ -166,7 +166,7 @@ class Reloader:
                 task.cancel()
             await asyncio.gather(renewing, saved, return_exceptions=True)
 
-    async def _renewed(self, supervisor: "Supervisor", shown: "Shown") -> bool:
+    async def _renew(self, supervisor: "Supervisor", shown: "Shown") -> bool:
         try:
             plan = self._again()
             worker = await supervisor.renew(plan.endpoints)

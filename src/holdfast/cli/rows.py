@@ -21,7 +21,7 @@ Seconds = Annotated[float, Meta(ge=0)]
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
 
 
-class Row(Struct, frozen=True, kw_only=True):
+class OptionRow(Struct, frozen=True, kw_only=True):
     """The facts of an option besides its type."""
 
     help: str = ""
@@ -37,20 +37,20 @@ class Row(Struct, frozen=True, kw_only=True):
     """For an option, or a key of a table, that is a text on the command line and another value in a file: returns its value."""
     settings: Any = None
     """For a table of settings: their structure, which checks them."""
-    members: dict[str, "Row"] | None = None
+    members: dict[str, "OptionRow"] | None = None
     """For a table: those of its keys that are options of the command line by themselves. If the table has a flag, the
     flag sets the other keys; without one they are only in a file."""
     taken: tuple[str, ...] = ()
     """For such a flag: keys of the structure that are other members of the options."""
 
 
-class Entry(Struct, frozen=True):
+class OptionEntry(Struct, frozen=True):
     """One option of the table."""
 
     place: tuple[str, ...]
     """Its key in the file; the second part is a key in a table of settings."""
     type: Any
-    row: Row
+    row: OptionRow
 
     @property
     def key(self) -> str:
@@ -94,18 +94,18 @@ class Entry(Struct, frozen=True):
         return value if value is None or len(self.place) == 1 else value.get(self.place[1])
 
 
-def entries(kind: type[Struct]) -> Iterator[Entry]:
+def entries(kind: type[Struct]) -> Iterator[OptionEntry]:
     """Yield the options of a structure, in the order in which they are declared: its own, then those of its base."""
     hints = get_type_hints(kind, include_extras=True)
     for name, annotation in {name: hints[name] for name in (*kind.__annotations__, *hints)}.items():
-        row: Row = annotation.__metadata__[0]
+        row: OptionRow = annotation.__metadata__[0]
         if row.members is None or row.flag:
-            yield Entry((name,), annotation.__origin__, row)
+            yield OptionEntry((name,), annotation.__origin__, row)
         for member, inner in (row.members or {}).items():
-            yield Entry((name, member), Seconds | None if inner.read is None else str | None, inner)
+            yield OptionEntry((name, member), Seconds | None if inner.read is None else str | None, inner)
 
 
-def rows(kind: type[Struct]) -> dict[str, Row]:
+def rows(kind: type[Struct]) -> dict[str, OptionRow]:
     """Return the row of each member."""
     hints = get_type_hints(kind, include_extras=True)
     return {name: annotation.__metadata__[0] for name, annotation in hints.items()}

@@ -8,9 +8,8 @@ from holdfast.cli.admin import admin
 from holdfast.cli.config.plan import Plan
 from holdfast.cli.listening import listeners, tls_of
 from holdfast.cli.prepared import Prepared
-from holdfast.cli.pushing import pusher
 from holdfast.cli.rows import OBJECT
-from holdfast.cli.tracing import begin_tracing
+from holdfast.cli.telemetry import begin_tracing, pusher
 from holdfast.errors import ConfigError
 from holdfast.fronts.http.serve import run_on
 from holdfast.ops.log_lines import LogFormat, log_to_stderr
@@ -69,8 +68,11 @@ def operations_of(*, is_wanted: bool) -> "Operations | None":
 
 
 def probed(prepared: Prepared, beside: Beside | None) -> Beside | None:
-    """Return the context beside the serving, which first tries the servers behind, if there are any."""
-    if all(endpoint.source.kind == OBJECT for *_, endpoint in prepared.each()):
+    """Return the context beside the serving, which first tries the servers behind and hosted objects, if there are any."""
+    if all(
+        endpoint.source.kind == OBJECT and not endpoint.source.parts and not server.is_hosted
+        for _, server, endpoint in prepared.each()
+    ):
         return beside
     from holdfast.cli.probing import probing  # noqa: PLC0415 - only for a server behind
 

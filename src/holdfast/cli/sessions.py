@@ -14,7 +14,7 @@ import typer
 from msgspec import Struct
 
 from holdfast.cli.admin_client import DEFAULT_URL, AdminClient, NotFound
-from holdfast.cli.commands import Command, Group
+from holdfast.cli.commands import Group, PlainCommand
 from holdfast.cli.parameters import within
 from holdfast.cli.secrets import operator_token
 from holdfast.cli.using.plain import print_json
@@ -22,7 +22,7 @@ from holdfast.engine.audit import short
 from holdfast.errors import ConfigError
 from holdfast.ops.log import escaped
 from holdfast.ops.ring import Happened
-from holdfast.ops.schema import NO_EVENTS, CallView, FleetState, SessionView
+from holdfast.ops.schema import NO_EVENTS, CallView, FleetState, ShownSession
 
 LIMIT: Final = 1000
 _OLDEST: Final = 20
@@ -76,7 +76,7 @@ Name = Annotated[
 class _Known(Struct, frozen=True):
     """The facts of one session."""
 
-    session: SessionView | None
+    session: ShownSession | None
     events: list[Happened]
 
 
@@ -84,7 +84,7 @@ class _Found(Struct, frozen=True):
     events: list[Happened]
 
 
-@app.command("ls", cls=Command)
+@app.command("ls", cls=PlainCommand)
 def list_sessions(
     admin: Admin = DEFAULT_URL,
     token_file: TokenFile = None,
@@ -107,7 +107,7 @@ def list_sessions(
         raise ConfigError(f"{away}: sessions are missing here")
 
 
-@app.command("show", cls=Command)
+@app.command("show", cls=PlainCommand)
 def show_session(
     name: Name, admin: Admin = DEFAULT_URL, token_file: TokenFile = None, json: AsJson = False
 ) -> None:
@@ -135,7 +135,7 @@ def show_session(
     _print_events(known.events)
 
 
-@app.command("find", cls=Command)
+@app.command("find", cls=PlainCommand)
 def find_events(
     correlation: Annotated[
         str, typer.Argument(metavar="ID", help="The correlation id of an error that a client received.")
@@ -159,7 +159,7 @@ def find_events(
         )
 
 
-@app.command("close", cls=Command)
+@app.command("close", cls=PlainCommand)
 def close_session(
     name: Name,
     admin: Admin = DEFAULT_URL,
@@ -197,7 +197,7 @@ def _client(admin: str, token_file: str | None) -> AdminClient:
     return AdminClient(admin, operator_token(token_file))
 
 
-def _listed(client: AdminClient, limit: int) -> tuple[list[SessionView], bool, FleetState]:
+def _listed(client: AdminClient, limit: int) -> tuple[list[ShownSession], bool, FleetState]:
     """Return the first sessions, whether there are more, and the last state that was read."""
     state = client.get(FleetState, "state", events=NO_EVENTS)
     sessions = state.sessions
@@ -277,7 +277,7 @@ _CALL_COLUMNS: Final[_Columns] = (
 )
 
 
-def _print_list(sessions: Sequence[SessionView], state: FleetState) -> None:
+def _print_list(sessions: Sequence[ShownSession], state: FleetState) -> None:
     """Print sessions and the oldest calls. A call without a session is only there."""
     if sessions:
         _print_table(_SESSION_COLUMNS, sessions)
@@ -290,7 +290,7 @@ def _print_list(sessions: Sequence[SessionView], state: FleetState) -> None:
             print(f"Only the {_OLDEST} oldest of {len(state.calls)} calls.", file=sys.stderr)
 
 
-def _print_table(columns: _Columns, things: Iterable[SessionView | CallView]) -> None:
+def _print_table(columns: _Columns, things: Iterable[ShownSession | CallView]) -> None:
     rows = [[head for head, _ in columns], *([_cut(cell(one)) for _, cell in columns] for one in things)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(columns))]
     for row in rows:

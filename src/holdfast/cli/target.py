@@ -77,10 +77,10 @@ def _made(make: Callable[..., Any], target: str) -> object:
             f"{target} is a function that needs {', '.join(needed)}; a function that makes a server takes no argument"
         )
     made = make()
-    return asyncio.run(_awaited(made)) if inspect.isawaitable(made) else made
+    return asyncio.run(_await_value(made)) if inspect.isawaitable(made) else made
 
 
-async def _awaited(made: Awaitable[object]) -> object:
+async def _await_value(made: Awaitable[object]) -> object:
     return await made
 
 

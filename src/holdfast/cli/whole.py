@@ -1,4 +1,4 @@
-"""The whole command line, by typer: help, the version, and every error of usage. `quick.py` reads the usual commands faster."""
+"""The command line by typer: the help of `serve`, whose words are read by `words.py`, and every other command."""
 
 import inspect
 from collections.abc import Callable
@@ -7,10 +7,8 @@ from typing import Annotated, Any, Final
 import typer
 
 from holdfast import __version__
-from holdfast.cli import sessions
-from holdfast.cli.asked import Asked, run
-from holdfast.cli.collecting import collected
-from holdfast.cli.commands import COMMAND, Commands, WithCommand
+from holdfast.cli import sessions, store_commands
+from holdfast.cli.commands import Commands, WithCommand
 from holdfast.cli.demo import command as demo
 from holdfast.cli.installing import command as installing
 from holdfast.cli.options import Options
@@ -80,14 +78,7 @@ def holdfast(version: Version = False) -> None:
     """Serve MCP servers whose sessions hold."""
 
 
-def _serve(
-    context: typer.Context,
-    target: str | None,
-    stdio: bool,
-    only: list[str] | None,
-    help_all: bool,  # noqa: ARG001 - its callback has shown the help
-    **given: Any,
-) -> None:
+def _serve(**_: Any) -> None:
     """Serve a server object, the server behind a URL or a command, or every server of a file. This shows the usual options, --help-all all.
 
     Most options can also be set by a variable (HOLDFAST_GRACE for --grace) and in holdfast.toml. The command line counts before
@@ -105,28 +96,12 @@ def _serve(
     Exit status: 0 after a signal to stop; 1 if the code of the server fails at the start, or a process had to be killed; 2 if the
     command or a setting is wrong.
     """
-    asked = Asked(
-        target=target,
-        command=context.meta[COMMAND],
-        stdio=stdio,
-        only=tuple(only or ()),
-        options=collected(Options, given),
-        process=collected(ProcessOptions, given),
-        named=tuple(sorted(name for name in given if _is_argument(context, name))),
-    )
-    raise typer.Exit(run(asked))
-
-
-def _is_argument(context: typer.Context, name: str) -> bool:
-    """True if an option is on the command line itself, and not only in the environment."""
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
+    raise AssertionError("words.py reads this command")
 
 
 def _with_options(function: Callable[..., None]) -> Callable[..., None]:
     """Give a command the parameters of its own and one for each option of the table."""
     own = [
-        inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context),
         inspect.Parameter("target", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Target),
         inspect.Parameter("stdio", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Stdio),
         inspect.Parameter("only", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Only),
@@ -144,3 +119,4 @@ check.register(app)
 demo.register(app)
 installing.register(app)
 app.add_typer(sessions.app, name="sessions", rich_help_panel="Operate")
+app.add_typer(store_commands.app, name="store", rich_help_panel="Operate")

@@ -1,7 +1,8 @@
 """One of several workers: a process that serves an inherited socket until a signal stops it or its parent dies.
 
-Its standard input is a socket to the parent. The job comes in, facts about the server go back, and the end of the socket
-means that the parent is dead. So no worker outlives its parent for longer than the drain time, also if an import hangs.
+Its standard input is a socket to the parent. The job comes in, facts about the server go back, then come the orders that a signal cannot
+express, and the end of the socket means that the parent is dead. So no worker outlives its parent for longer
+than the drain time, also if an import hangs.
 """
 
 import contextlib
@@ -25,12 +26,12 @@ from holdfast.cli.private_store import PrivateStoreUser
 from holdfast.cli.process_options import ProcessOptions
 from holdfast.cli.refusing import fail, refuse
 from holdfast.cli.serve import begin_logging, operations_of, probed
-from holdfast.cli.tracing import begin_tracing
+from holdfast.cli.telemetry import begin_tracing
+from holdfast.engine.observed_store import store_kind
 from holdfast.errors import ConfigError, LifespanEnded
 from holdfast.fronts.http.serve import check_listeners, serve
 from holdfast.ops.log_lines import LogFormat
-from holdfast.ops.store_watch import store_kind
-from holdfast.transports.loops import Beside, run
+from holdfast.transports.loops import Beside, Orders, run
 
 if TYPE_CHECKING:
     from holdfast.server.running.operations import Operations
@@ -40,6 +41,10 @@ MARGIN: Final = 8.0
 """Seconds after the drain time at which a worker that has not ended is killed."""
 
 
+RETIRE: Final = b"r"
+"""The order to stop while other workers stay."""
+AT_ONCE: Final = b"a"
+"""The order to end running calls without a wait."""
 LATER: Final = 0.5
 """Seconds between two looks at the modules that calls have imported."""
 
@@ -73,7 +78,7 @@ class Job(Struct, frozen=True, kw_only=True):
 class Started(Struct, frozen=True, kw_only=True):
     """The report of a worker to its parent, when it serves or when it cannot start."""
 
-    report: banner.Report | None = None
+    report: banner.ReadyReport | None = None
     """None: it cannot start."""
     files: tuple[str, ...] = ()
     """The author's source files, if the parent watches them."""
@@ -82,13 +87,13 @@ class Started(Struct, frozen=True, kw_only=True):
 def main() -> None:
     """Read the job from standard input and serve it."""
     collector.pause()
-    channel = _channel()
-    job = msgspec.json.decode(_line(channel), type=Job)
+    parent = _parent_socket()
+    job = msgspec.json.decode(_line(parent), type=Job)
     try:
         if job.watched:
-            _serve_watched(job, channel)
+            _serve_watched(job, parent)
         else:
-            _serve(job, channel)
+            _serve(job, parent)
     except ConfigError as error:
         refuse(error, job.words)
     except LifespanEnded:
@@ -98,44 +103,44 @@ def main() -> None:
         fail(error)
 
 
-def _serve_watched(job: Job, channel: socket.socket) -> None:
+def _serve_watched(job: Job, parent: socket.socket) -> None:
     """Serve, and name the source files also if they cannot be imported: one of them has to change."""
     # Two saves within a second may leave a file with the same time and size, and Python would take the compiled former one.
     sys.dont_write_bytecode = True
     try:
-        _serve(job, channel)
+        _serve(job, parent)
     except BaseException as error:
-        _send(channel, Started(files=(*loaded_files(job.endpoints), *files_in(error, job.endpoints))))
+        _send(parent, Started(files=(*loaded_files(job.endpoints), *files_in(error, job.endpoints))))
         raise
 
 
-def _channel() -> socket.socket:
+def _parent_socket() -> socket.socket:
     """Move the socket to the parent away from standard input, and leave signals to the parent and the front."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    channel = socket.socket(fileno=os.dup(0))
+    parent = socket.socket(fileno=os.dup(0))
     with open(os.devnull) as nothing:  # noqa: PTH123 - a descriptor is needed
         os.dup2(nothing.fileno(), 0)
-    return channel
+    return parent
 
 
-def _line(channel: socket.socket) -> bytes:
+def _line(parent: socket.socket) -> bytes:
     line = b""
     while not line.endswith(b"\n"):
-        part = channel.recv(65_536)
+        part = parent.recv(65_536)
         if not part:
             sys.exit(0)
         line += part
     return line
 
 
-def _serve(job: Job, channel: socket.socket) -> None:
+def _serve(job: Job, parent: socket.socket) -> None:
     begin_logging(job.log_level, job.log_format)
     begin_tracing()
     with contextlib.ExitStack() as stack:
         operations, beside = _operations(job.line, stack)
-        watch = stack.enter_context(_Watch(channel, job.private))
+        watch = stack.enter_context(_Watch(parent, job.private))
         watch.start()
         prepared = Prepared(job.endpoints, operations)
         if job.private is not None:
@@ -152,8 +157,8 @@ def _serve(job: Job, channel: socket.socket) -> None:
             serve(
                 front,
                 *opened,
-                ready=lambda url: _report(channel, job, prepared.report(url)),
-                siblings=True,
+                ready=lambda url: _report(parent, job, prepared.report(url)),
+                orders=watch.orders,
                 processes=job.processes,
                 tls=tls_of(ProcessOptions(tls_cert=job.tls_cert, tls_key=job.tls_key)),
                 beside=probed(prepared, beside) if job.probes else beside,
@@ -190,15 +195,17 @@ def _check_shared(server: "Served") -> None:
         )
 
 
-def _report(channel: socket.socket, job: Job, known: banner.Report) -> None:
+def _report(parent: socket.socket, job: Job, known: banner.ReadyReport) -> None:
     collector.go_on()
     files = tuple(loaded_files(job.endpoints)) if job.watched else ()
-    _send(channel, Started(report=known, files=files))
+    _send(parent, Started(report=known, files=files))
     if job.watched:
-        threading.Thread(target=_name_later_files, args=(channel, job, known, files), daemon=True).start()
+        threading.Thread(target=_name_later_files, args=(parent, job, known, files), daemon=True).start()
 
 
-def _name_later_files(channel: socket.socket, job: Job, known: banner.Report, named: tuple[str, ...]) -> None:
+def _name_later_files(
+    parent: socket.socket, job: Job, known: banner.ReadyReport, named: tuple[str, ...]
+) -> None:
     """Name the files again each time when a call has imported more of them."""
     seen, pause = len(sys.modules), threading.Event()
     while not pause.wait(LATER):
@@ -207,26 +214,27 @@ def _name_later_files(channel: socket.socket, job: Job, known: banner.Report, na
             files = tuple(loaded_files(job.endpoints))
             if files != named:
                 named = files
-                _send(channel, Started(report=known, files=files))
+                _send(parent, Started(report=known, files=files))
 
 
-def _send(channel: socket.socket, report: Started) -> None:
+def _send(parent: socket.socket, report: Started) -> None:
     with contextlib.suppress(OSError):
-        channel.sendall(msgspec.json.encode(report) + b"\n")
+        parent.sendall(msgspec.json.encode(report) + b"\n")
 
 
 class _Watch:
-    """Notices the death of the parent, in a thread: a busy event loop would be late, and so would an import that hangs.
+    """Takes the orders of the parent and notices its death, in a thread: a busy event loop would be late, and so would an import that hangs.
 
     The private store is in use until the end. The last worker removes it if the parent is dead.
     """
 
-    def __init__(self, channel: socket.socket, private: str | None) -> None:
-        self._channel = channel
+    def __init__(self, parent: socket.socket, private: str | None) -> None:
+        self._parent_socket = parent
         self._private = private
         self._user: PrivateStoreUser | None = None
         self._done = threading.Event()
         self._is_alone = False
+        self.orders = Orders()
         self.patience: float | None = None
         """The drain time; None: nothing is served yet."""
 
@@ -246,8 +254,10 @@ class _Watch:
 
     def _watch(self) -> None:
         with contextlib.suppress(OSError):
-            while self._channel.recv(1):
-                pass
+            while order := self._parent_socket.recv(1):
+                self.orders.siblings_stay |= order == RETIRE
+                self.orders.at_once |= order == AT_ONCE
+                os.kill(os.getpid(), signal.SIGTERM)
         self._is_alone = True
         if self.patience is None:
             self._remove()

@@ -27,7 +27,7 @@ from holdfast.cli.listening import listeners, tls_of
 from holdfast.cli.private_store import check_system, private_store
 from holdfast.cli.reloading import Reloader
 from holdfast.cli.serve import begin_logging
-from holdfast.cli.worker import MARGIN, Job, Started
+from holdfast.cli.worker import AT_ONCE, MARGIN, RETIRE, Job, Started
 from holdfast.errors import ConfigError
 from holdfast.fronts.http.listener.certificates import load_certificate
 from holdfast.ops.log import LogObserver
@@ -51,7 +51,7 @@ STEADY: Final = 10.0
 """A worker that has served for this many seconds did start properly: its successor starts at once."""
 _ROOT: Final = Path(__file__).parents[2]
 
-Shown = Callable[[banner.Report, banner.Lines], None]
+Shown = Callable[[banner.ReadyReport, banner.Lines], None]
 """Shows the banner with some lines more."""
 
 
@@ -111,7 +111,7 @@ async def _supervise(
 ) -> int:
     """Run the workers, and the admin surface if it was asked for."""
 
-    def shown(known: banner.Report, more: banner.Lines) -> None:
+    def shown(known: banner.ReadyReport, more: banner.Lines) -> None:
         banner.show(known, count, (*more, *(() if surface is None else surface.lines())))
 
     if surface is None:
@@ -124,17 +124,22 @@ async def _supervise(
         return await supervisor.run(shown, reloader)
 
 
-class Worker:
+class WorkerProcess:
     """One process."""
 
     def __init__(
-        self, number: int, process: asyncio.subprocess.Process, reader: asyncio.StreamReader
+        self,
+        number: int,
+        process: asyncio.subprocess.Process,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
     ) -> None:
         self.number = number
         self.process = process
         self._reader = reader
+        self._writer = writer
         self.began: float = asyncio.get_running_loop().time()
-        self.facts: banner.Report | None = None
+        self.facts: banner.ReadyReport | None = None
         """The report of the worker when it was ready."""
         self.files: tuple[str, ...] = ()
         """The source files that it named, if they are watched."""
@@ -168,6 +173,17 @@ class Worker:
         if self.process.returncode is None:
             self.process.send_signal(number)
 
+    def order(self, order: bytes, before: signal.Signals) -> None:
+        """Send an order to the worker; one that does not serve yet gets the signal `before` instead."""
+        if self.facts is None:
+            self.tell(before)
+        elif self.process.returncode is None:
+            self._writer.write(order)
+
+    def close(self) -> None:
+        """Close the socket to a worker that has ended."""
+        self._writer.close()
+
     def how_it_ended(self) -> str:
         """Return a text for the log."""
         code = self.process.returncode or 0
@@ -192,9 +208,9 @@ class Supervisor:
         self._tls = tls
         self._count = count
         self._asked = asked
-        self._places: dict[int, Worker] = {}
+        self._places: dict[int, WorkerProcess] = {}
         """The present worker of each number."""
-        self._alive: set[Worker] = set()
+        self._alive: set[WorkerProcess] = set()
         """Every process that has not ended, including those that are stopping."""
         # Look now: a terminal that was closed is not one any more.
         self._has_terminal = os.isatty(0)
@@ -210,7 +226,7 @@ class Supervisor:
         self._is_rolling = False
         self._hung_up = asyncio.Event()
         """Set if a SIGHUP came, and the workers have not been replaced since."""
-        self._replacing: Worker | None = None
+        self._replacing: WorkerProcess | None = None
         """The new worker of a replacement, while it starts."""
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -258,7 +274,7 @@ class Supervisor:
 
     # Starting
 
-    async def _begin(self, number: int, before: Worker | None = None) -> None:
+    async def _begin(self, number: int, before: WorkerProcess | None = None) -> None:
         """Start the worker of a number, or the next one after `before`."""
         worker = await self._start(number)
         await self._wait_ready(worker)
@@ -268,7 +284,7 @@ class Supervisor:
             # Meanwhile SIGHUP has given the place to another one.
             await self._retire(worker)
 
-    async def _wait_ready(self, worker: Worker) -> bool:
+    async def _wait_ready(self, worker: WorkerProcess) -> bool:
         """Wait until a worker serves; False if it ended before, or took too long and was ended."""
         limit = asyncio.timeout(self._start_limit)
         with contextlib.suppress(TimeoutError):
@@ -285,19 +301,19 @@ class Supervisor:
             self._failed_starts += START_TRIES if limit.expired() else 1
         return worker.facts is not None
 
-    async def _end_unready(self, worker: Worker) -> None:
+    async def _end_unready(self, worker: WorkerProcess) -> None:
         """End a worker that does not serve. The author's code may keep it from ending: then it is killed."""
         worker.tell(signal.SIGTERM)
-        await self._ended(worker, MARGIN)
+        await self._wait_for_end(worker, MARGIN)
 
-    def _install(self, worker: Worker) -> None:
+    def _install(self, worker: WorkerProcess) -> None:
         """Make a worker the present one of its number, and restart it when it dies."""
         if worker.facts is not None:
             self._patience = worker.facts.patience
         self._places[worker.number] = worker
         self._spawn(self._keep(worker))
 
-    async def _start(self, number: int, job: Job | None = None) -> Worker:
+    async def _start(self, number: int, job: Job | None = None) -> WorkerProcess:
         ours, theirs = socket.socketpair()
         ends = None if self._asked is None else socket.socketpair()
         job = job or self._job
@@ -313,26 +329,26 @@ class Supervisor:
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         reader, writer = await asyncio.open_unix_connection(sock=ours, limit=LONGEST_REPORT)
-        worker = Worker(number, process, reader)
+        worker = WorkerProcess(number, process, reader, writer)
         self._alive.add(worker)
         if self._asked is not None and ends is not None:
             worker.line = await self._asked.add(ends[0])
-        self._spawn(self._outlive(worker, writer))
+        self._spawn(self._outlive(worker))
         writer.write(msgspec.json.encode(job) + b"\n")
         if self._stopping.is_set():
             worker.tell(signal.SIGTERM)
         return worker
 
-    async def _outlive(self, worker: Worker, writer: asyncio.StreamWriter) -> None:
+    async def _outlive(self, worker: WorkerProcess) -> None:
         await worker.process.wait()
         self._alive.discard(worker)
-        writer.close()
+        worker.close()
         if self._asked is not None and worker.line is not None:
             await self._asked.remove(worker.line)
 
     # Keeping
 
-    async def _keep(self, worker: Worker) -> None:
+    async def _keep(self, worker: WorkerProcess) -> None:
         """Start another worker when this one ends without the signal to stop."""
         await worker.process.wait()
         if worker.retired or self._stopping.is_set():
@@ -358,7 +374,7 @@ class Supervisor:
             for worker in self._alive
         )
 
-    def _pause(self, worker: Worker) -> float:
+    def _pause(self, worker: WorkerProcess) -> float:
         lived = asyncio.get_running_loop().time() - worker.began
         steady = worker.facts is not None and lived >= STEADY
         failures = 0 if steady else self._failures.get(worker.number, 0)
@@ -418,7 +434,7 @@ class Supervisor:
             except ConfigError as error:
                 LOGGER.warning("the admin surface keeps its certificate: %s", error)
 
-    async def renew(self, endpoints: tuple[Endpoint, ...]) -> Worker:
+    async def renew(self, endpoints: tuple[Endpoint, ...]) -> WorkerProcess:
         """Start a worker for these endpoints; if it serves, it is the only one, and the old one drains. Return the new worker.
 
         A new worker that cannot start has ended when this returns. If the task is cancelled, the new worker drains: it
@@ -431,7 +447,7 @@ class Supervisor:
                 has_started = await self._wait_ready(new)
                 if not has_started:
                     # A thread of the author's code may keep it from ending.
-                    await self._ended(new, MARGIN)
+                    await self._wait_for_end(new, MARGIN)
             except asyncio.CancelledError:
                 self._spawn(self._retire(new))
                 raise
@@ -442,12 +458,16 @@ class Supervisor:
                     self._spawn(self._retire(old))
             return new
 
-    async def _retire(self, worker: Worker) -> None:
+    async def _retire(self, worker: WorkerProcess) -> None:
+        """Stop a worker, and wait for its end. If the others stay, it leaves new connections to them."""
         worker.retired = True
-        worker.tell(signal.SIGTERM)
-        await self._ended(worker, self._patience + MARGIN)
+        if self._stopping.is_set():
+            worker.tell(signal.SIGTERM)
+        else:
+            worker.order(RETIRE, signal.SIGTERM)
+        await self._wait_for_end(worker, self._patience + MARGIN)
 
-    async def _ended(self, worker: Worker, seconds: float) -> None:
+    async def _wait_for_end(self, worker: WorkerProcess, seconds: float) -> None:
         """Wait for the end of a worker; after so many seconds, kill it."""
         try:
             async with asyncio.timeout(seconds):
@@ -461,11 +481,14 @@ class Supervisor:
 
     def _stop(self, number: signal.Signals) -> None:
         """Drain all workers; a second Ctrl+C stops waiting."""
-        # Always SIGTERM first: a terminal sends SIGINT to the workers too, and two of those mean "stop at once".
-        again = self._stopping.is_set()
+        # A terminal sends SIGINT to the workers too, before or after this: the parent counts for all.
+        is_second = self._stopping.is_set() and number == signal.SIGINT
         self._stopping.set()
         for worker in self._alive:
-            worker.tell(signal.SIGINT if again and number == signal.SIGINT else signal.SIGTERM)
+            if is_second:
+                worker.order(AT_ONCE, signal.SIGINT)
+            else:
+                worker.tell(signal.SIGTERM)
 
     async def _end(self) -> int:
         await asyncio.gather(*(self._retire(worker) for worker in list(self._alive)))

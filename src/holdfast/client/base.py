@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from holdfast.client.cache import Cache, cache_key
+from holdfast.client.cache import ResultCache, cache_key
 from holdfast.client.callback_queue import Callback, CallbackQueue
-from holdfast.client.changes import Listener, change_of
+from holdfast.client.changes import UnreadChanges, change_of
 from holdfast.client.handlers import Handlers
 from holdfast.client.results import InputNeeded
 from holdfast.errors import (
@@ -27,7 +27,7 @@ from holdfast.protocol.idempotency import KEY
 from holdfast.protocol.methods import REPEATABLE
 from holdfast.protocol.mirrored_headers import MirroredParameter, headers_of
 from holdfast.protocol.params import LoggingLevel
-from holdfast.protocol.sessionless import SUBSCRIPTION_KEY, SUSPENDABLE
+from holdfast.protocol.sessionless import SUBSCRIPTION_KEY, SUSPENDABLE, TASKS
 from holdfast.upstream.connection import Callbacks, Connection, ConnectionOptions
 from holdfast.upstream.connectors import ChildConnector, Connector
 from holdfast.upstream.link import UpstreamLink
@@ -41,9 +41,10 @@ Progress = Callable[[float, float | None, str | None], Awaitable[None] | None]
 """Receives the progress of a call: progress, total, message."""
 _KEY_BYTES: Final = 16
 TOOLS_CHANGED: Final = "notifications/tools/list_changed"
+ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 
 
-class Options(Struct, frozen=True):
+class ClientOptions(Struct, frozen=True):
     """The choices of the author of a client."""
 
     connector: Connector
@@ -62,7 +63,7 @@ class Options(Struct, frozen=True):
 class Requester:
     """A client without its features: it connects, requests, listens and closes."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: ClientOptions) -> None:
         self._limits, self._times, self._ports = options.limits, options.times, options.ports
         self._clock, _, self._observer = options.ports
         self._profile = options.profile
@@ -81,11 +82,11 @@ class Requester:
             eras=options.eras,
             ports=options.ports,
         )
-        self._cache = Cache(options.limits.cached)
+        self._cache = ResultCache(options.limits.cached)
         self._log_queue, self._notification_queue = map(self.queue, options.callbacks)
         self._mirrored: dict[str, tuple[MirroredParameter, ...]] = {}
-        self._listeners: set[Listener] = set()
-        self._subscribers: dict[object, Listener] = {}
+        self._listeners: set[UnreadChanges] = set()
+        self._subscribers: dict[object, UnreadChanges] = {}
         self._subscribed: Counter[str] = Counter()
         """How many listeners each subscribed resource has."""
         self._subscribing = asyncio.Lock()
@@ -174,16 +175,32 @@ class Requester:
         sent = params
         for _ in range(self._limits.rounds + 1):
             result = await self._send(method, sent, queue, may_repeat=may_repeat)
+            self._check_kind(method, result)
             if _kind(result) != "input_required" or not self._auto_input:
                 return result
-            if method not in SUSPENDABLE:
-                raise BadAnswer(
-                    f"the server asks for input during {method}, which the protocol does not allow"
-                )
             sent = {**params, **await self._inputs(result)}
         raise TooManyRounds(
             f"the server asked for input more than {self._limits.rounds} times for one {method}"
         )
+
+    def _check_kind(self, method: str, result: Any) -> None:
+        """Check that a result is of a kind that this request may have.
+
+        Raises:
+            BadAnswer: it is not. Extensions that the caller has declared may define other kinds.
+        """
+        kind, extensions = _kind(result), self._profile.capabilities.get("extensions") or {}
+        allowed = {
+            "complete": True,
+            "input_required": method in SUSPENDABLE,
+            "task": method == "tools/call" and TASKS in extensions,
+        }
+        if allowed.get(kind, bool(extensions.keys() - {TASKS})):
+            return
+        if kind == "input_required":
+            raise BadAnswer(f"the server asks for input during {method}, which the protocol does not allow")
+        if self.agreed.is_sessionless:
+            raise BadAnswer(f"the server answered {method} with a result of an unknown kind, {kind[:50]!r}")
 
     async def _inputs(self, result: dict[str, Any]) -> dict[str, Any]:
         """Answer the input requests of a result; return the params that the retry adds."""
@@ -263,6 +280,8 @@ class Requester:
             self._log_queue.put(notification.params)
         mine = self._subscriber(notification)
         if mine is not None:
+            if notification.method == ACKNOWLEDGED:
+                self._compare(mine, notification.params.get("notifications"))
             mine.acknowledge()
         change = change_of(notification.method, notification.params)
         if change is not None:
@@ -271,7 +290,13 @@ class Requester:
         if self._notification_queue is not None:
             self._notification_queue.put(notification.method, notification.params)
 
-    def _subscriber(self, notification: Notification) -> Listener | None:
+    def _compare(self, listener: UnreadChanges, honoured: object) -> None:
+        """Note the changes that the server will not report, although the listener asked for them."""
+        missing = listener.missing_in(honoured if isinstance(honoured, dict) else {})
+        if missing:
+            self._observer.note("client.listen_reduced", missing=missing)
+
+    def _subscriber(self, notification: Notification) -> UnreadChanges | None:
         """Return the listener whose `subscriptions/listen` the notification belongs to."""
         meta = notification.params.get("_meta")
         subscription = meta.get(SUBSCRIPTION_KEY) if isinstance(meta, dict) else None
@@ -320,8 +345,9 @@ def _reporter(queue: CallbackQueue) -> OnProgress:
 
 
 def _kind(result: Any) -> str:
+    """Return the kind of a result; one without a kind is complete, and one that is no text is of none."""
     kind = result.get("resultType", "complete") if isinstance(result, dict) else "complete"
-    return kind if isinstance(kind, str) else "complete"
+    return kind if isinstance(kind, str) else ""
 
 
 def input_required(result: Any) -> InputNeeded | None:

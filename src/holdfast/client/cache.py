@@ -20,7 +20,7 @@ def cache_key(method: str, params: dict[str, Any]) -> Key | None:
     return method, encode({name: value for name, value in sorted(params.items()) if name != "_meta"})
 
 
-class Cache:
+class ResultCache:
     """A limited number of results; the least recently used is removed first."""
 
     __slots__ = ("_capacity", "_kept")

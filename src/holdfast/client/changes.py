@@ -6,7 +6,7 @@ unread changes is limited by the kinds that the reader listens to.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -24,7 +24,7 @@ class Change(Struct, frozen=True, kw_only=True):
     """True if the connection was broken: it may have changed meanwhile."""
 
 
-class Listener:
+class UnreadChanges:
     """The unread changes of one reader."""
 
     def __init__(self, kinds: Iterable[ComponentKind], uris: Iterable[str]) -> None:
@@ -93,6 +93,15 @@ class Listener:
         if self.uris:
             asked[TOPICS["resource"].member] = sorted(self.uris)
         return asked
+
+    def missing_in(self, honoured: Mapping[str, Any]) -> str:
+        """Return the parts of the filter that the server has not agreed to, for a log line; empty if it has agreed to all."""
+        uris = honoured.get(TOPICS["resource"].member)
+        agreed = (
+            frozenset(uri for uri in uris if isinstance(uri, str)) if isinstance(uris, list) else frozenset()
+        )
+        lists = [kind for kind in sorted(self.kinds) if honoured.get(TOPICS[kind].member) is not True]
+        return ", ".join([*lists, *sorted(self.uris - agreed)])
 
 
 def change_of(method: str, params: dict[str, Any]) -> Change | None:

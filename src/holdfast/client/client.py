@@ -14,14 +14,14 @@ from msgspec.structs import replace
 from holdfast import __version__
 from holdfast.auth import Principal
 from holdfast.auth.authorizer import Authorizer, Token, authorizer_of
-from holdfast.client.base import Options
+from holdfast.client.base import ClientOptions
 from holdfast.client.callback_queue import Callback
 from holdfast.client.handlers import Handlers, OnElicit, OnRoots, OnSample
 from holdfast.client.in_process import InProcessConnector
-from holdfast.client.listening import Listening
+from holdfast.client.listening import ListeningClient
 from holdfast.client.prompts import Prompts
 from holdfast.client.resources import Resources
-from holdfast.client.targets import Found, Target, find
+from holdfast.client.targets import ParsedTarget, Target, find
 from holdfast.client.tools import Tools
 from holdfast.engine.caller import Caller
 from holdfast.engine.sessions import ANONYMOUS
@@ -31,6 +31,7 @@ from holdfast.ports import Clock, Observer, Ports, Random, SystemClock, SystemRa
 from holdfast.protocol.listing import Root
 from holdfast.protocol.params import LoggingLevel
 from holdfast.protocol.sessionless import TASKS
+from holdfast.tracing import traced
 from holdfast.transports.child import ChildOptions
 from holdfast.upstream.connectors import ChildConnector, Connector, HttpConnector
 from holdfast.upstream.negotiation import EraMemory
@@ -38,7 +39,7 @@ from holdfast.upstream.profile import ClientProfile
 from holdfast.upstream.settings import ClientLimits, ClientTimes
 
 
-class Client(Tools, Resources, Prompts, Listening):
+class Client(Tools, Resources, Prompts, ListeningClient):
     """A client of one MCP server: a URL, a command, a file of a server, or a `Server` in this process."""
 
     def __init__(  # noqa: PLR0913 - everything has a default
@@ -89,7 +90,8 @@ class Client(Tools, Resources, Prompts, Listening):
         handlers = Handlers(sampling, elicitation, roots)
         limits = replace(limits, incoming=1 if in_order else max_incoming or limits.incoming)
         times = replace(times, call=timeout or times.call)
-        given = Ports(*ports) if ports is not None else Ports(SystemClock(), SystemRandom(), LogObserver())
+        clock, random, observer = ports or (SystemClock(), SystemRandom(), LogObserver())
+        given = Ports(clock, random, traced(observer))
         found = find(target, cwd).adding(env or {}, cwd, headers or {})
         connector = _connector(found, principal, authorizer_of(auth), limits, times, given)
         profile = _profile(handlers, capabilities or {}, info or {})
@@ -97,7 +99,7 @@ class Client(Tools, Resources, Prompts, Listening):
             # 2026-07-28 sends log messages only to a client that asks. A session has this level by default.
             profile.level = "info"
         callbacks = (on_log, on_notification)
-        options = Options(
+        options = ClientOptions(
             connector, handlers, profile, protocol_version, eras, callbacks, auto_input, limits, times, given
         )
         super().__init__(options)
@@ -141,7 +143,7 @@ class Client(Tools, Resources, Prompts, Listening):
 
 
 def _connector(
-    found: Found,
+    found: ParsedTarget,
     principal: Principal | None,
     authorizer: Authorizer | None,
     limits: ClientLimits,

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from typing import Self
 
 from holdfast.client.base import Requester
-from holdfast.client.changes import Change, Listener
+from holdfast.client.changes import Change, UnreadChanges
 from holdfast.errors import HoldfastError, McpError
 from holdfast.protocol.subscriptions import ComponentKind
 from holdfast.upstream.backoff import Backoff
 
 
-class Listening(Requester):
+class ListeningClient(Requester):
     """A client's listeners."""
 
     def listen(
@@ -25,7 +25,7 @@ class Listening(Requester):
         prompts: bool = False,
         resources_list: bool = False,
         resources: Sequence[str] = (),
-    ) -> "Changes":
+    ) -> "ChangeIterator":
         """Return an iterator over changes at the server. It survives broken connections.
 
         `resources` are the URIs to watch; the other three are the lists. After a broken connection, everything that may
@@ -33,9 +33,9 @@ class Listening(Requester):
         """
         asked: dict[ComponentKind, bool] = {"tools": tools, "prompts": prompts, "resources": resources_list}
         wanted = (kind for kind, is_wanted in asked.items() if is_wanted)
-        return Changes(self, Listener(wanted, resources))
+        return ChangeIterator(self, UnreadChanges(wanted, resources))
 
-    async def _subscribe(self, listener: Listener) -> None:
+    async def _subscribe(self, listener: UnreadChanges) -> None:
         """Subscribe to the resources of a listener. One subscription serves all listeners of a resource."""
         async with self._subscribing:
             for uri in listener.uris:
@@ -44,7 +44,7 @@ class Listening(Requester):
                 self._subscribed[uri] += 1
                 listener.subscribed.add(uri)
 
-    async def _unsubscribe(self, listener: Listener) -> None:
+    async def _unsubscribe(self, listener: UnreadChanges) -> None:
         async with self._subscribing:
             while listener.subscribed:
                 uri = listener.subscribed.pop()
@@ -56,7 +56,7 @@ class Listening(Requester):
                     except HoldfastError as error:
                         self._observer.note("client.not_unsubscribed", error=error)
 
-    async def _keep_open(self, listener: Listener) -> None:
+    async def _keep_open(self, listener: UnreadChanges) -> None:
         """Keep a listen stream open (2026-07-28), and open it again whenever it ends."""
         backoff = Backoff(self._ports.random, self._times.backoff)
         was_open = False
@@ -78,7 +78,7 @@ class Listening(Requester):
                 self._observer.note("client.listen_broke", error=error)
             await asyncio.sleep(backoff.pause())
 
-    async def _listen_once(self, listener: Listener) -> None:
+    async def _listen_once(self, listener: UnreadChanges) -> None:
         link = await self._connection.link()
         request = self._connection.outgoing(
             link, "subscriptions/listen", {"notifications": listener.filter()}
@@ -90,10 +90,10 @@ class Listening(Requester):
             del self._subscribers[request.id]
 
 
-class Changes:
+class ChangeIterator:
     """An iterator over changes. It starts with the first `anext`. Waiting for a change may be cancelled."""
 
-    def __init__(self, client: Listening, listener: Listener) -> None:
+    def __init__(self, client: ListeningClient, listener: UnreadChanges) -> None:
         self._client = client
         self._listener = listener
         self._keeping: asyncio.Task[None] | None = None

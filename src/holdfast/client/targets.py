@@ -41,7 +41,7 @@ _OTHERS: Final = ("fastmcp", "mcp")
 """Packages with their own server objects."""
 
 
-class Found(Struct, frozen=True, kw_only=True):
+class ParsedTarget(Struct, frozen=True, kw_only=True):
     """A parsed target: exactly one of the first three is set."""
 
     url: str = ""
@@ -51,14 +51,16 @@ class Found(Struct, frozen=True, kw_only=True):
     cwd: str | Path | None = None
     headers: Mapping[str, str] = {}
 
-    def adding(self, env: Mapping[str, str], cwd: str | Path | None, headers: Mapping[str, str]) -> "Found":
+    def adding(
+        self, env: Mapping[str, str], cwd: str | Path | None, headers: Mapping[str, str]
+    ) -> "ParsedTarget":
         """Return the target with the additions of the author of the client; an equal name replaces the target's own."""
         return replace(
             self, env={**self.env, **env}, cwd=cwd or self.cwd, headers={**self.headers, **headers}
         )
 
 
-def find(target: object, cwd: str | Path | None = None) -> Found:
+def find(target: object, cwd: str | Path | None = None) -> ParsedTarget:
     """Parse a target.
 
     Raises:
@@ -69,9 +71,9 @@ def find(target: object, cwd: str | Path | None = None) -> Found:
     if isinstance(target, str | Path):
         return _text(target, cwd)
     if hasattr(type(target), "engine") or "engine" in getattr(target, "__dict__", ()):
-        return Found(server=target)
+        return ParsedTarget(server=target)
     if isinstance(target, Sequence) and target and all(isinstance(word, str | Path) for word in target):
-        return Found(command=tuple(map(str, target)))
+        return ParsedTarget(command=tuple(map(str, target)))
     package = type(target).__module__.partition(".")[0]
     if package in _OTHERS:
         raise ConfigError(
@@ -81,11 +83,11 @@ def find(target: object, cwd: str | Path | None = None) -> Found:
     raise ConfigError(f"{FORMS}; not {type(target).__name__}")
 
 
-def _text(target: str | Path, cwd: str | Path | None) -> Found:
+def _text(target: str | Path, cwd: str | Path | None) -> ParsedTarget:
     text = str(target).strip()
     schemed = _SCHEME.match(text)
     if schemed is not None:
-        return Found(url=_checked_url(text))
+        return ParsedTarget(url=_checked_url(text))
     place = Path(cwd or ".", text)
     try:
         words = [text] if isinstance(target, Path) or place.is_file() else shlex.split(text)
@@ -95,10 +97,10 @@ def _text(target: str | Path, cwd: str | Path | None) -> Found:
         raise ConfigError(f"{FORMS}; not an empty string")
     interpreter = INTERPRETERS.get(Path(words[0]).suffix.lower()) if len(words) == 1 else None
     if interpreter is None:
-        return Found(command=tuple(words), cwd=cwd)
+        return ParsedTarget(command=tuple(words), cwd=cwd)
     if not place.is_file():
         raise ConfigError(f"there is no file {text[:200]!r} in {Path(cwd or '.').absolute()}")
-    return Found(command=(interpreter, text), cwd=cwd)
+    return ParsedTarget(command=(interpreter, text), cwd=cwd)
 
 
 def _checked_url(text: str) -> str:
@@ -107,7 +109,7 @@ def _checked_url(text: str) -> str:
     return text
 
 
-def _configured(target: Mapping[str, Any]) -> Found:
+def _configured(target: Mapping[str, Any]) -> ParsedTarget:
     """Return the only server of an `mcpServers` configuration, as other clients have it in their files."""
     servers = target.get("mcpServers")
     if not isinstance(servers, Mapping) or not all(isinstance(one, Mapping) for one in servers.values()):
@@ -128,11 +130,13 @@ def _configured(target: Mapping[str, Any]) -> Found:
             f'server {name!r} must have either "url" and "headers", or "command", "args", "env" and "cwd"'
         )
     if isinstance(url, str):
-        return Found(url=_checked_url(url), headers=_texts(entry, "headers", name))
+        return ParsedTarget(url=_checked_url(url), headers=_texts(entry, "headers", name))
     arguments = entry.get("args", ())
     if isinstance(arguments, str) or not all(isinstance(word, str) for word in arguments):
         raise ConfigError(f'"args" of server {name!r} must be a list of strings')
-    return Found(command=(str(command), *arguments), env=_texts(entry, "env", name), cwd=entry.get("cwd"))
+    return ParsedTarget(
+        command=(str(command), *arguments), env=_texts(entry, "env", name), cwd=entry.get("cwd")
+    )
 
 
 def _texts(entry: Mapping[str, Any], member: str, name: str) -> dict[str, str]:

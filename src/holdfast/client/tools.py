@@ -6,7 +6,7 @@ from typing import Any, TypeVar, overload
 
 from typing_extensions import override
 
-from holdfast.client.base import Options, Progress, Requester, input_required
+from holdfast.client.base import ClientOptions, Progress, Requester, input_required
 from holdfast.client.paging import Pages
 from holdfast.client.results import InputNeeded, ToolCallResult, tool_call_result, typed
 from holdfast.client.structured import shaped
@@ -27,7 +27,7 @@ class Tools(Requester):
     _raise_on_error: bool
     _repeat_safe: bool
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: ClientOptions) -> None:
         super().__init__(options)
         self._known: dict[str, Tool] = {}
         """The tools that were listed, by name."""
@@ -187,10 +187,10 @@ class Tools(Requester):
         if isinstance(result, dict) and result.get("resultType") == "task":
             return Task(self, typed(result, TaskState, "tools/call"), type)
         if follows:
-            result = await self._collected(result, progress)
+            result = await self._collect(result, progress)
         return input_required(result) or tool_call_result(result, type)
 
-    async def _collected(self, result: Any, progress: Progress | None) -> Any:
+    async def _collect(self, result: Any, progress: Progress | None) -> Any:
         """Return the result of a call. If the server has handed the call over, collect it."""
         while (ticket := ticket_of(result)) is not None:
             params = {"name": ticket.collect, "arguments": {"ticket": ticket.ticket}}

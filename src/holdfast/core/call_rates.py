@@ -41,7 +41,7 @@ RateOf = Callable[[bytes], Rate | None]
 """Returns the rate of a key; None: this process has no such limit."""
 
 
-class Report(Struct, frozen=True, array_like=True):
+class RateReport(Struct, frozen=True, array_like=True):
     """The calls that one replica has admitted in its last intervals."""
 
     origin: str
@@ -121,7 +121,7 @@ class CallRates:
             del self._unreported[key]
         self._number += 1
         self._intervals.append(newest)
-        return msgspec.msgpack.encode(Report(self._origin, self._number, list(self._intervals)))
+        return msgspec.msgpack.encode(RateReport(self._origin, self._number, list(self._intervals)))
 
     def learn(self, reports: list[bytes], rate_of: RateOf, now: float) -> set[bytes]:
         """Count the calls that other replicas report and that were not counted here before; return their keys.
@@ -138,7 +138,7 @@ class CallRates:
                 learned |= self._learn(report, rate_of, now)
         return learned
 
-    def _learn(self, report: Report, rate_of: RateOf, now: float) -> set[bytes]:
+    def _learn(self, report: RateReport, rate_of: RateOf, now: float) -> set[bytes]:
         learned: set[bytes] = set()
         seen = self._seen.get(report.origin, 0)
         for number, interval in enumerate(report.intervals, report.number - len(report.intervals) + 1):
@@ -154,4 +154,4 @@ class CallRates:
         return learned
 
 
-_decode: Final = msgspec.msgpack.Decoder(Report).decode
+_decode: Final = msgspec.msgpack.Decoder(RateReport).decode

@@ -11,10 +11,14 @@ How large a share is. No share has a fixed size. A holder that takes bytes must 
 many). So one client alone gets half of the figure (one session a third), two get a third each, n get 1/(n + 1) each; and a
 client that comes now always finds room, also if others use as much as they can. The one who uses most is refused first.
 
-Two grades. New work must also leave an eighth of the figure free; or 64 times as much as its holder uses, if that is less. So a
-client with few small calls is served while many addresses use all that they can get. What belongs to work that exists already (an answer of a client, a
-cancellation, the result of a call) is `urgent`: it may use that eighth, and needs to leave half as many bytes free as its account
+Two grades. New work must also leave an eighth of the figure free. What belongs to work that exists already (an answer of a client, a
+cancellation, the result of a call) is `urgent`: it must leave a sixteenth free, and half as many bytes as its account
 uses. So new work is refused before running work suffers.
+
+The last sixteenth is for holders that use little. Each of both grades may go below its part while it leaves a multiple of what its
+holder uses free: 16 times for work, which ends; 64 times for what its client may keep for long, a connection, a session or a listener; 4,096 times, which is
+hardly ever, for a body that its client has not finished, because that costs the client nothing. So a client with few
+small calls is served while a thousand addresses keep all that they can get.
 
 A holder that has nothing else in use may take any size that is free. Otherwise a share below the size of one legal message would refuse
 that message forever, instead of making it wait for its turn. If the process has nothing else in use, any size is taken.
@@ -35,14 +39,21 @@ from typing import Final
 from weakref import WeakValueDictionary
 
 _FLOOR: Final = 3
-"""New work leaves an eighth of the figure free: so many bits less."""
-_LIGHT: Final = 6
-"""New work leaves 64 times as much free as its holder uses, if that is less: so many bits more."""
-PLENTY: Final = 2
+"""New work leaves an eighth of the figure free, urgent work half of that: so many bits less."""
+WORK: Final = 4
+KEPT: Final = 6
+PARTIAL: Final = 12
+"""Or 16, 64 or 4,096 times as much as its holder uses, if that is less: so many bits more."""
+_PLENTY: Final = 2
 """A quarter of the figure: so many bits less."""
 _FREED: Final = 256
 """Sizes that wait to be subtracted, while there is plenty of room."""
 _RECENT: Final = 1_024
+
+
+def encoded(size: int) -> int:
+    """Return the memory of encoded bytes of this length: msgspec leaves up to half as much unused behind them."""
+    return size + (size >> 1)
 
 
 class Account:
@@ -80,13 +91,13 @@ class Account:
         """Return a charge of 0 bytes, which may grow."""
         return Charge(self, 0)
 
-    def take(self, size: int, *, urgent: bool = False) -> "Charge | None":
+    def take(self, size: int, *, urgent: bool = False, light: int = WORK) -> "Charge | None":
         """Take bytes. Return None if there is no room."""
         ledger = self.ledger
         # While less than a quarter is in use, no share can be full: the question is asked only after that. In the path of every message.
-        if (
-            ledger.charged + size > ledger.total >> PLENTY or len(ledger.freed) > _FREED
-        ) and not self.has_room(size, urgent=urgent):
+        if (ledger.charged + size > ledger.plenty or len(ledger.freed) > _FREED) and not self.has_room(
+            size, urgent=urgent, light=light
+        ):
             return None
         self.used += size
         if self.above is not None:
@@ -94,16 +105,14 @@ class Account:
         ledger.charged += size
         return Charge(self, size)
 
-    def has_room(self, more: int, own: int = 0, *, urgent: bool = False) -> bool:
+    def has_room(self, more: int, own: int = 0, *, urgent: bool = False, light: int = WORK) -> bool:
         """Return True if `more` bytes fit. A holder that has only the `own` bytes of a charge may take what is free."""
         ledger = self.ledger
         used = ledger.used if ledger.freed else ledger.charged
         free = ledger.total - used - more
         above = self.above
-        if urgent:
-            share, floor = 2 * free, 0
-        else:
-            share, floor = free, min(ledger.total >> _FLOOR, (above or self).used + more << _LIGHT)
+        share = 2 * free if urgent else free
+        floor = min(ledger.total >> (_FLOOR + urgent), (above or self).used + more << light)
         if free < floor:
             return used <= own
         if above is None:
@@ -133,11 +142,11 @@ class Charge:
     def __repr__(self) -> str:
         return f"<Charge of {self.size} bytes>"
 
-    def grow(self, size: int, *, urgent: bool = False) -> bool:
+    def grow(self, size: int, *, urgent: bool = False, light: int = WORK) -> bool:
         """Take more bytes, up to `size` in total. If there is no room, change nothing and return False."""
         more = size - self.size
         if more > 0:
-            if not self.account.has_room(more, self.size, urgent=urgent):
+            if not self.account.has_room(more, self.size, urgent=urgent, light=light):
                 return False
             self.account.add(more)
             self.size = size
@@ -163,12 +172,14 @@ class Charge:
 class Ledger:
     """All charged bytes of a process: at most `total`."""
 
-    __slots__ = ("_accounts", "_figure", "_recent", "charged", "freed", "total")
+    __slots__ = ("_accounts", "_figure", "_recent", "charged", "freed", "plenty", "total")
 
     def __init__(self, total: int) -> None:
         self._figure = total
         self.total: int = total
         """The bytes that may be given out."""
+        self.plenty: int = total >> _PLENTY
+        """While fewer bytes are in use, no share can be full."""
         self.charged: int = 0
         """Bytes in use, and those in `freed`. Only accounts change it."""
         self.freed: deque[tuple[int, Account]] = deque()
@@ -207,6 +218,7 @@ class Ledger:
         """Give out the part of one of several processes, less what it takes at rest. At least half of its part stays for clients."""
         part = self._figure // processes
         self.total = max(part - rest, part // 2)
+        self.plenty = self.total >> _PLENTY
 
     def account(self, owner: str, session: object = "") -> Account:
         """Return the account of a principal or an address, or of one of its sessions."""

@@ -19,6 +19,8 @@ REMEMBERED_ANSWERS: Final = 256
 """Answers that a stream keeps until their asks are withdrawn, and digests of forgotten answers that a session keeps."""
 KEPT_SECONDS: Final = 300.0
 """How long an answer that its client has not taken is kept for a repeat of the request, at least; and as long as the session's grace."""
+USED_IDS: Final = 4_096
+"""Ids that a session has in use: of calls in flight, of kept answers, and of the ends of answers that had to be dropped."""
 REMEMBERED_SECONDS: Final = 300.0
 """How long the digest of an answer is kept after its ask was forgotten."""
 WITHDRAWN_STREAMS: Final = 64
@@ -139,8 +141,8 @@ class Status(Struct, frozen=True):
     """Of its streams."""
     kept_bytes: int
     """Of its state and its subscriptions (`holdfast.stores.kept`)."""
-    quiet: float | None = None
-    """Seconds since the last sign of its client, or the last end of a call; None: this store does not say."""
+    quiet: float
+    """Seconds since the last sign of its client, or the last end of a call."""
 
 
 class Claim(Struct, frozen=True):

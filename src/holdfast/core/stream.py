@@ -150,6 +150,17 @@ class Log:
         self.closed = final
         return event
 
+    def extend(self, events: NewEvents, *, final: bool = False) -> None:
+        """Add events at the end. If they are `final`, the last one closes the log."""
+        for tag, data in events:
+            self.append(tag, data, final=final)
+
+    def skip_to(self, position: Position) -> None:
+        """Continue after a position that this log has not reached. Readers receive a gap."""
+        self.low = self.top = position
+        self.events = _NO_EVENTS
+        self.bytes = 0
+
     def pack(self) -> None:
         """Keep the events of a complete log in less memory. It is read as before."""
         if self.closed and self.events and not isinstance(self.events, Packed):

@@ -145,12 +145,15 @@ def _without(state: TaskState, gone: Mapping[str, Any]) -> TaskState:
     return replace(state, asks=asks, status=status)
 
 
-def ended(state: TaskState, event: TaskInput, *, result: bytes = b"", error: bytes = b"") -> TaskState | None:
-    """End the task. A task that has ended does not change."""
+def ended(
+    state: TaskState, event: TaskInput, *, result: bytes = b"", error: bytes = b"", message: str = ""
+) -> TaskState | None:
+    """End the task, with a message that says why. A task that has ended does not change."""
     status = TABLE.get((state.status, event))
     if status is None:
         return None
-    return replace(state, status=status, asks={}, answers={}, result=result, error=error)
+    last = message or state.message
+    return replace(state, status=status, message=last, asks={}, answers={}, result=result, error=error)
 
 
 # The forms that a client receives

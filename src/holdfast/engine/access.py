@@ -39,6 +39,8 @@ from holdfast.wire.jsonrpc import Request, RequestId
 _SEPARATOR: Final = "~"
 _MARK_BYTES: Final = 6
 """Eight characters: an event id has at most 128."""
+_MOST_UNIONS: Final = 1_000
+"""How many sums of scopes are tried for the mark of another process: all of them for nine different scopes."""
 
 
 class ScopeRules(Protocol):
@@ -52,22 +54,29 @@ class ScopeRules(Protocol):
         """Return the needs of all components."""
         ...
 
-    def basic(self) -> frozenset[str]:
-        """Return the scopes that all components need: a client asks for them when it signs in."""
+    def basic(self, request: Request | None = None) -> frozenset[str]:
+        """Return the scopes that all components need: a client asks for them when it signs in.
+
+        With a request, those that an unknown component of the server that would answer it needs.
+        """
         ...
 
 
 class Access:
     """The scopes of one back."""
 
-    __slots__ = ("_marks", "implied", "rules")
+    __slots__ = ("_declared", "_marks", "implied", "own", "rules")
 
     def __init__(self, implied: Mapping[str, frozenset[str]] | None = None) -> None:
+        self.own: Access = self
+        """The same for requests with the server's own names, where clients know others (`backs/shown.py`)."""
         self.rules: ScopeRules | None = None
         """None while no component needs a scope."""
         self.implied: Mapping[str, frozenset[str]] = implied or {}
         """By scope: the narrower scopes that it stands for."""
         self._marks: dict[str, frozenset[str]] = {}
+        self._declared: frozenset[frozenset[str]] = frozenset()
+        """The declared scopes whose marks are known."""
 
     def __repr__(self) -> str:
         return f"<Access {'by scopes' if self.rules is not None else 'for all'}>"
@@ -90,7 +99,7 @@ class Access:
             return Needs()
         needs = rules.needs(request, caller, session)
         if self.missing(needs.hidden, caller):
-            self.demand(rules.basic(), caller, request.id)
+            self.demand(rules.basic(request), caller, request.id)
             return None
         self.demand(needs.scopes, caller, request.id)
         return needs
@@ -155,8 +164,23 @@ class Access:
         if not separator:
             return NO_SCOPES
         if mark not in self._marks and self.rules is not None:
-            for needs in self.rules.declared():
-                self.mark(needs.scopes)
+            self._learn_marks(frozenset(needs.scopes for needs in self.rules.declared()))
         scopes = self._marks.get(mark)
         lacking = self.missing(scopes, caller) if scopes is not None else NO_SCOPES
         return None if lacking and lacking - self.shown() else scopes
+
+    def _learn_marks(self, declared: frozenset[frozenset[str]]) -> None:
+        """Learn the marks of calls that other processes have made. The scopes of several rows and servers may have added up."""
+        if declared == self._declared:
+            return
+        self._declared = declared
+        found = list(declared)
+        known = set(found)
+        for one in found:  # It grows meanwhile: two together come before three.
+            if len(found) >= _MOST_UNIONS:
+                break
+            more = {one | other for other in declared} - known
+            known |= more
+            found += more
+        for scopes in found:
+            self.mark(scopes)

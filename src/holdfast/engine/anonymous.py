@@ -53,9 +53,6 @@ class AnonymousSessions:
             status = await self._runtime.store.look(key)
             if status is None:
                 self.closed(key)
-            elif (
-                not (status.running or status.readers)
-                and (_SECONDS if status.quiet is None else status.quiet) >= _SECONDS
-            ):
+            elif not (status.running or status.readers) and status.quiet >= _SECONDS:
                 return await self._close(key, SessionInput.EVICTED)
         return False

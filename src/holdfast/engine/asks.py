@@ -63,7 +63,7 @@ async def ask(
     asked = OpenAsk(stream, bound)
     try:
         async with bound:
-            payload = await _asked(store, session, name, asked, send, method, params)
+            payload = await _ask_when_placed(store, session, name, asked, send, method, params)
     except asyncio.CancelledError:
         # The handler does not wait any more, and the client may show the question for as long as its user likes. The end
         # of a call cancels its asks itself.
@@ -78,14 +78,14 @@ async def ask(
             await _cancel(send, name, "timed out")
         raise AskTimeout(f"the client did not answer {method} within {seconds:g} s") from None
     if payload is None:
-        raise await _forgotten(store, session, method)
+        raise await _why_forgotten(store, session, method)
     return _result(method, payload)
 
 
-async def _forgotten(store: Store, session: Session, method: str) -> HoldfastError:
+async def _why_forgotten(store: Store, session: Session, method: str) -> HoldfastError:
     """Return why the store has forgotten an ask that waits: its session is closed, or another replica has ended its exchange."""
     # A session on a connection ends with it, and no other replica has its calls.
-    if session.channel is not None or await retried(lambda: store.look(session.record.key)) is None:
+    if session.pipe is not None or await retried(lambda: store.look(session.record.key)) is None:
         return SessionGone(f"the session ended before the client answered {method}")
     return Fenced(f"another replica ended the call before the client answered {method}")
 
@@ -108,7 +108,7 @@ async def _enter(session: Session, method: str) -> None:
             raise
 
 
-async def _has_place(store: Store, session: Session, name: str, stream: str) -> bool:
+async def _register(store: Store, session: Session, name: str, stream: str) -> bool:
     """Register the ask. False: asks of other replicas have all places, or the store is unavailable."""
     try:
         return await store.ask(session.record.key, name, stream)
@@ -123,7 +123,7 @@ def _leave(session: Session) -> None:
         following.set_result(None)
 
 
-async def _asked(
+async def _ask_when_placed(
     store: Store, session: Session, name: str, asked: OpenAsk, send: Send, method: str, params: object
 ) -> bytes | None:
     """Wait for a place, send the ask, and return its answer; None: it can no longer come."""
@@ -131,7 +131,9 @@ async def _asked(
     try:
         await _enter(session, method)
         try:
-            return await _sent(store, session, name, asked, send, request_message(name, method, params))
+            return await _send_and_wait(
+                store, session, name, asked, send, request_message(name, method, params)
+            )
         finally:
             try:
                 # Also for an ask that was on its way to the store, and after the answer was taken: it may be as long as a
@@ -145,11 +147,11 @@ async def _asked(
         session.pending.pop(name, None)
 
 
-async def _sent(
+async def _send_and_wait(
     store: Store, session: Session, name: str, asked: OpenAsk, send: Send, message: bytes
 ) -> bytes | None:
     try:
-        while not await _has_place(store, session, name, asked.stream):  # noqa: ASYNC110 - no wake-up says when a place is free
+        while not await _register(store, session, name, asked.stream):  # noqa: ASYNC110 - no wake-up says when a place is free
             await asyncio.sleep(_PLACE_SECONDS)
         asked.is_sent = True
         await send(message)

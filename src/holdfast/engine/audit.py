@@ -161,7 +161,7 @@ class Audit:
         self._report("session", address, principal, session)
 
     def _report(self, reason: Reason, address: str, principal: str, session: str = "") -> str:
-        if not self._has_line(reason, address):
+        if not self._count(reason, address):
             return ""
         correlation = self._runtime.random.token(6) if reason in JOINED else ""
         self._note(
@@ -176,10 +176,11 @@ class Audit:
 
     def done(self, act: Act, address: str = "", principal: str = "", session: str = "") -> None:
         """Report an administrative act. The lines for acts of clients are limited, those for acts of operators are not."""
-        if self._has_line(act, address):
+        if self._count(act, address):
             self._note("audit.done", act=act, address=address, principal=principal, session=session)
 
-    def _has_line(self, event: Reason | Act, address: str) -> bool:
+    def _count(self, event: Reason | Act, address: str) -> bool:
+        """Count an event. True if it gets a line."""
         self.counts[event] += 1
         lines = self._lines.get(event)
         if lines is None or lines.admit(address, self._runtime.clock.now()) is not None:

@@ -7,6 +7,7 @@ for each client, and may have to open it first. A back acts outside of any excha
 from collections.abc import Awaitable, Sequence
 from typing import Any, Protocol
 
+from holdfast.core.ledger import Charge
 from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.access import Access
 from holdfast.engine.caller import Caller
@@ -50,6 +51,10 @@ class Outside(Protocol):
 
     def listened(self, principal: str) -> set[Key]:
         """Return the changes that the present listeners of a principal asked for (2026-07-28)."""
+        ...
+
+    def charge(self, caller: Caller, size: int) -> Charge | None:
+        """Take memory for something that the back keeps for a caller (`core/ledger.py`); None: there is no room."""
         ...
 
     def close(self, key: str) -> None:

@@ -7,9 +7,10 @@ from msgspec import Struct
 
 from holdfast.auth import Principal
 from holdfast.core.ledger import Account, Charge
+from holdfast.ports import CallSpan
 
 
-class Waiter(Protocol):
+class WaitingConnection(Protocol):
     """The connection of a request. A request that no connection waits for does not start (law 12)."""
 
     @property
@@ -40,12 +41,14 @@ class Caller(Struct, frozen=True):
     charge: Charge | None = None
     """The memory that the message takes; freed when this object and its copies are deleted (`load.py`). None: its waiter has the charge, or it
     came from no client."""
-    waiter: Waiter | None = None
+    waiter: WaitingConnection | None = None
     """The connection that waits for the answer. None: on stdio, and at a home, which learns it from the store."""
     account: Account | None = None
     """The account that the message is charged to, if it is not the one of the principal."""
     conversation: str = ""
     """The hidden session of the conversation that a request of 2026-07-28 names (`conversations.py`); empty if it names none."""
+    span: CallSpan | None = None
+    """The span of the request. That of a call is the one of its first request. None: it is not traced, or has just arrived."""
     is_inner: bool = False
     """The client runs in this process: its requests are part of the work that runs here, and a stop does not refuse them."""
 

@@ -153,7 +153,7 @@ class Changes:
     async def _send(self, key: str, waiting: "_Waiting") -> None:
         """Send the changes of a session until none waits, or the session is gone."""
         try:
-            while messages := [_message(change) for change in await self._taken(key, waiting)]:
+            while messages := [_message(change) for change in await self._take(key, waiting)]:
                 for part in self._parts(messages):
                     await self._standalone.room(key)
                     if not await self._standalone.append(key, part):
@@ -161,7 +161,7 @@ class Changes:
         finally:
             del self._sets[key]
 
-    async def _taken(self, key: str, waiting: "_Waiting") -> list[Change]:
+    async def _take(self, key: str, waiting: "_Waiting") -> list[Change]:
         if not waiting.is_everything:
             return waiting.changes.take(_PART)
         waiting.is_everything = False

@@ -130,7 +130,9 @@ class Claims:
         if refused is Refusal.WITHDRAWN:
             raise self.withdrawn(key)
         if not isinstance(refused, Duplicate):
-            raise Busy("Busy: the session has too many calls in flight; try again shortly")
+            raise Busy(
+                "Busy: the session has too many calls in flight, or too many answers that its client has not taken; try again shortly"
+            )
         if (freeing := self._freeing.get(refused.stream)) is not None:
             await asyncio.wait([freeing])
             return None

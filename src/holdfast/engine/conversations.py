@@ -70,14 +70,14 @@ class Conversations:
         """
         name = HIDDEN + sha256(f"{caller.key} conversation {key}".encode()).hexdigest()
         caller = replace(caller, conversation=name)
-        record = await self._found(name, caller)
+        record = await self._find_or_open(name, caller)
         me = self._runtime.store.replica
         # A retry goes to the replica that its state names.
         while record.home not in {"", me} and "requestState" not in request.params:
             try:
                 return await self._forward(record.home, caller, with_key(request, meta.key))
             except Unreached:
-                record = await self._runtime.store.take_home(name, record.home) or await self._found(
+                record = await self._runtime.store.take_home(name, record.home) or await self._find_or_open(
                     name, caller
                 )
             except ParkedGone:
@@ -92,7 +92,7 @@ class Conversations:
         except ParkedElsewhere as parked:
             return await self._forward(parked.replica, caller, request)
 
-    async def _found(self, name: str, caller: Caller) -> SessionRecord:
+    async def _find_or_open(self, name: str, caller: Caller) -> SessionRecord:
         """Return the hidden session of a conversation; open it if it does not exist."""
         runtime, owner = self._runtime, f"conversations {caller.key}"
         times, store = runtime.settings.times, runtime.store
@@ -110,10 +110,15 @@ class Conversations:
                 home=store.replica if runtime.back.has_home else "",
                 opened=runtime.clock.wall(),
             )
-            if isinstance(await store.open(record, evict=bool(caller.key)), Refusal):
+            charge = None if runtime.at_once is None else runtime.load.session(caller, record)
+            opened = await store.open(record, evict=bool(caller.key))
+            if isinstance(opened, Refusal):
                 raise Busy(
                     "Busy: the store has no room for another conversation; try again later", retry_after=30
                 )
-            if runtime.at_once is not None:
-                runtime.at_once.charge_to(name, runtime.load.account(caller.key, name))
+            for closed in opened:
+                runtime.hidden.pop(closed.record.key, None)
+            if runtime.at_once is not None and charge is not None:
+                runtime.at_once.charge_to(name, charge.account)
+                runtime.hidden[name] = charge
         return found.record

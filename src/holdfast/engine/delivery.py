@@ -4,8 +4,8 @@ A client waits for the messages of one request, or of one stream. They come from
 
     source                                     loop                       sink
     ───────────────────────────────────────    ──────────────────────     ───────────────────────────────────────────
-    Reader          the log in the store       clear the wake-up          Response     an HTTP response, JSON or events
-    AwaitedCall     a sessionless call,        take the messages          channel      one connection for everything
+    Reader          the log in the store       clear the wake-up          HttpSink     an HTTP response, JSON or events
+    AwaitedCall     a sessionless call,        take the messages          duplex       one connection for everything
                     in memory              ─▶  write it               ─▶  log          the stream of a forwarded request
     Listener        changes, in memory         report them as written
     PostedExchange  a call of a session:       wait for more, or silence
@@ -82,7 +82,7 @@ class Source(Protocol):
         """Set when there may be messages to take, and when the source is over."""
         ...
 
-    def is_over(self) -> bool:
+    def check_end(self) -> bool:
         """True if nothing more is to be written: the source was stopped, or has ended by its own clock."""
         ...
 
@@ -118,7 +118,7 @@ class Sink(Protocol):
 
 async def deliver(source: Source, sink: Sink) -> None:
     """Write the messages of a source to a sink until the terminal message is written or the source is over."""
-    while not source.is_over():
+    while not source.check_end():
         source.wake.clear()
         batch = await source.take()
         if batch is not None:
@@ -126,5 +126,5 @@ async def deliver(source: Source, sink: Sink) -> None:
             source.written(batch)
             if batch.finished:
                 return
-        elif not await source.wait(sink.patience) and not source.is_over():
+        elif not await source.wait(sink.patience) and not source.check_end():
             await sink.silence()

@@ -8,10 +8,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import Context
 from functools import partial
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary, ref
 
-from holdfast.auth.forward_key import Credentials, ForwardKey
+from holdfast.auth.forward_key import CredentialSealer, ForwardKey
 from holdfast.config import Settings
 from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.access import Access
@@ -20,21 +20,21 @@ from holdfast.engine.back import Back
 from holdfast.engine.caller import Caller
 from holdfast.engine.conversations import Conversations
 from holdfast.engine.exchange import Exchange, SessionExchange
-from holdfast.engine.exchanges import Exchanges
+from holdfast.engine.exchanges import Exchanges, within_spans
 from holdfast.engine.failure_log import note_failure
 from holdfast.engine.forwarding import Forwarding
 from holdfast.engine.hand_over import HandOver
 from holdfast.engine.home import Homes
 from holdfast.engine.idempotency import IdempotentCalls
 from holdfast.engine.inbox import Inbox
-from holdfast.engine.inner import InnerExchange
+from holdfast.engine.inner import answering
 from holdfast.engine.listener_homes import ListenerHomes
 from holdfast.engine.listening import Listening
 from holdfast.engine.load import Load
+from holdfast.engine.observed_store import observed_store, store_kind
 from holdfast.engine.outages import PatientState
 from holdfast.engine.outside import EngineOutside
 from holdfast.engine.pulse import Pulse
-from holdfast.engine.questions import Questions, Succession
 from holdfast.engine.rates import RateLimiter
 from holdfast.engine.reader import End
 from holdfast.engine.readers import Readers
@@ -44,9 +44,10 @@ from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import Session
 from holdfast.engine.sessionless import SessionlessCalls
 from holdfast.engine.sessions import Sessions
+from holdfast.engine.succession import Succession
 from holdfast.engine.tasks import Tasks
 from holdfast.errors import Cancelled, ConfigError, LifespanEnded, Stopping
-from holdfast.ports import Clock, Observer, Random, SilentObserver, SystemClock, SystemRandom
+from holdfast.ports import Clock, Observer, Random, SilentObserver, SystemClock, SystemRandom, spans_of
 from holdfast.protocol.mirrored_headers import MirroredParameter
 from holdfast.protocol.quirks import ClientQuirks
 from holdfast.protocol.sessionless import RequestMeta
@@ -104,12 +105,6 @@ class Engine:
     """Run a coroutine in the background; the engine ends it when it closes."""
     runtime: Runtime
 
-    exchanges_type: ClassVar[type[Exchanges]] = Exchanges
-    sessions_type: ClassVar[type[Sessions]] = Sessions
-    sessionless_type: ClassVar[type[SessionlessCalls]] = SessionlessCalls
-    readers_type: ClassVar[type[Readers]] = Readers
-    """The classes of parts. A traced engine has others (`ops/tracing.py`)."""
-
     exchanges: Exchanges
     sessions: Sessions
     readers: Readers
@@ -121,7 +116,8 @@ class Engine:
     hand_over: HandOver
     forwarding: Forwarding
     replica: Replica
-    questions: Questions
+    inbox: Inbox
+    """Messages from and to other replicas."""
     readiness: Readiness
     state: PatientState
     """The state of sessions and scopes, for handlers."""
@@ -155,24 +151,26 @@ class Engine:
         self.clock = clock or SystemClock()
         self.random = random or SystemRandom()
         self.observer = observer or SilentObserver()
-        self.store = store or MemoryStore(settings.limits, self.clock)
+        self.store = self._observed(store or MemoryStore(settings.limits, self.clock))
         self.mirrored, self.access = back.mirrored, back.access
         self.runtime = runtime = Runtime(
             back, settings, store=self.store, clock=self.clock, random=self.random, observer=self.observer
         )
         self.load, self.audit, self.rates = runtime.load, runtime.audit, RateLimiter(runtime)
         self.spawn, self.quirks = runtime.spawn, runtime.quirks
-        self.exchanges = self.exchanges_type(runtime)
+        self.exchanges = Exchanges(runtime)
         self.listening = Listening(runtime)
-        self.sessions = self.sessions_type(runtime, self.exchanges, self.listening)
-        self.readers = self.readers_type(runtime, self.sessions)
-        self.sessionless = self.sessionless_type(runtime)
+        self.sessions = Sessions(runtime, self.exchanges, self.listening)
+        self.readers = Readers(runtime, self.sessions)
+        self.sessionless = SessionlessCalls(runtime)
         self.rates.starts_again = self.sessionless.starts_again
         self.tasks = Tasks(runtime, self.sessionless.end, self.listening)
         self.hand_over = HandOver(runtime, self.exchanges, self.sessionless, self.tasks)
-        inbox = Inbox(runtime, Credentials(forward_key, self.random))
+        self.inbox = inbox = Inbox(runtime, CredentialSealer(forward_key, self.random))
         self._make_sessionless(inbox)
-        self._homes, self.questions = self._made_homes(inbox), Questions(runtime, inbox)
+        self._homes = self._made_homes(inbox)
+        if runtime.spans is not None:
+            self.exchanges.submit = within_spans(self.exchanges.submit, runtime.spans)
         self._succession = Succession(runtime, inbox, lambda: self.leaving or runtime.is_draining)
         self.replica = Replica(runtime, self.sessions, self.listening, inbox)
         self.readiness = Readiness(runtime)
@@ -180,6 +178,13 @@ class Engine:
         self.pulse = runtime.pulse
         self.started = self.leaving = self.drained = self._closing = False
         self._starting, self._drains_until, self._sweeping = None, None, []
+
+    def _observed(self, store: Store) -> Store:
+        """Return the store; with spans, if it is outside of this process and the engine is traced."""
+        if (spans := spans_of(self.observer)) is None or not store.is_shared:
+            return store
+        system = store_kind(store)
+        return observed_store(store, lambda _, name, command: spans.command(system, name, command))
 
     def _make_sessionless(self, inbox: Inbox) -> None:
         """Make the parts for calls without a session that other replicas, a key or a conversation concern."""
@@ -368,7 +373,7 @@ class Engine:
 
     async def _shut(self, session: Session) -> None:
         """Close a session that ends with this process. A session that other replicas can serve continues."""
-        if session.channel is not None or not session.lasting or not self.store.is_shared:
+        if session.pipe is not None or not session.lasting or not self.store.is_shared:
             await self.sessions.close(session, SessionInput.SHUTDOWN)
         else:
             self.runtime.sessions.pop(session.record.key, None)
@@ -404,7 +409,7 @@ class Engine:
         self.draining = True
         self.drain_left()
         await self.listening.stop()
-        if hand_over and self.runtime.sessions and await self.has_successor():
+        if hand_over and self.runtime.sessions and await self._succession.exists():
             self.sessions.hand_over()
         while ((tasks := self._working(answerable=answerable)) or self._is_waited_for()) and (
             left := self.drain_left()
@@ -414,10 +419,6 @@ class Engine:
             else:
                 await asyncio.sleep(_CLAIM_SECONDS)
         await self.end_work()
-
-    async def has_successor(self) -> bool:
-        """True if another replica stays, which can serve the clients of this one."""
-        return await self._succession.exists()
 
     async def end_work(self) -> None:
         """End every call that still runs, now: its client receives one error, which says that the server is stopping."""
@@ -447,14 +448,17 @@ class Engine:
         return list(self.runtime.sessions.values())
 
     def live_exchanges(self) -> list[Exchange]:
-        """Return the requests of this process that have not ended: those that wait, run or are parked."""
-        sessions = self.runtime.sessions.values()
-        return [*self.sessionless.live(), *(e for session in sessions for e in session.exchanges.values())]
+        """Return the requests of this process that have not ended: those that wait, run, are parked or were handed over.
+
+        Each is the exchange that the back has. `answering` returns the one that answers its request.
+        """
+        sessions, call_of = self.runtime.sessions.values(), self.hand_over.call_of
+        in_sessions = (e for session in sessions for e in session.exchanges.values())
+        return [call_of(exchange) for exchange in (*self.sessionless.live(), *in_sessions)]
 
     async def cancel(self, exchange: Exchange, reason: str) -> None:
         """End a request of this process as its client could. The client receives one error, which names the reason."""
-        if isinstance(exchange, InnerExchange) and exchange.outer is not None:
-            exchange = exchange.outer
+        exchange = answering(exchange)
         if isinstance(exchange, SessionExchange):
             await self.exchanges.end(exchange, Cancelled(reason))
         else:

@@ -19,6 +19,7 @@ from holdfast.engine.session import Session
 from holdfast.engine.sessionless_client import SessionlessClient
 from holdfast.engine.writer import ExchangeWriter, SessionWriter
 from holdfast.errors import Busy, CallEnded
+from holdfast.ports import CallSpan
 from holdfast.stores.base import Claim, Store
 from holdfast.wire.jsonrpc import Request, notification_message
 
@@ -35,6 +36,7 @@ class Exchange:
     __slots__ = (
         "caller",
         "given",
+        "inner",
         "key",
         "progress",
         "request",
@@ -62,6 +64,9 @@ class Exchange:
         """Made by the server; the client's id is only a label (law 1)."""
         self.session = session
         self.request: Request = request
+        """The request as its client sent it."""
+        self.inner: Request = request
+        """The request as the back reads it: with the server's own names, where clients know others (`backs/shown.py`)."""
         self.caller: Caller = caller
         self.writer = writer
         self.store: Store = store
@@ -83,7 +88,7 @@ class Exchange:
 
         `charge`: the memory of its answer, while the exchange is kept.
         """
-        self.request = Request(self.request.id, self.request.method, {})
+        self.request = self.inner = Request(self.request.id, self.request.method, {})
         self.caller = replace(self.caller, charge=charge)
 
     @property
@@ -111,6 +116,13 @@ class Exchange:
         """The request's headers, by lower-case name; empty if there are none."""
         return self.caller.headers
 
+    def bind(self, span: CallSpan, **facts: str) -> None:
+        """Let the span of its request end with this exchange."""
+        if self.store.is_shared:
+            facts["replica"] = self.store.replica
+        span.describe(version=self.session.record.version, **facts)
+        span.bind()
+
     async def notify(self, method: str, params: object = None) -> None:
         """Send a notification that belongs to this exchange. Dropped once the exchange has ended."""
         if self.state < ExchangeState.ENDING:
@@ -132,13 +144,16 @@ class Exchange:
         """
         if self.has_ended:
             raise CallEnded(method)
-        return await self.writer.ask(method, params, timeout, key)
+        if self.caller.span is None:
+            return await self.writer.ask(method, params, timeout, key)
+        with self.caller.span.ask(method):
+            return await self.writer.ask(method, params, timeout, key)
 
     async def close_stream(self) -> None:
         """End this exchange's connection now; the client resumes. Does nothing if the revision does not allow that."""
 
 
-class Waiting(Struct, frozen=True):
+class QueuedStart(Struct, frozen=True):
     """The data of an exchange while it waits for its slot or its turn."""
 
     context: Context
@@ -169,7 +184,7 @@ class SessionExchange(Exchange):
         Exchange.__init__(
             self, writer.claim.stream, writer.session, request, caller, writer, writer.store, state
         )
-        self.waiting: Waiting | None = None
+        self.waiting: QueuedStart | None = None
         """None after it has started, and for an exchange that started at once."""
         self.turn: Turn | None = None
         """The parts of it that still run, where calls run in order."""

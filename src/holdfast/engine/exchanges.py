@@ -43,13 +43,15 @@ from collections.abc import Callable
 from contextvars import copy_context
 from typing import Final, Protocol
 
+from msgspec.structs import replace
+
 from holdfast.core.admission import Admission
 from holdfast.core.exchange import Action, Actions, ExchangeInput, ExchangeState, step
 from holdfast.core.fate import Fate, FateInput
 from holdfast.engine.asks import cancellation
 from holdfast.engine.caller import Caller
 from holdfast.engine.claims import Claims, Repeat
-from holdfast.engine.exchange import SessionExchange, Waiting
+from holdfast.engine.exchange import QueuedStart, SessionExchange
 from holdfast.engine.handling import run
 from holdfast.engine.outages import RETRY_SECONDS
 from holdfast.engine.outcome import Outcome
@@ -70,6 +72,7 @@ from holdfast.errors import (
     Withdrawn,
     joined,
 )
+from holdfast.ports import Spans
 from holdfast.protocol.methods import CONTROL
 from holdfast.stores.base import Claim, Claimed, Duplicate, Refusal, SessionRecord
 from holdfast.wire.jsonrpc import Request
@@ -109,6 +112,21 @@ class SubmitRequest(Protocol):
         ...
 
 
+def within_spans(submit: SubmitRequest, spans: Spans) -> SubmitRequest:
+    """Return a function that starts requests in the same way, each within its span."""
+
+    async def submit_within_span(
+        key: str, caller: Caller, request: Request, digest: bytes = b"", *, streams: bool = True
+    ) -> SessionExchange | Repeat:
+        with spans.request(request, caller.headers) as span:
+            submitted = await submit(key, replace(caller, span=span), request, digest, streams=streams)
+            if isinstance(submitted, Repeat):
+                span.link(submitted.stream)
+            return submitted
+
+    return submit_within_span
+
+
 class Exchanges:
     """Starts, runs and settles exchanges."""
 
@@ -122,7 +140,8 @@ class Exchanges:
             if runtime.settings.in_order and not runtime.settings.stateless
             else None
         )
-        self._at_once = runtime.at_once if self._turns is None else None
+        # A request with a span always takes the long way.
+        self._at_once = runtime.at_once if self._turns is None and runtime.spans is None else None
         self.is_collect: Callable[[Request], bool] | None = None
         """Says which calls are control traffic too: those that wait for a call which was handed over (`hand_over.py`)."""
         self.ending: int = 0
@@ -149,7 +168,7 @@ class Exchanges:
         runtime = self._runtime
         control = self.is_control(request)
         if not stream:
-            stream = self.stream_name()
+            stream = self.stream_name(caller)
             if runtime.access.rules is not None:
                 stream, digest = runtime.access.named(stream, digest, request, caller, key)
         claim = Claim(request.id, stream, digest, control)
@@ -179,9 +198,10 @@ class Exchanges:
         """True if a request passes even when every slot is taken (law 10)."""
         return request.method in CONTROL or (self.is_collect is not None and self.is_collect(request))
 
-    def stream_name(self) -> str:
-        """Return a new name for the stream of an exchange."""
-        return self._runtime.random.token(12)
+    def stream_name(self, caller: Caller) -> str:
+        """Return a new name for the stream of an exchange. Later requests that name it find the span of this one."""
+        name = self._runtime.random.token(12)
+        return name if caller.span is None else f"{name}-{caller.span.mark}"
 
     def submit_now(
         self, key: str, caller: Caller, request: Request, digest: bytes, *, streams: bool
@@ -199,7 +219,7 @@ class Exchanges:
             or runtime.access.rules is not None
             or runtime.is_draining
             or session is None
-            or session.channel is not None
+            or session.pipe is not None
             or session.gate.is_full
             or (session.answering and request.id in session.answering)
         ):
@@ -238,10 +258,10 @@ class Exchanges:
         """Return the exchange of a claim."""
         runtime = self._runtime
         writer: SessionWriter
-        if session.channel is None:
+        if session.pipe is None:
             writer = LogWriter(runtime.store, runtime.random, session, claim, fence, streams=streams)
         else:
-            writer = ConnectionWriter(runtime.store, runtime.random, session, session.channel, claim, fence)
+            writer = ConnectionWriter(runtime.store, runtime.random, session, session.pipe, claim, fence)
         return SessionExchange(writer, request, caller)
 
     # Running
@@ -259,6 +279,13 @@ class Exchanges:
         if exchange.writer.is_left:
             exchange.session.exchanges[exchange.claim.stream] = exchange
             await self.settle(exchange, _WITHDRAWN)
+        if (spans := self._runtime.spans) is not None:
+            span, caller = exchange.caller.span, exchange.caller
+            if span is None:
+                # Another replica has forwarded the request.
+                span = spans.forwarded(exchange.request, caller.headers, exchange.claim.stream)
+                exchange.caller = replace(caller, span=span)
+            exchange.bind(span, session=exchange.session.name)
         admission = self._enter(exchange)
         if admission is Admission.WAIT:
             self._wait(exchange)
@@ -304,7 +331,7 @@ class Exchanges:
         """Let it wait for a slot, with a deadline."""
         seconds = self._runtime.settings.limits.queue_seconds
         deadline = asyncio.get_running_loop().call_later(seconds, self._late, exchange, seconds)
-        exchange.waiting = Waiting(copy_context(), deadline)
+        exchange.waiting = QueuedStart(copy_context(), deadline)
 
     def _late(self, exchange: SessionExchange, seconds: float) -> None:
         self._runtime.spawn(self.settle(exchange, too_late(seconds)))
@@ -389,6 +416,12 @@ class Exchanges:
         Raises:
             Busy: it was refused before it could start.
         """
+        if (span := exchange.caller.span) is not None and not exchange.has_ended:
+            # The span ends with the exchange, and nothing needs it any more.
+            exchange.caller = replace(exchange.caller, span=None)
+            with span.settling(outcome.error, outcome.result):
+                await self.settle(exchange, outcome)
+            return
         actions = self._leave(exchange, outcome)
         if not actions:
             return
@@ -405,7 +438,7 @@ class Exchanges:
                 await self._end_otherwise(exchange, actions[-1], outcome)
             else:
                 exchange.writer.end_with(outcome.message(exchange.request.id))
-                if not await self._is_stored(exchange):
+                if not await self._store_end(exchange):
                     self.claims.follow(exchange.claim.stream, self._store_later(exchange))
         finally:
             self.ending -= 1
@@ -463,10 +496,10 @@ class Exchanges:
         elif action is Action.DISOWN:
             self._runtime.observer.note("exchange.fenced", session=exchange.session.name)
             await writer.disown()
-        elif not await self._is_stored(exchange):
+        elif not await self._store_end(exchange):
             self.claims.follow(exchange.claim.stream, self._store_later(exchange))
 
-    async def _is_stored(self, exchange: SessionExchange) -> bool:
+    async def _store_end(self, exchange: SessionExchange) -> bool:
         """Store the end of an exchange. False: the store is unavailable, and the end must be stored later."""
         try:
             await exchange.writer.settle()
@@ -498,7 +531,7 @@ class Exchanges:
         """Store the end once the store is back: no other replica ends the exchange of one that lives."""
         while True:
             await asyncio.sleep(RETRY_SECONDS)
-            if await self._is_stored(exchange):
+            if await self._store_end(exchange):
                 return
 
     def _over(self, exchange: SessionExchange) -> None:

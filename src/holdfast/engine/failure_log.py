@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from holdfast.errors import McpError, OutcomeUnknown, UpstreamFailed, UpstreamUnavailable
 from holdfast.protocol.quirks import SHOWN_NAME
 
 if TYPE_CHECKING:
@@ -31,6 +32,21 @@ def note_failure(
         error=error,
     )
     return correlation
+
+
+_GENERAL: Final[dict[type[McpError], str]] = {
+    UpstreamUnavailable: "Busy: the server behind this one cannot be reached, and nothing was executed",
+    UpstreamFailed: "The server behind this one failed",
+    OutcomeUnknown: "The connection to the server behind this one broke: it is unknown whether the call was executed",
+}
+
+
+def hide_cause(runtime: Runtime, error: McpError) -> None:
+    """With `mask_errors`, take the address, exit status and words of a server behind out of an error: they are in the log."""
+    if runtime.settings.mask_errors and error.__cause__ is not None:
+        error.message = next(
+            (text for kind, text in _GENERAL.items() if isinstance(error, kind)), error.message
+        )
 
 
 def masked_words(correlation: str) -> str:

@@ -20,9 +20,9 @@ Why a request runs once. B claims the exchange before it takes the request out o
 time (it was interrupted in between), the claim is its own, and nothing has run. If B dies after the claim, the
 sweep of another replica ends the exchange with −31002.
 
-Why A never waits forever. The inbox entry lives for one lease, and A waits for the reply equally long. If no stream
-has begun by then, B is gone and the client gets −31003. A stream that has begun ends with a terminal message, or its
-session and its reader end.
+Why A never waits forever. A waits for the reply for two leases, and until the lease of B has ended, and then takes the request back from
+the inbox (`Inbox.request`). If that fails, B took it: A reads the stream, and if there is none the client gets −31003. A stream that has
+begun ends with a terminal message, or its session and its reader end.
 
 Why B never works for a client that has disconnected. A closes the session when its client disconnects. B checks the
 session after each silence of `_HEARTBEAT` seconds, and each append fails without the session.
@@ -30,7 +30,6 @@ session after each silence of `_HEARTBEAT` seconds, and each append fails withou
 `inbox.py` reads the inboxes, and tries a request again for which B had no memory.
 """
 
-import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
@@ -39,14 +38,15 @@ from holdfast.core.lifecycle import SessionInput
 from holdfast.core.stream import Position
 from holdfast.engine.caller import Caller
 from holdfast.engine.delivery import Batch, deliver
-from holdfast.engine.inbox import Inbox
+from holdfast.engine.inbox import Inbox, Received
+from holdfast.engine.messages import Began, ForwardedRequest, Late
 from holdfast.engine.reader import Reader
 from holdfast.engine.readers import Readers
-from holdfast.engine.replica_messages import Began, Retry
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import HIDDEN, Session
 from holdfast.engine.sessionless import AwaitedCall, SessionlessCalls
 from holdfast.errors import (
+    Busy,
     McpError,
     OutcomeUnknown,
     ParkedElsewhere,
@@ -78,7 +78,7 @@ class Forwarding:
         self._inbox = inbox
         self.begin_here: BeginHere = self._begin
         """Begins a call that has an idempotency key: see `idempotency.py`."""
-        inbox.handlers[Retry] = self._take
+        inbox.handlers["retry"] = ForwardedRequest, self._take
 
     # Requests of our clients, answered by another replica
 
@@ -87,31 +87,31 @@ class Forwarding:
 
         Raises:
             ParkedGone: that replica is gone, with its parked calls (Unreached: certainly before it had the request).
+            Busy: that replica is alive and has not taken the request.
             OutcomeUnknown: the store has lost the session of this request. That replica may have the request already.
         """
         runtime = self._runtime
         session = await self._open_session(caller)
-        retry = Retry(
+        retry = ForwardedRequest(
             session=session.record.key,
             stream=runtime.random.token(12),
             request=request,
-            reply_to=runtime.store.replica,
             **self._inbox.caller_fields(caller),
         )
         try:
-            return await self._begun(replica, retry, caller)
+            return await self._send_retry(replica, retry, caller)
         except BaseException:
             await self._forget(session)
             raise
 
-    async def _begun(self, replica: str, retry: Retry, caller: Caller) -> Reader:
+    async def _send_retry(self, replica: str, retry: ForwardedRequest, caller: Caller) -> Reader:
         """Send a retry; return a reader of its stream as soon as the stream begins."""
-        seconds = self._runtime.settings.times.lease
-        with self._inbox.expecting(retry.stream) as replied:
-            if not await self._inbox.send(replica, retry.stream, retry, seconds=seconds, caller=caller):
-                raise Unreached
-            # Without a reply in time, the stream may have begun nevertheless: the store could have been unavailable.
-            await asyncio.wait([replied], timeout=seconds)
+        seconds = 2 * self._runtime.settings.times.lease
+        verdict = await self._inbox.request(replica, "retry", retry.stream, retry, caller, seconds=seconds)
+        if verdict is None:
+            raise Unreached
+        if isinstance(verdict, Late):
+            raise Busy(verdict.message, verdict.retry_after)
         try:
             return await self._readers.attach(retry.session, retry.owner, retry.stream)
         except Unresumable:
@@ -151,16 +151,17 @@ class Forwarding:
 
     # Requests of other replicas, answered here
 
-    async def _take(self, name: str, retry: Retry, payload: bytes) -> None:
-        charge = self._inbox.charge(payload)
+    async def _take(self, received: Received) -> None:
+        retry: ForwardedRequest = received.body
+        charge = received.charge()
         claim = Claim(retry.request.id, retry.stream, b"")
         claimed = await self._runtime.store.claim(retry.session, retry.owner, claim)
-        await self._inbox.remove(name)
+        await received.remove()
         if isinstance(claimed, Claimed):
-            await self._answer(retry, retry.caller(charge), claimed.fence)
+            await self._answer(received, retry.caller(charge), claimed.fence)
 
-    async def _answer(self, retry: Retry, caller: Caller, fence: int) -> None:
-        store, random = self._runtime.store, self._runtime.random
+    async def _answer(self, received: Received, caller: Caller, fence: int) -> None:
+        store, random, retry = self._runtime.store, self._runtime.random, received.body
         try:
             meta = read_meta(retry.request.params)
             begin = self._begin if meta.key is None else self.begin_here
@@ -169,11 +170,11 @@ class Forwarding:
             error = failed if isinstance(failed, McpError) else OutcomeUnknown()
             terminal = refusal(retry.request.id, error)
             await store.settle(retry.session, retry.stream, fence, terminal, tag=random.tag(), keep=True)
-            await self._inbox.reply(retry.reply_to, retry.stream, Began())
+            await received.reply(Began())
             return
         try:
             start = await store.open_stream(retry.session, retry.stream, fence, random.tag())
-            await self._inbox.reply(retry.reply_to, retry.stream, Began())
+            await received.reply(Began())
             await deliver(awaited, _AnswerLog(self._runtime, retry, fence, start))
         finally:
             if awaited.leave():
@@ -189,7 +190,7 @@ class _AnswerLog:
 
     patience: Final = _HEARTBEAT
 
-    def __init__(self, runtime: Runtime, retry: Retry, fence: int, start: Position) -> None:
+    def __init__(self, runtime: Runtime, retry: ForwardedRequest, fence: int, start: Position) -> None:
         self._store = runtime.store
         self._random = runtime.random
         self._where = (retry.session, retry.stream)

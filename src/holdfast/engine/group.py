@@ -92,10 +92,6 @@ class EngineGroup:
         """Return the seconds of the longest drain time that are left."""
         return max(engine.drain_left() for engine in self._engines.values())
 
-    async def has_successor(self) -> bool:
-        """True if another process stays that serves the sessions of at least one engine."""
-        return any(await asyncio.gather(*(engine.has_successor() for engine in self._engines.values())))
-
     async def end_work(self) -> None:
         """End every call that still runs, now."""
         await self._all(engine.end_work() for engine in self._engines.values())

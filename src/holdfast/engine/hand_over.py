@@ -46,6 +46,7 @@ from holdfast.engine.exchange import Exchange, SessionExchange
 from holdfast.engine.exchanges import Exchanges
 from holdfast.engine.handling import run
 from holdfast.engine.inner import InnerExchange
+from holdfast.engine.observed_store import unobserved
 from holdfast.engine.rounds import RoundWriter
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.sessionless import SessionlessCalls
@@ -62,6 +63,7 @@ from holdfast.protocol.hand_over import (
 )
 from holdfast.protocol.older import fit
 from holdfast.protocol.patience import HandOverTime, check_time, hand_over_after
+from holdfast.protocol.quirks import SHOWN_NAME
 from holdfast.protocol.results import CallToolResult
 from holdfast.protocol.sessionless import TASKS, typed_result
 from holdfast.protocol.tasks import Progress, declares_tasks
@@ -104,8 +106,8 @@ class HandOver:
         self.collect: str = settings.collect_tool
         """The name of the tool that collects."""
         self._clashed = False
-        self.count: int = 0
-        """How many calls were handed over."""
+        self._inner: dict[Exchange, InnerExchange] = {}
+        """By the exchange of the request: the calls that can be handed over, and were not yet."""
         self._acts: dict[str, Handle] = {
             "tools/call": self._call,
             "tools/list": self._list,
@@ -115,7 +117,7 @@ class HandOver:
         self._switch()
 
     def __repr__(self) -> str:
-        return f"<HandOver {'on' if self.is_on else 'off'}, {self.count} calls>"
+        return f"<HandOver {'on' if self.is_on else 'off'}, {len(self._inner)} calls>"
 
     @property
     def is_on(self) -> bool:
@@ -129,14 +131,18 @@ class HandOver:
 
     def _switch(self) -> None:
         runtime, is_on = self._runtime, self.is_on
-        if is_on and isinstance(runtime.store, NoTasks):
-            refuse_tasks(runtime.store)
+        if is_on and isinstance(store := unobserved(runtime.store), NoTasks):
+            refuse_tasks(store)
         runtime.handle = self.handle if is_on else self._handle
         self._exchanges.is_collect = self.is_collect if is_on else None
 
     def is_collect(self, request: Request) -> bool:
         """True if a request calls the tool that collects: it needs no slot, and begins no work."""
         return request.method == "tools/call" and request.params.get("name") == self.collect
+
+    def call_of(self, exchange: Exchange) -> Exchange:
+        """Return the exchange that the back has for a request: the call itself."""
+        return self._inner.get(exchange, exchange)
 
     def after(self, tool: object, client: object) -> float | None:
         """Return the seconds after which a call of a tool is handed over; None: it is not."""
@@ -165,12 +171,12 @@ class HandOver:
         seconds = self.after(name, client)
         if exchange.given.ticket:
             return self._next_round(exchange, self.limit(client) if seconds is None else seconds)
-        return self._handle(exchange) if seconds is None else self._limited(exchange, seconds)
+        return self._handle(exchange) if seconds is None else self._run_limited(exchange, seconds)
 
-    async def _limited(self, outer: Exchange, seconds: float) -> bytes:
+    async def _run_limited(self, outer: Exchange, seconds: float) -> bytes:
         """Return the result of a call, or after so many seconds the name of its task."""
-        inner = InnerExchange(outer)
-        handler = asyncio.get_running_loop().create_task(self._answered(inner), name=inner.key)
+        inner = self._inner[outer] = InnerExchange(outer)
+        handler = asyncio.get_running_loop().create_task(self._run(inner), name=inner.key)
         inner.task = inner.handler = handler  # type: ignore[assignment] # its result is read here
         try:
             while True:
@@ -179,20 +185,22 @@ class HandOver:
                 if handler.done():
                     break
                 if (inner.handed is not None or not _asks(outer)) and (
-                    answer := await self._handed_over(outer, inner, handler)
+                    answer := await self._hand_over(outer, inner, handler)
                 ) is not None:
                     return answer
         except asyncio.CancelledError:
             if inner.outer is not None:
                 inner.state, _ = step(inner.state, ExchangeInput.CLOSED)
-                await _stopped(handler)
+                await _stop(handler)
             raise
+        finally:
+            del self._inner[outer]
         return handler.result()
 
-    async def _answered(self, inner: InnerExchange) -> bytes:
+    async def _run(self, inner: InnerExchange) -> bytes:
         return await self._handle(inner)
 
-    async def _handed_over(
+    async def _hand_over(
         self, outer: Exchange, inner: InnerExchange, handler: asyncio.Task[bytes]
     ) -> bytes | None:
         """Make a task of a running call; return the answer that names it. None: it has ended meanwhile, or it is not possible now."""
@@ -210,13 +218,26 @@ class HandOver:
         self._sessionless.count_task(inner)
         # From now on its end is the end of a task.
         inner.task = self._runtime.begin(run(self._runtime, inner, self._sessionless, handler))
-        self.count += 1
+        takes_tasks = _takes_tasks(outer)
+        self._note(outer, takes_tasks=takes_tasks)
         said = inner.told or (None if inner.progress is None else Progress(inner.progress))
         if said is not None:
             self._runtime.spawn(self._tasks.describe(inner, said))
-        if _takes_tasks(outer):
+        if takes_tasks:
             return self._tasks.handle_of(ticket, task)
         return self._named(outer, ticket, said, 0)
+
+    def _note(self, outer: Exchange, *, takes_tasks: bool) -> None:
+        client = outer.session
+        is_sessionless = client.revision is SESSIONLESS
+        facts: dict[str, str] = {
+            "tool": str(outer.request.params.get("name"))[:SHOWN_NAME],
+            "client": client.client_name,
+            "answer": "task" if takes_tasks else "state" if is_sessionless else "ticket",
+        }
+        if not is_sessionless:
+            facts["session"] = client.name
+        self._runtime.observer.note("call.handed_over", **facts)
 
     def _keep_slot(self, outer: Exchange, handler: asyncio.Task[bytes]) -> None:
         """Keep the slot or the turn of a session's call until its handler ends, although its request ends now."""
@@ -299,15 +320,15 @@ class HandOver:
         client, tools = exchange.session.record.client, page.get("tools")
         if type(tools) is not list:
             return encode(page)
-        listed = [self._listed(tool, exchange) for tool in tools if not self._is_ours(tool)]
+        listed = [self._listed(tool, exchange) for tool in tools if not self._note_clash(tool)]
         if not page.get("nextCursor"):
             listed.append(collect_tool(self.collect, self.limit(client)))
         # It depends on the client: others must not share it.
         private = {"cacheScope": "private"} if "cacheScope" in page else {}
         return encode({**page, "tools": listed, **private})
 
-    def _is_ours(self, tool: Any) -> bool:
-        """True if another tool has the name of ours, which wins."""
+    def _note_clash(self, tool: Any) -> bool:
+        """Report once that another tool has the name of ours, which wins. True if this one has it."""
         clashes = type(tool) is dict and tool.get("name") == self.collect
         if clashes and not self._clashed:
             self._clashed = True
@@ -357,7 +378,7 @@ def _said(state: TaskState) -> Progress | None:
     return Progress(0.0, None, state.message) if state.message else None
 
 
-async def _stopped(handler: asyncio.Task[bytes]) -> None:
+async def _stop(handler: asyncio.Task[bytes]) -> None:
     """Stop a handler, and wait until it is over: it uses its slot until then."""
     handler.cancel()
     while not handler.done():

@@ -8,7 +8,7 @@ from holdfast.core.exchange import ExchangeInput
 from holdfast.core.ledger import Charge
 from holdfast.engine.author_errors import ends_the_task
 from holdfast.engine.exchange import Exchange
-from holdfast.engine.failure_log import masked_words, note_failure
+from holdfast.engine.failure_log import hide_cause, masked_words, note_failure
 from holdfast.engine.load import LARGE
 from holdfast.engine.outcome import Outcome
 from holdfast.engine.runtime import Runtime
@@ -61,8 +61,8 @@ async def run(runtime: Runtime, exchange: E, ends: Ends[E], answer: Awaitable[by
         outcome = Outcome(await (runtime.handle(exchange) if answer is None else answer))
         if len(outcome.result) >= LARGE:
             charge = _charged(runtime, exchange, len(outcome.result))
-    except BaseException as error:  # noqa: BLE001 - raised again by `_failed` if it ends the task
-        outcome = await _failed(runtime, exchange, error)
+    except BaseException as error:  # noqa: BLE001 - raised again by `_outcome_of` if it ends the task
+        outcome = await _outcome_of(runtime, exchange, error)
     finally:
         if charge is not None or exchange.caller.charge is not None:
             exchange.drop_request(charge)
@@ -88,7 +88,7 @@ def _charged(runtime: Runtime, exchange: Exchange, size: int) -> Charge:
     return charge
 
 
-async def _failed(runtime: Runtime, exchange: Exchange, failure: BaseException) -> Outcome:
+async def _outcome_of(runtime: Runtime, exchange: Exchange, failure: BaseException) -> Outcome:
     """Return the outcome of a handler that has raised.
 
     Raises:
@@ -96,7 +96,7 @@ async def _failed(runtime: Runtime, exchange: Exchange, failure: BaseException) 
     """
     match failure:
         case McpError():
-            return _refused(runtime, exchange, failure)
+            return _outcome_of_refusal(runtime, exchange, failure)
         case asyncio.CancelledError():
             if exchange.has_ended:
                 raise failure
@@ -108,7 +108,7 @@ async def _failed(runtime: Runtime, exchange: Exchange, failure: BaseException) 
                 error=_noted(runtime, exchange, "handler.fenced", OutcomeUnknown(), failure),
                 happened=_lost(exchange),
             )
-        case SessionGone() if await _is_closed(runtime, exchange):
+        case SessionGone() if await _check_closed(runtime, exchange):
             return Outcome(error=Cancelled(_CLOSED))
         case _:
             if ends_the_task(failure):
@@ -124,18 +124,20 @@ async def _canceller(runtime: Runtime, exchange: Exchange) -> str:
     task = exchange.task
     # A task that was cancelled in fact may not await here: the cancellation may be raised again.
     is_cancelled = task is not None and task.cancelling() > 0
-    return _CLOSED if not is_cancelled and await _is_closed(runtime, exchange) else "by the function itself"
+    return (
+        _CLOSED if not is_cancelled and await _check_closed(runtime, exchange) else "by the function itself"
+    )
 
 
 def _lost(exchange: Exchange) -> ExchangeInput:
     """Return the input for a refused write. An exchange without a log cannot read another replica's end: RETURNED, an error."""
     session = exchange.session
-    has_log = isinstance(session, Session) and session.channel is None
+    has_log = isinstance(session, Session) and session.pipe is None
     return ExchangeInput.LOST if has_log else ExchangeInput.RETURNED
 
 
-async def _is_closed(runtime: Runtime, exchange: Exchange) -> bool:
-    """True if the exchange's session is closed. A deleted scope of state raises the same error, so the store is asked."""
+async def _check_closed(runtime: Runtime, exchange: Exchange) -> bool:
+    """Ask the store whether the exchange's session is closed. A deleted scope of state raises the same error."""
     if not isinstance(exchange.session, Session):
         return False
     try:
@@ -144,14 +146,19 @@ async def _is_closed(runtime: Runtime, exchange: Exchange) -> bool:
         return False
 
 
-def _refused(runtime: Runtime, exchange: Exchange, error: McpError) -> Outcome:
+def _outcome_of_refusal(runtime: Runtime, exchange: Exchange, error: McpError) -> Outcome:
     """Answer with the error. If it cannot be encoded, answer with another one; checked while that is still possible."""
     try:
         encode((error.message, error.data))
     except Exception as failed:  # noqa: BLE001 - an author's code
         return _masked(runtime, exchange, failed)
     event = next((event for kind, event in _OURS.items() if isinstance(error, kind)), None)
-    return Outcome(error=error if event is None else _noted(runtime, exchange, event, error, error))
+    if event is not None:
+        _noted(runtime, exchange, event, error, error)
+        hide_cause(runtime, error)
+    # The frames of its traceback refer to the call, which refers to its outcome: without them no such cycle waits for the collector.
+    error.__traceback__ = error.__context__ = error.__cause__ = None
+    return Outcome(error=error)
 
 
 _OURS: Final[dict[type[McpError], str]] = {

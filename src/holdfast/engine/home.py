@@ -6,7 +6,7 @@ replica answers any request, and nothing of this module runs.
 
     replica A (has the client's connection)          store                     replica H (the home)
     ────────────────────────────────────────    ───────────────────────    ─────────────────────────────────────
-    make a stream name S, Submit(S)       ──▶   inbox of H, wake-up   ──▶  claim S, remove Submit from the inbox;
+    make a stream name S, `submit` it     ──▶   inbox of H, wake-up   ──▶  claim S, take it out of the inbox;
                                                 claim                 ◀──    compare the record's home, start
     wait for the reply                                                     wait for a quick end, at most `stream_after`
     resolve                               ◀──   inbox of A, wake-up   ◀──  reply: Ended, Began, Refused, Late, Moved
@@ -67,24 +67,25 @@ from holdfast.engine.caller import Caller
 from holdfast.engine.claims import Repeat
 from holdfast.engine.exchange import SessionExchange
 from holdfast.engine.exchanges import Exchanges, NotHome
-from holdfast.engine.inbox import Inbox
-from holdfast.engine.outages import retried
-from holdfast.engine.readers import Readers
-from holdfast.engine.replica_messages import (
+from holdfast.engine.inbox import Inbox, Received
+from holdfast.engine.messages import (
     Began,
     Ended,
+    ForwardedRequest,
     Late,
+    Message,
     Moved,
     Notify,
     Refused,
-    Submit,
     Verdict,
 )
+from holdfast.engine.outages import retried
+from holdfast.engine.readers import Readers
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import Session
 from holdfast.engine.sessions import Sessions
 from holdfast.engine.writer import AnsweredWriter, ForwardedWriter
-from holdfast.errors import Busy, Fenced, SessionGone, StoreError, StoreUnavailable, StreamClosed, TooMuchWork
+from holdfast.errors import Busy, Fenced, SessionGone, StoreError, StreamClosed, TooMuchWork
 from holdfast.protocol.methods import CONTROL
 from holdfast.stores.base import Claim, Claimed, Duplicate, Refusal, SessionRecord
 from holdfast.wire.jsonrpc import Request
@@ -93,16 +94,11 @@ _KNOWN: Final = 1_024
 """How many records of sessions are remembered to know their homes. A record has at most some 16 KiB."""
 _REQUEST_SECONDS: Final = 600.0
 """How long a request stays in the inbox of a home that is alive and cannot take it."""
-_ALIVE_SECONDS: Final = 1.0
-"""How often the replica that waits for a reply checks that the home is alive."""
-_LAST_SECONDS: Final = 0.1
-"""How long a reply of a dead home may take from the inbox to the task that waits."""
 _HOPS: Final = 8
 """How often a request is sent to another home before it is refused as busy."""
 _INLINE_BYTES: Final = 65_536
 """A terminal message up to this size is part of the reply; a longer one is read from the stream."""
 _MOVING: Final = "Busy: the home of this session is changing; try again shortly"
-_FULL: Final = "Busy: the replica that has this session has too much to do; try again shortly"
 
 
 def _nothing() -> None:
@@ -137,8 +133,8 @@ class Homes:
         """The places of readers that other replicas give back, and the time after which this one does."""
         exchanges.submit = self.submit
         sessions.notify_home = self.notify
-        inbox.handlers[Submit] = self._take_request
-        inbox.handlers[Notify] = self._take_notification
+        inbox.handlers["submit"] = ForwardedRequest, self._take_request
+        inbox.handlers["notify"] = Notify, self._take_notification
 
     def __repr__(self) -> str:
         return f"<Homes of {len(self._known)} sessions>"
@@ -157,46 +153,45 @@ class Homes:
         if is_collect is not None and is_collect(request):
             # Any replica answers it: the store has the result.
             return await self._exchanges.submit_here(key, caller, request, digest, streams=streams)
-        stream = self._exchanges.stream_name()
+        stream = self._exchanges.stream_name(caller)
         if self._runtime.access.rules is not None:
             stream, digest = self._runtime.access.named(stream, digest, request, caller, key)
-        record = self._known.get(key) or await self._found(key, caller)
+        record = self._known.get(key) or await self._find(key, caller)
         if record.home == self._me or self._runtime.refuses(request.method, caller):
             try:
                 return await self._exchanges.submit_here(
                     key, caller, request, digest, streams=streams, stream=stream, home=self._me
                 )
             except NotHome as moved:
-                record = await self._left(moved.record)
-        submit = Submit(
+                record = await self._learn_home(moved.record)
+        submit = ForwardedRequest(
             session=key,
             stream=stream,
             request=request,
             streams=streams,
-            reply_to=self._me,
             digest=digest,
             **self._inbox.caller_fields(caller),
         )
         waiter = caller.waiter
         if waiter is not None:
-            waiter.watch(lambda: self._left_before(submit))
+            waiter.watch(lambda: self._withdraw(submit))
         try:
-            submitting = self._submitted(record, submit, caller)
+            submitting = self._send_home(record, submit, caller)
             return await self._runtime.take_or_give_back(submitting, self._unread)
         except asyncio.CancelledError:
             # A host has ended the request: its client has disconnected.
-            self._left_before(submit)
+            self._withdraw(submit)
             raise
         finally:
             if waiter is not None:
                 waiter.watch(_nothing)
 
-    def _left_before(self, submit: Submit) -> None:
+    def _withdraw(self, submit: ForwardedRequest) -> None:
         """Withdraw a request whose client has disconnected before the home has replied."""
         store = self._runtime.store
         self._runtime.spawn(retried(lambda: store.give_back(submit.session, submit.stream)))
 
-    async def _found(self, key: str, caller: Caller) -> SessionRecord:
+    async def _find(self, key: str, caller: Caller) -> SessionRecord:
         session = await self._sessions.find(key, caller.key)
         self._runtime.release(session)
         return self._know(session.record)
@@ -208,7 +203,7 @@ class Homes:
             self._known.popitem(last=False)
         return record
 
-    async def _start_here(self, submit: Submit, caller: Caller) -> SessionExchange | Repeat:
+    async def _start_here(self, submit: ForwardedRequest, caller: Caller) -> SessionExchange | Repeat:
         return await self._exchanges.submit_here(
             submit.session,
             caller,
@@ -219,13 +214,13 @@ class Homes:
             home=self._me,
         )
 
-    async def _left(self, record: SessionRecord) -> SessionRecord:
+    async def _learn_home(self, record: SessionRecord) -> SessionRecord:
         """Record that another replica is the home of a session."""
         await self._runtime.back.left(record.key)
         return self._know(record)
 
-    async def _submitted(
-        self, record: SessionRecord, submit: Submit, caller: Caller
+    async def _send_home(
+        self, record: SessionRecord, submit: ForwardedRequest, caller: Caller
     ) -> SessionExchange | Repeat:
         """Send a request to the home, to the next home if it has changed, or become the home."""
         self._exchanges.claims.running += 1
@@ -237,63 +232,23 @@ class Homes:
                     try:
                         return await self._start_here(submit, caller)
                     except NotHome as moved:
-                        record = await self._left(moved.record)
+                        record = await self._learn_home(moved.record)
                         continue
-                verdict = await self._asked(record.home, f"{submit.stream}.{hop}", submit, caller)
+                verdict = await self._inbox.request(
+                    record.home, "submit", f"{submit.stream}.{hop}", submit, caller, seconds=_REQUEST_SECONDS
+                )
                 if isinstance(verdict, Moved) and verdict.home != record.home:
                     record = self._know(replace(record, home=verdict.home))
                 elif verdict is None or isinstance(verdict, Moved):
                     record = await self.take_from(record.home, submit.session)
-                elif (answer := await self._accepted(record, submit, caller, verdict)) is not None:
+                elif (answer := await self._read_verdict(record, submit, caller, verdict)) is not None:
                     return answer
         finally:
             self._exchanges.claims.running -= 1
         raise Busy(_MOVING)
 
-    async def _asked(self, home: str, name: str, submit: Submit, caller: Caller) -> Verdict | None:
-        """Send a request to the home and wait for its reply. None: the home is gone, and the request did not start there."""
-        runtime, inbox = self._runtime, self._inbox
-        deadline = runtime.clock.now() + 2 * runtime.settings.times.lease
-        with inbox.expecting(name) as replied:
-            # Insist until the store says whether it has the message: after a refusal the client would repeat a
-            # request that runs.
-            is_sent = await retried(
-                lambda: inbox.send(home, name, submit, seconds=_REQUEST_SECONDS, caller=caller)
-            )
-            if not is_sent:
-                if home in await runtime.store.replicas():
-                    raise Busy(_FULL)
-                return None
-            while not replied.done():
-                await asyncio.wait([replied], timeout=_ALIVE_SECONDS)
-                if replied.done() or inbox.recovery.is_running():
-                    continue
-                is_gone = await self._is_gone(home)
-                if not replied.done() and (is_gone or runtime.clock.now() > deadline):
-                    return await self._given_up(home, name, replied, is_gone=is_gone)
-            return replied.result()
-
-    async def _given_up(
-        self, home: str, name: str, replied: asyncio.Future[Verdict], *, is_gone: bool
-    ) -> Verdict | None:
-        """Take back a request that got no reply. Began: the home took it, so it may have started."""
-        store = self._runtime.store
-        if await retried(lambda: store.remove_forwarded(name, replica=home)):
-            if not is_gone:
-                raise Busy(_FULL)
-            return None
-        await retried(self._inbox.look)
-        await asyncio.wait([replied], timeout=_LAST_SECONDS)
-        return replied.result() if replied.done() else Began()
-
-    async def _is_gone(self, home: str) -> bool:
-        try:
-            return home not in await self._runtime.store.replicas()
-        except StoreUnavailable:
-            return False
-
-    async def _accepted(
-        self, record: SessionRecord, submit: Submit, caller: Caller, verdict: Verdict
+    async def _read_verdict(
+        self, record: SessionRecord, submit: ForwardedRequest, caller: Caller, verdict: Verdict
     ) -> SessionExchange | Repeat | None:
         """Return the answer of the front for a request that the home has taken or refused. None: send it again."""
         key, stream, request = submit.session, submit.stream, submit.request
@@ -316,7 +271,7 @@ class Homes:
         return self._runtime.sessions.get(record.key) or Session(record, self._runtime.settings)
 
     def _ended(
-        self, record: SessionRecord, submit: Submit, caller: Caller, terminal: bytes, tag: int
+        self, record: SessionRecord, submit: ForwardedRequest, caller: Caller, terminal: bytes, tag: int
     ) -> SessionExchange:
         """Return an exchange that has ended at its home, with its answer."""
         runtime, session = self._runtime, self._session(record)
@@ -336,7 +291,7 @@ class Homes:
 
     def may_take(self) -> bool:
         """False while this replica stops, and while living replicas may not have renewed their leases yet."""
-        return not (self._is_stopping() or self._inbox.recovery.is_running())
+        return not (self._is_stopping() or self._inbox.recovery.check_running())
 
     async def take_from(self, home: str, key: str) -> SessionRecord:
         """Take the home of a session from a replica that is gone or stopping; return the record as it is then.
@@ -374,13 +329,13 @@ class Homes:
 
     # At the home
 
-    async def _take_request(self, name: str, submit: Submit, payload: bytes) -> None:
+    async def _take_request(self, received: Received) -> None:
         """Claim and start a request, and reply as soon as there is something to read."""
-        claimed = await self._claimed(name, submit, payload)
+        claimed = await self._claim(received)
         if not isinstance(claimed, tuple):
             # In this order: if this process ends in between, the sender can take back a request that was not started.
-            await self._inbox.reply(submit.reply_to, name, claimed)
-            await self._inbox.remove(name)
+            await received.reply(claimed)
+            await received.remove()
             return
         exchange, writer = claimed
         try:
@@ -388,13 +343,14 @@ class Homes:
             verdict = await self._quick_end(exchange, writer)
         except Busy as error:
             verdict = Late(error.message, error.retry_after)
-        is_read = await self._inbox.reply(submit.reply_to, name, verdict)
+        is_read = await received.reply(verdict)
         await self._give_back(exchange, verdict, is_read=is_read)
 
-    async def _claimed(self, name: str, submit: Submit, payload: bytes) -> _Claimed | Verdict:
+    async def _claim(self, received: Received) -> _Claimed | Verdict:
         """Claim a request and take it out of the inbox; return an exchange that can begin, or the reason for the refusal."""
+        submit: ForwardedRequest = received.body
         try:
-            charge = self._inbox.charge(payload)
+            charge = received.charge()
         except TooMuchWork as error:
             return Late(error.message, error.retry_after)
         if self._is_stopping():
@@ -405,7 +361,7 @@ class Homes:
             # Both before the handler starts. The message is in memory: the store is asked again while it is unavailable.
             claimed, _ = await asyncio.gather(
                 retried(lambda: store.claim(key, submit.owner, claim)),
-                self._inbox.remove(name),
+                received.remove(),
             )
             if isinstance(claimed, Claimed) and claimed.record.home != self._me:
                 await self._exchanges.claims.free(key, claim.stream, claimed.fence)
@@ -416,11 +372,11 @@ class Homes:
         if isinstance(claimed, Refusal):
             return Refused(reason=claimed)
         if claimed.record.home != self._me:
-            await self._left(claimed.record)
+            await self._learn_home(claimed.record)
             return Moved(claimed.record.home)
         return self._exchange(submit, submit.caller(charge), claim, claimed)
 
-    def _exchange(self, submit: Submit, caller: Caller, claim: Claim, claimed: Claimed) -> _Claimed:
+    def _exchange(self, submit: ForwardedRequest, caller: Caller, claim: Claim, claimed: Claimed) -> _Claimed:
         runtime = self._runtime
         session = runtime.local_session(claimed.record)
         if claimed.returned:
@@ -482,17 +438,16 @@ class Homes:
         """Send a client's notification to the home of its session. False: this replica is the home."""
         if record.home == self._me:
             return False
-        name = self._runtime.random.token(12)
-        message = Notify(record.key, method, params)
+        message = Message.of("notify", self._runtime.random.token(12), Notify(record.key, method, params))
         seconds = self._runtime.settings.times.lease
-        if not await self._inbox.send(record.home, name, message, seconds=seconds):
+        if not await self._inbox.send(record.home, message, seconds=seconds):
             self._runtime.observer.note("notification.dropped", session=record.key[:8], method=method)
         return True
 
-    async def _take_notification(self, name: str, message: Notify, payload: bytes) -> None:
-        charge = self._inbox.charge(payload)
+    async def _take_notification(self, received: Received) -> None:
+        message, charge = received.body, received.charge()
         record = await self._runtime.store.take_home(message.session, self._me)
-        await self._inbox.remove(name)
+        await received.remove()
         if record is not None and record.home == self._me:
             session = self._runtime.local_session(record)
             self._sessions.notify_back(session, message.method, message.params, charge)
@@ -512,6 +467,6 @@ class Homes:
 _STORED: Final = frozenset({ExchangeState.SETTLED, ExchangeState.SETTLED_HELD})
 
 
-def _claim_of(submit: Submit) -> Claim:
+def _claim_of(submit: ForwardedRequest) -> Claim:
     control = submit.request.method in CONTROL
     return Claim(submit.request.id, submit.stream, submit.digest, control)

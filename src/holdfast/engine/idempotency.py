@@ -47,7 +47,7 @@ from holdfast.engine.claims import Claims
 from holdfast.engine.exchange import Exchange
 from holdfast.engine.forwarding import Forwarding
 from holdfast.engine.outages import retried
-from holdfast.engine.outcome import Outcome
+from holdfast.engine.outcome import ANSWER_DROPPED, Outcome
 from holdfast.engine.reader import Reader
 from holdfast.engine.rounds import RoundWriter
 from holdfast.engine.runtime import Runtime
@@ -90,7 +90,7 @@ class _Call(Struct, eq=False, frozen=True):
     fence: int
 
 
-class _Error(Struct):
+class _StoredError(Struct):
     code: int
     message: str
     data: Any = None
@@ -100,7 +100,7 @@ class _Terminal(Struct):
     """A kept answer."""
 
     result: msgspec.Raw = msgspec.Raw(b"")
-    error: _Error | None = None
+    error: _StoredError | None = None
 
 
 class IdempotentCalls:
@@ -164,10 +164,10 @@ class IdempotentCalls:
             running = self._calls.get((session, claim_id))
             if running is not None:
                 return self._attached(running, claim, meta, caller, request)
-            claimed = await self._claimed(session, caller, claim)
+            claimed = await self._claim(session, caller, claim)
             if isinstance(claimed, Claimed):
-                return await self._started(session, claim, claimed.fence, meta, caller, request)
-            found = await self._repeated(session, claim, claimed, meta, caller, request)
+                return await self._start(session, claim, claimed.fence, meta, caller, request)
+            found = await self._repeat(session, claim, claimed, meta, caller, request)
             if found is not None:
                 return found
             await self._pause(deadline)
@@ -189,7 +189,7 @@ class IdempotentCalls:
 
     # Claims
 
-    async def _claimed(self, session: str, caller: Caller, claim: Claim) -> Claimed | Duplicate:
+    async def _claim(self, session: str, caller: Caller, claim: Claim) -> Claimed | Duplicate:
         owner = replace(caller, key=_owner(caller))
         while (claimed := await self._claims.attempt(session, owner, claim)) is Refusal.NO_SESSION:
             await self._open(session, caller)
@@ -197,7 +197,9 @@ class IdempotentCalls:
             raise (
                 self._claims.withdrawn(session)
                 if claimed is Refusal.WITHDRAWN
-                else Busy("Busy: too many calls with idempotency keys are running; try again shortly")
+                else Busy(
+                    "Busy: too many calls with idempotency keys are running, or were answered in the last minutes; try again shortly"
+                )
             )
         return claimed
 
@@ -220,10 +222,14 @@ class IdempotentCalls:
         if runtime.at_once is not None:
             runtime.at_once.charge_to(session, runtime.load.account(caller.key, session))
 
-    async def _started(
+    async def _start(
         self, session: str, claim: Claim, fence: int, meta: RequestMeta, caller: Caller, request: Request
     ) -> AwaitedCall:
         """Start the call of a claim; give the claim back if it does not start."""
+        place = session, str(claim.id)
+        if (running := self._calls.get(place)) is not None:
+            # The store has lost this claim, and has given the key to a repeat of the request.
+            return self._attached(running, claim, meta, caller, request)
         store = self._runtime.store
         try:
             self._check_awaited(session, caller)
@@ -234,9 +240,9 @@ class IdempotentCalls:
             await self._runtime.write_eventually(lambda: give_back(session, claim.stream, fence))
             raise
         call = _Call(awaited.exchange, awaited.writer, claim, fence)
-        self._calls[session, str(claim.id)] = call
-        self._sessionless.hold(call.exchange, (session, str(claim.id)))
-        call.writer.on_outcome = lambda: self._answered(session, call)
+        self._calls[place] = call
+        self._sessionless.hold(call.exchange, place)
+        call.writer.on_outcome = lambda: self._store_soon(session, call)
         return awaited
 
     def _check_awaited(self, session: str, caller: Caller) -> None:
@@ -246,12 +252,13 @@ class IdempotentCalls:
 
     # Ends
 
-    def _answered(self, session: str, call: _Call) -> None:
+    def _store_soon(self, session: str, call: _Call) -> None:
         self._runtime.spawn(self._store(session, call, call.writer.outcomes[0]))
 
     async def _store(self, session: str, call: _Call, outcome: Outcome) -> None:
         """Store the answer of a call under its key; a call that was refused as busy did not run, and frees the key."""
         store, stream, fence = self._runtime.store, call.claim.stream, call.fence
+        place = session, str(call.claim.id)
         tag = self._runtime.random.tag()
         terminal = None if isinstance(outcome.error, Busy) else outcome.message(call.claim.id)
         try:
@@ -262,7 +269,8 @@ class IdempotentCalls:
             # Another replica has ended it, because it declared this one dead.
             self._runtime.observer.note("exchange.fenced", session=session[:8], error=error)
         finally:
-            del self._calls[session, str(call.claim.id)]
+            if self._calls.get(place) is call:
+                del self._calls[place]
 
     # Repeats
 
@@ -276,7 +284,7 @@ class IdempotentCalls:
             self._sessionless.adopt(call.exchange, meta, caller, request)
         return AwaitedCall(call.exchange, call.writer, call.writer.add_waiter(0), request.id)
 
-    async def _repeated(
+    async def _repeat(
         self, session: str, claim: Claim, earlier: Duplicate, meta: RequestMeta, caller: Caller, request: Request
     ) -> AwaitedCall | None:  # fmt: skip
         """Return the answer of the call that has the key. None: make the claim again.
@@ -289,7 +297,7 @@ class IdempotentCalls:
             if replica == self._runtime.store.replica:
                 return None
             raise ParkedElsewhere(replica)
-        outcome = await self._kept(session, earlier.stream, _owner(caller))
+        outcome = await self._find_kept(session, earlier.stream, _owner(caller))
         if outcome is None:
             return None
         self._note(claim)
@@ -298,9 +306,11 @@ class IdempotentCalls:
         exchange = Exchange("", client, request, caller, writer, self._runtime.store, ExchangeState.SETTLED)
         return AwaitedCall(exchange, writer, writer.add_waiter(0), request.id)
 
-    async def _kept(self, session: str, stream: str, principal: str) -> Outcome | None:
+    async def _find_kept(self, session: str, stream: str, principal: str) -> Outcome | None:
         store = self._runtime.store
         attached = await store.attach(session, principal, stream, None)
+        if attached is Refusal.UNRESUMABLE:
+            raise OutcomeUnknown(ANSWER_DROPPED)
         if isinstance(attached, Refusal):
             return None
         page = await store.read(session, stream, attached.cursor, 1, 1)

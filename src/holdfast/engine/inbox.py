@@ -1,12 +1,12 @@
-"""The inbox of this replica: messages of other replicas, and the replies that tasks of this replica wait for.
+"""The inbox of this replica: the way of messages (`messages.py`) through the store.
 
     replica A                        store                         replica B
     ─────────────────────────        ───────────────────────       ──────────────────────────────
-    send(B, name, message)    ──▶    inbox of B, wake-up     ──▶   look: give it to its handler
-    wait for the reply               inbox of A, wake-up     ◀──   reply(A, name, verdict)
-    look: resolve the future  ◀──
+    send(B, message)          ──▶    inbox of B, wake-up     ──▶   look: give it to its handler
+    wait for the reply               inbox of A, wake-up     ◀──   Received.reply
+    look: end the wait        ◀──
 
-A message has a name, and is in an inbox once. It stays until its handler removes it (`remove`), so an unavailable store
+A message is in an inbox once. It stays until its handler removes it (`remove`), so an unavailable store
 or a lack of memory delays it and does not lose it. A wake-up says that there is something to read; the store also wakes
 the replica once a second, in case a wake-up was lost.
 
@@ -19,30 +19,32 @@ After an outage of the store a message for a replica whose lease has ended is tr
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 
+import msgspec
 from msgspec.structs import replace
 
-from holdfast.auth.forward_key import Credentials
+from holdfast.auth.forward_key import CredentialSealer
 from holdfast.core.ledger import Charge
 from holdfast.engine.caller import Caller
-from holdfast.engine.outages import Recovery, retried
-from holdfast.engine.replica_messages import (
+from holdfast.engine.messages import (
+    FAILED,
+    REPLIES,
+    REPLY,
+    Began,
     ForwardedRequest,
-    InboxMessage,
     Late,
-    Reply,
-    Retry,
-    Submit,
+    Message,
+    Replies,
     Verdict,
     caller_fields,
     decode_message,
-    encode_message,
+    decode_verdict,
 )
+from holdfast.engine.outages import Recovery, retried
 from holdfast.engine.runtime import Runtime
-from holdfast.errors import HoldfastError, StoreError, TooMuchWork
+from holdfast.errors import Busy, HoldfastError, StoreError, StoreUnavailable, TooMuchWork
 from holdfast.stores.base import Forwarded
 
 _REMEMBERED: Final = 20_000
@@ -50,63 +52,86 @@ _REMEMBERED: Final = 20_000
 _REPLY_SECONDS: Final = 60.0
 """How long a reply stays in an inbox. The replica that waits for it reads its inbox every second."""
 _QUESTION_SECONDS: Final = 5.0
-"""How long a question about this moment, or its answer, stays in an inbox."""
+"""How long a question about this moment stays in an inbox."""
+_LAST_SECONDS: Final = 0.1
+"""How long the reply of a dead replica may take from the inbox to the task that waits."""
 _RENEWED_SECONDS: Final = 0.1
 """How often a message is tried again while its replica may renew its lease."""
 _SENDERS: Final = "forwarded"
 """The principal that a message is charged to until it is decoded and its own principal is known."""
-
+_FULL: Final = "Busy: the replica that must answer has too much to do; try again shortly"
 _UNSEALED: Final = Late(
     "Busy: the replica that must answer cannot decrypt the credentials of this request, and nothing was executed. All replicas "
     "need the same forward key",
     retry_after=5,
 )
-Handler = Callable[[str, Any, bytes], Coroutine[Any, Any, None]]
-"""Takes a message: its name, the message, and its bytes."""
+
+
+class Received:
+    """A message that is in the inbox of this replica, for its handler."""
+
+    __slots__ = ("_inbox", "_payload", "body", "name", "reply_to")
+
+    def __init__(self, inbox: "Inbox", message: Message, body: Any, payload: bytes) -> None:
+        self._inbox = inbox
+        self._payload = payload
+        self.name: str = message.name
+        self.reply_to: str = message.reply_to
+        self.body: Any = body
+
+    def charge(self) -> Charge:
+        """Return the charge for the message; hold it while the message is in memory.
+
+        Raises:
+            TooMuchWork: there is no room. A message whose handler raises this stays in the inbox, and is taken again later.
+        """
+        return self._inbox.charge(self._payload)
+
+    async def remove(self) -> bool:
+        """Take the message out of the inbox, also if the store is unavailable for long. False: its sender has taken it back."""
+        return await self._inbox.remove(self.name)
+
+    async def reply(self, body: object, kind: str = REPLY) -> bool:
+        """Send the reply, also if the store is unavailable for long. False: the sender is gone."""
+        reply = Message.of(kind, self.name, body)
+        return await retried(lambda: self._inbox.send(self.reply_to, reply, seconds=_REPLY_SECONDS))
+
+
+Handler = Callable[[Received], Coroutine[Any, Any, None]]
 
 
 class Inbox:
     """Sends messages to other replicas, and gives the messages for this one to their handlers."""
 
-    def __init__(self, runtime: Runtime, credentials: Credentials) -> None:
+    def __init__(self, runtime: Runtime, credentials: CredentialSealer) -> None:
         self._runtime = runtime
         self._credentials = credentials
         self.recovery: Recovery = Recovery(runtime.clock, runtime.settings.times)
-        self._waiting: dict[str, asyncio.Future[Verdict]] = {}
+        self._replies = Replies()
         self._taking: set[str] = set()
         self._removed: OrderedDict[str, None] = OrderedDict()
         self._is_woken = self._is_looking = self._must_look_again = False
-        self.handlers: dict[type, Handler] = {}
-        """By the type of the message."""
+        self.handlers: dict[str, tuple[Any, Handler]] = {}
+        """By kind: the type of the body, and the handler."""
 
     def __repr__(self) -> str:
-        return f"<Inbox, {len(self._waiting)} replies awaited>"
+        return f"<Inbox, {len(self._replies)} replies awaited>"
 
     # To other replicas
 
     async def send(
-        self,
-        replica: str,
-        name: str,
-        message: InboxMessage,
-        *,
-        seconds: float,
-        caller: Caller | None = None,
+        self, replica: str, message: Message, *, seconds: float, caller: Caller | None = None
     ) -> bool:
         """Put a message into the inbox of a replica. False: its lease has ended, or its inbox is full.
 
         The headers of `caller` go with it, sealed, if this replica has a key.
-
-        Raises:
-            StoreError: the message cannot be encoded, because the principal has claims that JSON cannot hold.
         """
-        payload = encode_message(message)
-        if not payload:
-            raise StoreError("the claims of this principal cannot be sent to another replica")
+        name = f"re.{message.name}" if message.kind in REPLIES else message.name
+        payload = msgspec.json.encode(message)
         if caller is not None:
             payload = self._credentials.attach(payload, dict(caller.headers), replica=replica)
         while not await self._runtime.store.forward(replica, name, payload, seconds=seconds):
-            if not self.recovery.is_running():
+            if not self.recovery.check_running():
                 return False
             await asyncio.sleep(_RENEWED_SECONDS)
         return True
@@ -115,40 +140,75 @@ class Inbox:
         """Return the data of a caller that a message has in plain text."""
         return caller_fields(caller, is_sealed=self._credentials.has_key)
 
-    @contextmanager
-    def expecting(self, name: str) -> Iterator[asyncio.Future[Verdict]]:
-        """Wait for the reply to the message of this name, which is about to be sent."""
-        replied: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
-        self._waiting[name] = replied
-        try:
-            yield replied
-        finally:
-            del self._waiting[name]
-
-    async def ask(self, replica: str, message: InboxMessage, *, seconds: float) -> Verdict | None:
-        """Send a question about this moment; return the answer. It is not repeated.
+    async def ask(self, replica: str, kind: str, body: object = None, *, seconds: float) -> Message | None:
+        """Send a question about this moment; return the reply. It is not repeated.
 
         None: the replica has not answered in time, or its lease has ended.
 
         Raises:
             StoreError: the question could not be sent.
         """
-        name = self._runtime.random.token(12)
-        with self.expecting(name) as replied:
-            if not await self.send(replica, name, message, seconds=_QUESTION_SECONDS):
+        asked = Message.of(kind, self._runtime.random.token(12), body, self._runtime.store.replica)
+        with self._replies.expected(asked.name) as waiter:
+            is_sent = await self.send(replica, asked, seconds=_QUESTION_SECONDS)
+            return await waiter.reply(seconds) if is_sent else None
+
+    async def request(
+        self, replica: str, kind: str, name: str, body: ForwardedRequest, caller: Caller, *, seconds: float
+    ) -> Verdict | None:
+        """Send a request of a client; return the verdict of the replica. The message stays in its inbox for `seconds`.
+
+        None: that replica is gone or has no handler, and the request did not start there. Began may also mean that there is no
+        reply: that replica took the request, so it may have started.
+
+        Raises:
+            Busy: the replica is alive and has not taken the request.
+        """
+        store, lease = self._runtime.store, self._runtime.settings.times.lease
+        message = Message.of(kind, name, body, store.replica)
+        with self._replies.expected(name) as waiter:
+            # Insist until the store says whether it has the message: after a refusal the client would repeat a
+            # request that runs.
+            if not await retried(lambda: self.send(replica, message, seconds=seconds, caller=caller)):
+                await self._require_gone(replica)
                 return None
-            await asyncio.wait([replied], timeout=seconds)
-            return replied.result() if replied.done() else None
+            reply = await waiter.reply(2 * lease, lambda: self._check_gone(replica))
+            while reply is None and self.recovery.check_running():
+                reply = await waiter.reply(_RENEWED_SECONDS)
+            if reply is None:
+                if await retried(lambda: store.remove_forwarded(name, replica=replica)):
+                    await self._require_gone(replica)
+                    return None
+                await retried(self.look)
+                reply = await waiter.reply(_LAST_SECONDS)
+            if reply is None:
+                return Began()
+            return None if reply.kind == FAILED else decode_verdict(reply.body)
 
-    async def answer(self, name: str, replica: str, verdict: Verdict) -> None:
-        """Answer a question, once. If the store is unavailable, the replica that asked gets no answer."""
-        with suppress(StoreError):
-            await self.send(replica, f"re.{name}", Reply(name, verdict), seconds=_QUESTION_SECONDS)
+    async def _require_gone(self, replica: str) -> None:
+        """Return if a replica that has not taken a request is gone.
 
-    async def reply(self, replica: str, name: str, verdict: Verdict) -> bool:
-        """Send the reply to a message, also if the store is unavailable for long. False: the sender is gone."""
-        reply = Reply(name, verdict)
-        return await retried(lambda: self.send(replica, f"re.{name}", reply, seconds=_REPLY_SECONDS))
+        Raises:
+            Busy: it is alive.
+        """
+        if not await self._check_gone(replica):
+            raise Busy(_FULL)
+
+    async def _check_gone(self, replica: str) -> bool:
+        """True if the lease of a replica has ended; not while living replicas may not have renewed theirs."""
+        try:
+            return not self.recovery.check_running() and replica not in await self._runtime.store.replicas()
+        except StoreUnavailable:
+            return False
+
+    def answer(self, kind: str, body: Any, answered: Callable[[Any], Awaitable[object]]) -> None:
+        """Answer the questions of a kind: `answered` takes the body of a question, and returns that of its reply."""
+
+        async def take(question: Received) -> None:
+            await question.remove()
+            await question.reply(await answered(question.body))
+
+        self.handlers[kind] = body, take
 
     # From other replicas
 
@@ -205,22 +265,24 @@ class Inbox:
 
     async def _handle(self, name: str, payload: bytes) -> None:
         readable, credentials = self._credentials.detach(payload, replica=self._runtime.store.replica)
-        message = decode_message(readable)
-        if isinstance(message, Reply):
-            replied = self._waiting.get(message.to)
-            if replied is not None and not replied.done():
-                replied.set_result(message.verdict)
-            await self.remove(name)
-        elif message is None or type(message) not in self.handlers:
+        try:
+            message = decode_message(readable)
+            kind, handler = self.handlers.get(message.kind, (msgspec.Raw, _refuse_unknown))
+            body = msgspec.json.decode(message.body, type=kind)
+        except msgspec.DecodeError as error:
             # A later release has written it. Remove it, or each read would find it again until it expires.
             await self.remove(name)
-            raise StoreError("a message to this replica cannot be read")
-        elif credentials is None:
-            await self._refuse_unsealed(name, message)
-        else:
-            if credentials and isinstance(message, ForwardedRequest):
-                message = replace(message, headers={**message.headers, **credentials})
-            await self.handlers[type(message)](name, message, payload)
+            raise StoreError("a message to this replica cannot be read") from error
+        if message.kind in REPLIES:
+            self._replies.take(message.name, message)
+            await self.remove(name)
+            return
+        if credentials is None:
+            self._runtime.observer.note("forward.unsealed", message=message.kind)
+            handler = _refuse_unsealed
+        elif credentials and isinstance(body, ForwardedRequest):
+            body = replace(body, headers={**body.headers, **credentials})
+        await handler(Received(self, message, body, payload))
 
     def charge(self, payload: bytes) -> Charge:
         """Return the charge for a message; hold it while the message is in memory.
@@ -231,16 +293,22 @@ class Inbox:
         load = self._runtime.load
         return load.intake(load.account(_SENDERS)).charge(payload)
 
-    async def _refuse_unsealed(self, name: str, message: InboxMessage) -> None:
-        """Refuse a message whose credentials cannot be decrypted: without them it would be another request."""
-        self._runtime.observer.note("forward.unsealed", message=type(message).__name__)
-        await self.remove(name)
-        if isinstance(message, Retry | Submit):
-            await self.reply(message.reply_to, name, _UNSEALED)
-
     async def remove(self, name: str) -> bool:
         """Remove a message that is taken, also if the store is unavailable for long. False: its sender has taken it back."""
         self._removed[name] = None
         if len(self._removed) > _REMEMBERED:
             self._removed.popitem(last=False)
         return await retried(lambda: self._runtime.store.remove_forwarded(name))
+
+
+async def _refuse_unsealed(message: Received) -> None:
+    """Refuse a message whose credentials cannot be decrypted: without them it would be another request."""
+    await message.remove()
+    await message.reply(_UNSEALED)
+
+
+async def _refuse_unknown(message: Received) -> None:
+    """Refuse a message of a kind that this process has no handler for."""
+    await message.remove()
+    if message.reply_to:
+        await message.reply("this process has no handler for it", FAILED)

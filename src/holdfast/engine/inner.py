@@ -51,9 +51,9 @@ class InnerExchange(Exchange):
         self.on_handed_over: Callable[[], None] | None = None
         """For the back: called when the call is handed over."""
         if isinstance(outer.writer, RoundWriter):
-            outer.writer.on_retried = self._retried
+            outer.writer.on_retried = self._adopt_retry
 
-    def _retried(self) -> None:
+    def _adopt_retry(self) -> None:
         """Take the id, the metadata and the caller of a retry."""
         if self.outer is not None:
             self.request, self.caller, self.session = (
@@ -103,6 +103,11 @@ class InnerExchange(Exchange):
             await self.outer.close_stream()
 
 
+def answering(exchange: Exchange) -> Exchange:
+    """Return the exchange that answers the request of a call: another one, if the call can be handed over and was not yet."""
+    return (exchange.outer or exchange) if isinstance(exchange, InnerExchange) else exchange
+
+
 class PassingWriter:
     """Passes the messages of a call to the exchange of its request."""
 
@@ -129,12 +134,13 @@ class PassingWriter:
     async def ask(self, method: str, params: object, timeout: float | None, key: str | None) -> Any:
         """Ask the client during the request. An ask that the hand-over has ended is made again, by the task."""
         outer = self._exchange.outer
-        try:
-            if outer is not None:
-                return await outer.ask(method, params, timeout=timeout, key=key)
-        except CallEnded:
-            if self.following is None:
-                raise
+        if outer is not None and not outer.has_ended:
+            try:
+                # Not `outer.ask`: the question has its span already.
+                return await outer.writer.ask(method, params, timeout, key)
+            except CallEnded:
+                if self.following is None:
+                    raise
         if self.following is None:
             raise CallEnded(method)
         return await self.following.ask(method, params, timeout, key)

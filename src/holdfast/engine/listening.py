@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Final
 
 from holdfast.core.changes import ChangeSet
-from holdfast.core.ledger import Charge
+from holdfast.core.ledger import KEPT, Charge
 from holdfast.core.tasks import task_key
 from holdfast.engine.caller import Caller
 from holdfast.engine.delivery import Batch
@@ -39,7 +39,7 @@ FLUSH_SECONDS: Final = 1.0
 """Seconds for which a server that stops waits for listeners to take their last message."""
 
 
-class Ended(Enum):
+class ListenerEnd(Enum):
     """Why a listener's stream ends."""
 
     STOPPED = "stopped"
@@ -69,7 +69,7 @@ class Listener:
         self.subscription: RequestId = subscription
         self.owner: str = owner
         self.filter: Filter = honoured
-        self.end: Ended | None = None
+        self.end: ListenerEnd | None = None
         self.wake: Wake = Wake()
         """Set when there is something to take, and when it has ended."""
         self.on_slow: Callable[[], None] | None = None
@@ -91,15 +91,15 @@ class Listener:
             self.wake.set()
         return True
 
-    def stop(self, end: Ended) -> None:
+    def stop(self, end: ListenerEnd) -> None:
         """End it; the first reason counts."""
         if self.end is None:
             self.end = end
             self.wake.set()
 
-    def is_over(self) -> bool:
+    def check_end(self) -> bool:
         """True if the completion result was taken, or its connection gets no more messages."""
-        return self._completed or self.end is Ended.SLOW or self.end is Ended.LEFT
+        return self._completed or self.end is ListenerEnd.SLOW or self.end is ListenerEnd.LEFT
 
     async def take(self) -> Batch | None:
         """Return the changes that wait. The first batch begins with the acknowledgement, the last ends with the completion."""
@@ -115,7 +115,7 @@ class Listener:
 
     def messages(self) -> list[bytes]:
         """Return the messages of the next batch."""
-        if self.is_over():
+        if self.check_end():
             return []
         messages = [change_message(self.subscription, change) for change in self._waiting.take()]
         if not self._acknowledged:
@@ -175,7 +175,7 @@ class Listening:
 
     def _charge(self, caller: Caller, honoured: Filter) -> Charge:
         size = honoured.size + len(honoured.keys) * _ENTRY_BYTES
-        charge = self._runtime.load.account_of(caller).take(size)
+        charge = self._runtime.load.account_of(caller).take(size, light=KEPT)
         if charge is None:
             self._runtime.observer.note("listen.refused", listeners=len(self))
             raise Busy(
@@ -227,14 +227,14 @@ class Listening:
 
     def _drop(self, listener: Listener) -> None:
         self._runtime.observer.note("listen.dropped", waiting=self._runtime.settings.limits.listener_changes)
-        listener.stop(Ended.SLOW)
+        listener.stop(ListenerEnd.SLOW)
         self.leave(listener)
         if listener.on_slow is not None:
             listener.on_slow()
 
     def leave(self, listener: Listener) -> None:
         """Free a listener's place. Safe to call twice."""
-        listener.stop(Ended.LEFT)
+        listener.stop(ListenerEnd.LEFT)
         if listener not in self._listeners:
             return
         del self._listeners[listener]
@@ -258,7 +258,7 @@ class Listening:
         now = self._runtime.clock.wall()
         for listener, expires in self._listeners.items():
             if expires is not None and expires <= now:
-                listener.stop(Ended.EXPIRED)
+                listener.stop(ListenerEnd.EXPIRED)
 
     async def stop(self) -> None:
         """End the listeners, and wait a moment for them to take the completion result. No more are accepted from now on.
@@ -266,7 +266,7 @@ class Listening:
         Called before anything waits for handlers: a listener never ends by itself.
         """
         for listener in self._listeners:
-            listener.stop(Ended.STOPPED)
+            listener.stop(ListenerEnd.STOPPED)
         if self._listeners:
             self._empty = asyncio.Event()
             with contextlib.suppress(TimeoutError):

@@ -18,7 +18,7 @@ them. If there is no room for urgent ones either, every message is refused.
 from typing import Final
 
 from holdfast.config import KIB, Limits
-from holdfast.core.ledger import Account, Charge, Ledger
+from holdfast.core.ledger import KEPT, PARTIAL, WORK, Account, Charge, Ledger
 from holdfast.core.records import SessionRecord
 from holdfast.engine.caller import Caller
 from holdfast.errors import TooManySessions, TooMuchWork
@@ -77,7 +77,7 @@ class Load:
         """
         parts = (record.client, record.capabilities, *((record.meta,) if record.meta else ()))
         declared = sum(cost(encode(part), self._values) for part in parts)
-        charge = self.account_of(caller).take(_SESSION_BYTES + declared)
+        charge = self.account_of(caller).take(_SESSION_BYTES + declared, light=KEPT)
         if charge is None:
             raise TooManySessions
         return charge
@@ -108,11 +108,7 @@ class Intake:
         Raises:
             Busy: there is no room for it.
         """
-        if self._charge.grow(size):
-            return
-        self.is_reserved = True
-        if not self._charge.grow(size, urgent=True):
-            raise TooMuchWork
+        self._take(size, PARTIAL)
 
     def charge(self, data: bytes) -> Charge:
         """Charge the memory of the whole message, before it is decoded.
@@ -120,8 +116,15 @@ class Intake:
         Raises:
             Busy: there is no room for it.
         """
-        self.read(self._load.cost(data))
+        self._take(self._load.cost(data))
         return self._charge
+
+    def _take(self, size: int, light: int = WORK) -> None:
+        if self._charge.grow(size, light=light):
+            return
+        self.is_reserved = True
+        if not self._charge.grow(size, urgent=True, light=light):
+            raise TooMuchWork
 
     def may_pass(self, message: Message | list[Message]) -> bool:
         """True if a decoded message may be taken: there is room for it, or it begins no new work."""

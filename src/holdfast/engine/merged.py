@@ -86,15 +86,15 @@ class Merged:
         for member in self.members:
             # `take` answers a member that cannot be read: the others go on.
             with suppress(McpError, SessionGone):
-                await self._opened(member)
+                await self._open(member)
 
-    async def _opened(self, member: Member) -> None:
+    async def _open(self, member: Member) -> None:
         reader = await member.open()
         if reader is not None and reader.stream not in self._bound:
             self._bound.add(reader.stream)
             self._bind(reader)
 
-    def is_over(self) -> bool:
+    def check_end(self) -> bool:
         """True if nothing more is to be written."""
         return self._is_left or not (self.members or self._ends)
 
@@ -117,7 +117,7 @@ class Merged:
     async def take(self) -> Batch | None:
         """Return the next messages of one of them, or the ends of all."""
         for member in list(self.members):
-            batch = await self._taken(member)
+            batch = await self._take_from(member)
             if batch is None:
                 continue
             if not batch.finished:
@@ -127,7 +127,7 @@ class Merged:
             self.is_stream |= self._streams and len(batch.messages) > 1
         return self._next_ends() if self._ends and (self.is_stream or not self.members) else None
 
-    async def _taken(self, member: Member) -> Batch | None:
+    async def _take_from(self, member: Member) -> Batch | None:
         """Return the messages of a member; its end, if it cannot be read. A member that has ended is removed."""
         if isinstance(member, PostedExchange) and member.is_fenced:
             # Other replicas have ended it: only the end that they wrote counts.
@@ -135,13 +135,13 @@ class Merged:
             self._all.append(followed)
             self.members[self.members.index(member)] = member = followed
         try:
-            batch = None if member.is_over() else await member.take()
+            batch = None if member.check_end() else await member.take()
             if batch is not None and not batch.messages:
                 # Its stream has begun.
                 batch = await member.take()
             if self.is_stream:
-                await self._opened(member)
-            if batch is None and member.is_over():
+                await self._open(member)
+            if batch is None and member.check_end():
                 batch = self._unread(member)
         except Withdrawn:
             self.members.remove(member)

@@ -117,11 +117,11 @@ class Recovery:
 
     def tick(self) -> None:
         """Record that this process runs. Call it once a second."""
-        self.is_running()
+        self.check_running()
         self._ticked_at = self._now()
 
-    def is_running(self) -> bool:
-        """True if there was an outage or a pause a moment ago: living replicas may not have renewed their leases yet."""
+    def check_running(self) -> bool:
+        """Notice a pause of this process. True if there was an outage or a pause a moment ago: living replicas may not have renewed their leases yet."""
         now = self._now()
         if now - self._ticked_at > self._patience:
             self._outage_at = self._ticked_at = now

@@ -1,5 +1,7 @@
 """How an exchange ends: with a result or an error, and by which input of its table."""
 
+from typing import Final
+
 from msgspec import Struct
 
 from holdfast.core.exchange import ExchangeInput
@@ -7,8 +9,14 @@ from holdfast.errors import McpError
 from holdfast.stores.base import Ending
 from holdfast.wire.jsonrpc import RequestId, encode, refusal, result_message
 
+ANSWER_DROPPED: Final = (
+    "The call was executed already, or its process died while it ran; it was not executed again. Its answer was dropped: the answers "
+    "that are kept took too much room"
+)
+"""For a repeat of a request whose answer was kept and had to be dropped."""
 
-class Outcome(Struct, frozen=True, gc=False):
+
+class Outcome(Struct, frozen=True):
     """An encoded result, or an error."""
 
     result: bytes = b""

@@ -3,7 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
+from holdfast.core.ledger import KEPT, Charge
 from holdfast.core.lifecycle import SessionInput
+from holdfast.engine.caller import Caller
 from holdfast.engine.home import Homes
 from holdfast.engine.listening import Listening
 from holdfast.engine.runtime import Runtime
@@ -56,13 +58,17 @@ class EngineOutside:
     def is_read(self, key: str) -> bool:
         """Return True if a connection to this process reads the standalone stream of a session, or carries all its messages."""
         session = self._runtime.sessions.get(key)
-        if session is None or session.channel is not None:
+        if session is None or session.pipe is not None:
             return session is not None
         return any(reader.end is None for reader in session.readers.get(session.record.standalone, ()))
 
     def listened(self, principal: str) -> set[Key]:
         """Return the changes that the present listeners of a principal asked for."""
         return self._listening.keys_of(principal)
+
+    def charge(self, caller: Caller, size: int) -> Charge | None:
+        """Take memory for something that the back keeps for a caller."""
+        return self._runtime.load.account_of(caller).take(size, light=KEPT)
 
     def close(self, key: str) -> None:
         """Close a session soon, also if nothing of it runs in this process."""

@@ -24,8 +24,8 @@ class Pace:
         self._position = max(self._position, position)
         self._bytes += size
 
-    def is_far(self, cursor: Position, limits: Limits) -> bool:
-        """True if more than half a log is between the reader and the newest message."""
+    def measure(self, cursor: Position, limits: Limits) -> bool:
+        """Measure how far the reader is behind. True if more than half a log is between it and the newest message."""
         behind = self._position.seq - cursor.seq
         if behind <= 0:
             self._bytes = 0

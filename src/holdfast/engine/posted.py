@@ -56,10 +56,10 @@ class PostedExchange:
         """True if other replicas have ended the exchange before it had a reader here."""
         return self.reader is None and not self._is_answered and self.exchange.is_fenced
 
-    def is_over(self) -> bool:
+    def check_end(self) -> bool:
         """True if the terminal message was written, the client has disconnected, or other replicas have ended the exchange."""
         if self.reader is not None:
-            return self.reader.is_over()
+            return self.reader.check_end()
         return self._is_answered or self.exchange.is_fenced or (self._is_left and not self.exchange.is_due)
 
     def leave(self) -> None:
@@ -147,9 +147,9 @@ class RepeatedExchange:
         self._attaching = asyncio.ensure_future(readers.repeat(session, stream, request_id))
         self._attaching.add_done_callback(lambda _: self.wake.set())
 
-    def is_over(self) -> bool:
+    def check_end(self) -> bool:
         """True if the terminal message was written, the client has disconnected, or another reader has the stream."""
-        return self._attaching.cancelled() if self.reader is None else self.reader.is_over()
+        return self._attaching.cancelled() if self.reader is None else self.reader.check_end()
 
     def leave(self) -> None:
         """Record that the client has disconnected."""

@@ -144,8 +144,8 @@ class Reader:
         self._is_nudged = True
         self.wake.set()
 
-    def is_over(self) -> bool:
-        """True if it has ended. Its age is checked here too: a stream that is never silent must end as well."""
+    def check_end(self) -> bool:
+        """End it if it is too old: a stream that is never silent must end as well. True if it has ended."""
         if self.end is None and self._expires is not None and self._clock.now() >= self._expires:
             self.end = End.AGED
         return self.end is not None
@@ -219,7 +219,7 @@ class Reader:
         is_nudged, self._is_nudged = self._is_nudged, False
         if is_woken and not is_nudged:
             return True
-        if not self.active and self.on_idle is not None and not self.is_over():
+        if not self.active and self.on_idle is not None and not self.check_end():
             self.on_idle()
         return False
 

@@ -51,6 +51,7 @@ from holdfast.core.fate import FateAction, FateInput
 from holdfast.core.stream import Position
 from holdfast.engine.exchange import SessionExchange
 from holdfast.engine.outages import RETRY_SECONDS
+from holdfast.engine.outcome import ANSWER_DROPPED
 from holdfast.engine.reader import End, Reader
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import Session
@@ -134,9 +135,17 @@ class Readers:
             SessionGone: no such session for this principal.
             Unresumable: no such stream or position in it.
         """
-        return await self._runtime.take_or_give_back(
-            self._attach(key, principal, stream, cursor), self.detach
-        )
+        attaching = self._runtime.take_or_give_back(self._attach(key, principal, stream, cursor), self.detach)
+        if (spans := self._runtime.spans) is None or stream is None or cursor is None:
+            return await attaching
+        if (resuming := spans.resume(stream)) is None:
+            return await attaching
+        with resuming as span:
+            reader = await attaching
+            # Not before: a client can send any event id.
+            span.link(stream)
+            span.describe(session=reader.session.name)
+            return reader
 
     async def _attach(self, key: str, principal: str, stream: str | None, cursor: Position | None) -> Reader:
         attached = await self._runtime.store.attach(key, principal, stream, cursor)
@@ -189,7 +198,7 @@ class Readers:
                 # It runs at another replica, and its stream begins with its first message.
                 await asyncio.sleep(_LOOK_SECONDS)
             except Unresumable:
-                raise OutcomeUnknown from None
+                raise OutcomeUnknown(ANSWER_DROPPED) from None
             except StoreUnavailable:
                 # The call runs, or has run: after a refusal the client would send it a second time.
                 await asyncio.sleep(RETRY_SECONDS)

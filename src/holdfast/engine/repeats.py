@@ -88,25 +88,28 @@ class Repeats:
             # Another replica has the reader, or the exchange has ended since the claim.
             return await self._look_elsewhere(session, duplicate, until)
         readers = session.readers.get(duplicate.stream, ())[-1:]
-        if await self._is_lost_here(session, duplicate.stream):
+        if await self._check_lost_here(session, duplicate.stream):
             return Earlier.LOST
         is_taken = duplicate.finished and any(reader.end is End.FINISHED for reader in readers)
         return Earlier.OVER if is_taken else Earlier.ALIVE
 
-    async def _is_lost_here(self, session: Session, stream: str) -> bool:
+    async def _check_lost_here(self, session: Session, stream: str) -> bool:
         readers = session.readers.get(stream)
         if readers:
-            return await self._is_lost_reader(readers[-1])
+            return await self._watch_reader(readers[-1])
         # On a pooled connection the repeat can arrive before this process learns of the break.
         exchange = session.exchanges.get(stream)
         if exchange is not None and exchange.writer.is_left is None:
             # The replica that has forwarded it has the connection, and tells the store when it ends.
             probed = await self._runtime.store.probe(session.record.key, stream)
             return probed is not None and probed.withdrawn
-        return exchange is not None and await exchange.writer.is_abandoned_within(_NEWS_SECONDS)
+        return exchange is not None and await exchange.writer.wait_abandoned(_NEWS_SECONDS)
 
-    async def _is_lost_reader(self, reader: Reader) -> bool:
-        """Wait until the reader has ended, was silent for one keep-alive, or has taken the bytes that are written to it now."""
+    async def _watch_reader(self, reader: Reader) -> bool:
+        """Wait until the reader has ended, was silent for one keep-alive, or has taken the bytes that are written to it now.
+
+        True if its client has lost it.
+        """
         keep_alive = self._runtime.settings.times.keep_alive
         reader.nudge()
         while self._runtime.clock.now() - reader.delivered_at <= keep_alive:
@@ -159,7 +162,7 @@ class Repeats:
             return
         self._answering.add((key, stream))
         try:
-            alive = not await self._is_lost_here(session, stream)
+            alive = not await self._check_lost_here(session, stream)
             await self._runtime.store.vouch(key, stream, alive=alive)
         except StoreError:
             # The replica that asked probes again.

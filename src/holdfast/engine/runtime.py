@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from holdfast.config import Settings
+from holdfast.core.ledger import Charge
 from holdfast.engine.access import Access
 from holdfast.engine.audit import Audit
 from holdfast.engine.back import Back
@@ -15,14 +16,15 @@ from holdfast.engine.exchange import Exchange
 from holdfast.engine.load import Load
 from holdfast.engine.outages import retried
 from holdfast.engine.pulse import Pulse
-from holdfast.engine.session import Channel, Session
+from holdfast.engine.session import ClientPipe, Session
 from holdfast.errors import Stopping, StoreUnavailable
-from holdfast.ports import Clock, Observer, Random, SystemClock, uptime
+from holdfast.ports import Clock, Observer, Random, Spans, SystemClock, spans_of, uptime
 from holdfast.protocol.methods import WITHOUT_WORK
 from holdfast.protocol.quirks import ClientQuirks
 from holdfast.stores.base import AtOnce, SessionRecord, Store
 
 T = TypeVar("T")
+Handle = Callable[[Exchange], Awaitable[bytes]]
 
 
 class NewTask(Protocol):
@@ -45,6 +47,7 @@ class Runtime:
         "back",
         "clock",
         "handle",
+        "hidden",
         "is_draining",
         "is_over",
         "load",
@@ -56,6 +59,7 @@ class Runtime:
         "random",
         "sessions",
         "settings",
+        "spans",
         "stop_reason",
         "store",
         "tasks",
@@ -71,8 +75,9 @@ class Runtime:
         random: Random,
         observer: Observer,
     ) -> None:
+        self.spans: Spans | None = spans_of(observer)
         self.back: Back = back
-        self.handle: Callable[[Exchange], Awaitable[bytes]] = back.handle
+        self.handle: Handle = back.handle if self.spans is None else _with_spans(back.handle)
         """Answers an exchange: the back, or the hand-over in front of it (`hand_over.py`)."""
         self.access: Access = back.access
         self.settings: Settings = settings
@@ -88,6 +93,8 @@ class Runtime:
         self.observer: Observer = observer
         self.quirks: ClientQuirks = ClientQuirks(settings.quirks, observer)
         self.sessions: dict[str, Session] = {}
+        self.hidden: dict[str, Charge] = {}
+        """The memory of hidden sessions, by their keys, if the store keeps them in this process."""
         self.tasks: set[asyncio.Task[Any]] = set()
         self.is_draining: bool = False
         """The server is stopping: running work may finish, and no new work begins."""
@@ -113,11 +120,11 @@ class Runtime:
         is_direct = loop.get_task_factory() is None or loop.create_task(_nothing()).done()
         self.new_task = make if is_direct else loop.create_task
 
-    def local_session(self, record: SessionRecord, channel: Channel | None = None) -> Session:
+    def local_session(self, record: SessionRecord, pipe: ClientPipe | None = None) -> Session:
         """Return the local session of a record; make it if this process has none yet."""
         session = self.sessions.get(record.key)
         if session is None:
-            session = self.sessions[record.key] = Session(record, self.settings, channel)
+            session = self.sessions[record.key] = Session(record, self.settings, pipe)
         elif self.store.is_shared:
             # Another replica may have changed it.
             session.record = record
@@ -188,7 +195,7 @@ class Runtime:
         try:
             return await asyncio.shield(taking)
         except asyncio.CancelledError:
-            self.spawn(_given_back(taking, give_back))
+            self.spawn(_give_back_later(taking, give_back))
             raise
 
     async def finish(self, seconds: float) -> None:
@@ -202,10 +209,27 @@ class Runtime:
             task.cancel()
 
 
-async def _given_back(taking: asyncio.Task[T], give_back: Callable[[T], Coroutine[Any, Any, None]]) -> None:
+async def _give_back_later(
+    taking: asyncio.Task[T], give_back: Callable[[T], Coroutine[Any, Any, None]]
+) -> None:
     await asyncio.wait([taking])
     if not taking.cancelled() and taking.exception() is None:
         await give_back(taking.result())
+
+
+def _with_spans(handle: Handle) -> Handle:
+    """Return a function that answers exchanges in the same way, each within the span of its handler."""
+
+    async def handle_within_span(exchange: Exchange) -> bytes:
+        span = exchange.caller.span
+        if span is None:
+            return await handle(exchange)
+        with span.handler(exchange.request) as returned:
+            result = await handle(exchange)
+            returned(result)
+            return result
+
+    return handle_within_span
 
 
 async def _nothing() -> None:

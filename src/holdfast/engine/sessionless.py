@@ -21,8 +21,8 @@ Why the body of a handler runs once
     (An author can choose to keep no handler between rounds: `InputRequired` with a state `by_hand`. Then the retry is
     a call from the start by design, and the author's own state says how far it was.)
 
-Why a repeated retry gets the same result A client whose response was lost sends its retry again.
-    `RoundWriter.outcomes` keeps the outcome of each round by its number, and the number is in the `requestState`. The
+Why a repeated retry gets the same result
+    A client whose response was lost sends its retry again. `RoundWriter.outcomes` keeps the outcome of each round by its number, and the number is in the `requestState`. The
     repeat therefore waits for, or receives, the outcome of the same round; it changes nothing, because the answers of
     a round are taken once. The same state with other answers is refused: the server cannot know which of the two
     answers the client means (`core/rounds.py`).
@@ -33,19 +33,21 @@ Why nothing is lost between rounds
     - A retry that arrives before the outcome of its round waits for it as a `ResponseWaiter`, like the first request.
     - A notification has no place while no response is open: it is not sent. The protocol has no way to send it later.
 
-Who may continue a call The sealed `requestState` names the principal, the request (a digest of its method and of the
-    params that retries may not change), one round of one call, the replica that has the call, and an expiry date. If
-    any of them does not match, the retry gets the error −31003, which does not tell the reason. For a state of
-    another replica, `ParkedElsewhere` is raised, and the front forwards the retry (`forwarding.py`). From a retry on,
+Who may continue a call
+    The sealed `requestState` names the principal, the request (a digest of its method and of the params that retries may
+    not change), one round of one call, the replica that has the call, and an expiry date. If any of them does not match,
+    the retry gets the error −31003, which does not tell the reason. For a state of another replica, `ParkedElsewhere` is raised, and the front forwards the retry (`forwarding.py`). From a retry on,
     the request's id, `_meta`, headers and caller are the retry's.
 
 How a call ends
     Its handler returns or raises; its client closes the response of a call that is not parked, which is the cancellation
-    in this revision (with an idempotency key `Times.repeat` later, if no repeat comes: `idempotency.py`); its token has expired too long ago (`sweep`); its time in `Parking` is over; or the server stops. Each of these goes through `settle`, and
-    the first one counts.
+    in this revision (with an idempotency key `Times.repeat` later, if no repeat comes: `idempotency.py`); its token has
+    expired too long ago (`sweep`); its time in `Parking` is over; or the server stops. Each of these goes through
+    `settle`, and the first one counts.
 """
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 from hashlib import sha256
 from typing import Any, Final
@@ -80,6 +82,7 @@ from holdfast.errors import (
     ParkedElsewhere,
     ParkedGone,
 )
+from holdfast.ports import Spans
 from holdfast.protocol.sessionless import SUSPENDABLE, RequestMeta, typed_result
 from holdfast.wire.jsonrpc import Request, RequestId, encode
 
@@ -117,7 +120,7 @@ class _State(Struct, frozen=True, array_like=True):
     ticket: str = ""
     """The task of a call that was handed over. Nothing is parked: any replica answers the retry."""
     origin: str = ""
-    """Where a trace finds the request that got the author's state (`_origin_of`)."""
+    """The mark of the request's span, so that a retry with the author's state links to it; empty without traces."""
 
 
 class AwaitedCall(Struct, frozen=True):
@@ -143,7 +146,7 @@ class AwaitedCall(Struct, frozen=True):
         """Set when there is something to write."""
         return self.waiter.wake
 
-    def is_over(self) -> bool:
+    def check_end(self) -> bool:
         """True if the client has disconnected."""
         return self.waiter.is_over
 
@@ -171,13 +174,16 @@ class AwaitedCall(Struct, frozen=True):
         return await self.waiter.wake.wait(seconds)
 
 
-class Held(Struct, eq=False):
+class HeldCall(Struct, eq=False):
     """A call that runs on for a while after its connection has broken."""
 
     name: tuple[str, str] | None
     """The hidden session and the id of the call (`idempotency.py`); None: of a retry."""
     timer: asyncio.TimerHandle | None = None
     """Cancels the call; None while a connection waits for it."""
+
+
+BeginCall = Callable[[RequestMeta, Caller, Request], AwaitedCall]
 
 
 class SessionlessCalls:
@@ -187,7 +193,7 @@ class SessionlessCalls:
         self._runtime = runtime
         self._running: set[Exchange] = set()
         self._owners: dict[Exchange, str] = {}
-        self._held: dict[Exchange, Held] = {}
+        self._held: dict[Exchange, HeldCall] = {}
         """The calls that a broken connection does not cancel at once: their requests have an idempotency key."""
         self._places: SharedGate[Exchange] | None = None
         """Counts the calls by their owners, only while many run: a plain call does not pay for it."""
@@ -195,7 +201,7 @@ class SessionlessCalls:
         # Below seven eighths every owner gets a place.
         self._many = limits.sessionless_calls * 3 // 4
         self.keys: Keys = Keys(runtime)
-        self.parking: Parking = Parking(limits, runtime.load.ledger.total, times.parked, self._expired)
+        self.parking: Parking = Parking(limits, runtime.load.ledger.total, times.parked, self._expire)
 
     def __repr__(self) -> str:
         return f"<SessionlessCalls {len(self._running)} running, {self.parking!r}>"
@@ -215,6 +221,8 @@ class SessionlessCalls:
             Busy: too many run already.
         """
         runtime = self._runtime
+        if runtime.spans is not None and caller.span is None:
+            return self._within_span(partial(self.start, given=given), meta, caller, request, runtime.spans)
         if runtime.is_draining and not (given and given.ticket) and runtime.refuses(request.method, caller):
             raise runtime.stopping()
         limits = runtime.settings.limits
@@ -235,18 +243,18 @@ class SessionlessCalls:
         exchange = Exchange("", client, request, caller, writer, runtime.store)
         exchange.given = given
         waiter = writer.add_waiter(0)
-        if len(self._running) >= self._many and not self._has_place(exchange):
+        if len(self._running) >= self._many and not self._take_place(exchange):
             raise Busy("Busy: too many calls are running; try again shortly")
         self._running.add(exchange)
         exchange.task = runtime.new_task(run(runtime, exchange, self), name=_TASK_NAME)
         return AwaitedCall(exchange, writer, waiter, request.id)
 
-    def _has_place(self, exchange: Exchange) -> bool:
+    def _take_place(self, exchange: Exchange) -> bool:
         """Give a call a place of its owner, if it gets one more."""
         if self._places is None:
             self._places = SharedGate(self._runtime.settings.limits.sessionless_calls, 0)
             for one in self._running:
-                self._has_place(one)
+                self._take_place(one)
         owner = exchange.caller.owner
         if self._places.enter(owner, exchange) is not Admission.START:
             return False
@@ -266,6 +274,8 @@ class SessionlessCalls:
                     writer.settle(outcome)
             finally:
                 self._leave(exchange, actions)
+                if exchange.caller.span is not None:
+                    exchange.caller.span.end(outcome.error, outcome.result)
         return True
 
     async def settle(self, exchange: Exchange, outcome: Outcome) -> None:
@@ -280,6 +290,8 @@ class SessionlessCalls:
         finally:
             # Not before a task's end is stored: a stop waits for the calls that run.
             self._leave(exchange, actions)
+            if exchange.caller.span is not None:
+                exchange.caller.span.end(outcome.error, outcome.result)
 
     def _leave(self, exchange: Exchange, actions: Actions) -> None:
         """Free the place of a call whose handler is over; else cancel the handler, which keeps the place until it is over."""
@@ -322,10 +334,12 @@ class SessionlessCalls:
             _free(exchange)
             raise
         exchange.state, _ = step(exchange.state, ExchangeInput.PARKED)
-        writer.on_settled = partial(self._finished, exchange, writer)
+        writer.on_settled = partial(self._keep_outcomes, exchange, writer)
+        if exchange.caller.span is not None:
+            exchange.caller.span.end()
         return encoded
 
-    def _finished(self, exchange: Exchange, writer: RoundWriter) -> None:
+    def _keep_outcomes(self, exchange: Exchange, writer: RoundWriter) -> None:
         """Keep the outcomes of a call that has ended, for repeats. They have their own limit."""
         if exchange.has_ended:
             # A call that has become a task still runs and needs its request.
@@ -372,7 +386,7 @@ class SessionlessCalls:
     ) -> str:
         runtime = self._runtime
         expires = runtime.clock.wall() + runtime.settings.times.parked
-        principal = exchange.session.record.principal
+        principal, span = exchange.session.record.principal, exchange.caller.span
         state = _State(
             key,
             number,
@@ -382,7 +396,7 @@ class SessionlessCalls:
             runtime.store.replica,
             by_hand,
             ticket,
-            "" if by_hand is None else self._origin_of(exchange),
+            "" if by_hand is None or span is None else span.mark,
         )
         return self.keys.sealer.seal(encode(state))
 
@@ -394,7 +408,7 @@ class SessionlessCalls:
         """Count a call that was handed over: it has become a task, and belongs to no request any more."""
         self._running.add(exchange)
         if self._places is not None:
-            self._has_place(exchange)
+            self._take_place(exchange)
 
     def go_on(self, meta: RequestMeta, caller: Caller, request: Request) -> AwaitedCall:
         """Continue the call of a retry. From now on the request's id, `_meta` and headers are the retry's.
@@ -406,16 +420,18 @@ class SessionlessCalls:
             Busy: too many run already.
             ParkedElsewhere: the state is valid, and the call is parked at another replica.
         """
+        if (spans := self._runtime.spans) is not None and caller.span is None:
+            return self._within_span(self.go_on, meta, caller, request, spans)
         if self._runtime.access.judge(request, caller) is None:
             raise ParkedGone
         responses = _responses(request)
         state = self._open(request, caller)
         if state.by_hand is not None:
-            return self._start_again(state.origin, meta, caller, request, Given(state.by_hand, responses))
+            if caller.span is not None:
+                caller.span.link(state.origin)
+            return self.start(meta, caller, request, Given(state.by_hand, responses))
         if state.ticket:
-            return self._start_again(
-                "", meta, caller, request, Given(ticket=state.ticket, number=state.number)
-            )
+            return self.start(meta, caller, request, Given(ticket=state.ticket, number=state.number))
         if state.replica != self._runtime.store.replica:
             raise ParkedElsewhere(state.replica)
         exchange = self.parking.find(state.key)
@@ -433,7 +449,7 @@ class SessionlessCalls:
         """Let a call continue for another request: a retry, or a repeat with its idempotency key."""
         # Its arguments are equal to those of the first request: keep one copy.
         exchange.request = _with_arguments_of(exchange.request, request)
-        exchange.caller = replace(caller, charge=exchange.caller.charge)
+        exchange.caller = replace(caller, charge=exchange.caller.charge, span=exchange.caller.span)
         exchange.session = SessionlessClient(meta, caller.key, self._runtime.settings.limits)
         if (writer := _rounds_of(exchange)) is not None and writer.on_retried is not None:
             writer.on_retried()
@@ -442,20 +458,20 @@ class SessionlessCalls:
             held.timer.cancel()
             held.timer = None
 
-    def _origin_of(self, exchange: Exchange) -> str:  # noqa: ARG002 - a traced engine uses it
-        """Return the origin of the request from the state of an author; empty without traces (`ops/tracing.py`)."""
-        return ""
-
-    def _start_again(
-        self,
-        origin: str,  # noqa: ARG002 - a traced engine uses it
-        meta: RequestMeta,
-        caller: Caller,
-        request: Request,
-        given: Given,
+    def _within_span(
+        self, begin: BeginCall, meta: RequestMeta, caller: Caller, request: Request, spans: Spans
     ) -> AwaitedCall:
-        """Start the call of a retry whose state an author made. `origin`: see `_origin_of`."""
-        return self.start(meta, caller, request, given)
+        """Start or continue a call within the span of its request."""
+        with spans.request(request, caller.headers, meta.version) as span:
+            awaited = begin(meta, replace(caller, span=span), request)
+            first = awaited.exchange.caller.span
+            if first is span:
+                awaited.exchange.bind(span)
+            elif first is not None:
+                span.link(first.mark)
+                if awaited.outcome is None:
+                    first.join(span)
+            return awaited
 
     def starts_again(self, request: Request, caller: Caller) -> bool:
         """True if a request has a state that an author made by hand: it does not continue a call, but starts one."""
@@ -498,7 +514,7 @@ class SessionlessCalls:
     def hold(self, exchange: Exchange, name: tuple[str, str] | None = None) -> None:
         """Let a call run on for `Times.repeat` after its connection has broken, so that a repeat of its request can attach."""
         if exchange in self._running and exchange not in self._held:
-            self._held[exchange] = Held(name)
+            self._held[exchange] = HeldCall(name)
 
     def held_by(self, name: tuple[str, str]) -> Exchange | None:
         """Return the call that is held under this name."""
@@ -531,7 +547,7 @@ class SessionlessCalls:
             if is_late and exchange.state is not _TASK and not _waits(exchange):
                 await self.end(exchange, Cancelled("its token has expired"))
 
-    def _expired(self, exchange: Exchange) -> None:
+    def _expire(self, exchange: Exchange) -> None:
         _free(exchange)
         # A call that has become a task has its own lifetime.
         if exchange.state is not _TASK:

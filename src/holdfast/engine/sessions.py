@@ -27,6 +27,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.core.eras import check_client, check_handshake, own_meta
 from holdfast.core.ledger import Charge
@@ -38,12 +39,13 @@ from holdfast.engine.back import Described
 from holdfast.engine.caller import Caller
 from holdfast.engine.changes import Changes
 from holdfast.engine.exchanges import Exchanges
+from holdfast.engine.failure_log import hide_cause
 from holdfast.engine.listening import Listening
 from holdfast.engine.outages import retried
 from holdfast.engine.outcome import ending
 from holdfast.engine.reader import End
 from holdfast.engine.runtime import Runtime
-from holdfast.engine.session import HIDDEN, Channel, Session
+from holdfast.engine.session import HIDDEN, ClientPipe, Session
 from holdfast.engine.standalone import Standalone
 from holdfast.errors import (
     Cancelled,
@@ -56,10 +58,12 @@ from holdfast.errors import (
     UpstreamUnavailable,
     joined,
 )
+from holdfast.ports import Spans
+from holdfast.protocol.params import cancellation_reason
 from holdfast.protocol.subscriptions import REPORTED, TOPICS, Change
 from holdfast.protocol.versions import REVISIONS, negotiate
 from holdfast.stores.base import Answered, Closed, Refusal, SessionRecord
-from holdfast.wire.jsonrpc import Response, encode, notification_message
+from holdfast.wire.jsonrpc import Request, Response, encode, notification_message
 
 ANONYMOUS = ""
 """The principal of clients that are not authenticated. They share it: see `anonymous.py` for their eviction."""
@@ -102,13 +106,13 @@ class Sessions:
         self._closing: set[str] = set()
         """Sessions that this process is closing: it can ignore the wake-up that says so."""
 
-    async def open(self, caller: Caller, params: dict[str, Any], *, channel: Channel | None = None) -> Opened:
+    async def open(self, caller: Caller, params: dict[str, Any], *, pipe: ClientPipe | None = None) -> Opened:
         """Make a session for an initialize request, as `opening` does."""
-        opening = self.opening(caller, params, channel=channel)
+        opening = self.opening(caller, params, pipe=pipe)
         return opening if isinstance(opening, Opened) else await opening
 
     def opening(
-        self, caller: Caller, params: dict[str, Any], *, channel: Channel | None = None
+        self, caller: Caller, params: dict[str, Any], *, pipe: ClientPipe | None = None
     ) -> Opened | Awaitable[Opened]:
         """Make a session for an initialize request; return the wait for it if the back or the store waits.
 
@@ -118,19 +122,34 @@ class Sessions:
             TooManySessions: there is no room.
         """
         runtime = self._runtime
+        # The session of a single request has no span: the request has its own.
+        if (
+            runtime.spans is not None
+            and caller.span is None
+            and not (pipe is None and runtime.settings.stateless)
+        ):
+            return self._open_within_span(caller, params, pipe, runtime.spans)
         session_id = runtime.random.token(32)
-        record = self._new_record(session_id, caller, params, channel)
+        record = self._new_record(session_id, caller, params, pipe)
         charge = runtime.load.session(caller, record)
         described, at_once = runtime.back.initialize(record, caller), runtime.at_once
         if at_once is None or not isinstance(described, dict):
-            return self._open(session_id, record, caller, described, channel, charge)
+            return self._open(session_id, record, caller, described, pipe, charge)
         evicted = at_once.open_now(record, evict=caller.key != ANONYMOUS)
         if isinstance(evicted, Refusal):
-            return self._open(session_id, record, caller, described, channel, charge)
-        return self._opened(session_id, record, caller, evicted, described, channel, charge)
+            return self._open(session_id, record, caller, described, pipe, charge)
+        return self._report_opened(session_id, record, caller, evicted, described, pipe, charge)
+
+    async def _open_within_span(
+        self, caller: Caller, params: dict[str, Any], pipe: ClientPipe | None, spans: Spans
+    ) -> Opened:
+        with spans.request(Request("", "initialize", params), caller.headers) as span:
+            opened = await self.open(replace(caller, span=span), params, pipe=pipe)
+            span.describe(version=opened.session.record.version, session=opened.session.name)
+            return opened
 
     def _new_record(
-        self, session_id: str, caller: Caller, params: dict[str, Any], channel: Channel | None
+        self, session_id: str, caller: Caller, params: dict[str, Any], pipe: ClientPipe | None
     ) -> SessionRecord:
         runtime = self._runtime
         settings, times = runtime.settings, runtime.settings.times
@@ -145,9 +164,9 @@ class Sessions:
             client=_shared(client),
             capabilities=_shared(capabilities),
             grace=times.grace_seconds,
-            idle=times.idle if channel is None else _CONNECTED,
-            lifetime=times.lifetime if channel is None else _CONNECTED,
-            isolate=channel is None and self._isolates(params["clientInfo"]),
+            idle=times.idle if pipe is None else _CONNECTED,
+            lifetime=times.lifetime if pipe is None else _CONNECTED,
+            isolate=pipe is None and self._isolates(params["clientInfo"]),
             home=runtime.store.replica if runtime.back.has_home else "",
             meta=meta,
             opened=runtime.clock.wall(),
@@ -159,12 +178,12 @@ class Sessions:
         record: SessionRecord,
         caller: Caller,
         described: Described,
-        channel: Channel | None,
+        pipe: ClientPipe | None,
         charge: Charge,
     ) -> Opened:
         """Wait for the back, then store the session."""
         runtime = self._runtime
-        description = described if isinstance(described, dict) else await self._described(record, described)
+        description = described if isinstance(described, dict) else await self._describe(record, described)
         is_anonymous = caller.key == ANONYMOUS
         try:
             evicted = await runtime.store.open(record, evict=not is_anonymous)
@@ -178,28 +197,28 @@ class Sessions:
         if isinstance(evicted, Refusal):
             await runtime.back.dropped(record)
             raise TooManySessions
-        return self._opened(session_id, record, caller, evicted, description, channel, charge)
+        return self._report_opened(session_id, record, caller, evicted, description, pipe, charge)
 
-    def _opened(
+    def _report_opened(
         self,
         session_id: str,
         record: SessionRecord,
         caller: Caller,
         evicted: list[Closed],
         described: dict[str, Any],
-        channel: Channel | None,
+        pipe: ClientPipe | None,
         charge: Charge,
     ) -> Opened:
         """Report a session that is stored, and the sessions that were evicted for it."""
         runtime = self._runtime
         for closed in evicted:
             self.announce(closed)
-        session = runtime.local_session(record, channel)
+        session = runtime.local_session(record, pipe)
         session.charge = charge
         if runtime.at_once is not None:
             runtime.at_once.charge_to(record.key, charge.account)
         if session.lasting:
-            if caller.key == ANONYMOUS and channel is None:
+            if caller.key == ANONYMOUS and pipe is None:
                 self.anonymous.opened(record.key, caller.owner)
             runtime.observer.note(
                 "session.opened", session=session.name, client=session.client_name, version=record.version
@@ -209,7 +228,7 @@ class Sessions:
                 session.queue_listener(lambda: runtime.back.opened(session))
         return Opened(session, session_id, encode({"protocolVersion": record.version, **described}))
 
-    async def _described(self, record: SessionRecord, described: Awaitable[dict[str, Any]]) -> dict[str, Any]:
+    async def _describe(self, record: SessionRecord, described: Awaitable[dict[str, Any]]) -> dict[str, Any]:
         """Return the back's description of itself for a new session. If the server behind it cannot be used, log it."""
         runtime = self._runtime
         try:
@@ -220,6 +239,7 @@ class Sessions:
                 "session.unserved", session=record.key[:8], correlation=correlation, error=error
             )
             joined(error, correlation)
+            hide_cause(runtime, error)
             raise
 
     def _isolates(self, client: dict[str, Any]) -> bool:
@@ -298,6 +318,8 @@ class Sessions:
         if method == "notifications/cancelled":
             request_id = params.get("requestId")
             if isinstance(request_id, int | str) and not isinstance(request_id, bool):
+                if reason := cancellation_reason(params):
+                    self._runtime.observer.note("call.cancelled", session=session.name, reason=reason)
                 await store.cancel(record.key, record.principal, request_id)
             return
         if method == "notifications/initialized":
@@ -388,7 +410,7 @@ class Sessions:
                     self.announce(closed)
         except StoreError:
             # Its connection is gone, so its handlers must end although the store failed.
-            if session.channel is not None:
+            if session.pipe is not None:
                 await self.end_work(session, why)
             else:
                 runtime.spawn(self._end_if_closed(session))
@@ -479,6 +501,7 @@ class Sessions:
         """Call the listeners for a session that was closed, and drop the local session."""
         runtime = self._runtime
         self.anonymous.closed(closed.record.key)
+        runtime.hidden.pop(closed.record.key, None)
         session = runtime.sessions.pop(closed.record.key, None) or Session(closed.record, runtime.settings)
         self._let_go(session)
         if session.exchanges:
@@ -486,16 +509,16 @@ class Sessions:
             runtime.spawn(self._end_here(session))
         if not session.lasting:
             if closed.record.key.startswith(HIDDEN):
-                runtime.spawn(self._reported(session, closed))
+                runtime.spawn(self._report_closed(session, closed))
             return
         runtime.observer.note(
             "session.closed", session=session.name, client=session.client_name, reason=closed.reason.value
         )
         session.queue_listener(lambda: runtime.back.closed(session, closed.reason))
         # Keeps the session alive, and lets a stop wait until the listener has returned.
-        runtime.spawn(self._reported(session, closed))
+        runtime.spawn(self._report_closed(session, closed))
 
-    async def _reported(self, session: Session, closed: Closed) -> None:
+    async def _report_closed(self, session: Session, closed: Closed) -> None:
         await session.listeners_called()
         if self._runtime.store.is_shared:
             await self._runtime.store.closing_reported(closed)

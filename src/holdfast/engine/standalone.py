@@ -50,13 +50,13 @@ class Standalone:
             StoreUnavailable: the store was unavailable for `patience` seconds; None: wait until it is back.
         """
         session = self._runtime.sessions.get(key)
-        if session is not None and session.channel is not None:
+        if session is not None and session.pipe is not None:
             for message in messages:
-                await session.channel.send(message)
+                await session.pipe.send(message)
             return True
         tag = self._runtime.random.tag
         try:
-            position = await self._stored(key, [(tag(), message) for message in messages], patience)
+            position = await self._store(key, [(tag(), message) for message in messages], patience)
         except StoreUnavailable:
             raise
         except (StoreError, SessionGone):
@@ -70,7 +70,7 @@ class Standalone:
             await turn()
         return True
 
-    async def _stored(self, key: str, events: NewEvents, patience: float | None) -> Position:
+    async def _store(self, key: str, events: NewEvents, patience: float | None) -> Position:
         now = asyncio.get_running_loop().time
         deadline = None if patience is None else now() + patience
         while True:
@@ -95,7 +95,7 @@ class Standalone:
     def may_wait(self, key: str) -> bool:
         """True if a message may have to wait for the client of this session."""
         session = self._runtime.sessions.get(key)
-        return session is not None and (session.channel is not None or self.is_late(key))
+        return session is not None and (session.pipe is not None or self.is_late(key))
 
     def _late(self, key: str) -> tuple[Reader, Pace] | None:
         """Return the active reader of this process, if it is far behind, and how far."""
@@ -103,6 +103,6 @@ class Standalone:
         if session is None or session.pace is None:
             return None
         for reader in session.readers.get(session.record.standalone, ()):
-            if reader.active and reader.end is None and session.pace.is_far(reader.cursor, session.limits):
+            if reader.active and reader.end is None and session.pace.measure(reader.cursor, session.limits):
                 return reader, session.pace
         return None

@@ -107,11 +107,11 @@ class StreamBuffer:
                 raise
             except Exception as error:
                 # It would fail again, and the end of the exchange waits for it.
-                self._stored(wake)
+                self._forget_batch(wake)
                 raise StoreError("the store could not append the messages of a handler") from error
-            self._stored(wake)
+            self._forget_batch(wake)
 
-    def _stored(self, wake: Wake) -> None:
+    def _forget_batch(self, wake: Wake) -> None:
         self.events -= len(self._batch)
         self.size -= sum(len(data) for _, data in self._batch)
         self._batch = []

@@ -127,7 +127,7 @@ class TaskWriter:
         """Make the status of the task of a progress notification. Drop every other message: tasks have none."""
         progress = progress_of(message)
         if progress is not None:
-            await self._tasks.is_written(self, lambda state: core.described(state, progress))
+            await self._tasks.try_write(self, lambda state: core.described(state, progress))
 
     async def ask(
         self, method: str, params: object, timeout: float | None = None, key: str | None = None
@@ -192,7 +192,7 @@ class Tasks:
         self._end = end
         self._running: dict[str, TaskWriter] = {}
         """By key: the tasks whose handlers run here."""
-        self._ends = TaskEnds(runtime.clock)
+        self._ends = TaskEnds(runtime.clock, runtime.load, shared=runtime.store.is_shared)
         self._sent_versions: dict[tuple[str, str], int] = {}
         """By task id and principal: the version that was last sent to its listeners here."""
         self._waiting: dict[str, list[Wake]] = {}
@@ -283,19 +283,19 @@ class Tasks:
         Does nothing while the store is unavailable: the work must not fail for that.
         """
         if isinstance(exchange.writer, TaskWriter):
-            await self.is_written(exchange.writer, lambda state: core.described(state, progress))
+            await self.try_write(exchange.writer, lambda state: core.described(state, progress))
 
     async def write(self, task: TaskWriter, change: Step) -> None:
         """Change a running task's state, also if the store is unavailable for long."""
-        while not await self.is_written(task, change):  # noqa: ASYNC110 - nothing tells when the store is back
+        while not await self.try_write(task, change):  # noqa: ASYNC110 - nothing tells when the store is back
             await asyncio.sleep(RETRY_SECONDS)
 
     async def write_soon(self, task: TaskWriter, change: Step) -> None:
         """Change a running task's state now, or later if the store is unavailable."""
-        if not await self.is_written(task, change):
+        if not await self.try_write(task, change):
             self._runtime.spawn(self.write(task, change))
 
-    async def is_written(self, task: TaskWriter, change: Step) -> bool:
+    async def try_write(self, task: TaskWriter, change: Step) -> bool:
         """Change a running task's state; does nothing if the task has ended or expired. False: the store is unavailable."""
         try:
             await self._change(task.key, task.principal, change)
@@ -308,21 +308,21 @@ class Tasks:
         """End a task as its handler did; later, if the store is unavailable."""
         self._ends.add(task.key, outcome)
         self._running.pop(task.key, None)
-        if not await self._is_end_stored(task, outcome):
+        if not await self._try_store_end(task, outcome):
             self._runtime.spawn(self._store_end(task, outcome))
 
     async def _store_end(self, task: TaskWriter, outcome: Outcome) -> None:
-        while not await self._is_end_stored(task, outcome):  # noqa: ASYNC110 - nothing tells when the store is back
+        while not await self._try_store_end(task, outcome):  # noqa: ASYNC110 - nothing tells when the store is back
             await asyncio.sleep(RETRY_SECONDS)
 
-    async def _is_end_stored(self, task: TaskWriter, outcome: Outcome) -> bool:
+    async def _try_store_end(self, task: TaskWriter, outcome: Outcome) -> bool:
         try:
-            is_written = await self.is_written(task, _ending(outcome))
+            is_written = await self.try_write(task, _ending(outcome))
         except StateError as error:
             refusal = McpError(INTERNAL_ERROR, f"The task has ended, but its result cannot be kept: {error}")
             outcome = Outcome(error=refusal)
             self._ends.add(task.key, outcome)
-            is_written = await self.is_written(task, _ending(outcome))
+            is_written = await self.try_write(task, _ending(outcome))
         if is_written:
             self._ends.stored(task.key)
         return is_written
@@ -537,7 +537,7 @@ def _ending(outcome: Outcome) -> Step:
         return lambda state: core.ended(state, TaskInput.CANCEL)
     members = {"code": error.code, "message": error.message}
     data = encode(members if error.data is None else {**members, "data": error.data})
-    return lambda state: core.ended(state, TaskInput.ERROR, error=data)
+    return lambda state: core.ended(state, TaskInput.ERROR, error=data, message=error.message)
 
 
 def _encode(state: TaskState) -> bytes:

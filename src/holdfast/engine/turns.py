@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from holdfast.core.admission import Admission
 from holdfast.core.exchange import ExchangeInput
-from holdfast.engine.exchange import SessionExchange, Waiting
+from holdfast.engine.exchange import QueuedStart, SessionExchange
 from holdfast.engine.outages import retried
 from holdfast.engine.outcome import Outcome
 from holdfast.engine.runtime import Runtime
@@ -62,7 +62,7 @@ class Turns:
     def wait(self, exchange: SessionExchange) -> None:
         """Start a call when its turn has come."""
         exchange.session.waiting[exchange.claim.stream] = Wake()
-        exchange.waiting = Waiting(copy_context())
+        exchange.waiting = QueuedStart(copy_context())
         self._runtime.spawn(self._wait(exchange))
 
     async def _wait(self, exchange: SessionExchange) -> None:
@@ -74,7 +74,7 @@ class Turns:
             while True:
                 wake.clear()
                 try:
-                    may_start = await self._may_start(exchange)
+                    may_start = await self._take_turn(exchange)
                 except (Fenced, StreamClosed, SessionGone):
                     await self._settle(exchange, Outcome(error=OutcomeUnknown(), happened=ExchangeInput.LOST))
                     return
@@ -90,7 +90,7 @@ class Turns:
         finally:
             del waiting[stream]
 
-    async def _may_start(self, exchange: SessionExchange) -> bool:
+    async def _take_turn(self, exchange: SessionExchange) -> bool:
         key, stream = exchange.session.record.key, exchange.claim.stream
         try:
             return await self._runtime.store.turn(key, stream, exchange.fence)
@@ -135,8 +135,8 @@ class Turns:
                 self._pass(exchange)
 
     def _pass(self, exchange: SessionExchange) -> None:
-        self._runtime.spawn(self._passed(exchange))
+        self._runtime.spawn(self._pass_turn(exchange))
 
-    async def _passed(self, exchange: SessionExchange) -> None:
+    async def _pass_turn(self, exchange: SessionExchange) -> None:
         store, key, stream = self._runtime.store, exchange.session.record.key, exchange.claim.stream
         await retried(lambda: store.pass_turn(key, stream, exchange.fence))

@@ -12,22 +12,22 @@ one an exchange has: methods for a log or for readers do nothing on a connection
     handler ── send ──▶ ConnectionWriter ──▶ stdio, or a pair in memory
 
 How a LogWriter works. A stream begins when it is first needed: the handler sends something or closes the stream, the
-answer takes so long that the POST becomes a stream, or the POST is repeated. A plain call has none of these. Its terminal message is then in no log; the POST
-that waits takes it from `terminal`. Once the stream exists (`position` is not None), everything goes into the log
-first (law 4), and connections read it from there. If the store is shared, messages wait in a buffer and are appended together
-while the handler continues (`stream_buffer.py`). A store of this process gets each message at once.
+answer takes so long that the POST becomes a stream, or the POST is repeated. In a plain call none of this happens: its
+terminal message is in no log, and the POST that waits takes it from `terminal`. Once the stream exists (`position` is not
+None), everything goes into the log first (law 4), and connections read it from there. If the store is shared, messages
+wait in a buffer and are appended together while the handler continues (`stream_buffer.py`). A store of this process gets
+each message at once.
 
-Three things are decided elsewhere. The state of the exchange is in its table (`core/exchange.py`): the writer has only
-values. Whether a connection waits for the answer, and has taken it, is in another table (`core/fate.py`); `fate` holds it here. And `exchanges.py` decides about a
-failed write, and reports it to the table.
+Three things are decided elsewhere. The state of the exchange is in its table (`core/exchange.py`). Whether a connection
+waits for the answer, and has taken it, is in another table (`core/fate.py`), and `fate` has its state. `exchanges.py`
+decides what follows a failed write, and reports it to the table of the exchange.
 
 Why the terminal message is the last one. All calls to the store that concern the stream (open, append, settle) take
 one lock, in the order in which they reach it. The end stores the messages of the buffer before itself, under this
 lock. `terminal` is set before the lock is taken: a call that waits behind the end finds it set, or is refused by the
-store, where a
-settled stream accepts nothing more. A stream that is just beginning holds the lock too, so an end cannot miss it: it
-sees `position` and is appended to the log. A stream cannot begin after the end, because `open` looks at `terminal` while
-it holds the lock.
+store, where a settled stream accepts nothing more. A stream that is just beginning holds the lock too, so an end cannot
+miss it: it sees `position` and is appended to the log. A stream cannot begin after the end, because `open` looks at
+`terminal` while it holds the lock.
 
 Why no message is in the log twice. Messages keep their tags when they are sent again after a failure, and so does the end
 (`_tag`). A store counts an append, which the tag of its last event identifies, once.
@@ -58,7 +58,7 @@ from holdfast.core.stream import NewEvents, Position, after_terminal
 from holdfast.engine.asks import ask
 from holdfast.engine.outages import insisted
 from holdfast.engine.reader import End, Reader
-from holdfast.engine.session import Channel, Session
+from holdfast.engine.session import ClientPipe, Session
 from holdfast.engine.stream_buffer import StreamBuffer
 from holdfast.engine.wake import Wake, turn
 from holdfast.errors import NoBackChannel, SessionGone, StoreUnavailable, StreamClosed
@@ -235,7 +235,7 @@ class SessionWriter:
     def report(self, happened: FateInput, reader: Reader | None = None) -> None:
         """Record an event of the answer, or of the connection that waits for it; `reader`: its reader, if it reads the stream."""
 
-    async def is_abandoned_within(self, seconds: float) -> bool:  # noqa: ARG002
+    async def wait_abandoned(self, seconds: float) -> bool:  # noqa: ARG002
         """Wait a moment for the reader to go; False if it stays, or has taken the answer."""
         return False
 
@@ -266,10 +266,10 @@ class LogWriter(SessionWriter):
             # Before the first await: it also shows that a repeat is about to read the stream (`is_left`).
             self._buffer = self._buffer or StreamBuffer()
             async with self._buffer.lock:
-                position = self.position or await self._opened()
+                position = self.position or await self._open_log()
         return position
 
-    async def _opened(self) -> Position:
+    async def _open_log(self) -> Position:
         if self.terminal is not None:
             raise StreamClosed
         key, stream = self.session.record.key, self.claim.stream
@@ -299,7 +299,7 @@ class LogWriter(SessionWriter):
         buffer = self._buffer
         try:
             if buffer is None or self.position is None:
-                buffer = await self._begun()
+                buffer = await self._begin()
             if self.store.is_shared:
                 await buffer.add(self._random.tag(), message, self._append_surely, self.wake)
             else:
@@ -308,7 +308,7 @@ class LogWriter(SessionWriter):
                 if self.position is not None and self.position.seq % _BREATH == 0:
                     # A handler that never waits must let other tasks run, such as the one that notices its reader's end.
                     await turn()
-            while self._is_behind():
+            while self._check_behind():
                 await buffer.progress(self._append_surely, self.wake)
         except SessionGone:
             raise asyncio.CancelledError from None
@@ -323,7 +323,7 @@ class LogWriter(SessionWriter):
         except SessionGone:
             raise asyncio.CancelledError from None
 
-    async def _begun(self) -> StreamBuffer:
+    async def _begin(self) -> StreamBuffer:
         """Begin the stream, if it has not begun, and return its buffer."""
         try:
             await self.open()
@@ -453,7 +453,7 @@ class LogWriter(SessionWriter):
         reader.read_bytes = max(0, self.written_bytes - is_behind * self.session.limits.stream_bytes)
 
     @override
-    async def is_abandoned_within(self, seconds: float) -> bool:
+    async def wait_abandoned(self, seconds: float) -> bool:
         now = asyncio.get_running_loop().time
         deadline = now() + seconds
         while self.fate not in _UNAWAITED and (left := deadline - now()) > 0:
@@ -470,8 +470,8 @@ class LogWriter(SessionWriter):
                 if self.reader is not None:
                     await self.reader.ended.wait()
 
-    def _is_behind(self) -> bool:
-        """True if the reader is connected and so far behind that a write must wait for it."""
+    def _check_behind(self) -> bool:
+        """Count what the reader has read. True if it is connected and so far behind that a write must wait for it."""
         reader = self.reader
         if self.position is None or self.terminal is not None:
             return False
@@ -560,12 +560,12 @@ class ConnectionWriter(SessionWriter):
     __slots__ = ("_before_end", "_channel", "_last", "_send", "_writing")
 
     def __init__(
-        self, store: Store, random: Random, session: Session, channel: Channel, claim: Claim, fence: int
+        self, store: Store, random: Random, session: Session, pipe: ClientPipe, claim: Claim, fence: int
     ) -> None:
         super().__init__(store, random, session, claim, fence)
-        self._channel = channel
-        self._send: Send = channel.send
-        self._last: Send = channel.send
+        self._channel = pipe
+        self._send: Send = pipe.send
+        self._last: Send = pipe.send
         """Sends the terminal message; does nothing once it was sent."""
         self._before_end: Sequence[bytes] = ()
         self._writing = 0

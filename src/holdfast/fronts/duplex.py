@@ -37,9 +37,9 @@ from holdfast.errors import (
     WireError,
     joined,
 )
-from holdfast.fronts.gathering import Gathering
 from holdfast.fronts.sessionless import SessionlessRequests
 from holdfast.protocol.methods import CONTROL, NOT_IN_SESSIONS
+from holdfast.protocol.params import cancellation_reason
 from holdfast.protocol.sessionless import declared_version
 from holdfast.wire.jsonrpc import (
     BATCH,
@@ -62,8 +62,23 @@ OWED: Final = 64
 _TURN_SECONDS: Final = 0.01
 
 
+class Gathering:
+    """Waits for as many terminal messages as a batch (2025-03-26) has requests: its answers are sent as one array."""
+
+    def __init__(self, expected: int, send: Callable[[bytes], Awaitable[None]]) -> None:
+        self._expected = expected
+        self._send = send
+        self._messages: list[bytes] = []
+
+    async def add(self, terminal: bytes) -> None:
+        """Take one terminal message; the last one sends them all."""
+        self._messages.append(terminal)
+        if len(self._messages) == self._expected:
+            await self._send(b"[" + b",".join(self._messages) + b"]")
+
+
 class Duplex:
-    """The server's end of a connection. It is the session's channel."""
+    """The server's end of a connection. It is the session's pipe."""
 
     def __init__(self, engine: Engine, write: Write, caller: Caller = Caller(ANONYMOUS)) -> None:  # noqa: B008
         self._engine = engine
@@ -210,7 +225,7 @@ class Duplex:
             await self._engine.ensure_started()
             if self._engine.refuses(request.method, self._caller):
                 raise self._engine.stopping()
-            opened = await self._engine.sessions.open(self._caller, request.params, channel=self)
+            opened = await self._engine.sessions.open(self._caller, request.params, pipe=self)
         except HoldfastError as error:
             await self._reply(self._refusal(request.id, error))
             return
@@ -232,7 +247,7 @@ class Duplex:
         except HoldfastError as error:
             self._keep(self.send(self._refusal(request.id, error)))
             return
-        self._keep(_ended(exchange))
+        self._keep(_wait_for_end(exchange))
 
     async def _control(self, message: Notification | Response, caller: Caller) -> None:
         """Take a message that gets no answer. A message that belongs to nothing is dropped: it cannot be refused."""
@@ -248,11 +263,12 @@ class Duplex:
             self._engine.observer.note("message.dropped", session=self.session.name, error=error)
 
     def _cancels_sessionless(self, message: Notification | Response) -> bool:
-        return (
-            isinstance(message, Notification)
-            and message.method == "notifications/cancelled"
-            and self._sessionless.cancel(message.params.get("requestId"))
-        )
+        if not isinstance(message, Notification) or message.method != "notifications/cancelled":
+            return False
+        was_running = self._sessionless.cancel(message.params.get("requestId"))
+        if was_running and (reason := cancellation_reason(message.params)):
+            self._engine.observer.note("call.cancelled", reason=reason)
+        return was_running
 
     async def _take_batch(self, messages: list[Message], caller: Caller) -> None:
         session = self.session
@@ -342,7 +358,7 @@ class Duplex:
                 ask.look()
 
 
-async def _ended(exchange: SessionExchange | Repeat) -> None:
+async def _wait_for_end(exchange: SessionExchange | Repeat) -> None:
     if isinstance(exchange, SessionExchange) and exchange.task is not None:
         await asyncio.wait({exchange.task})
 

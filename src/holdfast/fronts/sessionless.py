@@ -13,7 +13,7 @@ from holdfast.engine.caller import Caller
 from holdfast.engine.delivery import Batch, deliver
 from holdfast.engine.engine import Engine
 from holdfast.engine.idempotency import has_key
-from holdfast.engine.listening import Ended, Listener
+from holdfast.engine.listening import Listener, ListenerEnd
 from holdfast.engine.load import is_large
 from holdfast.engine.sessionless import AwaitedCall
 from holdfast.engine.sessionless_client import SessionlessClient
@@ -80,13 +80,13 @@ class SessionlessRequests:
         task = asyncio.get_running_loop().create_task(self._serve(request, meta, caller))
         self._flights[request.id] = task
         self._tasks.add(task)
-        task.add_done_callback(lambda task: self._ended(request.id, task))
+        task.add_done_callback(lambda task: self._end(request.id, task))
 
-    def _ended(self, request_id: RequestId, task: asyncio.Task[None]) -> None:
+    def _end(self, request_id: RequestId, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        self._landed(request_id, task)
+        self._free_id(request_id, task)
 
-    def _landed(self, request_id: RequestId, task: asyncio.Task[None] | None) -> None:
+    def _free_id(self, request_id: RequestId, task: asyncio.Task[None] | None) -> None:
         """Free an id, unless another request uses it already."""
         if self._flights.get(request_id) is task:
             del self._flights[request_id]
@@ -111,7 +111,7 @@ class SessionlessRequests:
 
     async def last(self, request: Request, message: bytes) -> None:
         """Free the id, then write: the peer may use the id again as soon as it sees the answer."""
-        self._landed(request.id, asyncio.current_task())
+        self._free_id(request.id, asyncio.current_task())
         await self.send(message)
 
     async def _call(self, request: Request, meta: RequestMeta, caller: Caller) -> None:
@@ -119,7 +119,7 @@ class SessionlessRequests:
             self._engine.observer.note("request.dropped")
             return
         calls = self._engine.sessionless
-        awaited = await self._begun(request, meta, caller)
+        awaited = await self._begin(request, meta, caller)
         self._awaited.add(awaited)
         try:
             await deliver(awaited, _Channel(self, request))
@@ -132,7 +132,7 @@ class SessionlessRequests:
             if awaited.leave():
                 await calls.abandon(awaited.exchange)
 
-    async def _begun(self, request: Request, meta: RequestMeta, caller: Caller) -> AwaitedCall:
+    async def _begin(self, request: Request, meta: RequestMeta, caller: Caller) -> AwaitedCall:
         calls = self._engine.sessionless
         begin = calls.go_on if "requestState" in request.params else calls.start
         conversation = self._engine.conversations.named(request, caller)
@@ -165,10 +165,10 @@ class SessionlessRequests:
         listener = await self._engine.listening.open(client, request, caller, expires)
         self._listeners.add(listener)
         if self._closing:
-            listener.stop(Ended.STOPPED)
+            listener.stop(ListenerEnd.STOPPED)
         try:
             await deliver(listener, _Channel(self, request))
-            if listener.end is Ended.SLOW:
+            if listener.end is ListenerEnd.SLOW:
                 # Other requests use the channel, so it cannot be closed: this notification says that changes were lost.
                 await self.last(request, dropped_message(request.id, "too many changes wait"))
         finally:
@@ -181,15 +181,15 @@ class SessionlessRequests:
         """End the listeners, let calls finish for so many seconds, then end them; at once if the peer is gone."""
         self._closing = True
         for listener in self._listeners:
-            listener.stop(Ended.STOPPED)
-        await self._finished(seconds)
+            listener.stop(ListenerEnd.STOPPED)
+        await self._wait_for_tasks(seconds)
         for awaited in list(self._awaited):
             await self._engine.sessionless.end(awaited.exchange, Cancelled("the connection was closed"))
-        await self._finished(self._engine.settings.times.write_stall)
+        await self._wait_for_tasks(self._engine.settings.times.write_stall)
         for task in self._tasks:
             task.cancel()
 
-    async def _finished(self, seconds: float) -> None:
+    async def _wait_for_tasks(self, seconds: float) -> None:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         leaving = loop.create_task(self._gone.wait())

@@ -17,11 +17,12 @@ from typing import Any, Final
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Exchange, SessionExchange
 from holdfast.engine.failure_log import NAMED
+from holdfast.engine.inner import answering
 from holdfast.errors import StoreError
 from holdfast.ops.call_names import call_name, subject
 from holdfast.ops.recent import Subject
 from holdfast.ops.waits import waits_for
-from holdfast.ops.watch import Watch
+from holdfast.ops.watch import CallWatch
 from holdfast.ports import Clock, Observer
 from holdfast.protocol.versions import SESSIONLESS
 from holdfast.supervision import supervise
@@ -34,7 +35,7 @@ _EVENTS: Final = {"ask": "ask.unanswered", "reader": "reader.slow"}
 class Attention:
     """Checks one engine."""
 
-    def __init__(self, engine: Engine, watch: Watch, clock: Clock, observer: Observer) -> None:
+    def __init__(self, engine: Engine, watch: CallWatch, clock: Clock, observer: Observer) -> None:
         self._engine = engine
         self._watch = watch
         self._now = clock.now
@@ -101,7 +102,7 @@ class Attention:
             "client": client.client_name,
             "era": "sessionless" if client.revision is SESSIONLESS else "session",
         }
-        if isinstance(exchange, SessionExchange):
+        if exchange.session_key:
             facts["session"] = client.name
         if exchange.store.is_shared:
             facts["replica"] = exchange.store.replica
@@ -122,7 +123,7 @@ class Attention:
                         running=session.gate.inside,
                         queued=session.gate.waiting,
                     )
-        running = sum(not isinstance(exchange, SessionExchange) for exchange in exchanges)
+        running = sum(not isinstance(answering(exchange), SessionExchange) for exchange in exchanges)
         # One client alone gets seven eighths of the places.
         if 8 * running >= 7 * self._engine.settings.limits.sessionless_calls:
             full.add("")

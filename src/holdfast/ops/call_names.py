@@ -2,7 +2,7 @@
 
 from hashlib import sha256
 
-from holdfast.engine.exchange import Exchange, SessionExchange
+from holdfast.engine.exchange import Exchange
 from holdfast.engine.failure_log import NAMED
 from holdfast.protocol.quirks import SHOWN_NAME
 from holdfast.wire.jsonrpc import Request
@@ -13,7 +13,7 @@ def call_name(exchange: Exchange, began: float | None) -> str:
 
     A call without a session gets its key late, so its address in memory and the time of its start are used instead.
     """
-    own = exchange.key if isinstance(exchange, SessionExchange) else f"{id(exchange)} {began}"
+    own = exchange.key if exchange.session_key else f"{id(exchange)} {began}"
     return sha256(own.encode()).hexdigest()[:12]
 
 

@@ -2,7 +2,7 @@
 
     an operator ──▶ this process ──┬──▶ the store: sessions page by page, totals, leases
                                    ├──▶ its own live work (`process.py`)
-                                   └──▶ a question to each other living replica, through the store (`engine/questions.py`)
+                                   └──▶ a question to each other living replica, through the store (`engine/messages.py`)
 
 A replica has two seconds to answer. A replica that does not is shown as silent, with the remaining time of its lease,
 and gets less time until it answers again: a dead replica must not slow down each answer while its lease runs. A
@@ -22,19 +22,20 @@ A session is found by the beginning of its key, which is its short name: a listi
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import isfinite
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.audit import short
-from holdfast.engine.questions import NOTHING
+from holdfast.engine.messages import FAILED
 from holdfast.errors import HoldfastError, StoreError
 from holdfast.ops.merged_figures import merged_figures, merged_history, merged_tools
 from holdfast.ops.metrics.samples import Sample
-from holdfast.ops.process import MOST_CALLS, MOST_EVENTS, Asked, Live, Part, Process, Said
+from holdfast.ops.process import MOST_CALLS, MOST_EVENTS, FleetQuestion, Live, Part, Said, ServedProcess
 from holdfast.ops.ring import Happened, Ring
 from holdfast.ops.schema import (
     NO_EVENTS,
@@ -42,9 +43,10 @@ from holdfast.ops.schema import (
     FleetState,
     ReplicaView,
     ServerView,
-    SessionView,
+    ShownSession,
 )
 from holdfast.ops.session_pages import PATIENCE, SessionPages, session_view
+from holdfast.ops.waits import MAYBE_READER
 from holdfast.ports import Random
 from holdfast.stores.base import Totals
 
@@ -80,7 +82,7 @@ class Fleet:
 
     def __init__(self, parts: Sequence[Part], ring: Ring, *, random: Random | None = None) -> None:
         """Show these servers; `ring` has the events of this process. Answers the questions of other replicas from now on."""
-        self._process = Process(parts, ring, random=random)
+        self._process = ServedProcess(parts, ring, random=random)
         self._pages = SessionPages(parts)
         self._silent: set[str] = set()
         self._seen: dict[str, tuple[str, float]] = {}
@@ -115,7 +117,7 @@ class Fleet:
         where = _places(gathered)
         sessions, next_page = await self._pages.page(page, where, gathered.totals, gathered.away)
         lives = [live for _, live in gathered.lives]
-        calls = sorted((call for live in lives for call in live.calls), key=_age, reverse=True)
+        calls = sorted(_calls(lives), key=_age, reverse=True)
         counts = Counter[str]()
         for live in lives:
             counts.update(live.counts)
@@ -180,8 +182,8 @@ class Fleet:
         gathered.lives += [(part, live) for live in lives]
         gathered.replicas += self._replicas(part, lives, leases)
 
-    def _asked_live(self, replica: str) -> Asked:
-        return Asked("live", after=self._known.get(self._process_of.get(replica, ""), 0))
+    def _asked_live(self, replica: str) -> FleetQuestion:
+        return FleetQuestion("live", after=self._known.get(self._process_of.get(replica, ""), 0))
 
     async def _ask_live(self, part: Part, replica: str) -> Live | None:
         said = await self._ask(part, replica, self._asked_live(replica))
@@ -193,17 +195,15 @@ class Fleet:
             self._take_events(replica, said)
         return said.live
 
-    async def _ask(self, part: Part, replica: str, asked: Asked) -> Said | None:
+    async def _ask(self, part: Part, replica: str, asked: FleetQuestion) -> Said | None:
         """Ask one replica of a server; None: it has not answered."""
         patience = LESS_PATIENCE if replica in self._silent else PATIENCE
         try:
             async with asyncio.timeout(PATIENCE):
-                answer = await part.engine.questions.ask(
-                    replica, msgspec.json.encode(asked), seconds=patience
-                )
-            if answer is None:
+                reply = await part.engine.inbox.ask(replica, asked.about, asked, seconds=patience)
+            if reply is None:
                 return None
-            return _UNSEEN if answer == NOTHING else _answer.decode(answer)
+            return _UNSEEN if reply.kind == FAILED else _answer.decode(reply.body)
         except (StoreError, TimeoutError, msgspec.DecodeError):
             # A replica of another release may send an answer that this one cannot read.
             return None
@@ -254,7 +254,7 @@ class Fleet:
 
     # Sessions
 
-    async def session(self, name: str) -> tuple[SessionView | None, list[Happened]]:
+    async def session(self, name: str) -> tuple[ShownSession | None, list[Happened]]:
         """Return a session and its last events. While the store is unavailable there are only the events of this process.
 
         Raises:
@@ -266,7 +266,7 @@ class Fleet:
                 found = await self._pages.find(name)
         except (StoreError, TimeoutError):
             is_away = True
-        events = await self._events(Asked("session", short(name)))
+        events = await self._events(FleetQuestion("session", short(name)))
         if is_away and not events:
             raise StoreError(_AWAY)
         if found is None:
@@ -275,7 +275,7 @@ class Fleet:
 
     async def find(self, correlation: str) -> list[Happened]:
         """Return the events of a correlation id."""
-        return await self._events(Asked("correlation", correlation[:_LONGEST]))
+        return await self._events(FleetQuestion("correlation", correlation[:_LONGEST]))
 
     async def close_session(self, name: str) -> bool:
         """Close a session, also if its calls run elsewhere; False: there is no session of this name."""
@@ -297,7 +297,7 @@ class Fleet:
         for part in self._process.parts:
             if await self._process.cancel(part, name):
                 return True
-        answers = await self._others(Asked("cancel", name[:_LONGEST]))
+        answers = await self._others(FleetQuestion("cancel", name[:_LONGEST]))
         if any(said is not None and said.done for said in answers):
             return True
         if None in answers:
@@ -306,7 +306,7 @@ class Fleet:
 
     # All other replicas
 
-    async def _events(self, asked: Asked) -> list[Happened]:
+    async def _events(self, asked: FleetQuestion) -> list[Happened]:
         """Return the events that the rings of all processes have, the oldest first."""
         own = await self._process.answer(self._process.parts[0], asked)
         answers: list[Said | None] = [own]
@@ -316,7 +316,7 @@ class Fleet:
         events = sorted((one for found in by_process.values() for one in found), key=lambda one: one.at)
         return events[-MOST_EVENTS:]
 
-    async def _others(self, asked: Asked) -> list[Said | None]:
+    async def _others(self, asked: FleetQuestion) -> list[Said | None]:
         """Return the answers of all other living replicas of all servers; None for a replica that has not answered.
 
         Raises:
@@ -338,6 +338,15 @@ class Fleet:
 def _places(gathered: Round) -> dict[str, str]:
     """Return by session that has a call: the replica where it runs."""
     return {call.session: call.replica for _, live in gathered.lives for call in live.calls}
+
+
+def _calls(lives: list[Live]) -> Iterator[CallView]:
+    """Yield the calls of all replicas. The client of a call may be connected to another replica than the one that runs it."""
+    unread = {stream for live in lives for stream in live.unread}
+    for live in lives:
+        for call in live.calls:
+            is_unread = live.streams.get(call.id) in unread and call.waits_for in MAYBE_READER
+            yield replace(call, waits_for="reader") if is_unread else call
 
 
 def _age(call: CallView) -> float:

@@ -13,6 +13,7 @@ FAILED: Final = {
     "upstream.unreachable": "unreachable",
     "upstream.unusable": "unusable",
     "upstream.ended": "ended",
+    "upstream.late": "late",
     "upstream.not_reconnected": "unreachable",
 }
 """The events of a server behind that fails, and the kind of each for the metrics."""
@@ -45,12 +46,16 @@ class Health:
             status = facts.get("status")
             self.reason = f"{said}{f', status {status}' if status is not None else ''}"[:MAX_REASON]
 
-    def look(self, at: float, figures: Figures) -> None:
-        """Find out whether calls have succeeded since the last look."""
-        answered = sum(
-            durations.count
-            for (method, *_, outcome), durations in figures.calls()
-            if outcome == "ok" and method == "tools/call"
-        )
+    def look(self, at: float, answered: int) -> None:
+        """Find out whether calls have succeeded since the last look. `answered`: how many have until now."""
         if answered > self._answered:
             self.worked_at, self._answered = at, answered
+
+
+def answered_calls(figures: Figures) -> int:
+    """Return how many calls of tools have succeeded."""
+    return sum(
+        durations.count
+        for (method, *_, outcome), durations in figures.calls()
+        if outcome == "ok" and method == "tools/call"
+    )

@@ -51,11 +51,16 @@ LEVELS: Final = {
     "orphan.left": logging.WARNING,
     "request.dropped": logging.WARNING,
     "call.not_handed_over": logging.WARNING,
+    "component.shadowed": logging.WARNING,
+    "sign_in.failed": logging.WARNING,
     "tool.hidden": logging.WARNING,
+    "component.clash": logging.WARNING,
     "task.reaped": logging.WARNING,
     "task.unreadable": logging.WARNING,
     "store.evicts": logging.WARNING,
     "store.formats": logging.WARNING,
+    "store.bell": logging.INFO,
+    "store.pooled": logging.WARNING,
     "store.poisoned": logging.WARNING,
     "store.rebased": logging.WARNING,
     "store.refused": logging.WARNING,
@@ -66,8 +71,11 @@ LEVELS: Final = {
     "hosted.handler_failed": logging.WARNING,
     "hosted.run_failed": logging.WARNING,
     "hosted.run_lingers": logging.WARNING,
+    "client.tool_left_out": logging.WARNING,
+    "client.listen_reduced": logging.WARNING,
     "upstream.dropped": logging.WARNING,
     "upstream.ended": logging.WARNING,
+    "upstream.late": logging.WARNING,
     "upstream.not_restored": logging.WARNING,
     "upstream.refused": logging.WARNING,
     "upstream.stderr": logging.INFO,
@@ -90,6 +98,7 @@ LEVELS: Final = {
     "replica.gone": logging.WARNING,
     "replica.left": logging.INFO,
     "call.ended": logging.INFO,
+    "call.handed_over": logging.INFO,
     "call.failed": logging.INFO,
     "session.opened": logging.INFO,
     "session.detached": logging.INFO,
@@ -263,7 +272,7 @@ class LineLimit:
 
 def _write(logger: logging.Logger, level: int, event: str, facts: Mapping[str, object]) -> None:
     error = facts.get("error")
-    line = _Line(event, facts)
+    line = _EventText(event, facts)
     structured = {"event": event, "facts": facts}
     if event in TRACED and isinstance(error, BaseException):
         LOGGER.handle(_traced(level, str(line), error, structured))
@@ -274,7 +283,7 @@ def _write(logger: logging.Logger, level: int, event: str, facts: Mapping[str, o
         )
 
 
-class _Line:
+class _EventText:
     """The text of an event. It is made only if a formatter asks for it: the JSON formatter takes the facts."""
 
     __slots__ = ("_event", "_facts")

@@ -24,6 +24,7 @@ def merged_figures(lives: list[Live], processes: Iterable[Live], totals: list[To
         running=sum(one.running for one in figures),
         queued=sum(one.queued for one in figures),
         parked=sum(one.parked for one in figures),
+        handed_over=sum(one.handed_over for one in figures),
         asks=sum(one.asks for one in figures),
         streams=sum(one.streams for one in figures),
         log_bytes=sum(one.log_bytes for one in totals),

@@ -1,5 +1,8 @@
 """The view of an operator on one server: its log, and optionally its figures and the ring of its last events."""
 
+from __future__ import annotations
+
+from functools import partial
 from typing import Protocol
 
 from holdfast.config import Limits
@@ -11,7 +14,7 @@ from holdfast.ops.health import Health
 from holdfast.ops.log import LogObserver
 from holdfast.ops.ring import Ring
 from holdfast.ops.store_watch import watched_store
-from holdfast.ops.watch import Watch
+from holdfast.ops.watch import CallWatch
 from holdfast.ports import Clock, Observer, SystemClock
 from holdfast.stores.base import Store
 from holdfast.stores.memory import MemoryStore
@@ -29,9 +32,17 @@ class Operated:
         self.health: Health = Health()
         """Of the server behind, if there is one."""
         self.log: LogObserver = self._log()
-        self.watch: Watch | None = None
+        self.watch: CallWatch | None = None
         """Set when the server has built its engine, as `back` is."""
         self.back: Back | None = None
+        self.parts: dict[str, Operated] = {}
+        """By name: the servers behind that this one includes."""
+
+    def part(self, name: str) -> Operated:
+        """Return the means to see a server that is a part of this one. Its calls are those of the whole."""
+        figures = None if self.figures is None else Figures()
+        self.parts[name] = Operated(self._clock, ring=self.ring, figures=figures)
+        return self.parts[name]
 
     def __repr__(self) -> str:
         return f"<Operated {self.watch!r}>"
@@ -56,8 +67,12 @@ class Operated:
     def watched(self, back: Back, observer: Observer, store: Store | None) -> Back:
         """Return a back with the same answers, whose calls are watched."""
         self.back = back
-        self.watch = Watch(self._clock, observer, store, self.figures)
+        self.watch = CallWatch(self._clock, observer, store, self.figures)
         self.watch.health = self.health
+        for member in getattr(back, "members", ()):
+            if (part := self.parts.get(member.name)) is not None:
+                part.back = member.back
+                self.watch.parts.append((part.health, partial(getattr, member, "answered")))
         return self.watch.over(back)
 
     def attend(self, engine: Engine) -> None:

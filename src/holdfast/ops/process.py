@@ -1,8 +1,7 @@
 """The live work of this process, for operators: read from the live objects when an operator asks. A running call pays nothing for it.
 
 A process has one or more servers, and each of them may have other replicas. So this module reports about one server:
-`live` is the part of this process in the state of a fleet (`fleet.py`), and `answer` sends it to another replica, as
-JSON.
+`live` is the part of this process in the state of a fleet (`fleet.py`), and `answer` sends it to another replica.
 
 A call is named by a short hash without a meaning for another process. The hash contains the time of the call's start,
 so that a call which has ended is never mistaken for another one at the same address in memory.
@@ -11,18 +10,17 @@ so that a call which has ended is never mistaken for another one at the same add
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import Final, Literal
 
 import msgspec
 from msgspec import Struct
 
-from holdfast.backs.proxy.back import ProxyBack
-from holdfast.core.exchange import ExchangeState
+from holdfast.backs.proxy.upstreams import Upstreams
 from holdfast.engine.audit import REASONS, short
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Exchange, SessionExchange
-from holdfast.errors import StoreError
+from holdfast.engine.inner import answering
 from holdfast.ops.call_names import call_name, component_name
 from holdfast.ops.figures import Durations
 from holdfast.ops.history import History, Point
@@ -33,7 +31,7 @@ from holdfast.ops.operated import Operated
 from holdfast.ops.recent import Recent
 from holdfast.ops.ring import Happened, Ring
 from holdfast.ops.schema import CallView, FiguresView, RecentView, UpstreamView
-from holdfast.ops.waits import QUEUED, waits_for
+from holdfast.ops.waits import live_state, waits_for
 from holdfast.ports import Random, SystemRandom
 from holdfast.protocol.quirks import SHOWN_NAME
 
@@ -48,6 +46,7 @@ CANCELLED: Final = "by an operator"
 COUNTED: Final = {
     "duplicates refused": "exchange.duplicate",
     "sessions resumed": "session.resumed",
+    "calls handed over": "call.handed_over",
     "calls that clients sent again": "exchange.repeated",
     "calls lost with a replica": "exchange.reaped",
     "calls ended by another replica": "exchange.fenced",
@@ -94,10 +93,14 @@ class Live(Struct, frozen=True):
     """Of all servers of the process."""
     tools: list[tuple[str, str, Recent]] = []
     """Method, name and recent calls of each tool that was called in the last minutes."""
+    streams: dict[str, str] = {}
+    """By the name of a call of a session: the stream that its client reads, maybe at another replica."""
+    unread: list[str] = []
+    """The streams whose clients are connected to this process and do not read."""
 
 
-class Asked(Struct, frozen=True, omit_defaults=True):
-    """A question to a replica."""
+class FleetQuestion(Struct, frozen=True, omit_defaults=True):
+    """A question to a replica: the body of a message of the kind `about` (`engine/messages.py`)."""
 
     about: Literal["live", "session", "correlation", "cancel"]
     name: str = ""
@@ -115,10 +118,7 @@ class Said(Struct, frozen=True, omit_defaults=True):
     done: bool = False
 
 
-_question: Final = msgspec.json.Decoder(Asked)
-
-
-class Process:
+class ServedProcess:
     """All servers of this process."""
 
     def __init__(self, parts: Sequence[Part], ring: Ring, *, random: Random | None = None) -> None:
@@ -129,14 +129,15 @@ class Process:
         self._history = History()
         self._loop_delay = LoopDelay()
         self._timer: asyncio.TimerHandle | None = None
-        self._answers: dict[str, Callable[[Part, Asked], Awaitable[Said]]] = {
+        self._answers: dict[str, Callable[[Part, FleetQuestion], Awaitable[Said]]] = {
             "live": self._say_live,
             "session": self._say_session,
             "correlation": self._say_correlation,
             "cancel": self._say_cancelled,
         }
         for part in parts:
-            part.engine.questions.answer = self._answerer(part)
+            for about, say in self._answers.items():
+                part.engine.inbox.answer(about, FleetQuestion, partial(self._ask, part, say))
 
     def __repr__(self) -> str:
         return f"<Process {self.name} of {', '.join(part.name for part in self.parts)}>"
@@ -176,31 +177,26 @@ class Process:
 
     # Questions of other replicas
 
-    def _answerer(self, part: Part) -> Callable[[bytes], Awaitable[bytes]]:
-        async def answer(question: bytes) -> bytes:
-            try:
-                asked = _question.decode(question)
-            except msgspec.DecodeError as error:
-                # A replica of a later release has asked it.
-                raise StoreError("a question to this replica cannot be read") from error
-            return bounded(await self.answer(part, asked))
+    @staticmethod
+    async def _ask(
+        part: Part, say: Callable[[Part, FleetQuestion], Awaitable[Said]], asked: FleetQuestion
+    ) -> msgspec.Raw:
+        return msgspec.Raw(bounded(await say(part, asked)))
 
-        return answer
-
-    async def answer(self, part: Part, asked: Asked) -> Said:
+    async def answer(self, part: Part, asked: FleetQuestion) -> Said:
         """Return the report of this process about one of its servers."""
         return await self._answers[asked.about](part, asked)
 
-    async def _say_live(self, part: Part, asked: Asked) -> Said:
+    async def _say_live(self, part: Part, asked: FleetQuestion) -> Said:
         return Said(self.name, live=self.live(part), events=self._ring.after(asked.after, limit=MOST_EVENTS))
 
-    async def _say_session(self, part: Part, asked: Asked) -> Said:  # noqa: ARG002 - the ring is of all servers
+    async def _say_session(self, part: Part, asked: FleetQuestion) -> Said:  # noqa: ARG002 - the ring is of all servers
         return Said(self.name, events=_newest(self._ring.of_session(asked.name)))
 
-    async def _say_correlation(self, part: Part, asked: Asked) -> Said:  # noqa: ARG002 - the ring is of all servers
+    async def _say_correlation(self, part: Part, asked: FleetQuestion) -> Said:  # noqa: ARG002 - the ring is of all servers
         return Said(self.name, events=_newest(self._ring.with_correlation(asked.name)))
 
-    async def _say_cancelled(self, part: Part, asked: Asked) -> Said:
+    async def _say_cancelled(self, part: Part, asked: FleetQuestion) -> Said:
         return Said(self.name, done=await self.cancel(part, asked.name))
 
     # The live work
@@ -211,12 +207,13 @@ class Process:
         sessions, exchanges = engine.live_sessions(), engine.live_exchanges()
         rate, median, slow, _, _ = self._history.last
         running = [exchange for exchange in exchanges if _is_shown(part, exchange)]
-        states = Counter(map(_state, running))
+        states = Counter(map(live_state, running))
         queued, parked = states["queued"], states["parked"]
         figures = FiguresView(
             running=states["running"],
             queued=queued,
             parked=parked,
+            handed_over=states["handed over"],
             asks=sum(session.asks for session in sessions) + parked,
             streams=sum(len(readers) for session in sessions for readers in session.readers.values()),
             calls_per_second=rate,
@@ -225,7 +222,8 @@ class Process:
             loop_delay=self._loop_delay.last,
             loop_delay_max=self._loop_delay.largest,
         )
-        calls, tools = self._calls(part, running), _tools(part)
+        shown, tools = self._shown(part, running), _tools(part)
+        calls = [view for view, _ in shown]
         return Live(
             self.name,
             part.replica,
@@ -237,14 +235,23 @@ class Process:
             dict(_counts(part)),
             list(self._history.points),
             tools,
+            {view.id: stream for view, stream in shown if stream},
+            [
+                stream
+                for session in sessions
+                for stream, readers in session.readers.items()
+                if any(reader.is_writing and reader.end is None for reader in readers)
+            ][:MOST_CALLS],
         )
 
-    def _calls(self, part: Part, running: list[Exchange]) -> list[CallView]:
-        """Return the oldest calls. A call that waits for its turn has no known age; it counts as new."""
+    def _shown(self, part: Part, running: list[Exchange]) -> list[tuple[CallView, str]]:
+        """Return the oldest calls, each with its stream. A call that waits for its turn has no known age; it counts as new."""
         began = _ages(part)
         aged = [(began.get(exchange) or _waited(part, exchange), exchange) for exchange in running]
         aged.sort(key=lambda one: -1.0 if one[0] is None else one[0], reverse=True)
-        return [self._call(part, exchange, age) for age, exchange in aged[:MOST_CALLS]]
+        return [
+            (self._call(part, exchange, age), _stream_of(exchange)) for age, exchange in aged[:MOST_CALLS]
+        ]
 
     def _call(self, part: Part, exchange: Exchange, age: float | None) -> CallView:
         request, client = exchange.request, exchange.session
@@ -255,11 +262,11 @@ class Process:
             age=age,
             waits_for=waits_for(exchange),
             client=client.client_name,
-            session=client.name if isinstance(exchange, SessionExchange) else "",
+            session=client.name if exchange.session_key else "",
             era=client.revision.name,
             principal=short(exchange.caller.key),
             replica=part.replica,
-            state=_state(exchange),
+            state=live_state(exchange),
             server=part.name,
         )
 
@@ -279,11 +286,17 @@ class Process:
 
 
 def _is_shown(part: Part, exchange: Exchange) -> bool:
-    """True if a call has not ended. A call without a session is shown from the first step of its handler: then it has its name."""
+    """True if a call has not ended. One without a session, or that can be handed over, is shown from the first step of its handler."""
     if exchange.has_ended:
         return False
     watch = part.operated.watch
     return isinstance(exchange, SessionExchange) or watch is None or watch.began_at(exchange) is not None
+
+
+def _stream_of(exchange: Exchange) -> str:
+    """Return the stream that the client of a call reads; empty without a session."""
+    answered = answering(exchange)
+    return answered.claim.stream if isinstance(answered, SessionExchange) else ""
 
 
 def _ages(part: Part) -> Mapping[Exchange, float]:
@@ -323,20 +336,34 @@ def recent_view(recent: Recent, calls: Iterable[CallView]) -> RecentView:
 
 
 def _upstreams(
-    part: Part, tools: Iterable[tuple[str, str, Recent]], calls: Iterable[CallView]
+    part: Part, tools: Sequence[tuple[str, str, Recent]], calls: Sequence[CallView]
 ) -> Iterator[UpstreamView]:
-    back, figures = part.operated.back, part.operated.figures
-    if not isinstance(back, ProxyBack):
-        return
-    connections = len(back.upstreams)
-    starting = back.upstreams.starting
+    back = part.operated.back
+    if hasattr(back, "upstreams"):
+        yield _upstream(part, part.name, part.operated, tools, calls)
+    member_of: Callable[[str, str], str] = getattr(back, "member_of", lambda *_: "")
+    for name, behind in part.operated.parts.items():
+        own = [tool for tool in tools if member_of(tool[0], tool[1]) == name]
+        running = [call for call in calls if member_of(call.method, call.name) == name]
+        yield _upstream(part, f"{part.name}/{name}", behind, own, running)
+
+
+def _upstream(
+    part: Part,
+    name: str,
+    operated: Operated,
+    tools: Iterable[tuple[str, str, Recent]],
+    calls: Iterable[CallView],
+) -> UpstreamView:
+    upstreams: Upstreams = getattr(operated.back, "upstreams")  # noqa: B009 - a back in front of another server has it
+    connections, starting = len(upstreams), upstreams.starting
     working = "connected" if connections > starting else "starting" if starting else "idle"
-    state = "failing" if back.upstreams.is_failing else working
-    health, now = part.operated.health, part.engine.clock.wall()
-    restarts = 0 if figures is None else figures.events["client.reconnected"]
+    state = "failing" if upstreams.is_failing else working
+    health, now = operated.health, part.engine.clock.wall()
+    restarts = 0 if operated.figures is None else operated.figures.events["client.reconnected"]
     recent = recent_view(reduce(Recent.plus, (recent for *_, recent in tools), Recent()), calls)
-    yield UpstreamView(
-        part.name,
+    return UpstreamView(
+        name,
         connections,
         state,
         restarts,
@@ -346,12 +373,6 @@ def _upstreams(
         failed=max(0.0, now - health.failed_at) if health.failed_at else None,
         reason=health.reason,
     )
-
-
-def _state(exchange: Exchange) -> str:
-    if exchange.state in QUEUED:
-        return "queued"
-    return "parked" if exchange.state is ExchangeState.PARKED else "running"
 
 
 def _counts(part: Part) -> Iterator[tuple[str, int]]:

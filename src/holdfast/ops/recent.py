@@ -32,7 +32,7 @@ Subject = tuple[str, str]
 Trouble = Literal["", "rising", "failing"]
 
 
-class Row(Struct, frozen=True, array_like=True):
+class EndedCalls(Struct, frozen=True, array_like=True):
     """The calls of one tool that have ended so far, or in some time."""
 
     counts: tuple[int, ...]
@@ -44,17 +44,17 @@ class Row(Struct, frozen=True, array_like=True):
         """How many calls."""
         return sum(self.counts)
 
-    def since(self, before: "Row | None") -> "Row":
+    def since(self, before: "EndedCalls | None") -> "EndedCalls":
         """Return the calls after an earlier copy."""
         if before is None:
             return self
         counts = tuple(now - then for now, then in zip(self.counts, before.counts, strict=True))
-        return Row(counts, self.errors - before.errors)
+        return EndedCalls(counts, self.errors - before.errors)
 
-    def plus(self, other: "Row") -> "Row":
+    def plus(self, other: "EndedCalls") -> "EndedCalls":
         """Return the calls of both."""
         counts = tuple(one + two for one, two in zip(self.counts, other.counts, strict=True))
-        return Row(counts, self.errors + other.errors)
+        return EndedCalls(counts, self.errors + other.errors)
 
     def quantile(self, share: float) -> float:
         """Return about the duration that this share of the calls does not exceed; 0 if there are no calls."""
@@ -63,7 +63,7 @@ class Row(Struct, frozen=True, array_like=True):
         return durations.quantile(share)
 
 
-NO_CALLS: Final = Row(tuple(Durations().counts))
+NO_CALLS: Final = EndedCalls(tuple(Durations().counts))
 
 
 class Recent(Struct, frozen=True):
@@ -71,7 +71,7 @@ class Recent(Struct, frozen=True):
 
     seconds: float = 0.0
     """How long the last minute was: less, if the process has just started."""
-    last: Row = NO_CALLS
+    last: EndedCalls = NO_CALLS
     earlier_calls: int = 0
     earlier_errors: int = 0
 
@@ -104,7 +104,7 @@ class RecentCalls:
 
     def __init__(self, figures: Figures, now: float) -> None:
         self._figures = figures
-        self._copies: deque[tuple[float, dict[Subject, Row]]] = deque([(now, {})])
+        self._copies: deque[tuple[float, dict[Subject, EndedCalls]]] = deque([(now, {})])
         """The oldest first. The first one after the start has no calls."""
 
     def __repr__(self) -> str:
@@ -133,12 +133,12 @@ class RecentCalls:
                 found[subject] = Recent(now - began, last, *earlier)
         return found
 
-    def _copied(self) -> dict[Subject, Row]:
+    def _copied(self) -> dict[Subject, EndedCalls]:
         """Return the calls so far. Rows that have not changed are those of the last copy."""
         before = self._copies[-1][1]
-        rows: dict[Subject, Row] = {}
+        rows: dict[Subject, EndedCalls] = {}
         for (method, name, _, outcome), durations in self._figures.calls():
-            row = Row(tuple(durations.counts), durations.count if outcome in ERRORS else 0)
+            row = EndedCalls(tuple(durations.counts), durations.count if outcome in ERRORS else 0)
             known = rows.get((method, name))
             rows[method, name] = row if known is None else known.plus(row)
         return {

@@ -41,9 +41,9 @@ class Ring:
     __slots__ = ("_calls", "_joined", "_next", "_others")
 
     def __init__(self, max_events: int = MAX_EVENTS, max_bytes: int = MAX_BYTES) -> None:
-        self._calls = _Kept(max_events // 4, max_bytes // 4)
-        self._joined = _Kept(max_events // 4, max_bytes // 4)
-        self._others = _Kept(max_events // 2, max_bytes // 2)
+        self._calls = _KeptEvents(max_events // 4, max_bytes // 4)
+        self._joined = _KeptEvents(max_events // 4, max_bytes // 4)
+        self._others = _KeptEvents(max_events // 2, max_bytes // 2)
         self._next = 1
 
     def __repr__(self) -> str:
@@ -81,7 +81,7 @@ class Ring:
         return merge(self._others.events, self._joined.events, self._calls.events, key=_number)
 
 
-class _Kept:
+class _KeptEvents:
     """Events up to a number and a size, the oldest first."""
 
     __slots__ = ("_bytes", "_max_bytes", "_max_events", "events")

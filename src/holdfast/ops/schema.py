@@ -41,11 +41,11 @@ class CallView(Struct, frozen=True):
     principal: str
     replica: str
     state: str = "running"
-    """running, queued or parked."""
+    """running, queued, parked or handed over."""
     server: str = ""
 
 
-class SessionView(Struct, frozen=True):
+class ShownSession(Struct, frozen=True):
     """An open session."""
 
     id: str
@@ -64,7 +64,7 @@ class SessionView(Struct, frozen=True):
     server: str = ""
     kept_bytes: int = 0
     quiet: float | None = None
-    """Seconds since the last sign of its client; None: the store does not say."""
+    """Seconds since the last sign of its client; None: a call is in flight."""
 
 
 class ReplicaView(Struct, frozen=True):
@@ -132,6 +132,7 @@ class FiguresView(Struct, frozen=True):
     running: int = 0
     queued: int = 0
     parked: int = 0
+    handed_over: int = 0
     asks: int = 0
     streams: int = 0
     log_bytes: int = 0
@@ -150,7 +151,7 @@ class FleetState(Struct, frozen=True):
     servers: list[ServerView]
     figures: FiguresView
     calls: list[CallView]
-    sessions: list[SessionView]
+    sessions: list[ShownSession]
     next_page: str
     """The cursor of the next page of sessions; empty: this is the last one."""
     replicas: list[ReplicaView]

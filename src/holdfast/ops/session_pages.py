@@ -16,7 +16,7 @@ from holdfast.engine.audit import short
 from holdfast.engine.session import HIDDEN
 from holdfast.errors import StoreError
 from holdfast.ops.process import Part
-from holdfast.ops.schema import SessionView
+from holdfast.ops.schema import ShownSession
 from holdfast.protocol.quirks import shown_name
 from holdfast.stores.base import Listing, Status, Totals
 
@@ -44,13 +44,13 @@ class SessionPages:
 
     async def page(
         self, page: str, where: Mapping[str, str], totals: Iterable[Totals], away: set[str]
-    ) -> tuple[list[SessionView], str]:
+    ) -> tuple[list[ShownSession], str]:
         """Return a page of sessions and the cursor of the next one. A server whose store does not answer is added to `away`.
 
         `where` has the replica of each session that has a call.
         """
         if sum(one.sessions for one in totals) > SORTED_SESSIONS:
-            found, after = await self._named(page, away)
+            found, after = await self._page_by_name(page, away)
         else:
             first = int(page) if page.isdecimal() and len(page) < _SHORTEST else 0
             whole = await self._by_activity(away)
@@ -64,14 +64,14 @@ class SessionPages:
             found: list[Found] = []
             page = ""
             while len(found) <= SORTED_SESSIONS:
-                more, page = await self._named(page, away)
+                more, page = await self._page_by_name(page, away)
                 found += more
                 if not page:
                     break
             self._sorted, self._sorted_at = sorted(found, key=_activity), now
         return self._sorted
 
-    async def _named(self, page: str, away: set[str]) -> tuple[list[Found], str]:
+    async def _page_by_name(self, page: str, away: set[str]) -> tuple[list[Found], str]:
         """Return a page in the order of the names. The servers follow one after another."""
         number, _, after = page.partition(".")
         index = int(number) if number.isdecimal() and len(number) < _SHORTEST else 0
@@ -108,8 +108,7 @@ class SessionPages:
 def _activity(found: Found) -> tuple[int, float, str]:
     """Sort the most active sessions first: calls in flight, then the last sign of the client."""
     status = found[1]
-    left = inf if status.closes_in is None else status.closes_in
-    return -status.running, -left if status.quiet is None else status.quiet, status.record.key
+    return -status.running, status.quiet, status.record.key
 
 
 def _is_shown(status: Status) -> bool:
@@ -117,11 +116,11 @@ def _is_shown(status: Status) -> bool:
     return not status.record.key.startswith(HIDDEN)
 
 
-def session_view(part: Part, status: Status, where: Mapping[str, str]) -> SessionView:
+def session_view(part: Part, status: Status, where: Mapping[str, str]) -> ShownSession:
     record, is_detached = status.record, status.state is SessionState.DETACHED
     name = short(record.key)
     is_here = not part.engine.store.is_shared
-    return SessionView(
+    return ShownSession(
         id=name,
         client=shown_name(record.client),
         era=record.version,

@@ -7,7 +7,7 @@ computes, or it has started other tasks and waits for them. Then an unanswered a
 
 A client that does not read stops the call wherever its task is: another task forwards the messages of a server behind, or
 of a function that has started tasks. So the connection is asked first: a write to it that has not returned (`is_unread`)
-waits for the client.
+waits for the client. If the connection is at another replica, that one reports it (`fleet.py`).
 """
 
 from collections.abc import Iterator
@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from holdfast.core.exchange import ExchangeState
 from holdfast.engine.exchange import Exchange, SessionExchange
+from holdfast.engine.inner import InnerExchange, answering
 from holdfast.engine.rounds import RoundWriter
 from holdfast.engine.tasks import TaskWriter
 
@@ -41,32 +42,47 @@ _BY_PLACE: Final = {
     "holdfast.stores": "store",
     "holdfast.upstream": "upstream",
     "holdfast.backs.proxy": "upstream",
-    "holdfast.backs.proxy.slots": "slot",
     "holdfast.backs.proxy.turns": "slot",
     "holdfast.backs.hosted": "handler",
 }
 """By module or function. A package includes its modules, and a module its functions, unless they are named too."""
 WAITS: Final = ("slot", "handler", "ask", "reader", "store", "upstream")
-_MAYBE_READER: Final = frozenset({"", "handler", "upstream"})
+LIVE_STATES: Final = {
+    **dict.fromkeys(QUEUED, "queued"),
+    ExchangeState.RUNNING: "running",
+    ExchangeState.STREAMING: "running",
+    ExchangeState.PARKED: "parked",
+    ExchangeState.TASK: "handed over",
+}
+"""The words for the states of a call that has not ended."""
+MAYBE_READER: Final = frozenset({"", "handler", "upstream"})
 """A call whose task is there waits for its client in truth, if the client does not read."""
 _DEEPEST: Final = 200
 
 
+def live_state(exchange: Exchange) -> str:
+    """Return the word for the state of a call; empty: its end is decided."""
+    return LIVE_STATES.get(answering(exchange).state, "")
+
+
 def waits_for(exchange: Exchange) -> str:
     """Return the reason why a call waits: slot, handler, ask, reader, store or upstream."""
-    known = _BY_STATE.get(exchange.state)
-    if known is not None or exchange.task is None:
+    known = _BY_STATE.get(answering(exchange).state)
+    # The task of a call that was handed over waits for the one of its handler.
+    task = exchange.handler if isinstance(exchange, InnerExchange) else exchange.task
+    if known is not None or task is None:
         return known or "slot"
     found = ""
-    for frame in _frames(exchange.task.get_coro()):
+    for frame in _frames(task.get_coro()):
         found = _meaning(frame.f_globals.get("__name__", ""), frame.f_code.co_qualname) or found
-    if found in _MAYBE_READER and exchange.writer.is_unread:
+    if found in MAYBE_READER and exchange.writer.is_unread:
         return "reader"
     return found or ("ask" if _has_asked(exchange) else "handler")
 
 
 def _has_asked(exchange: Exchange) -> bool:
     """True if an ask of a call waits for its answer, in any task."""
+    exchange = answering(exchange)
     if isinstance(exchange, SessionExchange):
         return any(name.startswith(exchange.key) for name in exchange.session.pending)
     return isinstance(exchange.writer, RoundWriter | TaskWriter) and bool(exchange.writer.asks)

@@ -24,7 +24,7 @@ from holdfast.engine.session import Session
 from holdfast.errors import McpError
 from holdfast.ops.call_names import component_name, subject
 from holdfast.ops.figures import BOUNDS, CallOutcome, Era, Figures
-from holdfast.ops.health import Health
+from holdfast.ops.health import Health, answered_calls
 from holdfast.ops.log import FAILURES, LINES, REPEAT_SECONDS, LineLimit, note_left_out
 from holdfast.ops.recent import Recent, RecentCalls, Subject
 from holdfast.ports import Clock, Observer
@@ -38,12 +38,12 @@ class _Named(Struct):
     name: str
 
 
-class _Page(Struct):
+class _ListedNames(Struct):
     tools: list[_Named] = []
     prompts: list[_Named] = []
 
 
-_decode_page: Final = msgspec.json.Decoder(_Page).decode
+_decode_page: Final = msgspec.json.Decoder(_ListedNames).decode
 Handle = Callable[[Exchange], Awaitable[bytes]]
 _FIRST: Final = BOUNDS[0]
 """Most calls are shorter, and need no bisection."""
@@ -52,7 +52,7 @@ _RAN: Final = frozenset({"tool_error", "failed"})
 _LISTS: Final = frozenset({"tools/list", "prompts/list"})
 
 
-class Watch:
+class CallWatch:
     """The calls of one server."""
 
     def __init__(
@@ -72,6 +72,8 @@ class Watch:
         self._running: dict[Exchange, float] = {}
         self.health: Health | None = None
         """The health of the server behind, for operators."""
+        self.parts: list[tuple[Health, Callable[[], int]]] = []
+        """The health of each of several servers behind, and a function that returns how many calls it has answered."""
         self._has_functions = False
         """True if functions of this process answer: a tool that fails exists. A server behind may report an unknown name so."""
         self.on_start: Callable[[], None] | None = None
@@ -100,7 +102,9 @@ class Watch:
         """Make a copy of the figures, if it is time for one; False: it is not."""
         is_time = self.recent.look(now)
         if is_time and self.health is not None and not self._has_functions:
-            self.health.look(self._wall(), self._figures)
+            self.health.look(self._wall(), answered_calls(self._figures))
+        for health, answered in self.parts if is_time else ():
+            health.look(self._wall(), answered())
         return is_time
 
     def began_at(self, exchange: Exchange) -> float | None:
@@ -194,7 +198,7 @@ class Watch:
 class _WatchedBack:
     """A back whose handlers are watched. Everything else is the back's own."""
 
-    def __init__(self, back: Back, watch: Watch) -> None:
+    def __init__(self, back: Back, watch: CallWatch) -> None:
         self._back = back
         self._watch = watch
         self.handle = watch.handler(back.handle)

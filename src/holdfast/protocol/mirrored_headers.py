@@ -21,6 +21,8 @@ _PLAIN: Final = re.compile(r"[\x21-\x7e]([\x20-\x7e\t]*[\x21-\x7e])?|")
 _NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?")
 _TYPES: Final = frozenset({"string", "integer", "boolean"})
 _NOT_REACHED: Final = object()
+SAFE: Final = 2**53 - 1
+"""The largest integer that every JSON parser reads exactly. Mirrored integers are at most as large."""
 
 GetHeader = Callable[[str], str | None]
 """Returns a header by lower-case name; None if it is missing."""
@@ -125,9 +127,20 @@ def values_of(mirrored: tuple[MirroredParameter, ...], arguments: object) -> Ite
 
 
 def headers_of(mirrored: tuple[MirroredParameter, ...], arguments: object) -> dict[str, str]:
-    """Return the headers that repeat parameters of a call. A value of another type than the schema's is left out."""
+    """Return the headers that repeat parameters of a call.
+
+    A value of another type than the schema's is left out, and so is an integer that is not safe: the server refuses both.
+    """
     values = values_of(mirrored, arguments)
-    return {header: encode_value(value) for header, value in values if isinstance(value, str | int)}
+    return {
+        header: encode_value(value)
+        for header, value in values
+        if isinstance(value, str | int) and not _is_unsafe(value)
+    }
+
+
+def _is_unsafe(value: object) -> bool:
+    return isinstance(value, int) and abs(value) > SAFE
 
 
 # Checking
@@ -160,6 +173,8 @@ def check_parameters(get: GetHeader, mirrored: tuple[MirroredParameter, ...], ar
     for item in mirrored:
         given = get(item.header)
         if item.header in values:
+            if _is_unsafe(values[item.header]):
+                raise HeaderMismatch(f"the value for {item.header} is not between -{SAFE} and {SAFE}")
             if given is None:
                 raise HeaderMismatch(f"the header {item.header} is missing; the body has a value for it")
             if not _agree(decode_value(given, item.header), values[item.header]):

@@ -1,5 +1,6 @@
 """The parameters of every request and notification between a server and a client of the session eras."""
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from msgspec import field
@@ -33,6 +34,15 @@ class Params(Leaf, frozen=True, kw_only=True):
         """The token for progress notifications; None if the sender wants none."""
         token = self.meta.get("progressToken") if self.meta else None
         return token if type(token) in (int, str) else None
+
+
+LONGEST_REASON: int = 200
+
+
+def cancellation_reason(params: Mapping[str, Any]) -> str:
+    """Return the reason that a `notifications/cancelled` gives, for a log line; empty if it gives none."""
+    reason = params.get("reason")
+    return reason[:LONGEST_REASON] if isinstance(reason, str) else ""
 
 
 # Sent by a client

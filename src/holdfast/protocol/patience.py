@@ -22,12 +22,31 @@ class Patience(Struct, frozen=True):
     source: str
 
 
+_CLAUDE: Final = Patience(60.0, "anthropics/claude-ai-mcp#115")
+_CODE: Final = Patience(300.0, "microsoft/vscode#261734")
+_GOOSE: Final = Patience(300.0, "block/goose crates/goose/src/config/extensions.rs")
 KNOWN_PATIENCE: Final[Mapping[str, Patience]] = {
-    "claude-ai": Patience(60.0, "anthropics/claude-ai-mcp#115"),
-    "Anthropic/ClaudeAI": Patience(60.0, "anthropics/claude-ai-mcp#115"),
-    "claude-code": Patience(120.0, "anthropics/claude-code#91898"),
+    # Claude Desktop has this name too. It waits 240 s (anthropics/claude-code#65643), some releases 60 s (#22542).
+    "claude-ai": _CLAUDE,
+    "Anthropic/ClaudeAI": _CLAUDE,
+    # It moves the call to the background, and its model may never read the result.
+    "claude-code": Patience(120.0, "anthropics/claude-code#78566"),
+    "Cline": Patience(60.0, "cline/cline src/shared/mcp.ts"),
+    # Later releases wait 300 s (codex-rs/codex-mcp/src/rmcp_client.rs).
+    "codex-mcp-client": Patience(60.0, "openai/codex codex-rs/core/src/mcp_connection_manager.rs"),
+    "gemini-cli-mcp-client": Patience(
+        600.0, "google-gemini/gemini-cli packages/core/src/tools/mcp-client.ts"
+    ),
+    "github-copilot-developer": Patience(60.0, "github/copilot-cli#1535"),
+    "goose": _GOOSE,
+    "goose-desktop": _GOOSE,
+    "Visual Studio Code": _CODE,
+    "Visual Studio Code - Insiders": _CODE,
+    "Zed": Patience(60.0, "zed-industries/zed#32668"),
 }
-"""By the name in the client's `clientInfo`."""
+"""By the name in the client's `clientInfo`. If releases of a client differ, the shortest time that we know of."""
+_VIA: Final = " (via "
+"""mcp-remote adds its own name to that of the client: `claude-ai (via mcp-remote 0.1.37)`."""
 UNKNOWN_PATIENCE: Final = 60.0
 """The default of the official TypeScript SDK (`DEFAULT_REQUEST_TIMEOUT_MSEC`), on which most clients are built, and of many
 gateways and balancers."""
@@ -37,7 +56,7 @@ MARGIN: Final = 0.75
 
 def hand_over_after(client: object) -> float:
     """Return the seconds after which a call of a client is handed over, by the name in its clientInfo."""
-    known = KNOWN_PATIENCE.get(name_of(client))
+    known = KNOWN_PATIENCE.get(name_of(client).partition(_VIA)[0])
     return MARGIN * (UNKNOWN_PATIENCE if known is None else known.seconds)
 
 

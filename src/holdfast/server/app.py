@@ -7,6 +7,7 @@ it. Functions can be registered before the server runs and while it runs.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from typing_extensions import override
@@ -14,17 +15,18 @@ from typing_extensions import override
 from holdfast.auth import Verifier
 from holdfast.auth.scopes import needs_of
 from holdfast.config import Eras, HttpSettings, Settings, StateOf
+from holdfast.core.names import NAME_KINDS, Names, NamesOfNames, Naming
 from holdfast.errors import ConfigError
 from holdfast.ports import Observer
 from holdfast.protocol.patience import HandOverTime
 from holdfast.protocol.subscriptions import Change
 from holdfast.protocol.types import Icon, Implementation
 from holdfast.server.authoring.caching import CacheSettings
-from holdfast.server.authoring.included_servers import check_included, prefixed_name, prefixed_uri
+from holdfast.server.authoring.included_servers import check_included
 from holdfast.server.authoring.middleware import Middleware
 from holdfast.server.authoring.registration import Registration
 from holdfast.server.authoring.routes import Route, RouteHandler, check_public
-from holdfast.server.catalog.catalog import Catalog
+from holdfast.server.catalog.catalog import Catalog, Rename
 from holdfast.server.catalog.server_scopes import server_scopes
 from holdfast.server.context.foreign_names import FOREIGN_SERVER, refuse_foreign, renamed
 from holdfast.server.context.handles import check_strangers
@@ -33,7 +35,12 @@ from holdfast.server.running.scope_rules import ServerRules
 from holdfast.server.served import Served
 
 if TYPE_CHECKING:
+    from holdfast.backs.several.back import SeveralBack
+    from holdfast.engine.back import Back
+    from holdfast.engine.engine import Engine
     from holdfast.fronts.http.front import HttpFront
+    from holdfast.server.behind import Included
+    from holdfast.server.proxy import Proxy
     from holdfast.server.running.native_back import NativeBack
     from holdfast.stores.base import Store
 
@@ -43,6 +50,9 @@ R = TypeVar("R", bound=RouteHandler)
 
 class Server(Served, Registration):
     """An MCP server whose tools, resources and prompts are Python functions."""
+
+    _back: NativeBack | None = None
+    _several: SeveralBack | None = None
 
     def __init__(  # noqa: PLR0913 - the properties of a server, all optional
         self,
@@ -101,7 +111,8 @@ class Server(Served, Registration):
             settings, eras, eras_by_client, mask_errors=mask_errors or None, state=state, hand_over=hand_over
         )
         self._set_up(name, settings, store=store, namespace=namespace, verifier=verifier, observer=observer)
-        self._back: NativeBack | None = None
+        self.behind: list[Included] = []
+        """The servers of other kinds that it includes."""
 
     def __repr__(self) -> str:
         counts = f"{len(self.tools)} tools, {len(self.resources)} resources, {len(self.prompts)} prompts"
@@ -126,13 +137,24 @@ class Server(Served, Registration):
         return self.info.name
 
     @property
-    def back(self) -> NativeBack:
-        """The back that the engine calls."""
+    def native(self) -> NativeBack:
+        """The back that calls its functions."""
         if self._back is None:
             from holdfast.server.running.launch import NativeBack  # noqa: PLC0415 - only a server that runs needs it
 
             self._back = NativeBack(self)
         return self._back
+
+    @property
+    def back(self) -> Back:
+        """The back that the engine calls."""
+        if not self.behind:
+            return self.native
+        if self._several is None:
+            from holdfast.server.behind import several_back  # noqa: PLC0415 - only a server with others behind it needs it
+
+            self._several = several_back(self, self.native, self._observer)
+        return self._several
 
     @property
     def version(self) -> str:
@@ -141,23 +163,32 @@ class Server(Served, Registration):
 
     @property
     def summary(self) -> str:
-        """How many tools, resources, templates and prompts the server has now."""
+        """How many tools, resources, templates and prompts the server has now, and how many servers are behind it."""
         counts = {
             "tool": len(self.tools),
             "resource": len(self.resources),
             "template": len(self.templates),
             "prompt": len(self.prompts),
         }
-        return ", ".join(
-            f"{count} {name}{'' if count == 1 else 's'}" for name, count in counts.items() if count
-        )
+        own = [f"{count} {name}{'' if count == 1 else 's'}" for name, count in counts.items() if count]
+        names = ", ".join(one.name for one in self.behind)
+        return ", ".join([*own, f"in front of {names}"] if names else own)
 
     # Around requests, and beside them
+
+    @override
+    def shown(self) -> Back:
+        """Return the back under the names for clients."""
+        if not self.behind:
+            return super().shown()
+        from holdfast.server.behind import around  # noqa: PLC0415 - only a server with others behind it needs it
+
+        return around(self, self.back, self._observer)
 
     def middleware(self, middleware: M) -> M:
         """Put `async (request, call_next) -> result` around every request; the first added is outermost."""
         self.declared.middleware.append(middleware)
-        if self._back is not None:
+        if self._back is not None and not self.behind:
             self._back.compose()
         return middleware
 
@@ -188,7 +219,7 @@ class Server(Served, Registration):
 
         return register
 
-    def include(self, other: Server, prefix: str | None = None) -> None:
+    def include(self, other: Server | Proxy, prefix: str | None = None, *, name: str | None = None) -> None:
         """Offer the tools, resources, prompts and completions of another server, now and after later changes.
 
         With a prefix, names become `prefix_name` and URIs `scheme://prefix/rest`. The lifespan of the other
@@ -196,15 +227,31 @@ class Server(Served, Registration):
         its own components, inside the middleware of this server. Its listeners are called for the sessions of
         this server. Its routes, and its visibility by session or principal, are not included.
 
+        A `Remote`, `Process` or `Hosted` has its own connection for each session, and its own health under `name`; the
+        default is the prefix. If it is down, or does not answer in time, only its components are missing. A name
+        that two of them have belongs to this server first, then to the one that was included first.
+
         Raises:
             ConfigError: a name is taken, the other server has a verifier, or it would include itself; no component
                 was included.
         """
+        if not isinstance(other, Server):
+            from holdfast.server.behind import included  # noqa: PLC0415 - only a server with others behind it needs it
+
+            self.behind.append(included(self, other, prefix, name))
+            return
         check_included(other, self)
-        name, uri = prefixed_name(prefix), prefixed_uri(prefix)
-        followed: list[tuple[Catalog[Any], Catalog[Any], Callable[[str], str]]] = [
-            (self.tools, other.tools, name),
-            (self.prompts, other.prompts, name),
+        if other.behind:
+            raise ConfigError(
+                f"{other.name!r} cannot be included: there are servers behind it, which this server can include itself"
+            )
+        names: Naming = Names(prefix or "")
+        if other.naming is not None:
+            names = NamesOfNames(other.naming, names)
+        tool, prompt, uri = (partial(names.outer, kind) for kind in NAME_KINDS)
+        followed: list[tuple[Catalog[Any], Catalog[Any], Rename]] = [
+            (self.tools, other.tools, tool),
+            (self.prompts, other.prompts, prompt),
             (self.resources, other.resources, uri),
             (self.templates, other.templates, uri),
         ]
@@ -212,17 +259,17 @@ class Server(Served, Registration):
             mine.check_follow(theirs, rename)
         for mine, theirs, rename in followed:
             mine.follow(theirs, rename, other)
-        self.declared.included.append(
-            (other, lambda: [item.included(name, uri, other) for item in other.declared.completers()])
-        )
+        self.declared.included.append((other, lambda: other.declared.completers_for(prompt, uri, other)))
         other.declared.hosts.append((self, uri))
 
     async def resource_updated(self, uri: str) -> None:
         """Notify every client that subscribed to this resource, also through servers that include this one."""
-        if self.is_built and self.engine.started:
-            await self.engine.changed(Change("resource", uri))
+        shown = self.name_for_clients("resources", uri)
+        if shown is not None and self.is_built and self.engine.started:
+            await self.engine.changed(Change("resource", shown))
         for host, rename in self.declared.hosts:
-            await host.resource_updated(rename(uri))
+            if (there := rename(uri)) is not None:
+                await host.resource_updated(there)
 
     # Serving
 
@@ -234,9 +281,43 @@ class Server(Served, Registration):
             ConfigError: with `state="principal"`, anonymous clients of other machines would share one state; or a
                 component needs scopes or a route demands a principal, and there is no verifier.
         """
+        if self.verifier is None and self.behind:
+            from holdfast.server.behind import verifier_of_tokens  # noqa: PLC0415 - only a server with others behind it needs it
+
+            self.verifier: Verifier | None = verifier_of_tokens(self)
         if self.verifier is None:
             check_public(self.routes)
             self.scopes.open()
             if self.settings.state == "principal":
                 check_strangers(settings)
         return super().front(settings)
+
+    @override
+    def pages(self, host: Served, settings: HttpSettings) -> list[Route]:
+        """Return its routes, and the pages of the servers behind it.
+
+        Raises:
+            ConfigError: a server behind cannot serve these clients.
+        """
+        _ = (
+            self.back
+        )  # It has those of the servers behind, which must belong to this one before they are used.
+        behind = [page for one in self.behind for page in one.proxy.pages(host, settings)]
+        if self._several is not None and host.verifier is None:
+            self._several.shares_anonymous = not settings.serves_strangers
+        return [*super().pages(host, settings), *behind]
+
+    @property
+    @override
+    def engine(self) -> Engine:
+        """The engine that all endpoints of this server share. It is built on first use.
+
+        Raises:
+            ConfigError: the settings or the store cannot work in front of another server.
+        """
+        if self._engine is not None:
+            return self._engine
+        engine = super().engine
+        for one in self.behind:
+            one.proxy.check_key(self, is_shared=engine.store.is_shared)
+        return engine

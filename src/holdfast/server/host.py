@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.config import Settings
 
 if TYPE_CHECKING:
+    from holdfast.core.names import NameKind, Naming
     from holdfast.engine.engine import Engine
 
 
@@ -27,6 +28,11 @@ class Host(ABC):
 
     @property
     @abstractmethod
+    def naming(self) -> Naming | None:
+        """The names under which clients know the components; None: their own."""
+
+    @property
+    @abstractmethod
     def engine(self) -> Engine:
         """The engine that all endpoints of this server share. It is built on first use."""
 
@@ -39,6 +45,10 @@ class Host(ABC):
     @abstractmethod
     def lifespan_value(self) -> Any:
         """The value that the lifespan yielded; None without a lifespan or before it is entered."""
+
+    def name_for_clients(self, kind: NameKind, name: str) -> str | None:
+        """Return the name under which clients know a component; None: it is hidden from all of them."""
+        return name if self.naming is None else self.naming.outer(kind, name)
 
     @abstractmethod
     async def resource_updated(self, uri: str) -> None:

@@ -12,6 +12,7 @@ from holdfast.engine.caller import Caller
 from holdfast.errors import ConfigError, LifespanEnded
 from holdfast.ports import Observer, Ports
 from holdfast.server.proxy import Proxy, ProxyArguments
+from holdfast.transports.threads import OWNER
 from holdfast.upstream.connectors import Connector
 from holdfast.upstream.link import Receiver, UpstreamLink
 from holdfast.upstream.pipe_link import PipeLink
@@ -90,6 +91,7 @@ class HostedConnector(Connector):
         context = self._lifespan.context
         # `mcp` 1 runs every handler in the context of the run, which serves one principal only.
         context.run(self._dialect.identity.variable.set, self._dialect.user_of_run(self._caller))
+        context.run(OWNER.set, self._caller.owner)
         pipe = HostedPipe(self._server, self._dialect, receiver, context, self._observer)
         pipe.link = PipeLink(pipe, receiver, self._observer)
         return pipe.link
@@ -97,6 +99,8 @@ class HostedConnector(Connector):
 
 class Hosted(Proxy):
     """An unmodified object of `mcp` 1, `mcp` 2 or fastmcp 4, served by Holdfast. Each session has its own run."""
+
+    is_hosted: bool = True
 
     def __init__(
         self,

@@ -99,7 +99,7 @@ CHILDREN: Final = 64
 class Process(Proxy):
     """A program that speaks MCP on its standard input and output, served by Holdfast. Each session has its own child."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - everything has a default
         self,
         command: Sequence[str],
         *,
@@ -107,6 +107,7 @@ class Process(Proxy):
         cwd: str | Path | None = None,
         children: int = CHILDREN,
         child_limits: ChildLimits | None = None,
+        child_idle: float | None = None,
         shared: bool = False,
         shared_between: Sequence[str] = (),
         protocol_version: str = "auto",
@@ -120,6 +121,8 @@ class Process(Proxy):
         cwd                  the directory to run in
         children             how many children may run; the next client is refused as busy
         child_limits         the memory, processor time and open files of each of them (Linux)
+        child_idle           after how many seconds without a call the child of a session is stopped, with all that it keeps; the
+                             next call starts another one. By default it runs as long as its session
         shared               the sessions of one principal share a child, which may not ask them anything
         shared_between       the subjects of the principals that share one child with each other
         protocol_version     auto, sessions, sessionless, or one revision and no other, for the program
@@ -148,6 +151,7 @@ class Process(Proxy):
             target,
             arguments,
             upstreams=children,
+            session_idle=child_idle,
             shared=shared or None,
             shared_between=tuple(shared_between) or None,
         )

@@ -5,28 +5,40 @@ keeps the state of a session in one process, its home; a request that another pr
 (`engine/home.py`). With `home="any"` each process answers by itself.
 """
 
+from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, TypedDict
+from typing import Any, TypedDict, TypeVar
 
 from msgspec.structs import replace
+from typing_extensions import override
 
 from holdfast.auth import Verifier
 from holdfast.auth.forward_key import HOW_TO_MAKE, ForwardKey
+from holdfast.backs.components import ComponentTable
 from holdfast.backs.proxy.back import ProxyBack
 from holdfast.backs.proxy.options import Home, ProxyOptions
 from holdfast.backs.proxy.passing import principal_of_token
 from holdfast.backs.proxy.scopes import NO_TABLE, ScopeTable
 from holdfast.backs.proxy.target import Target
+from holdfast.backs.shown import shown_back
 from holdfast.config import HttpSettings, Settings
+from holdfast.engine.back import Back
 from holdfast.engine.engine import Engine
 from holdfast.errors import ConfigError
-from holdfast.fronts.http.front import HttpFront
 from holdfast.ports import Observer, Ports, SystemClock, SystemRandom
+from holdfast.protocol.subscriptions import Change
+from holdfast.server.authoring.middleware import Middleware
+from holdfast.server.authoring.routes import Route
 from holdfast.server.functions.options import check_options
+from holdfast.server.host import Host
+from holdfast.server.running.proxied_middleware import middleware_back
 from holdfast.server.served import Served
 from holdfast.stores.base import Store
+from holdfast.tracing import traced
 from holdfast.upstream.negotiation import VERSIONS
 from holdfast.upstream.settings import ClientLimits, ClientTimes
+
+M = TypeVar("M", bound=Middleware)
 
 
 class ProxyArguments(TypedDict, total=False):
@@ -51,13 +63,17 @@ class ProxyArguments(TypedDict, total=False):
     verifier: Verifier | None
     scopes: ScopeTable
     """The scopes that callers need, by the names of tools, resources and prompts."""
+    components: ComponentTable
+    """Which tools, resources and prompts clients see, and under which names."""
+    middleware: Sequence[Middleware]
+    """Functions around every request except initialize, as `Server.middleware` adds them; the first is outermost."""
     observer: Observer | None
     forward_key: str | None
     """The key for clients' credentials that go from one process to another: 32 random bytes as base64. All processes need
     the same key, and it is not kept in the store."""
 
 
-class Proxy(Served):
+class Proxy(Served, Host):
     """A server in front of another one. `Remote`, `Process` and `Hosted` are its kinds."""
 
     def __init__(self, target: Target, given: ProxyArguments, **own: Any) -> None:
@@ -67,6 +83,8 @@ class Proxy(Served):
         self._target = target
         self.options: ProxyOptions = _overridden(given, own)
         self.scopes: ScopeTable = given.get("scopes", NO_TABLE)
+        self.components: ComponentTable | None = given.get("components")
+        self._middleware: list[Middleware] = list(given.get("middleware", ()))
         self._set_up(
             target.name,
             given.get("settings", Settings()),
@@ -91,48 +109,89 @@ class Proxy(Served):
         """Unknown before a client connects."""
         return ""
 
+    @property
+    def lifespan_value(self) -> Any:
+        """None: a server behind has its own lifespan."""
+        return None
+
+    def middleware(self, middleware: M) -> M:
+        """Put `async (request, call_next) -> result` around every request; the first added is outermost."""
+        self._middleware.append(middleware)
+        return middleware
+
+    async def resource_updated(self, uri: str) -> None:
+        """Notify every client that subscribed to this resource of the server behind."""
+        shown = self.name_for_clients("resources", uri)
+        if shown is not None and self.is_built and self.engine.started:
+            await self.engine.changed(Change("resource", shown))
+
+    @override
+    def shown(self) -> Back:
+        back = middleware_back(self.back, self._middleware, self)
+        return shown_back(back, self.naming, self.back.is_hidden, self._observer)
+
     @cached_property
     def back(self) -> ProxyBack:
         """The back that the engine calls."""
-        ports = Ports(SystemClock(), SystemRandom(), self._observer)
+        ports = Ports(SystemClock(), SystemRandom(), traced(self._observer))
         return ProxyBack(self._target, self.options, ports, self.scopes)
 
     @property
     def engine(self) -> Engine:
-        """The engine. It is built on first use.
+        """The engine: of this server, or of the one that includes it. It is built on first use.
 
         Raises:
             ConfigError: the settings or the store cannot work in front of another server.
         """
-        if self.settings.stateless:
+        if self.whole is not None:
+            return self.whole.engine
+        self.check_settings(self.settings)
+        engine = super().engine
+        self.check_key(self, is_shared=engine.store.is_shared)
+        return engine
+
+    def check_settings(self, settings: Settings) -> None:
+        """Use the settings of the server that answers: this one, or one that includes it.
+
+        Raises:
+            ConfigError: they cannot work in front of another server.
+        """
+        if settings.stateless:
             raise ConfigError(
                 f"{self!r} cannot be stateless: the server behind it keeps a session for each of our sessions"
             )
-        self._target.masks_errors = self.settings.mask_errors
-        engine = super().engine
-        if engine.store.is_shared and self.back.needs_credentials and self.forward_key is None:
+        self._target.masks_errors = settings.mask_errors
+
+    def check_key(self, host: Served, *, is_shared: bool) -> None:
+        """Refuse a server that answers without the key that it needs: this one, or one that includes it.
+
+        Raises:
+            ConfigError: it has no key.
+        """
+        if is_shared and self.back.needs_credentials and host.forward_key is None:
             raise ConfigError(
                 f"{self!r} uses credentials of its clients, and a request may be answered by another process than the "
                 "one that receives it: give all processes a key with --forward-key-file PATH, the variable "
                 f"HOLDFAST_FORWARD_KEY or forward_key=. {HOW_TO_MAKE.capitalize()}"
             )
-        return engine
 
-    def front(self, settings: HttpSettings) -> HttpFront:
-        """Build the HTTP endpoint, and the engine if it does not exist yet.
+    @override
+    def pages(self, host: Served, settings: HttpSettings) -> list[Route]:
+        """Prepare for the clients of an endpoint: of this server, or of one that includes it. Return the pages beside it.
 
         Raises:
             ConfigError: the table has scopes, and there is no verifier that knows the scopes of a token.
         """
-        if not self.scopes.is_empty and (self.verifier is None or self.verifier is principal_of_token):
+        verifier = host.verifier
+        if not self.scopes.is_empty and (verifier is None or verifier is principal_of_token):
             raise ConfigError(
-                f"the components of {self!r} need scopes, and it has no verifier that reads the scopes of a token: give "
-                "it one (verifier=…, --verifier FILE:NAME)"
+                f"the components of {self!r} need scopes, and {'it' if host is self else repr(host)} has no verifier that "
+                "reads the scopes of a token: give it one (verifier=…, --verifier FILE:NAME)"
             )
-        if self.verifier is None:
+        if verifier is None:
             # Anonymous clients of other machines may be different people: they must not share an upstream.
             self.back.shares_anonymous = not settings.serves_strangers
-        return super().front(settings)
+        return super().pages(host, settings)
 
 
 def _overridden(given: ProxyArguments, own: dict[str, Any]) -> ProxyOptions:

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from typing_extensions import override
 
 from holdfast.auth.authorizer import Authorizer, Challenge, Token, authorizer_of
+from holdfast.auth.forward_key import HOW_TO_MAKE
 from holdfast.auth.oauth.oauth import OAuth
 from holdfast.auth.oauth.users import LastingSignIn, UserOAuth, machine_oauth
 from holdfast.backs.proxy.lists import digest
@@ -18,12 +19,13 @@ from holdfast.backs.proxy.passing import Passing, passing, principal_of_token
 from holdfast.backs.proxy.target import Target, UpstreamClient
 from holdfast.config import HttpSettings
 from holdfast.errors import INVALID_REQUEST, AuthorizationFailed, ConfigError, LifespanEnded, McpError
-from holdfast.fronts.http.front import HttpFront
 from holdfast.ports import Ports
+from holdfast.server.authoring.routes import Route
 from holdfast.server.proxy import Proxy, ProxyArguments
 from holdfast.server.running.namespaces import distinct_namespace
+from holdfast.server.served import Served
 from holdfast.server.sign_in_page import sign_in_page
-from holdfast.transports.http import HttpOptions, HttpTransport, head_of, is_http_url, place_of, shown
+from holdfast.transports.http import HttpClientOptions, HttpTransport, head_of, is_http_url, place_of, shown
 from holdfast.upstream.connectors import Connector, HttpConnector
 from holdfast.upstream.settings import ClientLimits, ClientTimes
 
@@ -79,7 +81,7 @@ class RemoteTarget(Target):
     async def start(self, ports: Ports, failed: Callable[[LifespanEnded], None]) -> None:
         """Make the pool of connections."""
         await super().start(ports, failed)
-        self._pool = HttpTransport(HttpOptions(connect_seconds=self.times.connect))
+        self._pool = HttpTransport(HttpClientOptions(connect_seconds=self.times.connect))
 
     def connector(self, client: UpstreamClient) -> Connector:
         """Return a connector that uses the pool."""
@@ -169,29 +171,32 @@ class Remote(Proxy):
         self._uses_browser = bool(oauth) and users is None
 
     @override
-    def front(self, settings: HttpSettings) -> HttpFront:
-        """Build the HTTP endpoint, and the page for the sign-in of users.
+    def pages(self, host: Served, settings: HttpSettings) -> list[Route]:
+        """Return the page for the sign-in of users, if they sign in.
 
         Raises:
             ConfigError: the sign-in does not fit the clients that may call.
         """
-        if self._users is not None:
-            if self.verifier is None:
-                raise ConfigError(
-                    "each user signs in to the server behind, so a verifier must distinguish users"
-                )
-            if self.engine.store.is_shared:
-                raise ConfigError(
-                    "a sign-in of users waits in one process: leave out the store, and serve with one worker"
-                )
-            self.routes[:] = [sign_in_page(self._users, self._observer)]
-        front = super().front(settings)
-        if self._uses_browser and (self.verifier is not None or not self.back.shares_anonymous):
+        pages = super().pages(host, settings)
+        if self._uses_browser and (host.verifier is not None or not self.back.shares_anonymous):
             raise ConfigError(
                 "oauth signs in as the user of this machine, and other users may call here: let each of them sign in, "
                 "with oauth=UserOAuth(...) or --oauth-callback URL"
             )
-        return front
+        if self._users is None:
+            return pages
+        if host.verifier is None:
+            raise ConfigError("each user signs in to the server behind, so a verifier must distinguish users")
+        if host.engine.store.is_shared and host.forward_key is None:
+            raise ConfigError(
+                "the tokens of users are kept in the store, sealed: give all processes a key with --forward-key-file PATH, the "
+                f"variable HOLDFAST_FORWARD_KEY or forward_key=. {HOW_TO_MAKE.capitalize()}"
+            )
+        self._users.keep_in(host.engine.state, host.forward_key, self.url)
+        # Several servers of one host may have one callback.
+        users = host.sign_ins.setdefault(self._users.path, [])
+        users += [self._users] if self._users not in users else []
+        return [*pages, sign_in_page(self._users.path, users, self._observer)]
 
     @property
     def summary(self) -> str:

@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal, Unpack, get_args
 
-from holdfast import tracing
 from holdfast.auth import Verifier
 from holdfast.config import AdminSettings, HttpOptions, HttpSettings, Settings
 from holdfast.errors import ConfigError
 from holdfast.ports import Observer
 from holdfast.server.running.namespaces import namespace_of
+from holdfast.tracing import traced
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from holdfast.auth.forward_key import ForwardKey
+    from holdfast.auth.oauth.users import UserOAuth
+    from holdfast.backs.components import ComponentTable
+    from holdfast.core.names import Naming
     from holdfast.engine.back import Back
     from holdfast.engine.engine import Engine
     from holdfast.fronts.http.front import HttpFront
@@ -42,9 +43,21 @@ class Served(ABC):
     verifier: Verifier | None
     label: str = ""
     """The name by which operators see it, in the log, the metrics, spans and the dashboard, if it is not `name`."""
+    is_hosted: bool = False
+    """True for an object of another framework in this process."""
+    whole: Served | None = None
+    """The server that it is a part of."""
     forward_key: ForwardKey | None = None
     """The operator's key for credentials that go from one process to another."""
+    components: ComponentTable | None = None
+    """Which components clients see, and under which names; None: all, under their own. Set it before anything uses the engine."""
+    server_card: bool = False
+    """Publish a Server Card and a catalogue, for everyone (`running/cards.py`). Needs `public_url`."""
+    cards: list[dict[str, str]]
+    """The entries of the catalogue. Servers of one process share it."""
     routes: list[Route]
+    sign_ins: dict[str, list[UserOAuth]]
+    """By path: the sign-ins of users to servers behind that end there."""
     _given_observer: Observer | None
     _operated: Operated | None = None
     _engine: Engine | None = None
@@ -64,7 +77,7 @@ class Served(ABC):
         self.store = store
         self.namespace = namespace or namespace_of(name)
         self.verifier = verifier
-        self.routes = []
+        self.routes, self.cards, self.sign_ins = [], [], {}
         self._given_observer = observer
 
     @property
@@ -95,6 +108,18 @@ class Served(ABC):
 
         return self._given_observer or LogObserver(server=self.label)
 
+    @cached_property
+    def naming(self) -> Naming | None:
+        """The names under which clients know the components; None: their own."""
+        table = self.components
+        return None if table is None or table.is_empty else table.naming()
+
+    def shown(self) -> Back:
+        """Return the back under the names for clients."""
+        from holdfast.server.running.launch import shown_back  # noqa: PLC0415 - only a server that runs needs it
+
+        return shown_back(self.back, self.naming, getattr(self.back, "is_hidden", None), self._observer)
+
     @property
     def engine(self) -> Engine:
         """The engine that all endpoints of this server share. It is built on first use."""
@@ -104,21 +129,14 @@ class Served(ABC):
             store = store_for(
                 self.store, limits=self.settings.limits, namespace=self.namespace, observer=self._observer
             )
-            back = self.back
+            back = self.shown()
             if self._operated is not None:
                 store = self._operated.watched_store(store, self.settings.limits)
                 back = self._operated.watched(back, self._observer, store)
-            kind: Callable[..., Engine] = Engine
-            if tracing.is_on():
-                from holdfast.ops.tracing import TracedEngine  # noqa: PLC0415 - only a traced process imports OpenTelemetry
-
-                kind = partial(TracedEngine, server=self.label)
-            self._engine = kind(
-                back,
-                self.settings,
-                store=store,
-                observer=self._observer,
-                forward_key=self.forward_key,
+                self._operated.back = self.back
+            observer = traced(self._observer, self.label)
+            self._engine = Engine(
+                back, self.settings, store=store, observer=observer, forward_key=self.forward_key
             )
             if self._operated is not None:
                 self._operated.attend(self._engine)
@@ -128,6 +146,22 @@ class Served(ABC):
         """Log, count and show the calls of this server. Call it before anything uses the engine."""
         self._operated = operated
         operated.log.server = self.label
+
+    def adopt(self, part: Served, name: str) -> Observer:
+        """Take a server as a part of this one; operators see it under its own name. Return its observer."""
+        operated = None if self._operated is None else self._operated.part(name)
+        return part.belong(self, name, operated, self._given_observer)
+
+    def belong(
+        self, whole: Served, name: str, operated: Operated | None, observer: Observer | None
+    ) -> Observer:
+        """Be a part of another server; return the observer."""
+        self.whole = whole
+        self.label = f"{whole.label or whole.name}/{name}"
+        self._given_observer = self._given_observer or observer
+        if operated is not None:
+            self.operate(operated)
+        return self._observer
 
     @property
     def is_built(self) -> bool:
@@ -151,10 +185,19 @@ class Served(ABC):
         Raises:
             ConfigError: the settings do not fit this server.
         """
-        from holdfast.server.running.launch import HttpFront, applications  # noqa: PLC0415 - only a server that runs needs it
+        from holdfast.server.running.launch import HttpFront, applications, card_routes  # noqa: PLC0415 - only a server that runs needs it
 
-        routes = applications(self.routes, self.settings.limits.body_seconds)
+        pages = [*self.pages(self, settings), *card_routes(self, settings)]
+        routes = applications(pages, self.settings.limits.body_seconds)
         return HttpFront(self.engine, settings, verifier=self.verifier, routes=routes)
+
+    def pages(self, host: Served, settings: HttpSettings) -> list[Route]:  # noqa: ARG002 - for servers in front of others
+        """Prepare for the clients of an endpoint of `host`: of this server, or of one that includes it. Return the pages beside it.
+
+        Raises:
+            ConfigError: it cannot serve these clients.
+        """
+        return self.routes
 
     def run(
         self,
@@ -176,12 +219,14 @@ class Served(ABC):
                 no token, or HTTP options were given for stdio.
         """
         from holdfast.server.running.administered import administered  # noqa: PLC0415 - only a server that runs needs it
-        from holdfast.server.running.launch import run_http, run_stdio, trimmed  # noqa: PLC0415 - only a server that runs needs it
+        from holdfast.server.running.launch import check_http_system, run_http, run_stdio, trimmed  # noqa: PLC0415 - only a server that runs needs it
 
         if transport not in get_args(Transport):
             raise ConfigError(f"a server runs on stdio or http, not {transport!r}")
         if transport == "stdio" and (http or (host, port, path) != ("127.0.0.1", 8000, "/mcp")):
             raise ConfigError('these options are for HTTP, and run() serves stdio: write run("http", ...)')
+        if transport == "http":
+            check_http_system()
         try:
             with administered([self], admin) as beside:
                 if transport == "stdio":

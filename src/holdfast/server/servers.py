@@ -8,18 +8,21 @@ from msgspec.structs import replace
 
 from holdfast.config import AdminSettings, HttpOptions, HttpSettings
 from holdfast.errors import ConfigError
+from holdfast.fronts.http.front import HttpFront
 from holdfast.fronts.http.mount import Mount
 from holdfast.fronts.http.router import Router
 from holdfast.fronts.http.serve import run_http
 from holdfast.ops.tracebacks import trimmed
 from holdfast.server.served import Served
+from holdfast.transports.loops import check_http_system
 
 
 class Servers:
     """Several servers, each at its own path: `Servers({"/weather/mcp": weather, "/files/mcp": files})`.
 
     A value is a `Server`, `Remote`, `Process` or `Hosted`. They share the HTTP server and nothing else: a session of one
-    is unknown to the others. `/healthz` and `/readyz` answer for all of them.
+    is unknown to the others. `/healthz` and `/readyz` answer for all of them. `public_url` is the URL of the root: that of a server is it
+    and the path of the server.
     """
 
     def __init__(self, servers: Mapping[str, Served]) -> None:
@@ -60,6 +63,7 @@ class Servers:
         """
         from holdfast.server.running.administered import administered  # noqa: PLC0415 - only a server that runs needs it
 
+        check_http_system()
         try:
             with administered(self._servers.values(), admin) as beside:
                 front = self.front(HttpSettings(**http))
@@ -73,9 +77,13 @@ class Servers:
         Raises:
             ConfigError: two servers answer one path, or the settings do not fit a server.
         """
-        return Router(
-            {path: server.front(replace(settings, path=path)) for path, server in self._servers.items()}
-        )
+        root, cards = settings.public_url.rstrip("/"), list[dict[str, str]]()
+        fronts: dict[str, HttpFront] = {}
+        for path, server in self._servers.items():
+            server.cards = cards
+            own = replace(settings, path=path, public_url=root and f"{root}{path}")
+            fronts[path] = server.front(own)
+        return Router(fronts)
 
     def _say_where(self, url: str) -> None:
         for path, server in self._servers.items():

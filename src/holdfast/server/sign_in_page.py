@@ -1,10 +1,12 @@
 """The page to which a browser is redirected when a user has signed in to the server behind (`auth/oauth/users.py`)."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from holdfast.auth.oauth.users import UserOAuth
 from holdfast.auth.scopes import NO_SCOPES
 from holdfast.engine.audit import short
+from holdfast.errors import AuthorizationFailed, LinkError
 from holdfast.ports import Observer
 from holdfast.server.authoring.routes import HttpRequest, HttpResponse, Route
 
@@ -16,23 +18,29 @@ _HEADERS: Final = {
     "x-content-type-options": "nosniff",
 }
 _DONE: Final = "You are signed in. You can close this window and go back to the application."
+_FAILED: Final = "You are not signed in: you or the server has refused it. Start again in the application."
 _UNKNOWN: Final = (
     "You have started no sign-in that waits for this page, or it took too long. Nothing was changed. If another person "
     "sent you the link, do not use it. Otherwise start again in the application."
 )
 
 
-def sign_in_page(users: UserOAuth, observer: Observer) -> Route:
-    """Return the route of the callback. It demands a principal, and accepts only the one that started the sign-in."""
+def sign_in_page(path: str, users: Sequence[UserOAuth], observer: Observer) -> Route:
+    """Return the route of a callback, for one server behind or several. It demands a principal, and accepts only the one that started the sign-in."""
 
     async def finish(request: HttpRequest) -> HttpResponse:
         owner = request.principal.key if request.principal is not None else ""
-        if not users.finish(owner, request.query):
-            observer.note("sign_in.refused", principal=short(owner))
-            return _page(403, _UNKNOWN)
-        return _page(200, _DONE)
+        try:
+            for one in users:
+                if await one.finish(owner, request.query):
+                    return _page(200, _DONE)
+        except (AuthorizationFailed, LinkError) as error:
+            observer.note("sign_in.failed", principal=short(owner), error=error)
+            return _page(200, _FAILED)
+        observer.note("sign_in.refused", principal=short(owner))
+        return _page(403, _UNKNOWN)
 
-    return Route(users.path, ("GET",), finish, NO_SCOPES)
+    return Route(path, ("GET",), finish, NO_SCOPES)
 
 
 def _page(status: int, text: str) -> HttpResponse:

@@ -15,13 +15,13 @@ from collections import Counter
 from typing import Final
 
 from holdfast.config import Limits
-from holdfast.core.ledger import Charge, Ledger
+from holdfast.core.ledger import Charge, Ledger, encoded
 from holdfast.errors import StateError
 
 _ANONYMOUS: Final = "anonymous"
 """The account of anonymous clients. It is no address, and no key of a principal."""
 ENTRY_BYTES: Final = 256
-"""The cost of an entry of a table besides its name and value; the same in `redis/lua/kept.lua`."""
+"""The cost of an entry of a table besides its name and value; the same in `redis/lua/cells_prelude.lua`."""
 
 
 def growth(before: int | None, after: int | None) -> int:
@@ -49,7 +49,9 @@ class Charged:
 
     def room(self, principal: str) -> int:
         """Return the bytes that a principal may still take."""
-        return sys.maxsize if self.ledger is None else self.ledger.account(principal or _ANONYMOUS).room
+        if self.ledger is None:
+            return sys.maxsize
+        return self.ledger.account(principal or _ANONYMOUS).room * 2 // 3
 
     def set(self, principal: str, size: int) -> None:
         """Charge a principal with so many bytes in all."""
@@ -58,7 +60,7 @@ class Charged:
         elif self.ledger is not None:
             if principal not in self._charges:
                 self._charges[principal] = self.ledger.account(principal or _ANONYMOUS).open()
-            self._charges[principal].set(size)
+            self._charges[principal].set(encoded(size))
 
     def clear(self) -> None:
         """Free all bytes."""

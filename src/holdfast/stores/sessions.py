@@ -27,7 +27,6 @@ from holdfast.core.records import (
 from holdfast.core.rules import asks, calls, life, readers, streams, turns
 from holdfast.core.rules.document import Document, replica_of
 from holdfast.core.stream import NewEvents, Position
-from holdfast.errors import SessionGone
 from holdfast.stores.backend import Backend
 from holdfast.stores.kept import growth
 from holdfast.wire.jsonrpc import RequestId
@@ -85,7 +84,7 @@ class SessionCommands(Backend):
 
     async def unsubscribe(self, key: str, uri: str) -> None:
         """Forget a subscription."""
-        await self.apply(key, None, life.unsubscribe, uri, growth(None, len(uri.encode())))
+        await self.apply(key, False, life.unsubscribe, uri, growth(None, len(uri.encode())))  # noqa: FBT003
 
     async def subscriptions(self, key: str) -> list[str]:
         """Return the resources that a session subscribed to."""
@@ -127,10 +126,7 @@ class SessionCommands(Backend):
 
     async def turn(self, key: str, stream: str, fence: int) -> bool:
         """Return True if a call may start."""
-        is_first = await self.consult(key, None, turns.turn, stream, fence)
-        if is_first is None:
-            raise SessionGone
-        return is_first
+        return await self.must_apply(key, turns.turn, stream, fence)
 
     async def hold_turn(self, key: str, stream: str, fence: int) -> None:
         """Keep the turn of a call after its end."""
@@ -139,6 +135,7 @@ class SessionCommands(Backend):
     async def pass_turn(self, key: str, stream: str, fence: int) -> None:
         """End a turn, and send TURN for the next call."""
         await self.apply(key, None, turns.pass_turn, stream, fence)
+        await self.apply(key, None, turns.wake_next)
 
     # Streams and their readers
 

@@ -1,4 +1,4 @@
-"""Stores by URL: `memory:`, `sqlite:///path`, `redis://…` and its relatives. A store's module is loaded when it is named."""
+"""Stores by URL: `memory:`, `sqlite:///path`, `redis://…` and its relatives, `postgres://…`. A store's module is loaded when it is named."""
 
 from collections.abc import Callable
 from typing import Final
@@ -10,6 +10,7 @@ from holdfast.errors import ConfigError
 from holdfast.ports import Clock, Observer
 from holdfast.stores.base import Store
 from holdfast.stores.memory import MemoryStore
+from holdfast.stores.postgres_address import parse as parse_postgres
 from holdfast.stores.redis_address import check_options
 from holdfast.stores.sqlite_address import parse
 
@@ -65,6 +66,25 @@ def _redis(wanted: _Wanted) -> Store:
     )
 
 
+def _postgres(wanted: _Wanted) -> Store:
+    parse_postgres(wanted.url, wanted.namespace)
+    try:
+        from holdfast.stores.postgres.store import PostgresStore  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "asyncpg":
+            raise
+        raise ConfigError(
+            "postgres: needs the package asyncpg, which is not installed: pip install 'asyncpg>=0.30'"
+        ) from error
+    return PostgresStore(
+        wanted.url,
+        wanted.limits,
+        wanted.clock,
+        namespace=wanted.namespace,
+        observer=wanted.observer,
+    )
+
+
 SCHEMES: Final[dict[str, Callable[[_Wanted], Store]]] = {
     "memory": _memory,
     "sqlite": _sqlite,
@@ -74,6 +94,8 @@ SCHEMES: Final[dict[str, Callable[[_Wanted], Store]]] = {
     "valkeys": _redis,
     "redis+cluster": _redis,
     "redis+sentinel": _redis,
+    "postgres": _postgres,
+    "postgresql": _postgres,
 }
 
 

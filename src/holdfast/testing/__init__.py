@@ -6,12 +6,12 @@ from holdfast.testing.checking import check
 from holdfast.testing.clock import VirtualClock
 from holdfast.testing.notes import NotingObserver
 from holdfast.testing.seeded_random import SeededRandom
-from holdfast.testing.store import RequiredContract, SharedContract, StoreContract
+from holdfast.testing.store import BackendContract, SharedContract, StoreContract
 
 __all__ = [
+    "BackendContract",
     "NotingObserver",
     "Report",
-    "RequiredContract",
     "Row",
     "ScriptedBack",
     "SeededRandom",

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.checking.report import Report
-from holdfast.checking.run import PATIENCE, Wanted
+from holdfast.checking.run import PATIENCE, CheckPlan
 from holdfast.checking.run import check as run
 
 
@@ -28,7 +28,7 @@ async def check(
     """
     return await run(
         url,
-        Wanted(
+        CheckPlan(
             tool=tool,
             arguments=arguments,
             headers=headers or {},

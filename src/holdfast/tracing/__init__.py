@@ -2,12 +2,13 @@
 
 Tracing is on if the application has set a tracer provider (`opentelemetry.trace.set_tracer_provider`). Then servers and clients of this
 process make spans and pass their context on. `holdfast serve` sets a provider itself if the `OTEL_*` variables name an exporter
-(`cli/tracing.py`). `spans.py` has the code that servers and clients share; it imports OpenTelemetry, and is imported
-when tracing is on.
+(`cli/telemetry.py`). `observer.py` makes the spans; it imports OpenTelemetry, and is imported when tracing is on.
 """
 
 import sys
 from typing import Any
+
+from holdfast.ports import Observer
 
 
 def provider() -> Any:
@@ -22,3 +23,12 @@ def provider() -> Any:
 def is_on() -> bool:
     """True if spans are made."""
     return provider() is not None
+
+
+def traced(observer: Observer, server: str = "") -> Observer:
+    """Return an observer that also makes spans; the same one if tracing is off. `server`: the name of the server in them."""
+    if not is_on():
+        return observer
+    from holdfast.tracing.observer import TracedObserver  # noqa: PLC0415 - only a traced process imports OpenTelemetry
+
+    return TracedObserver(observer, server)

@@ -152,10 +152,10 @@ def started(
     return tracer().start_span(name, context, kind, attributes, links)
 
 
-async def sent(
+async def send(
     method: str,
     params: dict[str, Any],
-    send: Callable[[dict[str, Any]], Awaitable[Any]],
+    request: Callable[[dict[str, Any]], Awaitable[Any]],
     *,
     version: str,
     origin: str,
@@ -167,7 +167,7 @@ async def sent(
     name, attributes = name_of(method, params)
     span = started(name, SpanKind.CLIENT, {**attributes, **_where(origin), "mcp.protocol.version": version})
     with current(span) as context:
-        result = await send({**params, "_meta": _with_context(params.get("_meta"), context)})
+        result = await request({**params, "_meta": _with_context(params.get("_meta"), context)})
         failed = result.get("isError") is True if type(result) is dict else is_tool_error(bytes(result))
         if failed:
             fail(span, TOOL_ERROR)

@@ -160,7 +160,7 @@ class Child:
         options: dict[str, Any] = {"start_new_session": True} if POSIX else {}
         try:
             with GUARD.starting() as watch:
-                self._process = await _started(
+                self._process = await _start_process(
                     self._exited,
                     self._command,
                     stdin=subprocess.PIPE,
@@ -361,7 +361,7 @@ class _Protocol(asyncio.subprocess.SubprocessStreamProtocol):
         self._exited.set()
 
 
-async def _started(
+async def _start_process(
     exited: asyncio.Event, command: Sequence[str], **options: Any
 ) -> asyncio.subprocess.Process:
     """Start a process as `asyncio.create_subprocess_exec` does; `exited` is set when it has exited."""

@@ -32,10 +32,10 @@ PORTS: Final = {"http": 80, "https": 443}
 _WRITTEN: Final = "!$%&'()*+,-./:;=?@_~"
 """The characters of a URL's path and query that are sent as they are."""
 
-__all__ = ["HttpAnswer", "HttpOptions", "HttpTransport", "head_of", "place_of", "shown"]
+__all__ = ["HttpAnswer", "HttpClientOptions", "HttpTransport", "head_of", "place_of", "shown"]
 
 
-class HttpOptions(Struct, frozen=True, kw_only=True):
+class HttpClientOptions(Struct, frozen=True, kw_only=True):
     """How to reach a server."""
 
     connect_seconds: float = 10.0
@@ -60,7 +60,7 @@ class Place(NamedTuple):
 class HttpTransport:
     """A pool of connections."""
 
-    def __init__(self, options: HttpOptions = HttpOptions()) -> None:  # noqa: B008 - frozen
+    def __init__(self, options: HttpClientOptions = HttpClientOptions()) -> None:  # noqa: B008 - frozen
         self._options = options
         self._tls: ssl.SSLContext | None = None
         self._wires: dict[HttpWire, Origin] = {}
@@ -93,7 +93,7 @@ class HttpTransport:
                 # The server may have closed it while it was unused; a GET does no harm twice.
                 wire = None
         if wire is None:
-            wire = await self._connected(place.origin, url)
+            wire = await self._connect(place.origin, url)
         return _uncompressed(await wire.send(head, body))
 
     async def aclose(self) -> None:
@@ -120,7 +120,7 @@ class HttpTransport:
             wire.abort()
         return None
 
-    async def _connected(self, origin: Origin, url: str) -> HttpWire:
+    async def _connect(self, origin: Origin, url: str) -> HttpWire:
         scheme, host, port = origin
         seconds = self._options.connect_seconds
         try:
@@ -129,7 +129,7 @@ class HttpTransport:
                 loop = asyncio.get_running_loop()
                 try:
                     _, wire = await loop.create_connection(
-                        lambda: HttpWire(self._freed, self._lost),
+                        lambda: HttpWire(self._keep_idle, self._forget),
                         sock=sock,
                         ssl=self._context() if scheme == "https" else None,
                         server_hostname=host if scheme == "https" else None,
@@ -156,14 +156,14 @@ class HttpTransport:
                 self._tls.verify_mode = ssl.CERT_NONE
         return self._tls
 
-    def _freed(self, wire: HttpWire) -> None:
+    def _keep_idle(self, wire: HttpWire) -> None:
         loop = asyncio.get_running_loop()
         wire.idle_since = loop.time()
         self._idle.setdefault(self._wires[wire], []).append(wire)
         if self._sweeping is None:
             self._sweeping = loop.call_later(IDLE_SECONDS, self._sweep)
 
-    def _lost(self, wire: HttpWire) -> None:
+    def _forget(self, wire: HttpWire) -> None:
         origin = self._wires.pop(wire, None)
         if origin is not None and wire in self._idle.get(origin, ()):
             self._idle[origin].remove(wire)

@@ -6,15 +6,22 @@ the server has ended, and a function that still runs ends with it.
 
 Functions wait for a thread in turn by their owners (`core/admission.py`): one client that calls a thousand slow functions does not
 block the functions of others.
+
+A server in another program's event loop uses the threads of that program, which are not daemons: its end waits for functions that run,
+and that is the program's to decide. There only the order is ours (`TurnsOfHost`).
 """
 
+import asyncio
+import contextvars
 import queue
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar
-from typing import Final, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
+from weakref import WeakKeyDictionary
 
 from typing_extensions import override
 
@@ -24,6 +31,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 _Job = Callable[[], "_Job | None"]
 """Runs a function, and returns the one that gets its thread."""
+_Waiting = tuple["Future[Any]", Callable[[], Any]]
 
 OWNER: Final[ContextVar[str]] = ContextVar("holdfast_owner", default="")
 """The owner of the functions that this context starts in threads. All functions without one have the same owner."""
@@ -49,11 +57,7 @@ class DaemonThreads(ThreadPoolExecutor):
         owner = OWNER.get()
 
         def job() -> "_Job | None":
-            if future.set_running_or_notify_cancel():
-                try:
-                    future.set_result(fn(*args, **kwargs))
-                except BaseException as error:  # noqa: BLE001 - the future carries every exception
-                    future.set_exception(error)
+            _fulfil(future, lambda: fn(*args, **kwargs))
             with self._lock:
                 return self._gate.leave(owner)
 
@@ -88,3 +92,84 @@ class DaemonThreads(ThreadPoolExecutor):
             self._is_closed = True
             for _ in range(self._count):
                 self._jobs.put(None)
+
+
+class TurnsOfHost:
+    """The functions that wait for a thread of another program's executor. They begin in turn by their owners.
+
+    The executor runs what it gets in the order of arrival. So it gets no function, but the order to run the next one: the thread that
+    becomes free takes the function whose owner has the next turn. There are always as many orders as functions.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: dict[str, deque[_Waiting]] = {}
+        """By owner. The owner whose turn is next is the first."""
+
+    def __repr__(self) -> str:
+        return f"<TurnsOfHost of {len(self._waiting)} owners>"
+
+    async def run(self, fn: Callable[..., T], /, *args: Any) -> T:
+        """Run a function in a thread, in the caller's context; as `asyncio.to_thread` does."""
+        future: Future[T] = Future()
+        context = contextvars.copy_context()
+        waiting = (future, lambda: context.run(fn, *args))
+        owner = OWNER.get()
+        with self._lock:
+            self._waiting.setdefault(owner, deque()).append(waiting)
+        try:
+            order = asyncio.get_running_loop().run_in_executor(None, self._run_next)
+        except BaseException:
+            # The executor is closed.
+            with self._lock:
+                self._waiting[owner].remove(waiting)
+            raise
+        order.add_done_callback(self._ordered)
+        return await asyncio.wrap_future(future)
+
+    def _run_next(self) -> None:
+        if (waiting := self._take()) is not None:
+            _fulfil(*waiting)
+
+    def _ordered(self, order: "asyncio.Future[None]") -> None:
+        """Cancel a function if the executor has dropped an order, because it is closed."""
+        if order.cancelled() and (waiting := self._take()) is not None:
+            waiting[0].cancel()
+
+    def _take(self) -> "_Waiting | None":
+        """Take the next function. The next turn of its owner comes after those of all others."""
+        with self._lock:
+            for owner in list(self._waiting):
+                functions = self._waiting.pop(owner)
+                if functions:
+                    first = functions.popleft()
+                    if functions:
+                        self._waiting[owner] = functions
+                    return first
+            return None
+
+
+_TURNS: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, TurnsOfHost | None]] = WeakKeyDictionary()
+"""By the event loop of another program. None: the loop is ours, and its executor gives threads in turn."""
+
+
+def use_daemon_threads(loop: asyncio.AbstractEventLoop, most: int) -> None:
+    """Give a loop of ours this many daemon threads."""
+    loop.set_default_executor(DaemonThreads(most))
+    _TURNS[loop] = None
+
+
+async def in_turn(fn: Callable[..., T], /, *args: Any) -> T:
+    """Run a function in a thread of the running loop, in turn by `OWNER`; otherwise as `asyncio.to_thread` does."""
+    loop = asyncio.get_running_loop()
+    turns = _TURNS.get(loop) if loop in _TURNS else _TURNS.setdefault(loop, TurnsOfHost())
+    return await (asyncio.to_thread(fn, *args) if turns is None else turns.run(fn, *args))
+
+
+def _fulfil(future: "Future[T]", fn: Callable[[], T]) -> None:
+    """Run a function whose caller has not been cancelled, and give its result or exception to the future."""
+    if future.set_running_or_notify_cancel():
+        try:
+            future.set_result(fn())
+        except BaseException as error:  # noqa: BLE001 - the future carries every exception
+            future.set_exception(error)

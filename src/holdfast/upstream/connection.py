@@ -21,7 +21,6 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from holdfast import tracing
 from holdfast.errors import (
     UNSUPPORTED_VERSION,
     Broken,
@@ -33,7 +32,7 @@ from holdfast.errors import (
     OutcomeUnknown,
     Unauthorized,
 )
-from holdfast.ports import Ports
+from holdfast.ports import Ports, spans_of
 from holdfast.protocol.idempotency import takes_keys
 from holdfast.upstream.backoff import Backoff
 from holdfast.upstream.connectors import Connector
@@ -118,6 +117,7 @@ class Connection:
         self._reconnect = options.reconnect
         self.times: ClientTimes = options.times
         self._clock, self._random, self._observer = ports
+        self._spans = spans_of(ports.observer)
         memory = (REMEMBERED if eras is None else eras), connector.remembered_as
         self._negotiation = Negotiation(
             profile, options.version, options.first, memory, self._ask, self._observer
@@ -161,9 +161,7 @@ class Connection:
             ClientError: the server's response is not usable.
         """
         plain = params if params is not None else {}
-        if tracing.is_on():
-            from holdfast.tracing.spans import sent  # noqa: PLC0415 - only a traced process imports OpenTelemetry
-
+        if self._spans is not None:
             again = partial(
                 self._request,
                 method,
@@ -173,7 +171,7 @@ class Connection:
                 owner=owner,
             )
             version = self.agreed.version if self.agreed is not None else ""
-            return sent(method, plain, again, version=version, origin=self._connector.origin)
+            return self._spans.send(method, plain, again, version=version, origin=self._connector.origin)
         return self._request(
             method, plain, on_progress=on_progress, headers=headers, may_repeat=may_repeat, owner=owner
         )
@@ -289,7 +287,7 @@ class Connection:
             raise NotSent(f"the connection has ended: {_words(link)}")
         if self._finding is None:
             self._finding = asyncio.get_running_loop().create_task(self._find(link))
-            self._finding.add_done_callback(self._found)
+            self._finding.add_done_callback(self._end_finding)
         finding = self._finding
         # Cancelling this call does not cancel the task: others may wait for it too. Only `aclose` cancels it.
         await asyncio.wait({finding})
@@ -316,14 +314,14 @@ class Connection:
 
     def _use(self, link: UpstreamLink) -> None:
         self._link = link
-        link.receiver.when_ended(self._ended)
+        link.receiver.when_ended(self._report_end)
 
-    def _ended(self, end: LinkEnd) -> None:
+    def _report_end(self, end: LinkEnd) -> None:
         self._observer.note("client.link_ended", reason=end.reason.value)
         if self._callbacks.on_end is not None:
             self._callbacks.on_end(end)
 
-    def _found(self, finding: asyncio.Task[UpstreamLink]) -> None:
+    def _end_finding(self, finding: asyncio.Task[UpstreamLink]) -> None:
         self._finding = None
         if not finding.cancelled():
             # Every waiting task has received the exception. Read it, or asyncio logs it once more.
@@ -373,10 +371,10 @@ class Connection:
         negotiate = partial(negotiation.negotiate, probe_seconds=self._connector.probe_seconds)
         found = await self._connect_older() if negotiation.expects_older else None
         try:
-            found = found or await self._negotiated(negotiate)
+            found = found or await self._negotiate(negotiate)
         except DiedOfProbe as error:
             self._observer.note("client.died_of_probe", error=error)
-            found = await self._negotiated(partial(negotiate, died=error.era))
+            found = await self._negotiate(partial(negotiate, died=error.era))
         except HttpRefused as error:
             if isinstance(error, Unauthorized) or not negotiation.may_be_older:
                 raise
@@ -390,12 +388,12 @@ class Connection:
     async def _connect_older(self) -> tuple[UpstreamLink, Agreed] | None:
         """Return a link over the transport of 2024-11-05; None if the server does not have it."""
         try:
-            return await self._negotiated(self._negotiation.initialize, is_older=True)
+            return await self._negotiate(self._negotiation.initialize, is_older=True)
         except HttpRefused as error:
             self._observer.note("client.no_older_transport", error=error)
             return None
 
-    async def _negotiated(
+    async def _negotiate(
         self, negotiate: Callable[[UpstreamLink], Awaitable[Agreed]], *, is_older: bool = False
     ) -> tuple[UpstreamLink, Agreed]:
         bound = asyncio.timeout(self._connector.answer_seconds)

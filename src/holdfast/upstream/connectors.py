@@ -8,7 +8,7 @@ from holdfast.auth.urls import origin
 from holdfast.errors import HttpRefused
 from holdfast.ports import Observer, Ports
 from holdfast.transports.child import Child, ChildOptions
-from holdfast.transports.http import HttpOptions, HttpTransport
+from holdfast.transports.http import HttpClientOptions, HttpTransport
 from holdfast.upstream.http_link import HttpLink
 from holdfast.upstream.http_server import HttpServer
 from holdfast.upstream.link import Receiver, UpstreamLink
@@ -75,7 +75,7 @@ class HttpConnector(Connector):
         self.remembered_as: str = url
         self.origin: str = origin(url)
         self._is_shared = transport is not None
-        self._http = transport or HttpTransport(HttpOptions(connect_seconds=times.connect))
+        self._http = transport or HttpTransport(HttpClientOptions(connect_seconds=times.connect))
         lowered = {name.lower(): value for name, value in (headers or {}).items()}
         self._server = HttpServer(url, self._http, authorizer, lowered, limits, times, ports)
 

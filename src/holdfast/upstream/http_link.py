@@ -147,7 +147,7 @@ class HttpLink:
 
     async def _read_until_answered(self, answer: HttpAnswer, request: OutgoingRequest) -> Any:
         """Read the stream of a request until its result is there, and resume it where that is possible."""
-        stream = _Stream(self._server)
+        stream = _ResumedStream(self._server)
         resumed: HttpAnswer | None = answer
         while resumed is not None:
             # The result may come on another stream; then this one is not needed.
@@ -161,7 +161,7 @@ class HttpLink:
         return request.answer.result()
 
     async def _read_stream(
-        self, answer: HttpAnswer, stream: "_Stream", request: OutgoingRequest | None
+        self, answer: HttpAnswer, stream: "_ResumedStream", request: OutgoingRequest | None
     ) -> None:
         """Read a stream to its end, or until its request is answered. A broken stream is noted; the caller resumes it."""
         parser = EventParser(self._server.limits.line, self._server.limits.message)
@@ -188,7 +188,7 @@ class HttpLink:
         finally:
             answer.close()
 
-    async def _resume(self, stream: "_Stream", request: OutgoingRequest) -> HttpAnswer | None:
+    async def _resume(self, stream: "_ResumedStream", request: OutgoingRequest) -> HttpAnswer | None:
         """Resume the stream of a request; None if its result came on another stream meanwhile.
 
         Raises:
@@ -217,7 +217,7 @@ class HttpLink:
 
     def _send_cancellation(self, request: OutgoingRequest, cancelled: asyncio.CancelledError) -> None:
         # In 2026-07-28 closing the stream is the cancellation, except for a request with an idempotency key.
-        if (self.is_sessionless and not request.key) or self.lost or request.method == "initialize":
+        if (self.is_sessionless and not request.key) or self.lost or not request.is_cancellable:
             return
         if len(self._last_messages) >= UNSENT:
             # The server does not answer. It gets no more until it does.
@@ -275,7 +275,7 @@ class HttpLink:
             opened.cancel()
 
     async def _listen(self) -> None:
-        stream, had_stream = _Stream(self._server), False
+        stream, had_stream = _ResumedStream(self._server), False
         while not self.lost:
             try:
                 answer = await self._open_stream({"last-event-id": stream.last_id} if stream.last_id else {})
@@ -420,7 +420,7 @@ class HttpLink:
         return common
 
 
-class _Stream:
+class _ResumedStream:
     """The record of a stream when it is resumed: the last event id and the pauses."""
 
     __slots__ = ("_silence", "backoff", "backoff_failed", "last_id")

@@ -148,9 +148,9 @@ class IncomingRequests:
         link, request, origins, counted = taken
         task = asyncio.get_running_loop().create_task(self._answer(ticket, link, request, origins))
         self._running[ticket] = task
-        task.add_done_callback(lambda _done: self._ended(ticket, counted))
+        task.add_done_callback(lambda _done: self._end(ticket, counted))
 
-    def _ended(self, ticket: Ticket, counted: int) -> None:
+    def _end(self, ticket: Ticket, counted: int) -> None:
         del self._running[ticket]
         self._bytes -= counted
         self._stopped.discard(ticket)

@@ -19,9 +19,10 @@ from msgspec import Struct
 
 from holdfast.errors import Broken, HoldfastError, NotSent, WireError
 from holdfast.ports import Observer
+from holdfast.protocol.params import cancellation_reason
 from holdfast.upstream.incoming import FREE, IncomingRequests
 from holdfast.upstream.pending import OutgoingRequest, PendingRequests
-from holdfast.wire.jsonrpc import Message, Notification, Request, Response
+from holdfast.wire.jsonrpc import Message, Notification, Request, RequestId, Response
 from holdfast.wire.shape import cost
 from holdfast.wire.unreadable import Recognised, recognise
 
@@ -195,7 +196,9 @@ class Receiver:
         if found is None:
             return
         number, is_request = found
-        if is_request:
+        if is_request and link.is_sessionless:
+            self._drop(number)
+        elif is_request:
             self._incoming.refuse(link, number, error)
         elif (request := self.pending.get(number)) is not None:
             request.fail_unreadable(error)
@@ -207,6 +210,8 @@ class Receiver:
         match message:
             case Response():
                 self.pending.settle(message)
+            case Request() if link.is_sessionless:
+                self._drop(message.id)
             case Request():
                 origins = self.pending.unanswered() if origin is None else (origin,)
                 self._incoming.take(link, message, origins, size=size)
@@ -214,8 +219,14 @@ class Receiver:
                 self.pending.progress(params)
             case Notification():
                 if message.method == "notifications/cancelled":
+                    if reason := cancellation_reason(message.params):
+                        self._observer.note("client.request_cancelled", reason=reason)
                     self._incoming.cancel(link, message.params.get("requestId"))
                 self._on_notification(message, origin)
+
+    def _drop(self, number: RequestId) -> None:
+        """Drop a request of a server of 2026-07-28: the server may not send one, and a client may not respond."""
+        self._observer.note("client.request_dropped", request=number)
 
     def ended(self, link: UpstreamLink, end: LinkEnd) -> None:
         """Cancel the server's requests on a link that has ended. Only the first end is reported."""

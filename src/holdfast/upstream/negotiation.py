@@ -185,8 +185,8 @@ class Negotiation:
         eras = self._eras()
         asking = [era for era in eras if era is not died]
         known: dict[ServerEra, Question] = {
-            ServerEra.SESSION: self._initialized,
-            ServerEra.SESSIONLESS: self._discovered,
+            ServerEra.SESSION: self._initialize,
+            ServerEra.SESSIONLESS: self._discover,
         }
         questions = _Questions(known, link)
         try:
@@ -239,7 +239,7 @@ class Negotiation:
             others=_others(result),
         )
 
-    async def _initialized(self, link: UpstreamLink) -> Agreed:
+    async def _initialize(self, link: UpstreamLink) -> Agreed:
         """Open a session.
 
         Raises:
@@ -253,7 +253,7 @@ class Negotiation:
             is_certain = error.code in REFUSALS if isinstance(error, McpError) else True
             raise _Refused(error, is_certain=is_certain) from error
 
-    async def _discovered(self, link: UpstreamLink) -> Agreed:
+    async def _discover(self, link: UpstreamLink) -> Agreed:
         """Send `server/discover`.
 
         Raises:

@@ -51,6 +51,12 @@ class OutgoingRequest:
         meta = self.params.get("_meta")
         return meta.get(KEY, "") if isinstance(meta, dict) else ""
 
+    @property
+    def is_cancellable(self) -> bool:
+        """False if the specification forbids its cancellation: it is `initialize`, or it was answered."""
+        was_answered = self.answer.done() and not self.answer.cancelled()
+        return self.method != "initialize" and not was_answered
+
     async def room(self) -> None:
         """Wait until the owner can take more messages of this request, if it has a `room` to wait for."""
         if self.owner is not None and (room := getattr(self.owner, "room", None)) is not None:

@@ -76,7 +76,7 @@ class PipeLink:
             self._stop_deaf()
             raise
         except asyncio.CancelledError as cancelled:
-            if request.method != "initialize" and not self.lost:
+            if request.is_cancellable and not self.lost:
                 self._send_cancellation(request.cancellation(cancelled))
             raise
         finally:

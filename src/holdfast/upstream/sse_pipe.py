@@ -20,7 +20,7 @@ from holdfast.errors import Broken, HttpRefused, NotSent, OutcomeUnknown, WireEr
 from holdfast.transports.http import HttpAnswer
 from holdfast.upstream.http_link import GET_HEADERS, POST_HEADERS, discard, is_stream
 from holdfast.upstream.http_server import HttpServer
-from holdfast.wire.sse import EventParser, Received
+from holdfast.wire.sse import EventParser, ReceivedEvent
 
 
 class SsePipe:
@@ -32,7 +32,7 @@ class SsePipe:
         self._server = server
         self._stream: HttpAnswer | None = None
         self._parser = EventParser(server.limits.line, server.limits.message)
-        self._events: list[Received] = []
+        self._events: list[ReceivedEvent] = []
         self._endpoint = ""
 
     def __repr__(self) -> str:
@@ -58,7 +58,7 @@ class SsePipe:
             raise
 
     async def _read_endpoint(self, stream: HttpAnswer) -> str:
-        event: Received | None = None
+        event: ReceivedEvent | None = None
         with contextlib.suppress(TimeoutError, Broken, WireError):
             async with asyncio.timeout(self._server.times.connect):
                 event = await self._next() if is_stream(stream) else None
@@ -80,7 +80,7 @@ class SsePipe:
         self._close()
         return b""
 
-    async def _next(self) -> Received | None:
+    async def _next(self) -> ReceivedEvent | None:
         while not self._events:
             chunk = await self._stream.chunk() if self._stream is not None else b""
             if not chunk:

@@ -34,7 +34,7 @@ def comment(text: str) -> bytes:
     return b": %b\n\n" % text.encode()
 
 
-class Received(NamedTuple):
+class ReceivedEvent(NamedTuple):
     """One received event. `id` and `retry` are None if it has none."""
 
     data: bytes
@@ -79,13 +79,13 @@ class EventParser:
         self._was_cr = False
         self._started = False
 
-    def feed(self, chunk: bytes) -> list[Received]:
+    def feed(self, chunk: bytes) -> list[ReceivedEvent]:
         """Add a chunk and return the events that it completes, also those with only an id or a delay.
 
         Raises:
             WireError: a line or an event is over its limit; the stream cannot be read further.
         """
-        events: list[Received] = []
+        events: list[ReceivedEvent] = []
         # The LF of a CR LF that was cut into two chunks.
         if self._was_cr and chunk:
             self._was_cr = False
@@ -108,7 +108,7 @@ class EventParser:
             raise WireError(INVALID_REQUEST, f"a line of the event stream is over {self._limit} bytes")
         self._line += part
 
-    def _take(self, line: bytes, events: list[Received]) -> None:
+    def _take(self, line: bytes, events: list[ReceivedEvent]) -> None:
         if not self._started:
             self._started = True
             line = line.removeprefix(_BOM)
@@ -129,9 +129,9 @@ class EventParser:
         elif name == b"retry" and value.isdigit():
             self._retry = int(value[:9])
 
-    def _dispatch(self, events: list[Received]) -> None:
+    def _dispatch(self, events: list[ReceivedEvent]) -> None:
         if self._data or self._id is not None or self._retry is not None:
-            events.append(Received(b"\n".join(self._data), self._id, self._retry, self._kind))
+            events.append(ReceivedEvent(b"\n".join(self._data), self._id, self._retry, self._kind))
         self._data.clear()
         self._size = 0
         self._id = self._retry = None

@@ -29,13 +29,13 @@ _KIND_FIRST: Final = re.compile(_START + _KIND)
 _ID_LAST: Final = re.compile(rb",\s*" + _ID + rb'(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*\Z')
 
 
-class _Envelope(Struct):
+class _LooseEnvelope(Struct):
     id: int | str
     method: Any = UNSET
     params: Any = UNSET
 
 
-_decode: Final = msgspec.json.Decoder(_Envelope).decode
+_decode: Final = msgspec.json.Decoder(_LooseEnvelope).decode
 
 
 def recognise(data: bytes) -> Recognised | None:

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from holdfast import ConfigError, Remote
-from holdfast.auth.forward_key import Credentials, ForwardKey, new_key
+from holdfast.auth.forward_key import CredentialSealer, ForwardKey, new_key
 from holdfast.testing import SeededRandom
 
 OLD, NEW = new_key(SeededRandom(1)), new_key(SeededRandom(2))
@@ -14,8 +14,8 @@ HEADERS = {"authorization": "Bearer secret", "cookie": "sid=ü"}
 MESSAGE = b'{"type":"submit","session":"s","stream":"t"}'
 
 
-def credentials(*keys: str) -> Credentials:
-    return Credentials(ForwardKey(" ".join(keys)) if keys else None, SeededRandom(3))
+def credentials(*keys: str) -> CredentialSealer:
+    return CredentialSealer(ForwardKey(" ".join(keys)) if keys else None, SeededRandom(3))
 
 
 def test_headers_are_opened_by_the_replica_they_were_sealed_for() -> None:

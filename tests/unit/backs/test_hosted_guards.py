@@ -65,30 +65,27 @@ every_framework = pytest.mark.parametrize("framework", [Mcp1, Mcp2])
 
 
 @every_framework
-def test_an_exception_of_any_kind_is_an_error_of_its_call_and_a_cancellation_stays_one(
+@virtual_test
+async def test_an_exception_of_any_kind_is_an_error_of_its_call_and_a_cancellation_stays_one(
     framework: type[Mcp1 | Mcp2],
 ) -> None:
-    @virtual_test
-    async def run() -> None:
-        server, notes = framework(), NotingObserver()
-        before = server.own()
-        guards = Guards(server, notes)
-        guards.set()
-        for error in (SystemExit(2), KeyboardInterrupt(), GeneratorExit(), asyncio.CancelledError()):
-            with pytest.raises(RuntimeError, match=type(error).__name__):
-                await server.handle("fail", error)
-        with pytest.raises(KeyError):
-            await server.handle("fail", KeyError("own"))
-        assert len(notes.named("hosted.handler_failed")) == 4
-        # The frameworks cancel a call by a scope around its handler.
-        with anyio.CancelScope() as scope:
-            asyncio.get_running_loop().call_later(1, scope.cancel)
-            await server.handle("wait", None)
-        assert scope.cancelled_caught
-        guards.remove()
-        assert server.own() == before
-
-    run()
+    server, notes = framework(), NotingObserver()
+    before = server.own()
+    guards = Guards(server, notes)
+    guards.set()
+    for error in (SystemExit(2), KeyboardInterrupt(), GeneratorExit(), asyncio.CancelledError()):
+        with pytest.raises(RuntimeError, match=type(error).__name__):
+            await server.handle("fail", error)
+    with pytest.raises(KeyError):
+        await server.handle("fail", KeyError("own"))
+    assert len(notes.named("hosted.handler_failed")) == 4
+    # The frameworks cancel a call by a scope around its handler.
+    with anyio.CancelScope() as scope:
+        asyncio.get_running_loop().call_later(1, scope.cancel)
+        await server.handle("wait", None)
+    assert scope.cancelled_caught
+    guards.remove()
+    assert server.own() == before
 
 
 def own_task() -> asyncio.Task[Any]:
@@ -146,34 +143,31 @@ async def await_a_cancelled_task(_request: object) -> str:
         (await_a_cancelled_task, RuntimeError),
     ],
 )
-def test_a_handler_that_cancels_itself_costs_its_own_call(
+@virtual_test
+async def test_a_handler_that_cancels_itself_costs_its_own_call(
     framework: type[Mcp1 | Mcp2], handler: Any, outcome: object
 ) -> None:
-    @virtual_test
-    async def run() -> None:
-        server = framework()
-        server.handlers["own"] = handler
-        guards = Guards(server, NotingObserver())
-        guards.set()
-        try:
-            async with anyio.create_task_group() as tasks:
-                other = anyio.Event()
-                tasks.start_soon(other.wait)
-                # As in the frameworks: a scope around the handler, and awaits after it.
-                with anyio.CancelScope():
-                    try:
-                        assert await server.handle("own", None) == outcome
-                    except (RuntimeError, KeyError) as error:
-                        assert type(error) is outcome  # noqa: PT017 - the type is a parameter
-                    await asyncio.sleep(1)
+    server = framework()
+    server.handlers["own"] = handler
+    guards = Guards(server, NotingObserver())
+    guards.set()
+    try:
+        async with anyio.create_task_group() as tasks:
+            other = anyio.Event()
+            tasks.start_soon(other.wait)
+            # As in the frameworks: a scope around the handler, and awaits after it.
+            with anyio.CancelScope():
+                try:
+                    assert await server.handle("own", None) == outcome
+                except (RuntimeError, KeyError) as error:
+                    assert type(error) is outcome  # noqa: PT017 - the type is a parameter
                 await asyncio.sleep(1)
-                assert not tasks.cancel_scope.cancel_called
-                other.set()
-            assert not own_task().cancelling()
-        finally:
-            guards.remove()
-
-    run()
+            await asyncio.sleep(1)
+            assert not tasks.cancel_scope.cancel_called
+            other.set()
+        assert not own_task().cancelling()
+    finally:
+        guards.remove()
 
 
 @virtual_test

@@ -89,21 +89,18 @@ async def test_a_task_that_something_else_cancels_stays_cancelled() -> None:
     assert calls.late == []
 
 
-def test_a_call_without_a_task_is_a_mistake() -> None:
-    @virtual_test
-    async def run() -> None:
-        failed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+@virtual_test
+async def test_a_call_without_a_task_is_a_mistake() -> None:
+    failed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
-        def begin() -> None:
-            try:
-                Wait(Silence(1))
-            except RuntimeError as error:
-                failed.set_result(str(error))
+    def begin() -> None:
+        try:
+            Wait(Silence(1))
+        except RuntimeError as error:
+            failed.set_result(str(error))
 
-        asyncio.get_running_loop().call_soon(begin)
-        assert "task" in await failed
-
-    run()
+    asyncio.get_running_loop().call_soon(begin)
+    assert "task" in await failed
 
 
 @virtual_test

@@ -144,7 +144,7 @@ def test_a_fault_of_holdfast_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch
     def broken(*_: object) -> None:
         raise KeyError("ours")
 
-    monkeypatch.setattr("holdfast.cli.quick.read", broken)
+    monkeypatch.setattr("holdfast.cli.words.read", broken)
     monkeypatch.setattr(sys, "argv", ["holdfast", "serve"])
     # The function above is in a file of the tests: it is the author's.
     with pytest.raises(SystemExit):

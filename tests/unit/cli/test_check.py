@@ -138,7 +138,7 @@ def test_wrong_usage_ends_with_2_and_a_server_that_is_absent_with_1(monkeypatch:
     assert run("inspect", url).err == f"holdfast: cannot connect to {url}: Connection refused\n"
     assert "…" not in absent.out, "a long URL goes on in the next line"
     assert absent.out.count("│ n/a") == 0, "one row says it, not one for each probe"
-    assert "1 fail, 31 not applicable" in absent.out
+    assert "1 fail, 33 not applicable" in absent.out
 
 
 def test_a_server_that_refuses_the_first_request_is_quoted() -> None:

@@ -12,7 +12,6 @@ import pytest
 from typer.testing import CliRunner
 
 from holdfast.cli.whole import app
-from holdfast.errors import ConfigError
 from tests.command_line import run
 from tests.support import BOUND
 from tests.unit.cli.test_stores import SMALL
@@ -38,14 +37,15 @@ OF_SERVER: Final = "lifespan left\n"
     ],
 )
 def test_a_word_of_another_project_is_an_error_that_names_ours(words: tuple[str, ...], message: str) -> None:
-    result = CliRunner().invoke(app, list(words))
-    assert isinstance(result.exception, ConfigError)
-    assert message in str(result.exception)
+    told = run(*words)
+    assert told.status == 2
+    assert message in told.err
 
 
 def test_the_options_of_a_program_are_its_own() -> None:
-    result = CliRunner().invoke(app, ["serve", "--http", "wrong:address:", "--", "program", "--port", "9000"])
-    assert "--port" not in str(result.exception)
+    told = run("serve", "--http", "wrong:address:", "--", "program", "--port", "9000")
+    assert told.status == 2
+    assert "--port" not in told.err
 
 
 def test_an_unknown_command_is_still_an_error_of_usage() -> None:
@@ -58,7 +58,7 @@ def test_ctrl_c_while_modules_are_imported_shows_no_traceback(monkeypatch: pytes
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("holdfast.cli.quick.read", interrupted)
+    monkeypatch.setattr("holdfast.cli.words.read", interrupted)
     told = run("demo")
     assert (told.status, told.err) == (130, "")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli.behind import Source
+from holdfast.cli.behind import ServerSource
 from holdfast.cli.config.mcp_json import read_mcp_json
 from holdfast.cli.config.plan import Endpoint
 from holdfast.cli.options import Options
@@ -45,7 +45,7 @@ def test_a_file_of_claude_desktop_is_read_with_its_literal_keys(tmp_path: Path) 
         },
         tmp_path / "claude_desktop_config.json",
     )
-    assert servers["brave-search"].source == Source(
+    assert servers["brave-search"].source == ServerSource(
         command=("npx", "-y", "@modelcontextprotocol/server-brave-search"), directory=str(tmp_path)
     )
     assert servers["brave-search"].options == Options(
@@ -99,7 +99,7 @@ def test_a_file_of_vs_code_is_read(tmp_path: Path) -> None:
         },
         tmp_path / ".vscode" / "mcp.json",
     )
-    assert servers["github"].source == Source(url="https://h/mcp", directory=str(tmp_path))
+    assert servers["github"].source == ServerSource(url="https://h/mcp", directory=str(tmp_path))
     assert servers["local"].source.command == ("x", str(tmp_path))
 
 

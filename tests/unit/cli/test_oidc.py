@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast.auth.verifiers import Introspection, JwtVerifier
-from holdfast.cli.behind import Source
+from holdfast.cli.behind import ServerSource
 from holdfast.cli.oidc import verifier_of
 from holdfast.cli.options import Options
 from holdfast.cli.prepared import prepare
@@ -43,7 +43,7 @@ def test_a_scope_of_an_option_is_needed_for_every_component_of_the_server_behind
     options = Options(
         oidc_issuer=ISSUER, oidc_audience=(AUDIENCE,), oidc_scopes=("mcp.use",), scopes={"server": ("all",)}
     )
-    server = prepare(Source(url="https://far.example/mcp"), options)
+    server = prepare(ServerSource(url="https://far.example/mcp"), options)
     assert isinstance(server, Proxy)
     assert isinstance(server.verifier, JwtVerifier)
     assert set(server.scopes.server) == {"all", "mcp.use"}

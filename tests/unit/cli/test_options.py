@@ -1,26 +1,29 @@
 """The table of options, on the command line and in the environment."""
 
+import os
 import re
 import shlex
 import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 
 import pytest
 import typer.main
 from msgspec import Struct
 
 from holdfast.backs.proxy.options import ProxyOptions
-from holdfast.cli.asked import Asked
-from holdfast.cli.behind import Source, check_fit, source
-from holdfast.cli.collecting import collected, laid_over
+from holdfast.cli.asked import ServeCommand
+from holdfast.cli.behind import ServerSource, check_fit, source
+from holdfast.cli.collecting import laid_over
 from holdfast.cli.config.literals import from_arguments
 from holdfast.cli.options import Options
 from holdfast.cli.process_options import ProcessOptions
 from holdfast.cli.refusing import remedies
 from holdfast.cli.rows import ONE_SERVER, entries
 from holdfast.cli.whole import app
+from holdfast.cli.words import read as read_words
 from holdfast.config import AdminSettings, HttpSettings, Limits, RateLimits, Settings, Times
 from holdfast.errors import ConfigError, Exposed
 from tests.command_line import run
@@ -28,9 +31,9 @@ from tools.ports import free_port
 
 
 def read(*words: str) -> tuple[Options, ProcessOptions]:
-    group: Any = typer.main.get_command(app)
-    given = group.commands["serve"].make_context("serve", list(words)).params
-    return collected(Options, given), collected(ProcessOptions, given)
+    asked = read_words(["serve", *words], os.environ)
+    assert asked is not None
+    return asked.options, asked.process
 
 
 def test_an_option_that_is_not_given_has_no_value() -> None:
@@ -94,20 +97,24 @@ def test_higher_options_win_and_tables_of_settings_are_merged() -> None:
     ("target", "options", "said"),
     [
         (
-            Source(url="https://h"),
+            ServerSource(url="https://h"),
             Options(env={"A": "1"}),
             "--env does not fit a URL: it is for a command after --",
         ),
-        (Source(command=("x",)), Options(headers={}), "--header does not fit a command: it is for a URL"),
         (
-            Source(object="a.py"),
+            ServerSource(command=("x",)),
+            Options(headers={}),
+            "--header does not fit a command: it is for a URL",
+        ),
+        (
+            ServerSource(object="a.py"),
             Options(upstream_version="auto"),
             "--upstream-version does not fit a server object of Python: it is for a URL, or a command after --",
         ),
     ],
 )
 def test_an_option_that_does_not_fit_the_target_is_refused(
-    target: Source, options: Options, said: str
+    target: ServerSource, options: Options, said: str
 ) -> None:
     with pytest.raises(ConfigError) as refused:
         check_fit(options, target.kind)
@@ -120,9 +127,9 @@ def test_options_that_fit_pass() -> None:
 
 
 def test_a_target_is_an_object_a_url_or_a_command() -> None:
-    assert source("a.py:b", ()) == Source(object="a.py:b")
-    assert source("HTTPS://h/mcp", ()) == Source(url="HTTPS://h/mcp")
-    assert source(None, ("npx", "-y")) == Source(command=("npx", "-y"))
+    assert source("a.py:b", ()) == ServerSource(object="a.py:b")
+    assert source("HTTPS://h/mcp", ()) == ServerSource(url="HTTPS://h/mcp")
+    assert source(None, ("npx", "-y")) == ServerSource(command=("npx", "-y"))
     for target, command in ((None, ()), ("a.py", ("npx",))):
         with pytest.raises(ConfigError, match=r"the target is missing|serve takes one target"):
             source(target, command)
@@ -137,7 +144,7 @@ def planned_options(monkeypatch: pytest.MonkeyPatch, *words: str, **variables: s
     for name, text in variables.items():
         monkeypatch.setenv(name, text)
     options, _ = read("a.py", *words)
-    return Asked(target="a.py", options=options).plan().endpoints[0].options
+    return ServeCommand(target="a.py", options=options).plan().endpoints[0].options
 
 
 def test_every_setting_is_an_option_of_the_command_line_or_a_table_of_the_file() -> None:
@@ -219,6 +226,19 @@ def test_a_secret_is_no_argument(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+def test_a_user_of_postgresql_without_a_password_is_no_secret() -> None:
+    for store in (
+        "postgres://app@h:1/db",
+        "postgres://h/db?listen=postgres://app@h2:1/db",
+        "postgresql:///db",
+    ):
+        assert from_arguments(Options(store=store), None, ("store",)).store == store
+    encoded = quote("postgres://u:pw@h", safe="")
+    for store in ("postgres://u:pw@h/db", "postgres://h?password=pw", f"postgres://u@h/db?listen={encoded}"):
+        with pytest.raises(ConfigError, match="HOLDFAST_STORE"):
+            from_arguments(Options(store=store), None, ("store",))
+
+
 def test_an_address_for_other_machines_is_refused_with_the_commands_to_use() -> None:
     both = Exposed("0.0.0.0", "the server", lacks_verifier=True, lacks_host=True)
     both.port = 81
@@ -267,7 +287,7 @@ def test_a_refused_address_of_a_variable_keeps_its_port_and_one_state_for_all_is
         ("HOLDFAST_WORKERS", "5000", "holdfast: HOLDFAST_WORKERS 5000: give at most 1024"),
         ("HOLDFAST_LOG_LEVEL", "loud", "holdfast: HOLDFAST_LOG_LEVEL is one of debug"),
         ("HOLDFAST_STORE", "foo:", "holdfast: HOLDFAST_STORE foo: is not the URL of a store"),
-        ("HOLDFAST_GRACE", "long", "Invalid value for HOLDFAST_GRACE"),
+        ("HOLDFAST_GRACE", "long", "holdfast: HOLDFAST_GRACE: give a number, not 'long'"),
     ],
 )
 def test_an_error_in_a_variable_names_the_variable(
@@ -296,7 +316,7 @@ def test_the_help_of_every_command_has_examples_that_can_be_read(name: str) -> N
     examples = re.findall(rf"\[bold\]holdfast {name}( .*)?\[/bold\]", command.help)
     assert examples
     for example in examples:
-        words = shlex.split(example)
+        words = shlex.split(example.partition(" | ")[0])
         command.make_context(name, words)
 
 
@@ -326,8 +346,8 @@ def test_the_usage_names_the_arguments(words: str, usage: str) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("serve a.py --workers 0", "'--workers': give 1 or more, not 0"),
-        ("serve a.py --grace nan", "'--grace': give 0 or more, not nan"),
+        ("serve a.py --workers 0", "--workers: give 1 or more, not 0"),
+        ("serve a.py --grace nan", "--grace: give 0 or more, not nan"),
         ("check http://h/mcp --timeout 31", "'--timeout': give 0.1 to 30, not 31"),
         ("sessions ls --limit 0", "'--limit': give 1 or more, not 0"),
         ("inspect a.py --timeout 0", "'--timeout': give 0.1 or more, not 0"),
@@ -345,5 +365,5 @@ def test_every_option_of_serve_is_in_a_group() -> None:
         for option in COMMANDS["serve"].params
         if option.name not in ("help_all", "only", "target")
     }
-    assert len(panels) == 6
+    assert len(panels) == 7
     assert None not in panels

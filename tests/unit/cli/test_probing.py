@@ -6,14 +6,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from holdfast.cli.behind import Source
+from holdfast.cli.behind import FilePart, ServerSource
 from holdfast.cli.config.plan import Endpoint
 from holdfast.cli.options import Options
 from holdfast.cli.prepared import Prepared
 from holdfast.cli.probing import probing
 from holdfast.errors import ConfigError
 from holdfast.server.running.operations import Operations
-from tests.support import async_test
+from tests.support import BOUND, async_test
 
 WORKS = """
 import json, sys
@@ -32,7 +32,7 @@ URL = "http://127.0.0.1:9/mcp"
 
 @contextlib.asynccontextmanager
 async def tried(
-    source: Source, name: str = "", operations: Operations | None = None, **options: object
+    source: ServerSource, name: str = "", operations: Operations | None = None, **options: object
 ) -> AsyncIterator[str]:
     """Try a server, and give the line of the banner while it could serve."""
     endpoint = Endpoint(name=name, source=source, options=Options(**options))  # type: ignore[arg-type]
@@ -41,13 +41,13 @@ async def tried(
     await server.engine.ensure_started()
     try:
         async with probing(prepared, None):
-            yield prepared.report("http://127.0.0.1:1").servers[0].behind
+            yield "\n".join(prepared.report("http://127.0.0.1:1").servers[0].behind)
     finally:
         await server.engine.aclose()
 
 
-def program(code: str) -> Source:
-    return Source(command=(sys.executable, "-c", code))
+def program(code: str) -> ServerSource:
+    return ServerSource(command=(sys.executable, "-c", code))
 
 
 @async_test
@@ -79,7 +79,7 @@ async def test_a_program_that_never_answers_is_given_up_after_the_start_timeout(
     ("source", "name", "options", "line"),
     [
         (program(FAILS), "shop", {}, "fails: cannot connect"),
-        (Source(url=URL), "", {}, f"fails: cannot connect to {URL}"),
+        (ServerSource(url=URL), "", {}, f"fails: cannot connect to {URL}"),
         (program(FAILS), "", {"probe": False}, ""),
         (
             program(FAILS),
@@ -87,12 +87,12 @@ async def test_a_program_that_never_answers_is_given_up_after_the_start_timeout(
             {"env": {"KEY": "header:X-Key"}},
             "not tried: it needs a value from the request",
         ),
-        (Source(url=URL), "", {"oauth": True}, "not tried: the first client signs in"),
+        (ServerSource(url=URL), "", {"oauth": True}, "not tried: the first client signs in"),
     ],
 )
 @async_test
 async def test_other_servers_are_served_with_any_result(
-    source: Source, name: str, options: dict[str, object], line: str
+    source: ServerSource, name: str, options: dict[str, object], line: str
 ) -> None:
     async with tried(source, name, None, **options) as shown:
         assert shown.startswith(line)
@@ -102,7 +102,7 @@ async def test_other_servers_are_served_with_any_result(
 @async_test
 async def test_the_health_of_a_server_that_was_tried_is_known() -> None:
     operations = Operations()
-    async with tried(Source(url=URL), "far", operations), operations.source() as source:
+    async with tried(ServerSource(url=URL), "far", operations), operations.source() as source:
         (seen,) = (await source.state("", 0)).upstreams
         assert (seen.server, seen.state, seen.worked) == ("far", "failing", None)
         assert seen.failed is not None
@@ -110,3 +110,23 @@ async def test_the_health_of_a_server_that_was_tried_is_known() -> None:
         found = {(sample.family, sample.labels): sample.value for sample in await source.metrics()}
     assert found["holdfast_upstream_last_success_timestamp_seconds", ("far",)] == 0
     assert found["holdfast_upstream_last_failure_timestamp_seconds", ("far", "unreachable")] > 1e9
+
+
+@async_test
+async def test_each_part_of_a_server_is_tried_and_the_whole_is_served(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("holdfast.cli.probing.URL_SECONDS", BOUND)
+    parts = tuple(
+        FilePart(name=name, prefix=name, source=source, options=options, where=name)
+        for name, source, options in (
+            ("shop", program(WORKS), Options()),
+            ("broken", program(FAILS), Options()),
+            ("web", ServerSource(url=URL), Options()),
+            ("quiet", program(WORKS), Options(probe=False)),
+        )
+    )
+    async with tried(ServerSource(name="all", parts=parts), "all") as lines:
+        assert lines.startswith("shop: answers as shop 3 (2025-11-25)\nbroken: fails: ")
+        assert "no database\nweb: fails: cannot connect" in lines
+        assert "quiet" not in lines

@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 
 from holdfast import Principal, Server, Settings, Times, __version__
 from holdfast.auth.verifiers import StaticTokens
-from holdfast.cli.asked import Asked
-from holdfast.cli.banner import Report, client_config, commands, facts, initialize_call, show
-from holdfast.cli.behind import Source
+from holdfast.cli.asked import ServeCommand
+from holdfast.cli.banner import ReadyReport, client_config, commands, facts, initialize_call, show
+from holdfast.cli.behind import ServerSource
 from holdfast.cli.config.plan import Endpoint
 from holdfast.cli.options import Options
 from holdfast.cli.prepared import Prepared, prepare
@@ -78,18 +78,18 @@ def test_an_option_changes_only_its_own_setting() -> None:
 def test_options_apply_to_a_module_that_mounts_its_server(tmp_path: Path) -> None:
     app = tmp_path / "mounted.py"
     app.write_text("from holdfast import Server\nserver = Server('mounted')\napp = server.asgi()\n")
-    server = prepare(Source(object=f"{app}:server"), Options(times={"grace": 7}, store="memory:"))
+    server = prepare(ServerSource(object=f"{app}:server"), Options(times={"grace": 7}, store="memory:"))
     assert (server.settings.times.grace, server.store) == (7, "memory:")
 
 
 def test_a_table_of_scopes_is_for_a_server_in_front_of_another_one() -> None:
     scopes = {"tools": {"send": ["mail.send"]}}
-    for source in (Source(command=("true",)), Source(url="http://localhost:1/mcp")):
+    for source in (ServerSource(command=("true",)), ServerSource(url="http://localhost:1/mcp")):
         server = prepare(source, Options(scopes=scopes))
         assert isinstance(server, Proxy)
         assert server.back.access.known() == {"mail.send"}
     with pytest.raises(ConfigError, match=r"its functions declare\s+their scopes"):
-        prepare(Source(object=SMALL), Options(scopes=scopes))
+        prepare(ServerSource(object=SMALL), Options(scopes=scopes))
 
 
 def test_hosts_are_added_to_those_of_this_machine() -> None:
@@ -110,7 +110,7 @@ def test_a_program_that_reads_the_address_in_the_banner_finds_its_other_lines_to
     written: list[str] = []
     monkeypatch.setattr(sys, "stderr", Writes())
     known = facts(Server("mine"), url="http://127.0.0.1:1/mcp")
-    show(Report(servers=(known,), patience=1.0), more=[("admin", "http://127.0.0.1:2/")])
+    show(ReadyReport(servers=(known,), patience=1.0), more=[("admin", "http://127.0.0.1:2/")])
     [banner] = written
     assert "  serving   http://127.0.0.1:1/mcp" in banner
     assert banner.endswith("  admin     http://127.0.0.1:2/\n")
@@ -130,7 +130,7 @@ def test_a_server_without_components_is_served_with_a_warning(capsys: pytest.Cap
     full = Server("full")
     full.add_tool(lambda: 1, name="one")
     for server, warned in ((Server("empty"), True), (full, False)):
-        show(Report(servers=(facts(server, url="http://127.0.0.1:1/mcp"),), patience=1.0))
+        show(ReadyReport(servers=(facts(server, url="http://127.0.0.1:1/mcp"),), patience=1.0))
         assert ("  warning   it has no tools, resources and prompts" in capsys.readouterr().err) is warned
 
 
@@ -170,7 +170,7 @@ def test_operators_see_a_server_by_its_name_in_the_file_or_by_the_option(tmp_pat
     endpoints = [
         Endpoint(
             name=name,
-            source=Source(object=f"{tmp_path / 'two.py'}:{key}"),
+            source=ServerSource(object=f"{tmp_path / 'two.py'}:{key}"),
             options=Options(name=given, namespace=key),
         )
         for key, name, given in (("a", "docs", None), ("b", "code", "git"), ("c", "", "alone"))
@@ -184,7 +184,7 @@ def test_operators_see_a_server_by_its_name_in_the_file_or_by_the_option(tmp_pat
 
 def test_the_banner_of_all_addresses_and_of_a_unix_socket_can_be_pasted_too(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text("from holdfast import Server\nserver = Server('mine')\n")
-    source = Source(object="app.py", directory=str(tmp_path))
+    source = ServerSource(object="app.py", directory=str(tmp_path))
     open_to_all = Options(allowed_hosts=("vm",), allow_anonymous=True)
     for url in ("http://0.0.0.0:1/mcp", "http://[::]:1/mcp"):
         prepared = Prepared((Endpoint(source=source, options=open_to_all),))
@@ -273,10 +273,10 @@ def test_a_file_names_eras_and_quirks_by_client(tmp_path: Path) -> None:
         "[eras_by_client]\nold = 'sessions'\n[quirks.odd]\nisolate = true\n[servers.a]\nobject = 'a.py'\n"
     )
     file.write_text(tables)
-    (endpoint,) = Asked(target=str(file)).plan().endpoints
+    (endpoint,) = ServeCommand(target=str(file)).plan().endpoints
     settings = endpoint.options.over(Settings())
     assert (settings.eras_by_client, settings.quirks) == ({"old": "sessions"}, {"odd": Quirks(isolate=True)})
     assert msgspec.json.decode(msgspec.json.encode(endpoint.options), type=Options) == endpoint.options
     file.write_text(tables.replace("isolate", "insulate"))
     with pytest.raises(ConfigError, match=r"quirks.odd: the key insulate is unknown: did you mean isolate"):
-        Asked(target=str(file)).plan()
+        ServeCommand(target=str(file)).plan()

@@ -96,11 +96,15 @@ def test_a_list_has_the_oldest_calls_also_those_without_a_session() -> None:
         assert listed.out.startswith("No session is open.\n\nCalls in flight, the oldest first\n")
         assert len(listed.out.splitlines()) == 24
         assert "hangs" in listed.out
+        (handed,) = [line for line in listed.out.splitlines() if line.startswith("report")]
+        assert "handed over" in handed
+        assert "10 min 12 s" in handed
         assert "Only the 20 oldest of 30 calls" in listed.err
         assert json.loads(command("ls", "--json").out) == []
 
     fleet = Fleet()
-    fleet.calls = [call(number, session="", name="hangs") for number in range(30)]
+    fleet.calls = [call(number, session="", name="hangs") for number in range(29)]
+    fleet.calls.insert(0, call(29, name="report", age=612.0, state="handed over"))
     operate(fleet, conversation)
 
 

@@ -47,6 +47,7 @@ def process(program: str, *arguments: str) -> Done:
         ("rediss://user:w@rd@host:1/2?ssl_keyfile=x", "rediss://***@host:1/2"),
         ("redis://:w/o?r#d@host/0", "redis://***@host/0"),
         ("redis+sentinel://u:word@a:1,b:2/main", "redis+sentinel://***@a:1,b:2/main"),
+        ("postgres://u:w@rd@a,b:1/db?sslpassword=x", "postgres://***@a,b:1/db"),
         ("memory:", "memory:"),
     ],
 )
@@ -74,15 +75,15 @@ async def test_a_file_is_shown_as_the_one_that_exists() -> None:
         "valkey://h:1",
         "redis+cluster://a:1,b:2",
         "redis+sentinel://a,b/m",
+        "postgres://u@a,b/db",
+        "postgresql://a:1/db?sslmode=verify-full",
     ],
 )
 def test_every_kind_of_store_passes(url: str) -> None:
     stores.check(url)
 
 
-@pytest.mark.parametrize(
-    "url", ["reddis://:word@h", "word", "postgres://u:word@h/db", "redis://:word@h:port"]
-)
+@pytest.mark.parametrize("url", ["reddis://:word@h", "word", "mysql://u:word@h/db", "redis://:word@h:port"])
 def test_an_invalid_store_is_refused_without_showing_a_password(url: str) -> None:
     with pytest.raises(ConfigError) as refused:
         stores.check(url)
@@ -136,8 +137,8 @@ def test_the_last_process_removes_a_private_store(tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         (
-            ["--store", "postgres://u:sEcret@h/db"],
-            "HOLDFAST_STORE postgres: is not the URL of a store: it must begin with one of memory:",
+            ["--store", "mysql://u:sEcret@h/db"],
+            "HOLDFAST_STORE mysql: is not the URL of a store: it must begin with one of memory:",
         ),
         (["--store", "sqlite:"], "sqlite:////absolute/path.db"),
         (["--store", "sqlite:///nowhere/at/all/store.db"], "/nowhere/at/all"),
@@ -177,9 +178,9 @@ def test_an_unusable_store_is_explained(
 
 def test_the_store_may_be_named_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "HOLDFAST_STORE" in run("serve", "--help").out
-    monkeypatch.setenv("HOLDFAST_STORE", "postgres:")
+    monkeypatch.setenv("HOLDFAST_STORE", "mysql:")
     refused = run("serve", SMALL, "--http", "127.0.0.1:0")
-    assert (refused.status, "postgres: is not the URL of a store" in refused.err) == (2, True)
+    assert (refused.status, "mysql: is not the URL of a store" in refused.err) == (2, True)
 
 
 @pytest.mark.parametrize("package", ["redis", "hiredis"])

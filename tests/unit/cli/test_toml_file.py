@@ -5,10 +5,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli.behind import Source
+from holdfast.backs.components import ComponentTable
+from holdfast.cli import words as command_words
+from holdfast.cli.behind import ServerSource
 from holdfast.cli.config.plan import Plan
 from holdfast.cli.config.sources import planned
 from holdfast.cli.options import Options
+from holdfast.cli.prepared import prepare
 from holdfast.cli.process_options import ProcessOptions
 from holdfast.config import RateLimits, Settings
 from holdfast.errors import ConfigError
@@ -82,7 +85,7 @@ def test_a_whole_file_is_one_frozen_plan(tmp_path: Path) -> None:
     assert plan.process == ProcessOptions(http="0.0.0.0:80", workers=4, log_level="info")
     files, legacy, own = plan.endpoints
     assert (files.name, legacy.name, own.name) == ("files", "legacy", "own")
-    assert files.source == Source(command=("npx", "-y", "some-server"), directory=here)
+    assert files.source == ServerSource(command=("npx", "-y", "some-server"), directory=here)
     times: dict[str, Any] = {"grace": 60, "stream_age": (10, 20)}
     assert files.options == Options(
         path="/files/mcp",
@@ -97,14 +100,14 @@ def test_a_whole_file_is_one_frozen_plan(tmp_path: Path) -> None:
         concurrency=1,
         strict=True,
     )
-    assert legacy.source == Source(url="https://legacy.example/mcp", directory=here)
+    assert legacy.source == ServerSource(url="https://legacy.example/mcp", directory=here)
     assert (legacy.options.path, legacy.options.store, legacy.options.namespace) == (
         "/old",
         "memory:",
         "mine",
     )
     assert legacy.options.token_file == f"{here}/legacy.token"
-    assert own.source == Source(object="app.py:server", directory=here)
+    assert own.source == ServerSource(object="app.py:server", directory=here)
     assert own.options.verifier == f"{here}/app.py:verify"
     assert own.options.times == {"grace": 5, "stream_age": (10, 20)}
     assert own.options.proxy == {"queued": 3}
@@ -120,6 +123,21 @@ def test_the_command_line_counts_before_the_file() -> None:
     for endpoint in plan.endpoints:
         assert endpoint.options.times == {"grace": 1, "stream_age": (10, 20)}
         assert (endpoint.options.store, endpoint.options.in_order) == ("memory:", False)
+
+
+def test_the_components_that_clients_see_are_in_the_table_of_a_server() -> None:
+    text = '[servers.web]\ncommand = ["true"]\nhide_tools = ["delete_*"]\nrename_tools = { search = "find", "get_*" = "fetch_*" }\n'
+    (endpoint,) = read(text).endpoints
+    table = prepare(endpoint.source, endpoint.options).components
+    assert table == ComponentTable(
+        hide_tools=("delete_*",), rename_tools={"search": "find", "get_*": "fetch_*"}
+    )
+    words = ["--hide-tool", "delete_*", "--rename-tool", "search=find", "--rename-tool", "get_*=fetch_*"]
+    asked = command_words.read(["serve", *words, "--", "true"], {})
+    assert asked is not None
+    assert prepare(ServerSource(command=("true",)), asked.options).components == table
+    with pytest.raises(ConfigError, match=r"one [*] each"):
+        prepare(ServerSource(command=("true",)), Options(rename_tools={"get_*": "x"}))
 
 
 def test_relative_paths_begin_at_the_file(tmp_path: Path) -> None:
@@ -226,8 +244,11 @@ SERVER = '[servers.a]\nurl = "http://h"\n'
         (SERVER + "scopes = {server = [1]}", "[servers.a] scopes.server must be a list of texts"),
         (SERVER + "scopes = {server = ['a b']}", "[servers.a] scopes: server: 'a b' is not a scope"),
         (SERVER + "scopes = {hidden = ['a']}", "[servers.a] scopes: hidden names 'a', which no row"),
-        ("[servers.a]", "holdfast.toml: [servers.a] needs one of command, url and object; it has none"),
-        (SERVER + "object = 'a.py'", "needs one of command, url and object; it has url and object"),
+        (
+            "[servers.a]",
+            "holdfast.toml: [servers.a] needs one of command, url, object and servers; it has none",
+        ),
+        (SERVER + "object = 'a.py'", "needs one of command, url, object and servers; it has url and object"),
         ("[servers.'a b']\nurl = 'http://h'", "[servers.a b] the name cannot be part of a path"),
         ("[servers.'..']\nurl = 'http://h'", "[servers...] the name cannot be part of a path"),
         ("[servers]\na = 1", "holdfast.toml: [servers.a] must be a table"),

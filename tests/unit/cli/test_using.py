@@ -17,9 +17,9 @@ from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from holdfast.cli.options import Options
+from holdfast.cli.using import bar
 from holdfast.cli.using.arguments import typed
-from holdfast.cli.using.commands import _used
-from holdfast.cli.using.connecting import client_of
+from holdfast.cli.using.commands import _use_client, client_of
 from holdfast.cli.using.showing import tree
 from holdfast.cli.whole import app
 from holdfast.client import Client
@@ -210,6 +210,34 @@ def test_media_is_described(server: str) -> None:
 def test_progress_does_not_reach_standard_output(server: str) -> None:
     result = run("call", server, "slow")
     assert (result.exit_code, result.stdout, result.stderr) == (0, "done\n", "")
+
+
+@pytest.mark.parametrize("protocol", ["sessions", "sessionless"])
+def test_a_terminal_shows_the_wait_for_a_call_that_is_handed_over(
+    tmp_path: Path, protocol: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setattr(bar, "QUIET_SECONDS", 0.0)
+    (tmp_path / "works.py").write_text(WORKS)
+    result = run("call", str(tmp_path / "works.py"), "report", "--protocol", protocol)
+    assert (result.exit_code, result.stdout) == (0, "done\n")
+    assert "waiting for report" in result.stderr
+    assert "ticket" not in result.stderr
+
+
+WORKS = """
+import asyncio
+from holdfast import Server
+from holdfast.ops.waits import live_state
+
+server = Server("works", hand_over=0.1)
+
+@server.tool
+async def report() -> str:
+    while "handed over" not in map(live_state, server.engine.live_exchanges()):
+        await asyncio.sleep(0.01)
+    return "done"
+"""
 
 
 def test_read_and_prompt(server: str) -> None:
@@ -429,7 +457,7 @@ async def test_an_error_after_ctrl_c_is_not_the_result_of_the_command(server: st
         return 0
 
     client = client_of(server, (), Options(), None)
-    task = asyncio.create_task(_used(client, fails_when_cancelled, []))
+    task = asyncio.create_task(_use_client(client, fails_when_cancelled, []))
     await waits.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -1,5 +1,7 @@
 """The client before it is connected: accepted targets, and errors."""
 
+from contextlib import aclosing
+
 import pytest
 
 from holdfast import Client, ConfigError, Server
@@ -32,8 +34,8 @@ async def test_a_server_in_this_process_is_started_with_its_first_client_and_sto
 @async_test
 async def test_a_server_that_was_running_before_the_client_is_left_running() -> None:
     server = Server("host")
-    await server.engine.ensure_started()
-    async with Client(server) as client:
-        await client.ping()
-    assert server.engine.started
-    await server.engine.aclose()
+    async with aclosing(server.engine):
+        await server.engine.ensure_started()
+        async with Client(server) as client:
+            await client.ping()
+        assert server.engine.started

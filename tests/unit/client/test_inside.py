@@ -290,16 +290,13 @@ async def test_a_subscription_that_the_server_refuses_fails_its_own_listener_and
 
 
 @BOTH
-def test_listening_ends_with_the_client(version: str) -> None:
-    @async_test
-    async def run() -> None:
-        client = Client(make(), protocol_version=version)
-        async with client:
-            changes = client.listen(tools=True)
-            await changes.start()
-        with pytest.raises(ClientError, match="the client is closed"):
-            await anext(changes)
-        assert changes._keeping is not None
-        await asyncio.wait({changes._keeping})
-
-    run()
+@async_test
+async def test_listening_ends_with_the_client(version: str) -> None:
+    client = Client(make(), protocol_version=version)
+    async with client:
+        changes = client.listen(tools=True)
+        await changes.start()
+    with pytest.raises(ClientError, match="the client is closed"):
+        await anext(changes)
+    assert changes._keeping is not None
+    await asyncio.wait({changes._keeping})

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from holdfast.client.cache import Cache, cache_key
-from holdfast.client.changes import Change, Listener, change_of
+from holdfast.client.cache import ResultCache, cache_key
+from holdfast.client.changes import Change, UnreadChanges, change_of
 from holdfast.client.results import tool_call_result
 from holdfast.errors import BadAnswer
 from tests.support import virtual_test
@@ -14,7 +14,7 @@ from tests.support import virtual_test
 
 
 def test_a_result_is_cached_for_its_ttl_and_only_for_the_same_request() -> None:
-    cache = Cache(10)
+    cache = ResultCache(10)
     key = cache_key("resources/read", {"uri": "a", "_meta": {"x": 1}})
     assert key == cache_key("resources/read", {"uri": "a"})
     assert key is not None
@@ -28,7 +28,7 @@ def test_a_result_is_cached_for_its_ttl_and_only_for_the_same_request() -> None:
 
 @pytest.mark.parametrize("ttl", [0, -5, None, "long"])
 def test_a_result_without_a_sensible_hint_is_not_kept(ttl: object) -> None:
-    cache = Cache(10)
+    cache = ResultCache(10)
     cache.keep(("tools/list", b"{}"), {"ttlMs": ttl}, now=0.0)
     assert cache.find(("tools/list", b"{}"), 0.0) is None
 
@@ -40,7 +40,7 @@ def test_a_result_that_depends_on_more_than_its_parameters_is_never_cached() -> 
 
 
 def test_a_notification_invalidates_only_the_results_that_it_names() -> None:
-    cache = Cache(10)
+    cache = ResultCache(10)
     keys = [
         cache_key("resources/read", {"uri": "a"}),
         cache_key("resources/read", {"uri": "b"}),
@@ -61,7 +61,7 @@ def test_a_notification_invalidates_only_the_results_that_it_names() -> None:
 
 
 def test_the_longest_unused_result_goes_first() -> None:
-    cache = Cache(2)
+    cache = ResultCache(2)
     for name in (b"1", b"2"):
         cache.keep(("tools/list", name), {"ttlMs": 1_000}, now=0.0)
     cache.find(("tools/list", b"1"), 0.0)
@@ -75,7 +75,7 @@ def test_the_longest_unused_result_goes_first() -> None:
 
 @virtual_test
 async def test_unread_changes_of_one_kind_are_delivered_once() -> None:
-    listener = Listener(["tools"], ["a://b"])
+    listener = UnreadChanges(["tools"], ["a://b"])
     for _ in range(1_000):
         listener.offer(Change(kind="tools"))
         listener.offer(Change(kind="resource", uri="a://b/part"))

@@ -115,23 +115,20 @@ def zoo() -> Server:
 
 
 @pytest.mark.parametrize("version", ["sessionless", "sessions"])
-def test_data_is_built_from_the_output_schema(version: str) -> None:
-    @async_test
-    async def run() -> None:
-        async with Client(zoo(), protocol_version=version) as client:
-            built = (await client.call_tool("trip")).data
-            for one in (built, built.next):
-                assert (one.at, one.took, one.id) == (TRIP.at, TRIP.took, TRIP.id)
-                assert (one.cost, type(one.cost), one.seats, one.place) == (5.0, float, {1, 2}, (1.5, "Oslo"))
-                assert (one.pets[0].lives, one.pets[1].born) == (9, dt.date(2020, 2, 29))
-                assert one.tags == {"seen": dt.date(2026, 1, 1)}
-            assert built.next.next is None
-            assert built["cost"] == built.cost
-            assert (await client.call_tool("when")).data == TRIP.at
-            assert (await client.call_tool("greet")).data == "hi"
-            assert (await client.call_tool("maybe")).data.born == dt.date(2020, 2, 29)
-
-    run()
+@async_test
+async def test_data_is_built_from_the_output_schema(version: str) -> None:
+    async with Client(zoo(), protocol_version=version) as client:
+        built = (await client.call_tool("trip")).data
+        for one in (built, built.next):
+            assert (one.at, one.took, one.id) == (TRIP.at, TRIP.took, TRIP.id)
+            assert (one.cost, type(one.cost), one.seats, one.place) == (5.0, float, {1, 2}, (1.5, "Oslo"))
+            assert (one.pets[0].lives, one.pets[1].born) == (9, dt.date(2020, 2, 29))
+            assert one.tags == {"seen": dt.date(2026, 1, 1)}
+        assert built.next.next is None
+        assert built["cost"] == built.cost
+        assert (await client.call_tool("when")).data == TRIP.at
+        assert (await client.call_tool("greet")).data == "hi"
+        assert (await client.call_tool("maybe")).data.born == dt.date(2020, 2, 29)
 
 
 @async_test

@@ -5,7 +5,7 @@ from threading import Thread
 
 import pytest
 
-from holdfast.core.ledger import Account, Charge, Ledger
+from holdfast.core.ledger import KEPT, PARTIAL, WORK, Account, Charge, Ledger
 
 
 def filled(account: Account, size: int = 1, *, urgent: bool = False) -> list[Charge]:
@@ -43,26 +43,40 @@ def test_a_session_gets_a_third_and_all_sessions_of_a_principal_its_share() -> N
     assert ledger.account("ann").used == len(first) + len(second) == 600
 
 
-def test_new_work_leaves_an_eighth_and_urgent_work_may_use_it() -> None:
+def test_new_work_leaves_an_eighth_and_urgent_work_half_of_it() -> None:
     ledger = Ledger(800)
     kept = [ledger.account(str(number)).take(100) for number in range(8)]
     assert [charge is not None for charge in kept] == [True] * 7 + [False]
     last = ledger.account("last")
-    assert last.take(2) is None
-    kept.append(last.take(100, urgent=True))
+    assert last.take(10) is None
+    assert last.take(51, urgent=True) is None
+    kept.append(last.take(50, urgent=True))
     assert kept[-1] is not None
     assert ledger.account("0").take(1, urgent=True) is None
 
 
-def test_the_new_work_of_a_holder_that_uses_little_may_use_the_eighth() -> None:
+@pytest.mark.parametrize(("light", "multiple"), [(WORK, 16), (KEPT, 64)])
+@pytest.mark.parametrize("urgent", [False, True])
+def test_a_holder_that_uses_little_may_use_the_last_bytes(light: int, multiple: int, *, urgent: bool) -> None:
     ledger = Ledger(6_400)
     kept = [ledger.account(str(number)).take(700) for number in range(8)]
     some = [ledger.account(f"some {number}") for number in range(300)]
-    kept += [account.take(3) for account in some]
-    assert ledger.total - ledger.used in range(3 * 64, 3 * 64 + 3)
-    assert some[0].take(1) is None
-    kept.append(ledger.account("light").take(2))
+    kept += [account.take(3, urgent=urgent, light=light) for account in some]
+    assert ledger.total - ledger.used in range(3 * multiple, 3 * multiple + 3)
+    assert some[0].take(1, urgent=urgent, light=light) is None
+    kept.append(ledger.account("light").take(2, urgent=urgent, light=light))
     assert kept[-1] is not None
+
+
+def test_many_that_keep_a_part_of_a_message_leave_room_for_the_calls_of_others() -> None:
+    ledger = Ledger(64_000)
+    kept = [ledger.account(str(number)).open() for number in range(1_000)]
+    taken = [
+        charge.grow(100, light=PARTIAL) or charge.grow(100, urgent=True, light=PARTIAL) for charge in kept
+    ]
+    assert not all(taken)
+    assert ledger.total - ledger.used in range(4_000, 4_100), "a sixteenth is free"
+    assert ledger.account("ann").take(100) is not None
 
 
 def test_a_holder_without_bytes_in_use_may_take_any_size_that_is_free() -> None:

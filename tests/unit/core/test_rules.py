@@ -10,7 +10,9 @@ from typing_extensions import override
 
 from holdfast.core.lifecycle import SessionInput, SessionState
 from holdfast.core.records import (
+    KEPT_SECONDS,
     STANDALONE_FENCE,
+    USED_IDS,
     Answered,
     Attached,
     Claim,
@@ -203,6 +205,7 @@ def test_a_session_over_its_budget_forgets_complete_streams_and_then_cuts_its_la
     streams.append(doc, "streamed", 2, [(21, b"x" * 98)], AT)
     assert told(doc)[0] == (Index.FORGOTTEN, "ended", "")
     assert (doc.size, doc.finished) == (98, {})
+    assert (doc.ids[3], "ended" in doc.logs) == ("ended", False), "its end stays"
     streams.append(doc, "streamed", 2, [(22, b"x" * 50)], AT)
     assert doc.size == 50
     assert [event.position.tag for event in doc.logs["streamed"].events] == [22]
@@ -268,3 +271,77 @@ def test_a_cancellation_finds_its_exchange_by_its_id() -> None:
     for request_id in (1, "1", 3, 99):
         calls.cancel(doc, PRINCIPAL, request_id)
     assert told(doc) == ((WakeUp.CANCEL, "plain", ME),)
+
+
+def repeated(doc: Document, request_id: int, now: float, digest: bytes = b"body") -> object:
+    """Claim a request that may be a repeat."""
+    return calls.claim(doc, PRINCIPAL, Claim(request_id, f"again{now}", digest), ME, MOST, now)
+
+
+def dropped() -> Document:
+    """Return a session with an answer that was kept, and had to be dropped."""
+    doc = Document(record(), 0.0)
+    calls.settle(doc, "a", claimed(doc), b"last", AT, tag=9, keep=True)
+    readers.detach(doc, "a", 0, None, 5.0, broke=True)
+    assert streams.drop_finished(doc)
+    assert (doc.size, doc.complete, doc.logs, doc.finished) == (0, 0, {}, {})
+    return doc
+
+
+def test_a_dropped_answer_leaves_its_end_and_a_repeat_of_its_request_does_not_run() -> None:
+    doc = dropped()
+    assert repeated(doc, 1, 6.0) == Duplicate("a", same=True, finished=True, has_reader=False)
+    assert readers.attach(doc, PRINCIPAL, "a", None, None, ME, 6.0) is Refusal.UNRESUMABLE
+    assert not streams.drop_finished(doc)
+    assert not streams.forget_finished(doc, "a")
+    assert doc.running == doc.calls == doc.readers == 0
+
+
+@pytest.mark.parametrize("why", ["another request", "the time is over"])
+def test_an_end_frees_its_id_for_another_request_and_after_its_time(why: str) -> None:
+    doc = dropped()
+    later = 5.0 + max(doc.record.grace, KEPT_SECONDS) + 1
+    found = repeated(doc, 1, 6.0, b"other") if why == "another request" else repeated(doc, 1, later)
+    assert isinstance(found, Claimed)
+    assert "a" not in doc.exchanges
+
+
+def test_an_answer_that_was_taken_or_is_not_kept_leaves_no_end() -> None:
+    doc = Document(record(), 0.0)
+    calls.settle(doc, "taken", claimed(doc, "taken", 1), b"last", AT, tag=9, keep=True)
+    readers.detach(doc, "taken", 0, doc.logs["taken"].top, 5.0, broke=False)
+    calls.settle(doc, "free", claimed(doc, "free", 2), b"last", AT, tag=9, keep=False)
+    readers.detach(doc, "free", 0, None, 5.0, broke=False)
+    assert streams.drop_finished(doc)
+    assert streams.drop_finished(doc)
+    assert (doc.exchanges, doc.ids) == ({}, {})
+
+
+def test_an_answer_that_has_no_room_when_it_is_kept_leaves_its_end() -> None:
+    doc = Document(record(), 0.0)
+    for number in range(4):
+        name = f"s{number}"
+        calls.end_plain(doc, name, claimed(doc, name, number), 1.0)
+        calls.keep(doc, name, Claim(number, name, b"body"), b"last", AT, tag=number + 1)
+    assert list(doc.finished) == ["s2", "s3"]
+    assert sorted(doc.ids.values()) == ["s0", "s1", "s2", "s3"]
+    for number in range(4):
+        assert isinstance(repeated(doc, number, 6.0), Duplicate)
+
+
+def test_a_call_is_refused_before_it_runs_while_there_is_no_room_for_its_end() -> None:
+    doc = Document(record(), 0.0)
+    for number in range(USED_IDS):
+        calls.settle(
+            doc, f"s{number}", claimed(doc, f"s{number}", number), b"last", AT, tag=number + 1, keep=True
+        )
+        readers.detach(doc, f"s{number}", 0, None, 1.0, broke=True)
+    assert len(doc.ids) == USED_IDS
+    assert repeated(doc, USED_IDS, 6.0) is Refusal.BUSY
+    assert isinstance(repeated(doc, 0, 6.0), Duplicate)
+    control = Claim(USED_IDS, "control", b"body", control=True)
+    assert isinstance(calls.claim(doc, PRINCIPAL, control, ME, MOST, 6.0), Claimed), "law 10"
+    calls.end_plain(doc, "control", doc.fence, 6.0)
+    later = 5.0 + max(doc.record.grace, KEPT_SECONDS) + 1
+    assert isinstance(repeated(doc, USED_IDS, later), Claimed)
+    assert len(doc.exchanges) == LIMITS.finished_streams + 1

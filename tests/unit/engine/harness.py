@@ -17,7 +17,7 @@ from holdfast.engine.delivery import Batch, deliver
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Exchange, SessionExchange
 from holdfast.engine.reader import End, Reader
-from holdfast.engine.session import Channel, Session
+from holdfast.engine.session import ClientPipe, Session
 from holdfast.stores.base import Store
 from holdfast.testing import NotingObserver, ScriptedBack, SeededRandom
 from holdfast.wire.jsonrpc import Request, RequestId, Response
@@ -93,10 +93,14 @@ class EngineHarness:
         return self.session.record.key
 
     async def open(
-        self, version: str = "2025-11-25", *, principal: str = PRINCIPAL, channel: Channel | None = None
+        self,
+        version: str = "2025-11-25",
+        *,
+        principal: str = PRINCIPAL,
+        pipe: ClientPipe | None = None,
     ) -> Session:
         params = {"protocolVersion": version, "clientInfo": {"name": "t", "version": "0"}, "capabilities": {}}
-        return (await self.engine.sessions.open(Caller(principal), params, channel=channel)).session
+        return (await self.engine.sessions.open(Caller(principal), params, pipe=pipe)).session
 
     async def submit(
         self, request_id: RequestId, method: str = CALL, params: Json | None = None, *,

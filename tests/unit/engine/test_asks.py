@@ -244,30 +244,29 @@ class Background:
 
 
 @pytest.mark.parametrize("is_cancelled", [False, True])
-def test_asks_end_with_their_call_while_they_wait_for_a_place_and_for_an_answer(is_cancelled: bool) -> None:
-    @engine_test
-    async def run() -> None:
-        background = Background()
-        async with engine_harness(ScriptedBack({CALL: background}), limits=Limits(asks=2)) as d:
-            # Asks of another replica have a place in the store: of four asks here one is sent, one waits for a place in
-            # the store, and two wait for a place in this process.
-            assert await d.engine.runtime.store.ask(d.key, "other.1", d.session.record.standalone)
-            post = await d.post(1, params={"count": 4})
-            await settle_down()
-            assert (d.session.asking.inside, d.session.asking.waiting, d.session.asks) == (2, 2, 1)
-            began = asyncio.get_running_loop().time()
-            if is_cancelled:
-                await d.cancel(1)
-            background.returns.set()
-            assert await background.ended() == {CallEnded}
-            assert asyncio.get_running_loop().time() == began
-            asked, cancelled, terminal = await post.whole()
-            assert cancellations([cancelled]) == [asked["id"]]
-            assert ("error" in terminal) is is_cancelled
-            await d.engine.runtime.store.withdraw(d.key, "other.1")
-            nothing_is_left(d)
-
-    run()
+@engine_test
+async def test_asks_end_with_their_call_while_they_wait_for_a_place_and_for_an_answer(
+    is_cancelled: bool,
+) -> None:
+    background = Background()
+    async with engine_harness(ScriptedBack({CALL: background}), limits=Limits(asks=2)) as d:
+        # Asks of another replica have a place in the store: of four asks here one is sent, one waits for a place in
+        # the store, and two wait for a place in this process.
+        assert await d.engine.runtime.store.ask(d.key, "other.1", d.session.record.standalone)
+        post = await d.post(1, params={"count": 4})
+        await settle_down()
+        assert (d.session.asking.inside, d.session.asking.waiting, d.session.asks) == (2, 2, 1)
+        began = asyncio.get_running_loop().time()
+        if is_cancelled:
+            await d.cancel(1)
+        background.returns.set()
+        assert await background.ended() == {CallEnded}
+        assert asyncio.get_running_loop().time() == began
+        asked, cancelled, terminal = await post.whole()
+        assert cancellations([cancelled]) == [asked["id"]]
+        assert ("error" in terminal) is is_cancelled
+        await d.engine.runtime.store.withdraw(d.key, "other.1")
+        nothing_is_left(d)
 
 
 @engine_test

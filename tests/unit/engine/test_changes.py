@@ -30,29 +30,26 @@ async def subscribe(d: EngineHarness, count: int) -> list[str]:
 
 
 @pytest.mark.parametrize("is_shared", [False, True])
-def test_a_reader_that_stands_still_gets_each_of_a_thousand_resources_when_it_goes_on(
+@engine_test
+async def test_a_reader_that_stands_still_gets_each_of_a_thousand_resources_when_it_goes_on(
     is_shared: bool,
 ) -> None:
-    @engine_test
-    async def run() -> None:
-        store = ScriptedStore(is_shared=is_shared)
-        async with engine_harness(store=store, times=Times(keep_alive=1.0)) as d:
-            uris = await subscribe(d, 1_000)
-            get = await d.get()
-            get.may_read.clear()
-            for _ in range(3):
-                for uri in uris:
-                    d.engine.sessions.changes.for_session(d.key, Change("resource", uri))
-                d.engine.sessions.changes.for_session(d.key, Change("tools"))
-                await asyncio.sleep(1)
-            get.may_read.set()
-            await asyncio.sleep(10)
-            assert set(updated(get)) == set(uris)
-            # What was in the log when the reader stood still, and the set of those that had to wait.
-            assert len(get.messages) < 2_000
-            assert not d.noted.named("push.dropped")
-
-    run()
+    store = ScriptedStore(is_shared=is_shared)
+    async with engine_harness(store=store, times=Times(keep_alive=1.0)) as d:
+        uris = await subscribe(d, 1_000)
+        get = await d.get()
+        get.may_read.clear()
+        for _ in range(3):
+            for uri in uris:
+                d.engine.sessions.changes.for_session(d.key, Change("resource", uri))
+            d.engine.sessions.changes.for_session(d.key, Change("tools"))
+            await asyncio.sleep(1)
+        get.may_read.set()
+        await asyncio.sleep(10)
+        assert set(updated(get)) == set(uris)
+        # What was in the log when the reader stood still, and the set of those that had to wait.
+        assert len(get.messages) < 2_000
+        assert not d.noted.named("push.dropped")
 
 
 @engine_test
@@ -72,32 +69,29 @@ async def test_a_change_that_comes_while_an_equal_one_is_being_sent_is_sent_too(
 
 
 @pytest.mark.parametrize("kind", ["resource", "tools"])
-def test_a_client_that_stands_still_does_not_delay_the_changes_of_others(kind: str) -> None:
-    @engine_test
-    async def run() -> None:
-        change = Change("tools") if kind == "tools" else Change("resource", "memo://one")
-        async with engine_harness(limits=Limits(stream_events=10)) as d:
-            slow_session, standing = d.session, await d.get()
-            standing.may_read.clear()
-            for number in range(6):
-                d.engine.spawn(d.engine.sessions.push(d.key, LOG, {"n": number}))
-            await settle_down()
-            blocked = Blocked()
-            others = [await d.open(channel=blocked), await d.open()]
-            for session in (slow_session, *others):
-                await d.engine.store.subscribe(session.record.key, "memo://one")
-            d.session = others[1]
-            fast = await d.get()
-            await d.engine.changed(change)
-            await settle_down()
-            assert len(fast.messages) == 1
-            assert len(blocked.sent) == 1
-            blocked.may_read.set()
-            standing.may_read.set()
-            await settle_down()
-            assert len(standing.messages) == 7
-
-    run()
+@engine_test
+async def test_a_client_that_stands_still_does_not_delay_the_changes_of_others(kind: str) -> None:
+    change = Change("tools") if kind == "tools" else Change("resource", "memo://one")
+    async with engine_harness(limits=Limits(stream_events=10)) as d:
+        slow_session, standing = d.session, await d.get()
+        standing.may_read.clear()
+        for number in range(6):
+            d.engine.spawn(d.engine.sessions.push(d.key, LOG, {"n": number}))
+        await settle_down()
+        blocked = Blocked()
+        others = [await d.open(pipe=blocked), await d.open()]
+        for session in (slow_session, *others):
+            await d.engine.store.subscribe(session.record.key, "memo://one")
+        d.session = others[1]
+        fast = await d.get()
+        await d.engine.changed(change)
+        await settle_down()
+        assert len(fast.messages) == 1
+        assert len(blocked.sent) == 1
+        blocked.may_read.set()
+        standing.may_read.set()
+        await settle_down()
+        assert len(standing.messages) == 7
 
 
 class Blocked:
@@ -116,27 +110,24 @@ class Blocked:
 
 
 @pytest.mark.parametrize("command", ["append", "subscribers", "announce", "sessions"])
-def test_a_change_waits_for_an_unavailable_store_and_its_author_does_not_fail(command: str) -> None:
-    @engine_test
-    async def run() -> None:
-        store = ScriptedStore(is_shared=command == "announce")
-        async with engine_harness(store=store, times=Times(keep_alive=1.0)) as d:
-            await subscribe(d, 1)
-            get = await d.get()
-            store.fail(command, times=200)
-            began = asyncio.get_running_loop().time()
-            await d.engine.changed(Change("resource", "memo://0"))
-            await d.engine.changed(Change("tools"))
-            assert asyncio.get_running_loop().time() - began <= 61
-            await d.engine.sessions.push(d.key, "notifications/prompts/list_changed")
-            await asyncio.sleep(200)
-            assert set(get.methods) == {
-                UPDATED,
-                "notifications/tools/list_changed",
-                "notifications/prompts/list_changed",
-            }
-
-    run()
+@engine_test
+async def test_a_change_waits_for_an_unavailable_store_and_its_author_does_not_fail(command: str) -> None:
+    store = ScriptedStore(is_shared=command == "announce")
+    async with engine_harness(store=store, times=Times(keep_alive=1.0)) as d:
+        await subscribe(d, 1)
+        get = await d.get()
+        store.fail(command, times=200)
+        began = asyncio.get_running_loop().time()
+        await d.engine.changed(Change("resource", "memo://0"))
+        await d.engine.changed(Change("tools"))
+        assert asyncio.get_running_loop().time() - began <= 61
+        await d.engine.sessions.push(d.key, "notifications/prompts/list_changed")
+        await asyncio.sleep(200)
+        assert set(get.methods) == {
+            UPDATED,
+            "notifications/tools/list_changed",
+            "notifications/prompts/list_changed",
+        }
 
 
 @engine_test
@@ -206,48 +197,42 @@ async def pushed(d: EngineHarness, count: int, size: int = 0) -> asyncio.Task[No
 
 @pytest.mark.parametrize("is_shared", [False, True])
 @pytest.mark.parametrize("size", [0, 50_000])
-def test_a_reader_that_reads_gets_all_messages_of_a_writer_that_never_waits(
+@engine_test
+async def test_a_reader_that_reads_gets_all_messages_of_a_writer_that_never_waits(
     is_shared: bool, size: int
 ) -> None:
-    @engine_test
-    async def run() -> None:
-        async with engine_harness(store=ScriptedStore(is_shared=is_shared)) as d:
-            get = await d.get()
-            count = 200 if size else 5_000
-            await (await pushed(d, count, size))
-            await settle_down()
-            assert [message["params"]["n"] for message in get.messages] == list(range(count))
-
-    run()
+    async with engine_harness(store=ScriptedStore(is_shared=is_shared)) as d:
+        get = await d.get()
+        count = 200 if size else 5_000
+        await (await pushed(d, count, size))
+        await settle_down()
+        assert [message["params"]["n"] for message in get.messages] == list(range(count))
 
 
 @pytest.mark.parametrize("end", ["cut", "superseded", "closed"])
-def test_a_writer_stops_waiting_for_a_reader_that_ends(end: str) -> None:
-    @engine_test
-    async def run() -> None:
-        async with engine_harness() as d:
-            standing = await d.get()
-            standing.may_read.clear()
-            writing = await pushed(d, 2_000)
+@engine_test
+async def test_a_writer_stops_waiting_for_a_reader_that_ends(end: str) -> None:
+    async with engine_harness() as d:
+        standing = await d.get()
+        standing.may_read.clear()
+        writing = await pushed(d, 2_000)
+        await settle_down()
+        assert not writing.done()
+        if end == "cut":
+            standing.may_read.set()
+            await standing.cut()
+            await writing
+        elif end == "superseded":
+            new = await d.get()
+            await writing
             await settle_down()
-            assert not writing.done()
-            if end == "cut":
-                standing.may_read.set()
-                await standing.cut()
-                await writing
-            elif end == "superseded":
-                new = await d.get()
-                await writing
-                await settle_down()
-                # It began where the first reader stands, and has lost nothing.
-                assert [message["params"]["n"] for message in new.messages] == list(range(2_000))
-                standing.may_read.set()
-            else:
-                standing.may_read.set()
-                await d.engine.sessions.close_key(d.key, SessionInput.DELETED)
-                await writing
-
-    run()
+            # It began where the first reader stands, and has lost nothing.
+            assert [message["params"]["n"] for message in new.messages] == list(range(2_000))
+            standing.may_read.set()
+        else:
+            standing.may_read.set()
+            await d.engine.sessions.close_key(d.key, SessionInput.DELETED)
+            await writing
 
 
 @engine_test

@@ -118,24 +118,23 @@ async def ask(exchange: Exchange) -> None:
 
 
 @pytest.mark.parametrize("write", [send, ask])
-def test_a_call_that_finds_its_session_closed_before_the_wake_up_says_that_it_was_closed(write: Any) -> None:
-    @engine_test
-    async def run() -> None:
-        go = asyncio.Event()
+@engine_test
+async def test_a_call_that_finds_its_session_closed_before_the_wake_up_says_that_it_was_closed(
+    write: Any,
+) -> None:
+    go = asyncio.Event()
 
-        async def handler(exchange: Exchange) -> object:
-            await go.wait()
-            await write(exchange)
-            return {}
+    async def handler(exchange: Exchange) -> object:
+        await go.wait()
+        await write(exchange)
+        return {}
 
-        async with fleet(echo, handler) as (other, here):
-            post = await here.post(1)
-            await settle_down()
-            with patch.object(here.engine.runtime.store, "on_wake", lambda *_: None):
-                session = await other.engine.sessions.find(other.key, PRINCIPAL)
-                await other.engine.sessions.close(session, SessionInput.DELETED)
-            go.set()
-            [end] = await post.whole()
-            assert end["error"]["message"] == "Request cancelled: the session was closed"
-
-    run()
+    async with fleet(echo, handler) as (other, here):
+        post = await here.post(1)
+        await settle_down()
+        with patch.object(here.engine.runtime.store, "on_wake", lambda *_: None):
+            session = await other.engine.sessions.find(other.key, PRINCIPAL)
+            await other.engine.sessions.close(session, SessionInput.DELETED)
+        go.set()
+        [end] = await post.whole()
+        assert end["error"]["message"] == "Request cancelled: the session was closed"

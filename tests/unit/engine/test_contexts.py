@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from contextvars import ContextVar
 
 from holdfast import Server
@@ -83,6 +83,6 @@ async def test_tasks_started_by_the_first_request_do_not_run_in_its_context() ->
 
     server = Server("lazy", lifespan=lifespan)
     TENANT.set("the first client's")
-    assert (await Peer(server.asgi()).initialize()).status == 200
-    assert seen == ["default"]
-    await server.engine.aclose()
+    async with aclosing(server.engine):
+        assert (await Peer(server.asgi()).initialize()).status == 200
+        assert seen == ["default"]

@@ -32,7 +32,7 @@ class Queue:
         self.over = True
         self.wake.set()
 
-    def is_over(self) -> bool:
+    def check_end(self) -> bool:
         return self.over
 
     async def take(self) -> Batch | None:
@@ -94,7 +94,7 @@ async def test_a_source_that_is_stopped_ends_the_loop_without_a_silence() -> Non
 async def test_a_source_that_ends_by_the_clock_gets_no_silence_at_its_end() -> None:
     class Aging(Queue):
         @override
-        def is_over(self) -> bool:
+        def check_end(self) -> bool:
             return asyncio.get_running_loop().time() >= 10
 
     sink = Paper(patience=5)

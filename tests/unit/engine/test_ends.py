@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from holdfast.wire.jsonrpc import Request
 from tests.stores import ScriptedStore
 from tests.support import LoopClock
 from tests.unit.engine.harness import CALL, PRINCIPAL, echo, engine_harness, engine_test, settle_down
-from tests.unit.engine.test_channels import connect
+from tests.unit.engine.test_pipes import connect
 
 
 class Panic(BaseException):
@@ -92,33 +93,30 @@ async def cancel_oneself_and_wait(exchange: Exchange) -> object:
 
 
 @pytest.mark.parametrize("handler", [cancel_oneself_and_wait, raising(asyncio.CancelledError())])
-def test_the_error_of_a_handler_that_cancels_itself_says_so(handler: Any) -> None:
-    @engine_test
-    async def run() -> None:
-        async with engine_harness(ScriptedBack({CALL: handler, "quick": echo})) as d:
-            refused = (await d.call(1))["error"]
-            assert refused == {
-                "code": REQUEST_CANCELLED,
-                "message": "Request cancelled: by the function itself",
-            }
-            assert "result" in await d.call(1, "quick")
-
-    run()
+@engine_test
+async def test_the_error_of_a_handler_that_cancels_itself_says_so(handler: Any) -> None:
+    async with engine_harness(ScriptedBack({CALL: handler, "quick": echo})) as d:
+        refused = (await d.call(1))["error"]
+        assert refused == {
+            "code": REQUEST_CANCELLED,
+            "message": "Request cancelled: by the function itself",
+        }
+        assert "result" in await d.call(1, "quick")
 
 
 @each_end
 async def test_a_sessionless_call_whose_handler_raises_is_answered(error: BaseException) -> None:
     engine = Engine(ScriptedBack({CALL: raising(error)}), clock=LoopClock())
-    await engine.ensure_started()
-    awaited = engine.sessionless.start(
-        RequestMeta("2026-07-28", {}, {"name": "test"}, ""), Caller(""), Request(1, CALL, {})
-    )
-    assert await awaited.waiter.wake.wait(10)
-    assert awaited.outcome is not None
-    assert awaited.outcome.error is not None
-    assert engine.sessionless.live() == []
-    awaited.leave()
-    await engine.aclose()
+    async with aclosing(engine):
+        await engine.ensure_started()
+        awaited = engine.sessionless.start(
+            RequestMeta("2026-07-28", {}, {"name": "test"}, ""), Caller(""), Request(1, CALL, {})
+        )
+        assert await awaited.waiter.wake.wait(10)
+        assert awaited.outcome is not None
+        assert awaited.outcome.error is not None
+        assert engine.sessionless.live() == []
+        awaited.leave()
 
 
 @each_end
@@ -151,19 +149,16 @@ async def test_an_exception_of_a_notification_handler_is_contained(error: BaseEx
 
 
 @pytest.mark.parametrize("yields", [False, True])
-def test_a_handler_that_cancels_its_own_task_and_returns_is_answered(yields: bool) -> None:
-    @engine_test
-    async def conversation() -> None:
-        store = slow_store() if yields else ScriptedStore()
-        async with engine_harness(ScriptedBack({CALL: cancel_oneself, "quick": echo}), store=store) as d:
-            assert (await d.call(1))["result"] == {"done": True}
-            assert "result" in await d.call(1, "quick")
-            wire = await connect(d)
-            await d.submit(2)
-            await settle_down()
-            assert wire.messages == [{"jsonrpc": "2.0", "id": 2, "result": {"done": True}}]
-
-    conversation()
+@engine_test
+async def test_a_handler_that_cancels_its_own_task_and_returns_is_answered(yields: bool) -> None:
+    store = slow_store() if yields else ScriptedStore()
+    async with engine_harness(ScriptedBack({CALL: cancel_oneself, "quick": echo}), store=store) as d:
+        assert (await d.call(1))["result"] == {"done": True}
+        assert "result" in await d.call(1, "quick")
+        wire = await connect(d)
+        await d.submit(2)
+        await settle_down()
+        assert wire.messages == [{"jsonrpc": "2.0", "id": 2, "result": {"done": True}}]
 
 
 @engine_test

@@ -22,8 +22,9 @@ from holdfast.engine.claims import Repeat
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Exchange, SessionExchange
 from holdfast.engine.home import Homes
+from holdfast.engine.inbox import Received
 from holdfast.engine.listener_homes import EACH_SWEEP
-from holdfast.engine.replica_messages import Notify, Submit, decode_message
+from holdfast.engine.messages import ForwardedRequest, Message, Notify, decode_message
 from holdfast.errors import (
     Busy,
     DuplicateId,
@@ -161,7 +162,7 @@ class Scoped(ScriptedBack):
     def declared(self) -> list[Needs]:
         return [Needs(frozenset({"cook"}))]
 
-    def basic(self) -> frozenset[str]:
+    def basic(self, request: Request | None = None) -> frozenset[str]:
         return frozenset()
 
 
@@ -353,31 +354,28 @@ async def test_an_answer_whose_receiving_replica_is_gone_is_kept_for_a_repeat() 
 
 
 @pytest.mark.parametrize("fate", ["taken", "left", "dead"])
-def test_an_equal_request_waits_until_the_replica_with_the_connection_reports_the_fate_of_the_answer(
+@engine_test
+async def test_an_equal_request_waits_until_the_replica_with_the_connection_reports_the_fate_of_the_answer(
     fate: str,
 ) -> None:
-    @engine_test
-    async def run() -> None:
-        async with pair() as (world, home, other):
-            exchange = await other.submit(1, digest=b"same")
-            assert isinstance(exchange, SessionExchange)
-            equal = asyncio.create_task(home.submit(1, digest=b"same"))
-            await asyncio.sleep(0.5)
-            assert not equal.done(), "its client may have the answer, and use the id again"
-            if fate == "taken":
-                exchange.writer.report(FateInput.WROTE)
-                exchange.writer.report(FateInput.TAKEN)
-            if fate != "dead":
-                await other.engine.readers.close(exchange)
-            await asyncio.sleep(LEASE + 1 if fate == "dead" else 1)
-            answer = await equal
-            assert isinstance(answer, SessionExchange if fate == "taken" else Repeat)
-            await settle_down()
-            assert world.start_count() == (2 if fate == "taken" else 1)
-            if isinstance(answer, Repeat):
-                assert (await read(home, answer))[-1]["result"] == {"id": 1}
-
-    run()
+    async with pair() as (world, home, other):
+        exchange = await other.submit(1, digest=b"same")
+        assert isinstance(exchange, SessionExchange)
+        equal = asyncio.create_task(home.submit(1, digest=b"same"))
+        await asyncio.sleep(0.5)
+        assert not equal.done(), "its client may have the answer, and use the id again"
+        if fate == "taken":
+            exchange.writer.report(FateInput.WROTE)
+            exchange.writer.report(FateInput.TAKEN)
+        if fate != "dead":
+            await other.engine.readers.close(exchange)
+        await asyncio.sleep(LEASE + 1 if fate == "dead" else 1)
+        answer = await equal
+        assert isinstance(answer, SessionExchange if fate == "taken" else Repeat)
+        await settle_down()
+        assert world.start_count() == (2 if fate == "taken" else 1)
+        if isinstance(answer, Repeat):
+            assert (await read(home, answer))[-1]["result"] == {"id": 1}
 
 
 @engine_test
@@ -395,7 +393,8 @@ async def test_a_notification_for_a_former_home_is_dropped_there() -> None:
         home.engine.draining = True
         await other.call(1)
         inbox = other.engine.replica._inbox
-        assert await inbox.send("home", "n", Notify(other.key, "notifications/x", {}), seconds=60)
+        message = Message.of("notify", "n", Notify(other.key, "notifications/x", {}))
+        assert await inbox.send("home", message, seconds=60)
         await settle_down()
         assert home.back.notified == []
 
@@ -457,17 +456,17 @@ async def test_a_home_whose_lease_ended_in_an_outage_stays_the_home() -> None:
 async def test_a_pause_of_this_process_counts_as_an_outage(monkeypatch: pytest.MonkeyPatch) -> None:
     async with orphaned() as (_, other, _):
         recovery = homes_of(other)._inbox.recovery
-        assert not recovery.is_running()
+        assert not recovery.check_running()
         now = LoopClock().now()
         monkeypatch.setattr(recovery, "_now", lambda: now + TIMES.lease)
-        assert recovery.is_running()
+        assert recovery.check_running()
         monkeypatch.setattr(recovery, "_now", lambda: now + 2 * TIMES.lease)
         recovery.tick()
-        assert recovery.is_running(), "also if the tick comes first"
+        assert recovery.check_running(), "also if the tick comes first"
         for later in (2.3, 2.6):
             monkeypatch.setattr(recovery, "_now", lambda later=later: now + later * TIMES.lease)
             recovery.tick()
-        assert not recovery.is_running()
+        assert not recovery.check_running()
 
 
 @engine_test
@@ -481,13 +480,13 @@ async def test_a_request_that_a_dead_home_did_not_take_runs_at_the_new_one() -> 
         assert await ghost.inbox() == [], "it was taken back"
 
 
-async def submitted(ghost: ReplicaConnection) -> tuple[str, Submit]:
+async def submitted(ghost: ReplicaConnection) -> tuple[str, ForwardedRequest]:
     """Wait until a request is in the inbox of a home that the test plays."""
     while not (waiting := await ghost.inbox()):
         await asyncio.sleep(0.1)
     message = decode_message(waiting[0].payload)
-    assert isinstance(message, Submit)
-    return waiting[0].name, message
+    assert message.kind == "submit"
+    return waiting[0].name, msgspec.json.decode(message.body, type=ForwardedRequest)
 
 
 @engine_test
@@ -545,7 +544,7 @@ async def test_a_home_that_wakes_up_after_it_lost_the_session_starts_nothing() -
             paused.on_wake = None
             posted = asyncio.create_task(other.call(1))
             await settle_down()
-            [(name, (_, payload))] = world.cluster._inboxes["home"].items()
+            [(_, payload)] = world.cluster._inboxes["home"].values()
             world.cluster._leases[paused.owner] = 0.001
             await until(lambda: bool(other.back.handled), every=0.1)
             # While it runs, its claim protects; after that, the home in the record does.
@@ -553,8 +552,9 @@ async def test_a_home_that_wakes_up_after_it_lost_the_session_starts_nothing() -
                 event.set()
                 await posted
                 assert not world.cluster._sessions[other.key].exchanges
-            take = home.engine.replica._inbox.handlers[Submit]
-            await take(name, decode_message(payload), payload)
+            inbox, message = home.engine.inbox, decode_message(payload)
+            body, take = inbox.handlers["submit"]
+            await take(Received(inbox, message, msgspec.json.decode(message.body, type=body), payload))
             event.set()
             assert (await posted)["result"] == {"id": 1}
             assert (len(home.back.handled), len(other.back.handled)) == (0, 1)

@@ -3,20 +3,22 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
+import msgspec
 import pytest
 
+from holdfast.auth.forward_key import CredentialSealer, ForwardKey, new_key
 from holdfast.config import Limits, Times
-from holdfast.engine.inbox import Inbox
-from holdfast.engine.replica_messages import Began, Notify, Reply, encode_message
+from holdfast.engine.inbox import Inbox, Received
+from holdfast.engine.messages import FAILED, REPLY, Began, Late, Message, Notify, Replies, decode_verdict
 from holdfast.errors import StoreError, TooMuchWork
+from holdfast.ports import SystemRandom
 from tests.simulation.cluster import Cluster, ReplicaConnection
 from tests.support import LoopClock
 from tests.unit.engine.harness import engine_harness, engine_test, settle_down
 
 TIMES = Times(lease=1e4, lease_renewal=1e3)
-MESSAGE = Notify("session", "notifications/x", {})
+MESSAGE = msgspec.json.encode(Message.of("notify", "m", Notify("session", "notifications/x", {})))
 
 
 @asynccontextmanager
@@ -28,11 +30,11 @@ async def inbox() -> AsyncIterator[tuple[Inbox, ReplicaConnection, list[str]]]:
     async with engine_harness(times=TIMES, store=cluster.connect("one").store) as made:
         box = made.engine.replica._inbox
 
-        async def handle(name: str, message: Any, payload: bytes) -> None:
-            handled.append(name)
-            await box.remove(name)
+        async def handle(message: Received) -> None:
+            handled.append(message.name)
+            await message.remove()
 
-        box.handlers[Notify] = handle
+        box.handlers["notify"] = Notify, handle
         yield box, sender, handled
 
 
@@ -40,7 +42,7 @@ async def inbox() -> AsyncIterator[tuple[Inbox, ReplicaConnection, list[str]]]:
 async def test_a_message_that_a_store_puts_into_the_inbox_again_is_handled_once() -> None:
     async with inbox() as (_, sender, handled):
         for _ in range(3):
-            assert await sender.forward("one", "m", encode_message(MESSAGE), seconds=60)
+            assert await sender.forward("one", "m", MESSAGE, seconds=60)
             await settle_down()
             assert await sender.remove_forwarded("m", replica="one") is False, "it was removed"
         assert handled == ["m"]
@@ -49,15 +51,15 @@ async def test_a_message_that_a_store_puts_into_the_inbox_again_is_handled_once(
 @engine_test
 async def test_a_message_without_room_stays_and_is_handled_later() -> None:
     async with inbox() as (box, sender, handled):
-        handle, refusals = box.handlers[Notify], [TooMuchWork(), StoreError("away")]
+        (_, handle), refusals = box.handlers["notify"], [TooMuchWork(), StoreError("away")]
 
-        async def refuse(name: str, message: Any, payload: bytes) -> None:
+        async def refuse(message: Received) -> None:
             if refusals:
                 raise refusals.pop()
-            await handle(name, message, payload)
+            await handle(message)
 
-        box.handlers[Notify] = refuse
-        assert await sender.forward("one", "m", encode_message(MESSAGE), seconds=60)
+        box.handlers["notify"] = Notify, refuse
+        assert await sender.forward("one", "m", MESSAGE, seconds=60)
         await settle_down()
         assert handled == []
         await asyncio.sleep(3)
@@ -67,10 +69,13 @@ async def test_a_message_without_room_stays_and_is_handled_later() -> None:
 @engine_test
 async def test_a_reply_is_for_the_task_that_waits_and_others_are_dropped() -> None:
     async with inbox() as (box, sender, _):
-        with box.expecting("m") as replied:
+        with box._replies.expected("m") as waiter:
             for name in ("other", "m", "m"):
-                await sender.forward("one", f"re.{name}", encode_message(Reply(name, Began())), seconds=60)
-            assert await replied == Began()
+                payload = msgspec.json.encode(Message.of(REPLY, name, Began()))
+                await sender.forward("one", f"re.{name}", payload, seconds=60)
+            reply = await waiter.reply()
+            assert reply is not None
+            assert decode_verdict(reply.body) == Began()
         await settle_down()
         assert await box._runtime.store.inbox() == []
 
@@ -87,4 +92,70 @@ async def test_a_message_that_this_release_cannot_read_is_removed() -> None:
 async def test_claims_that_json_cannot_hold_are_refused_before_anything_is_sent() -> None:
     async with inbox() as (box, _, _):
         with pytest.raises(StoreError, match="claims of this principal"):
-            await box.send("sender", "m", Notify("s", "m", {"a": object()}), seconds=60)
+            await box.ask("sender", "notify", Notify("s", "m", {"a": object()}), seconds=60)
+
+
+@engine_test
+async def test_a_question_of_a_kind_that_has_no_handler_is_refused_at_once() -> None:
+    async with inbox() as (box, _, _):
+        reply = await box.ask("one", "of a later release", seconds=60)
+        assert reply is not None
+        assert reply.kind == FAILED
+        assert await box.ask("unknown", "notify", seconds=60) is None, "its lease has ended"
+
+
+@engine_test
+async def test_a_waiter_ends_with_the_reply_with_the_death_of_the_receiver_or_with_its_time() -> None:
+    replies, now = Replies(), asyncio.get_running_loop().time
+    died_at = now() + 2.5
+
+    async def check_gone() -> bool:
+        return now() > died_at
+
+    with replies.expected("m") as waiter:
+        begun = now()
+        assert await waiter.reply(2) is None
+        assert now() - begun == pytest.approx(2)
+        assert await waiter.reply(check_gone=check_gone) is None
+        assert now() - died_at <= 1
+        replies.take("m", Message.of(REPLY, "m", 1))
+        replies.take("m", None)
+        reply = await waiter.reply(0, check_gone)
+        assert reply is not None
+        assert reply.body == msgspec.Raw(b"1")
+    with replies.expected("m") as waiter:
+        asyncio.get_running_loop().call_later(5, replies.close)
+        assert await waiter.reply() is None
+    assert len(replies) == 0
+
+
+@engine_test
+async def test_a_task_that_stops_waiting_does_not_end_the_wait_of_another_one() -> None:
+    replies = Replies()
+    first, second = replies.expected("a"), replies.expected("a")
+    first.__enter__()
+    waiter = second.__enter__()
+    first.__exit__(None, None, None)
+    reply = Message.of(REPLY, "a", 1)
+    replies.take("a", reply)
+    assert await waiter.reply(0) is reply
+    second.__exit__(None, None, None)
+    assert len(replies) == 0
+
+
+@engine_test
+async def test_a_message_whose_credentials_cannot_be_opened_is_refused_with_the_reason() -> None:
+    """Without its credentials it would be another request."""
+    random = SystemRandom()
+    sealer = CredentialSealer(ForwardKey(new_key(random), "key"), random)
+    async with inbox() as (box, sender, handled):
+        message = Message.of("notify", "m", Notify("session", "notifications/x", {}), "one")
+        payload = sealer.attach(msgspec.json.encode(message), {"x-pat": "secret"}, replica="one")
+        with box._replies.expected("m") as waiter:
+            assert await sender.forward("one", "m", payload, seconds=60)
+            reply = await waiter.reply(60)
+        assert reply is not None
+        verdict = decode_verdict(reply.body)
+        assert isinstance(verdict, Late)
+        assert "nothing was executed. All replicas need the same forward key" in verdict.message
+        assert handled == []

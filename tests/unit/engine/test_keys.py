@@ -102,15 +102,12 @@ async def test_a_store_that_is_unavailable_at_key_rotation_stops_no_call() -> No
 
 
 @pytest.mark.parametrize("ahead", [-DAY, -3600.0, 3600.0, DAY])
-def test_clocks_may_differ_by_a_period(ahead: float) -> None:
-    @async_test
-    async def run() -> None:
-        world = World()
-        one, other = await world.replica(), await world.replica(ahead=ahead)
-        assert opens(other, one.sealer.seal(b"state"))
-        assert opens(one, other.sealer.seal(b"state"))
-
-    run()
+@async_test
+async def test_clocks_may_differ_by_a_period(ahead: float) -> None:
+    world = World()
+    one, other = await world.replica(), await world.replica(ahead=ahead)
+    assert opens(other, one.sealer.seal(b"state"))
+    assert opens(one, other.sealer.seal(b"state"))
 
 
 @async_test

@@ -9,7 +9,7 @@ import pytest
 from holdfast.config import Limits, Settings
 from holdfast.engine.caller import Caller
 from holdfast.engine.engine import Engine
-from holdfast.engine.listening import FLUSH_SECONDS, Ended, Listener
+from holdfast.engine.listening import FLUSH_SECONDS, Listener, ListenerEnd
 from holdfast.engine.sessionless_client import SessionlessClient
 from holdfast.errors import Busy, InvalidParams, MissingCapability
 from holdfast.protocol.sessionless import TASKS, VERSION, RequestMeta
@@ -96,7 +96,7 @@ async def test_a_listener_too_far_behind_is_dropped_without_a_message_and_its_pl
     told(slow)
     for uri in uris:
         await engine.changed(Change("resource", uri))
-    assert slow.end is Ended.SLOW
+    assert slow.end is ListenerEnd.SLOW
     assert aborted == [True]
     assert told(slow) == []
     quick = await listen(engine, resourceSubscriptions=uris)
@@ -150,7 +150,7 @@ async def test_a_closed_subscription_receives_nothing_more() -> None:
     listener = await listen(engine, toolsListChanged=True)
     engine.listening.leave(listener)
     await engine.changed(Change("tools"))
-    assert listener.end is Ended.LEFT
+    assert listener.end is ListenerEnd.LEFT
     assert told(listener) == []
 
 
@@ -165,7 +165,7 @@ async def test_an_expired_token_ends_it_with_the_completion_result() -> None:
     assert told(listener) == [ACKNOWLEDGED]
     await asyncio.sleep(1)
     await engine.listening.sweep()
-    assert listener.end is Ended.EXPIRED
+    assert listener.end is ListenerEnd.EXPIRED
     assert forever.end is None
     await engine.changed(Change("tools"))
     assert told(listener) == [COMPLETE]

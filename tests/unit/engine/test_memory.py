@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from contextlib import aclosing
 from typing import Any, Final
 
 import pytest
@@ -13,14 +14,17 @@ from holdfast.core.records import Claim, Claimed, Refusal
 from holdfast.engine.caller import Caller
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Exchange
+from holdfast.engine.load import Load
+from holdfast.engine.outcome import Outcome
 from holdfast.engine.sessions import Opened
+from holdfast.engine.task_ends import KEPT_SECONDS, TaskEnds
 from holdfast.errors import OUTCOME_UNKNOWN, StateError, TooManySessions
 from holdfast.stores.base import LINGER_SECONDS
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import ScriptedBack
 from holdfast.testing.clock import VirtualClock
 from holdfast.testing.store.bench import KEY, Bench, record
-from holdfast.testing.store.closing import ENDING
+from holdfast.testing.store.sessions import ENDING
 from tests.messages import initialize
 from tests.support import until, virtual_test
 from tests.unit.fronts.http.bench import bench, front_test
@@ -31,28 +35,28 @@ MEMORY: Final = 4_000_000
 @virtual_test
 async def test_the_description_of_a_client_is_charged_decoded_while_its_session_is_open() -> None:
     engine = Engine(ScriptedBack(), Settings(limits=Limits(memory=MEMORY)))
-    await engine.ensure_started()
-    ledger, caller = engine.load.ledger, Caller("ann")
-    opened: list[Opened] = []
+    async with aclosing(engine):
+        await engine.ensure_started()
+        ledger, caller = engine.load.ledger, Caller("ann")
+        opened: list[Opened] = []
 
-    async def another() -> Opened:
-        own: Any = {f"{len(opened)} {number}": {"a": {}} for number in range(600)}
-        return await engine.sessions.open(caller, initialize(capabilities={"experimental": own}))
+        async def another() -> Opened:
+            own: Any = {f"{len(opened)} {number}": {"a": {}} for number in range(600)}
+            return await engine.sessions.open(caller, initialize(capabilities={"experimental": own}))
 
-    with contextlib.suppress(TooManySessions):
-        while len(opened) < 50:
-            opened.append(await another())
-    assert 5 < len(opened) < 40
-    assert ledger.used > MEMORY * 0.4
-    await engine.sessions.open(Caller("bob"), initialize())
-    for one in opened:
-        await engine.sessions.close(one.session, SessionInput.DELETED)
-    opened.clear()
-    del one
-    # Until the listeners of the sessions were called.
-    await asyncio.sleep(5)
-    assert ledger.used < MEMORY * 0.1
-    await engine.aclose()
+        with contextlib.suppress(TooManySessions):
+            while len(opened) < 50:
+                opened.append(await another())
+        assert 5 < len(opened) < 40
+        assert ledger.used > MEMORY * 0.4
+        await engine.sessions.open(Caller("bob"), initialize())
+        for one in opened:
+            await engine.sessions.close(one.session, SessionInput.DELETED)
+        opened.clear()
+        del one
+        # Until the listeners of the sessions were called.
+        await asyncio.sleep(5)
+        assert ledger.used < MEMORY * 0.1
 
 
 @front_test
@@ -111,30 +115,30 @@ async def test_state_subscriptions_and_tasks_of_the_memory_store_are_charged_and
     clock = VirtualClock()
     store = MemoryStore(Limits(), clock)
     engine = Engine(ScriptedBack(), Settings(limits=Limits(memory=MEMORY)), store=store)
-    await engine.ensure_started()
-    ledger, one = engine.load.ledger, record("one", principal="ann")
-    await store.open(one, evict=False)
-    await store.set_state(one.key, "a", b"x" * 100_000, op="1")
-    await store.subscribe(one.key, "note://" + "x" * 1_000)
-    assert 101_000 < ledger.account("ann").used < 110_000
-    assert await store.open_task("task", "bob", b"x" * 100_000, ttl=60) is None
-    assert 100_000 < ledger.account("bob").used < 110_000
-    others = ledger.account("others").open()
-    others.set(MEMORY - 350_000)
-    with pytest.raises(StateError):
-        await store.set_state(one.key, "b", b"x" * 200_000, op="2")
-    assert await store.open_task("more", "bob", b"x" * 200_000, ttl=60) is Refusal.FULL
-    with pytest.raises(StateError):
-        await store.set_task("task", "bob", b"x" * 300_000, version=1, ttl=60, ends=True)
-    assert not await store.subscribe(one.key, "note://" + "x" * 200_000)
-    await store.set_state(one.key, "a", None, op="3")
-    others.free()
-    await store.set_state(one.key, "b", b"x" * 200_000, op="4")
-    clock.advance(61)
-    await store.sweep()
-    await store.close(one.key, SessionInput.DELETED)
-    assert ledger.used == 0
-    await engine.aclose()
+    async with aclosing(engine):
+        await engine.ensure_started()
+        ledger, one = engine.load.ledger, record("one", principal="ann")
+        await store.open(one, evict=False)
+        await store.set_state(one.key, "a", b"x" * 100_000, op="1")
+        await store.subscribe(one.key, "note://" + "x" * 1_000)
+        assert 150_000 < ledger.account("ann").used < 160_000
+        assert await store.open_task("task", "bob", b"x" * 100_000, ttl=60) is None
+        assert 150_000 < ledger.account("bob").used < 160_000
+        others = ledger.account("others").open()
+        others.set(MEMORY - 350_000)
+        with pytest.raises(StateError):
+            await store.set_state(one.key, "b", b"x" * 200_000, op="2")
+        assert await store.open_task("more", "bob", b"x" * 200_000, ttl=60) is Refusal.FULL
+        with pytest.raises(StateError):
+            await store.set_task("task", "bob", b"x" * 300_000, version=1, ttl=60, ends=True)
+        assert not await store.subscribe(one.key, "note://" + "x" * 200_000)
+        await store.set_state(one.key, "a", None, op="3")
+        others.free()
+        await store.set_state(one.key, "b", b"x" * 200_000, op="4")
+        clock.advance(61)
+        await store.sweep()
+        await store.close(one.key, SessionInput.DELETED)
+        assert ledger.used == 0
 
 
 @virtual_test
@@ -154,3 +158,17 @@ async def test_streams_of_closed_sessions_are_charged_until_they_are_forgotten()
     clock.advance(LINGER_SECONDS + 1)
     await store.sweep()
     assert ledger.used == 0
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_the_ends_of_tasks_are_kept_and_charged_only_for_a_store_that_may_lose_them(*, shared: bool) -> None:
+    clock, load = VirtualClock(), Load(Limits(memory=MEMORY))
+    ends = TaskEnds(clock, load, shared=shared)
+    ends.add("a task", Outcome(b"x" * 10_000))
+    assert ends.get("a task") is not None
+    ends.stored("a task")
+    assert (ends.get("a task") is not None) is shared
+    assert (load.ledger.used > 15_000) is shared
+    clock.advance(KEPT_SECONDS + 1)
+    ends.sweep()
+    assert (ends.get("a task"), load.ledger.used) == (None, 0)

@@ -320,34 +320,31 @@ async def test_a_handler_that_ends_while_parked_keeps_its_result_for_the_retry()
 
 
 @pytest.mark.parametrize("how", ["returns", "raises", "the client leaves", "expires"])
-def test_the_asks_of_other_tasks_end_with_their_call(how: str) -> None:
-    @engine_test
-    async def run() -> None:
-        asking: list[asyncio.Task[Any]] = []
-        go = asyncio.Event()
+@engine_test
+async def test_the_asks_of_other_tasks_end_with_their_call(how: str) -> None:
+    asking: list[asyncio.Task[Any]] = []
+    go = asyncio.Event()
 
-        async def leaves_asks(exchange: Exchange) -> object:
-            asks = (exchange.ask("elicitation/create", {"n": n}) for n in range(3))
-            asking.extend(asyncio.create_task(ask) for ask in asks)
-            await go.wait()
-            if how == "raises":
-                raise McpError(-1, "failed")
-            return "done"
+    async def leaves_asks(exchange: Exchange) -> object:
+        asks = (exchange.ask("elicitation/create", {"n": n}) for n in range(3))
+        asking.extend(asyncio.create_task(ask) for ask in asks)
+        await go.wait()
+        if how == "raises":
+            raise McpError(-1, "failed")
+        return "done"
 
-        async with house(leaves_asks, times=Times(parked=600)) as home:
-            visit = home.call()
-            await settle_down()
-            if how == "the client leaves":
-                await visit.hang_up()
-            else:
-                assert len((await visit.answer())["result"]["inputRequests"]) == 3
-                if how != "expires":
-                    go.set()
-            await asyncio.wait(asking)
-            assert {type(task.exception()) for task in asking} == {CallEnded}
-            assert home.engine.sessionless.asks() == 0
-
-    run()
+    async with house(leaves_asks, times=Times(parked=600)) as home:
+        visit = home.call()
+        await settle_down()
+        if how == "the client leaves":
+            await visit.hang_up()
+        else:
+            assert len((await visit.answer())["result"]["inputRequests"]) == 3
+            if how != "expires":
+                go.set()
+        await asyncio.wait(asking)
+        assert {type(task.exception()) for task in asking} == {CallEnded}
+        assert home.engine.sessionless.asks() == 0
 
 
 @pytest.mark.parametrize("era", ["sessions", "sessionless"])

@@ -58,24 +58,21 @@ async def test_a_broken_get_begins_the_grace_and_coming_back_ends_it() -> None:
 
 
 @pytest.mark.parametrize("way", ["request", "notification", "answer", "get"])
-def test_every_way_of_coming_back_reattaches(way: str) -> None:
-    @engine_test
-    async def conversation() -> None:
-        async with engine_harness(times=TIMES) as d:
-            await (await d.get()).cut()
-            await settle_down()
-            if way == "request":
-                await d.call(1)
-            elif way == "notification":
-                await d.engine.sessions.notify(d.key, PRINCIPAL, "notifications/roots/list_changed", {})
-            elif way == "answer":
-                await d.answer({"id": "nothing"})
-            else:
-                await d.get()
-            await asyncio.sleep(60)
-            assert d.back.events == ["start", "opened", "detached", "reattached"]
-
-    conversation()
+@engine_test
+async def test_every_way_of_coming_back_reattaches(way: str) -> None:
+    async with engine_harness(times=TIMES) as d:
+        await (await d.get()).cut()
+        await settle_down()
+        if way == "request":
+            await d.call(1)
+        elif way == "notification":
+            await d.engine.sessions.notify(d.key, PRINCIPAL, "notifications/roots/list_changed", {})
+        elif way == "answer":
+            await d.answer({"id": "nothing"})
+        else:
+            await d.get()
+        await asyncio.sleep(60)
+        assert d.back.events == ["start", "opened", "detached", "reattached"]
 
 
 @engine_test
@@ -313,15 +310,12 @@ async def test_an_anonymous_session_that_is_read_is_not_evicted() -> None:
      {"protocolVersion": "2025-11-25", "clientInfo": {}, "capabilities": {}},
      {"protocolVersion": "2025-11-25", "clientInfo": {"name": "x"}, "capabilities": []}],
 )  # fmt: skip
-def test_a_malformed_initialize_opens_nothing(params: dict[str, object]) -> None:
-    @engine_test
-    async def conversation() -> None:
-        async with engine_harness() as d:
-            with pytest.raises(InvalidParams):
-                await d.engine.sessions.open(Caller(PRINCIPAL), params)
-            assert len(await d.engine.runtime.store.sessions()) == 1
-
-    conversation()
+@engine_test
+async def test_a_malformed_initialize_opens_nothing(params: dict[str, object]) -> None:
+    async with engine_harness() as d:
+        with pytest.raises(InvalidParams):
+            await d.engine.sessions.open(Caller(PRINCIPAL), params)
+        assert len(await d.engine.runtime.store.sessions()) == 1
 
 
 @engine_test

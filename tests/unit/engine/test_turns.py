@@ -47,18 +47,15 @@ async def test_calls_at_several_replicas_run_one_after_another_in_the_order_of_t
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_a_cancelled_call_keeps_its_turn_until_its_handler_has_cleaned_up(*, shared: bool) -> None:
-    @engine_test
-    async def run() -> None:
-        runs = Runs(cleanup=5)
-        if shared:
-            async with fleet(runs, runs, settings=ORDERED) as (one, two):
-                await _cancel_first(runs, one, two)
-        else:
-            async with engine_harness(ScriptedBack({CALL: runs}), ORDERED) as d:
-                await _cancel_first(runs, d, d)
-
-    run()
+@engine_test
+async def test_a_cancelled_call_keeps_its_turn_until_its_handler_has_cleaned_up(*, shared: bool) -> None:
+    runs = Runs(cleanup=5)
+    if shared:
+        async with fleet(runs, runs, settings=ORDERED) as (one, two):
+            await _cancel_first(runs, one, two)
+    else:
+        async with engine_harness(ScriptedBack({CALL: runs}), ORDERED) as d:
+            await _cancel_first(runs, d, d)
 
 
 async def _cancel_first(runs: Runs, one: EngineHarness, two: EngineHarness) -> None:

@@ -8,6 +8,7 @@ from math import inf
 from typing import Any, cast
 from unittest.mock import patch
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -16,7 +17,7 @@ from holdfast.core.rules.calls import reap
 from holdfast.core.rules.streams import forget
 from holdfast.engine.claims import REUSE_SECONDS, Repeat
 from holdfast.engine.exchange import SessionExchange
-from holdfast.engine.replica_messages import Refused, Reply, encode_message
+from holdfast.engine.messages import REPLY, Message, Refused
 from holdfast.errors import (
     OUTCOME_UNKNOWN,
     Busy,
@@ -42,8 +43,8 @@ from tests.unit.engine.harness import (
     gate,
     settle_down,
 )
-from tests.unit.engine.test_channels import connect
 from tests.unit.engine.test_home import homes_of, orphaned, pair, read, submitted
+from tests.unit.engine.test_pipes import connect
 from tests.unit.engine.test_reaping import SETTINGS, fleet
 from tests.unit.engine.test_turns import ORDERED, Runs
 
@@ -234,22 +235,19 @@ async def test_a_queued_request_is_dropped_after_a_pause_if_the_end_of_its_conne
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
-def test_the_turn_of_a_request_whose_client_has_left_passes_on(replicas: int) -> None:
-    @engine_test
-    async def run() -> None:
-        runs = Runs()
-        async with fleet(*[runs] * replicas, settings=ORDERED) as harnesses:
-            one, other = harnesses[0], harnesses[-1]
-            first = await one.post(1)
-            await (await other.post(2)).cut()
-            last = await one.post(3)
-            for post in (first, last):
-                await post.whole()
-            assert runs.order == [1, 3]
-            assert asyncio.get_running_loop().time() < 2.5, "the turn was passed on at once"
-            assert "result" in await one.call(2)
-
-    run()
+@engine_test
+async def test_the_turn_of_a_request_whose_client_has_left_passes_on(replicas: int) -> None:
+    runs = Runs()
+    async with fleet(*[runs] * replicas, settings=ORDERED) as harnesses:
+        one, other = harnesses[0], harnesses[-1]
+        first = await one.post(1)
+        await (await other.post(2)).cut()
+        last = await one.post(3)
+        for post in (first, last):
+            await post.whole()
+        assert runs.order == [1, 3]
+        assert asyncio.get_running_loop().time() < 2.5, "the turn was passed on at once"
+        assert "result" in await one.call(2)
 
 
 # The home
@@ -265,9 +263,8 @@ async def test_a_request_is_withdrawn_from_its_home_when_its_connection_ends_els
         await settle_down()
         claimed = await ghost.claim(other.key, PRINCIPAL, Claim(1, submit.stream, b"call"))
         assert claimed is Refusal.WITHDRAWN, "the home reads it with its claim"
-        await ghost.forward(
-            "other", f"re.{name}", encode_message(Reply(name, Refused(reason=claimed))), seconds=60
-        )
+        reply = msgspec.json.encode(Message.of(REPLY, name, Refused(reason=claimed)))
+        await ghost.forward("other", f"re.{name}", reply, seconds=60)
         with pytest.raises(Withdrawn):
             await sending
 
@@ -321,27 +318,24 @@ def end_elsewhere(cluster: Cluster, key: str, stream: str, *, forgotten: bool = 
 
 
 @pytest.mark.parametrize("forgotten", [False, True])
-def test_a_home_starts_no_request_that_others_have_ended_while_it_waited_for_its_slot(
+@engine_test
+async def test_a_home_starts_no_request_that_others_have_ended_while_it_waited_for_its_slot(
     forgotten: bool,
 ) -> None:
-    @engine_test
-    async def run() -> None:
-        wait, event = gate()
-        async with pair(wait, ONE_SLOT) as (world, home, other):
-            first = await other.submit(1)
-            sending = asyncio.create_task(sent(other, Connection(), 2))
-            await settle_down()
-            exchanges = world.cluster._sessions[home.key].exchanges
-            [stream] = [name for name, one in exchanges.items() if one.id == 2]
-            end_elsewhere(world.cluster, home.key, stream, forgotten=forgotten)
-            event.set()
-            await read(other, first)
-            with pytest.raises(OutcomeUnknown) if forgotten else nullcontext():
-                assert (await read(other, await sending))[-1]["error"]["code"] == OUTCOME_UNKNOWN
-            assert ids(home) == [1], "it did not start"
-            assert not [name for name, one in exchanges.items() if one.running], "no claim is left"
-
-    run()
+    wait, event = gate()
+    async with pair(wait, ONE_SLOT) as (world, home, other):
+        first = await other.submit(1)
+        sending = asyncio.create_task(sent(other, Connection(), 2))
+        await settle_down()
+        exchanges = world.cluster._sessions[home.key].exchanges
+        [stream] = [name for name, one in exchanges.items() if one.id == 2]
+        end_elsewhere(world.cluster, home.key, stream, forgotten=forgotten)
+        event.set()
+        await read(other, first)
+        with pytest.raises(OutcomeUnknown) if forgotten else nullcontext():
+            assert (await read(other, await sending))[-1]["error"]["code"] == OUTCOME_UNKNOWN
+        assert ids(home) == [1], "it did not start"
+        assert not [name for name, one in exchanges.items() if one.running], "no claim is left"
 
 
 @engine_test
@@ -456,32 +450,29 @@ async def test_a_request_waits_until_a_claim_whose_answer_was_lost_elsewhere_is_
 
 
 @pytest.mark.parametrize("is_at_home", [False, True])
-def test_a_repeat_of_a_forwarded_request_that_waits_and_whose_client_has_left_is_answered(
+@engine_test
+async def test_a_repeat_of_a_forwarded_request_that_waits_and_whose_client_has_left_is_answered(
     is_at_home: bool,
 ) -> None:
-    @engine_test
-    async def run() -> None:
-        wait, event = gate()
-        async with pair(wait, ONE_SLOT) as (_, home, other):
-            first = await other.submit(1)
-            gone = Connection()
-            sending = asyncio.create_task(sent(other, gone, 2))
-            await settle_down()
-            with pytest.raises(DuplicateId):
-                await sent(home if is_at_home else other, Connection(), 2)
-            gone.leave()
-            await settle_down()
-            repeating = asyncio.create_task(answered(home if is_at_home else other, 2))
-            await asyncio.sleep(1)
-            assert not repeating.done(), "it waits for the slot"
-            event.set()
-            await read(other, first)
-            assert (await repeating)["id"] == 2
-            assert ids(home) == [1, 2], "it ran once"
-            with suppress(Busy):
-                await sending
-
-    run()
+    wait, event = gate()
+    async with pair(wait, ONE_SLOT) as (_, home, other):
+        first = await other.submit(1)
+        gone = Connection()
+        sending = asyncio.create_task(sent(other, gone, 2))
+        await settle_down()
+        with pytest.raises(DuplicateId):
+            await sent(home if is_at_home else other, Connection(), 2)
+        gone.leave()
+        await settle_down()
+        repeating = asyncio.create_task(answered(home if is_at_home else other, 2))
+        await asyncio.sleep(1)
+        assert not repeating.done(), "it waits for the slot"
+        event.set()
+        await read(other, first)
+        assert (await repeating)["id"] == 2
+        assert ids(home) == [1, 2], "it ran once"
+        with suppress(Busy):
+            await sending
 
 
 @engine_test
@@ -521,37 +512,31 @@ async def answered(made: EngineHarness, request_id: int) -> Json:
 
 
 @pytest.mark.parametrize("same", [True, False], ids=["the same bytes", "other bytes"])
-def test_an_id_that_was_answered_elsewhere_a_moment_ago_is_free(same: bool) -> None:
-    @engine_test
-    async def run() -> None:
-        async with fleet(echo, echo) as replicas:
-            for number in range(6):
-                one = replicas[number % 2]
-                with slow_end(one, 0.1):
-                    digest = b"call" if same else b"%d" % number
-                    assert (await one.call(1, digest=digest))["id"] == 1
-            assert [len(ids(one)) for one in replicas] == [3, 3]
-
-    run()
+@engine_test
+async def test_an_id_that_was_answered_elsewhere_a_moment_ago_is_free(same: bool) -> None:
+    async with fleet(echo, echo) as replicas:
+        for number in range(6):
+            one = replicas[number % 2]
+            with slow_end(one, 0.1):
+                digest = b"call" if same else b"%d" % number
+                assert (await one.call(1, digest=digest))["id"] == 1
+        assert [len(ids(one)) for one in replicas] == [3, 3]
 
 
 @pytest.mark.parametrize("same", [True, False], ids=["the same bytes", "other bytes"])
-def test_a_duplicate_is_refused_at_most_a_moment_later(same: bool) -> None:
-    @engine_test
-    async def run() -> None:
-        wait, event = gate()
-        async with fleet(wait, echo) as (one, two):
-            first = await one.post(1, digest=b"call")
-            for made, seconds in ((two, REUSE_SECONDS + 0.05), (one, 0.15)):
-                began = asyncio.get_running_loop().time()
-                with pytest.raises(DuplicateId):
-                    await made.submit(1, digest=b"call" if same else b"other")
-                assert asyncio.get_running_loop().time() - began <= seconds
-            event.set()
-            assert (await first.whole())[-1]["id"] == 1
-            assert ids(two) == []
-
-    run()
+@engine_test
+async def test_a_duplicate_is_refused_at_most_a_moment_later(same: bool) -> None:
+    wait, event = gate()
+    async with fleet(wait, echo) as (one, two):
+        first = await one.post(1, digest=b"call")
+        for made, seconds in ((two, REUSE_SECONDS + 0.05), (one, 0.15)):
+            began = asyncio.get_running_loop().time()
+            with pytest.raises(DuplicateId):
+                await made.submit(1, digest=b"call" if same else b"other")
+            assert asyncio.get_running_loop().time() - began <= seconds
+        event.set()
+        assert (await first.whole())[-1]["id"] == 1
+        assert ids(two) == []
 
 
 @contextmanager

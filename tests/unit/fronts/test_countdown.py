@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+from contextlib import aclosing
 
 import pytest
 from typing_extensions import override
@@ -50,25 +51,25 @@ async def test_a_terminal_that_was_closed_does_not_disturb_the_stop() -> None:
         return "done"
 
     peer = Peer(server.asgi())
-    await peer.initialize()
-    call = await peer.call(1, "slow").begun()
-    await count_down(server.engine, Closed())
-    await call.done()
-    await server.engine.aclose()
+    async with aclosing(server.engine):
+        await peer.initialize()
+        call = await peer.call(1, "slow").begun()
+        await count_down(server.engine, Closed())
+        await call.done()
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])
-def test_it_counts_down_while_calls_run_and_then_ends(*, is_terminal: bool) -> None:
-    @virtual_test
-    async def run() -> None:
-        server = Server("s", settings=Settings(times=Times(drain=30)))
+@virtual_test
+async def test_it_counts_down_while_calls_run_and_then_ends(*, is_terminal: bool) -> None:
+    server = Server("s", settings=Settings(times=Times(drain=30)))
 
-        @server.tool
-        async def slow() -> str:
-            await asyncio.sleep(7.5)
-            return "done"
+    @server.tool
+    async def slow() -> str:
+        await asyncio.sleep(7.5)
+        return "done"
 
-        peer = Peer(server.asgi())
+    peer = Peer(server.asgi())
+    async with aclosing(server.engine):
         await peer.initialize()
         call = await peer.call(1, "slow").begun()
         output = Terminal() if is_terminal else io.StringIO()
@@ -77,6 +78,3 @@ def test_it_counts_down_while_calls_run_and_then_ends(*, is_terminal: bool) -> N
         seconds = [part.split(" s.")[0] for part in output.getvalue().split("up to ")[1:]]
         assert seconds == (["30", "29", "28", "27", "26", "25", "24", "23"] if is_terminal else ["30", "25"])
         assert output.getvalue().count("\n") == (1 if is_terminal else 2)
-        await server.engine.aclose()
-
-    run()

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from contextlib import aclosing
 
 from holdfast.auth import Principal
 from holdfast.config import Limits, Settings, Times
@@ -296,10 +297,10 @@ async def test_a_batch_beyond_the_budget_is_refused_whole() -> None:
 async def test_a_client_whose_token_has_expired_is_not_served_any_more() -> None:
     principal = Principal(subject="ann", expires=LoopClock().wall() + 60)
     wire = Wire(Held(), clock=LoopClock(), caller=Caller(principal.key, principal))
-    await wire.open()
-    await wire.say("echo", 1, text="in time")
-    assert (await wire.answer(1))["result"] == {"text": "in time"}
-    await asyncio.sleep(60)
-    await wire.say("echo", 2, text="late")
-    assert "expired" in (await wire.answer(2))["error"]["message"]
-    await wire.engine.aclose()
+    async with aclosing(wire.engine):
+        await wire.open()
+        await wire.say("echo", 1, text="in time")
+        assert (await wire.answer(1))["result"] == {"text": "in time"}
+        await asyncio.sleep(60)
+        await wire.say("echo", 2, text="late")
+        assert "expired" in (await wire.answer(2))["error"]["message"]

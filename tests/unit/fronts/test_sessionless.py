@@ -10,6 +10,7 @@ from holdfast.core.lifecycle import SessionInput
 from holdfast.fronts.duplex import OWED
 from holdfast.protocol.idempotency import KEY
 from holdfast.protocol.subscriptions import Change
+from holdfast.testing import NotingObserver
 from holdfast.testing.store.limits import tight
 from tests.duplex import META
 from tests.schema import validate
@@ -363,3 +364,17 @@ async def test_a_key_attaches_a_second_request_to_the_running_call_and_a_cancell
     await until(lambda: len(back.handled) == 2)
     await wire.say("notifications/cancelled", requestId=4)
     await back.cancelled.wait()
+
+
+@async_test
+async def test_the_reason_of_a_cancellation_is_noted_here_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    back = Held()
+    wire = Wire(back)
+    notes = NotingObserver()
+    monkeypatch.setattr(wire.engine.observer, "note", notes.note)
+    await wire.sessionless("hold", 1)
+    await until(lambda: bool(back.handled))
+    await wire.say("notifications/cancelled", requestId=1, reason="no longer wanted")
+    await wire.say("notifications/cancelled", requestId=1, reason="a second time")
+    await back.cancelled.wait()
+    assert [note["reason"] for note in notes.named("call.cancelled")] == ["no longer wanted"]

@@ -14,7 +14,7 @@ from holdfast.errors import McpError, StoreUnavailable, ToolError
 from holdfast.ops.attention import Attention
 from holdfast.ops.operated import Operated
 from holdfast.ops.ring import Ring
-from holdfast.ops.watch import Watch
+from holdfast.ops.watch import CallWatch
 from holdfast.testing import NotingObserver
 from holdfast.testing.store.limits import tight
 from tests.stores import ScriptedStore
@@ -150,7 +150,7 @@ async def test_a_replica_whose_lease_ran_out_is_gone_and_one_that_gave_it_back_h
     server = Server("s")
     engine = Engine(server.back, Settings(times=Times(lease=9.0, lease_renewal=3.0)), store=ScriptedStore())
     engine.store = leases  # type: ignore[assignment]
-    attention = Attention(engine, Watch(LoopClock(), notes), LoopClock(), notes)
+    attention = Attention(engine, CallWatch(LoopClock(), notes), LoopClock(), notes)
     attention.start()
     for left in ({"a": 8.0, "b": 7.0, "me": 8.0}, {"a": 8.0, "b": 2.0}, {}, {"c": 1.0}, None, {}):
         leases.left = left

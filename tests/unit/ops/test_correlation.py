@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -155,12 +156,12 @@ async def test_a_rate_that_is_reached(era: str) -> None:
     server = a_server(settings=Settings(rates=RateLimits(principal="1/h")))
     ring = operated(server)
     peer = Peer(server.asgi())
-    if era == "sessions":
-        await peer.initialize()
-    answers = [await _call(peer, era, number, "echo").done() for number in range(2)]
-    happened = found(ring, answers[1].json["error"])
-    assert (happened.event, happened.facts["reason"]) == ("audit.refused", "rate_principal")
-    await server.engine.aclose()
+    async with aclosing(server.engine):
+        if era == "sessions":
+            await peer.initialize()
+        answers = [await _call(peer, era, number, "echo").done() for number in range(2)]
+        happened = found(ring, answers[1].json["error"])
+        assert (happened.event, happened.facts["reason"]) == ("audit.refused", "rate_principal")
 
 
 @async_test
@@ -203,10 +204,10 @@ async def test_a_server_behind_that_cannot_be_used(era: str, back: str) -> None:
             )
         )
     )
-    answered = await call.done()
-    error = (answered.messages[-1] if answered.is_stream else answered.json)["error"]
-    assert found(ring, error).event in {"call.unserved", "session.unserved"}
-    await behind.engine.aclose()
+    async with aclosing(behind.engine):
+        answered = await call.done()
+        error = (answered.messages[-1] if answered.is_stream else answered.json)["error"]
+        assert found(ring, error).event in {"call.unserved", "session.unserved"}
 
 
 @ERAS

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,6 +13,8 @@ import pytest
 from holdfast import Context, Server, Settings
 from holdfast.client import Client
 from holdfast.client.tasks import Task
+from holdfast.engine.claims import Repeat
+from holdfast.engine.exchange import Exchange
 from holdfast.engine.session import HIDDEN
 from holdfast.errors import HoldfastError, McpError, StoreError, StoreUnavailable
 from holdfast.ops import session_pages
@@ -20,18 +22,26 @@ from holdfast.ops.figures import Figures
 from holdfast.ops.fleet import Fleet
 from holdfast.ops.merged_figures import merged_history, merged_tools
 from holdfast.ops.operated import Operated
-from holdfast.ops.process import ANSWER_BYTES, Live, Part, Said, bounded
-from holdfast.ops.recent import NO_CALLS, Recent, Row
+from holdfast.ops.process import ANSWER_BYTES, FleetQuestion, Live, Part, Said, ServedProcess, bounded
+from holdfast.ops.recent import NO_CALLS, EndedCalls, Recent
 from holdfast.ops.ring import Happened, Ring
 from holdfast.ops.schema import NO_EVENTS, CallView, FiguresView
 from holdfast.ops.session_pages import PATIENCE
+from holdfast.protocol.patience import HandOverTime
+from holdfast.protocol.sessionless import TASKS
 from holdfast.server.running.operations import Operations
 from holdfast.stores.base import Claim, Claimed, Store
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing import VirtualClock
 from holdfast.testing.store.bench import record
 from tests.stores import ScriptedStore
 from tests.support import async_test, until
+from tests.unit.engine.harness import Get, engine_test, gate
+from tests.unit.engine.test_home import pair
 
 ERAS: Final = pytest.mark.parametrize("era", ["sessions", "sessionless"])
+HAND_OVER: Final = pytest.mark.parametrize("hand_over", ["off", 3600], ids=["", "hand-over"])
+"""A call that can be handed over has two exchanges (`engine/hand_over.py`), and is shown as every other one."""
 
 
 class Operation:
@@ -81,10 +91,11 @@ class Operation:
         self.fleet._round = None
 
 
+@HAND_OVER
 @ERAS
 @async_test
-async def test_a_state_shows_the_calls_that_run_and_nothing_secret(era: str) -> None:
-    shop = Operation()
+async def test_a_state_shows_the_calls_that_run_and_nothing_secret(era: str, hand_over: HandOverTime) -> None:
+    shop = Operation(hand_over=hand_over)
     async with Client(shop.server, protocol_version=era) as client:
         call = asyncio.ensure_future(client.call_tool("hang"))
         await shop.calling("hang")
@@ -105,9 +116,10 @@ async def test_a_state_shows_the_calls_that_run_and_nothing_secret(era: str) -> 
     await until(lambda: not shop.server.engine.live_exchanges())
 
 
+@HAND_OVER
 @async_test
-async def test_a_call_is_running_queued_or_parked() -> None:
-    shop = Operation(settings=Settings(in_order=True))
+async def test_a_call_is_running_queued_or_parked(hand_over: HandOverTime) -> None:
+    shop = Operation(settings=Settings(in_order=True, hand_over=hand_over))
     async with Client(shop.server, protocol_version="sessions") as client:
         calls = [asyncio.ensure_future(client.call_tool("hang")) for _ in range(2)]
 
@@ -140,10 +152,13 @@ async def test_a_call_is_running_queued_or_parked() -> None:
         await call
 
 
+@HAND_OVER
 @ERAS
 @async_test
-async def test_an_operator_cancels_a_call_and_its_client_receives_one_error(era: str) -> None:
-    shop = Operation()
+async def test_an_operator_cancels_a_call_and_its_client_receives_one_error(
+    era: str, hand_over: HandOverTime
+) -> None:
+    shop = Operation(hand_over=hand_over)
     async with Client(shop.server, protocol_version=era) as client:
         call = asyncio.ensure_future(client.call_tool("hang"))
         await shop.calling("hang")
@@ -154,6 +169,37 @@ async def test_an_operator_cancels_a_call_and_its_client_receives_one_error(era:
             await call
         assert not await shop.fleet.cancel_call(shown.id), "it has ended"
         assert (await client.call_tool("echo", {"text": "hi"})).data == "hi", "its session continues"
+
+
+@ERAS
+@async_test
+async def test_a_call_that_was_handed_over_is_shown_counted_and_cancelled(era: str) -> None:
+    shop = Operation(hand_over=0.05)
+    async with Client(shop.server, protocol_version=era, capabilities={"extensions": {TASKS: {}}}) as client:
+        answer = await client.request("tools/call", {"name": "hang", "arguments": {}})
+        state = await shop.fleet.state("", 0)
+        (shown,) = state.calls
+        assert (shown.name, shown.state, shown.waits_for) == ("hang", "handed over", "handler")
+        assert shown.age is not None
+        assert shown.session == (state.sessions[0].id if era == "sessions" else "")
+        assert (state.figures.handed_over, state.figures.running) == (1, 0)
+        assert state.counts["calls handed over"] == 1
+        (event,) = [one for one in state.events if one.event == "call.handed_over"]
+        assert (event.facts["tool"], event.facts["answer"]) == (
+            "hang",
+            "ticket" if era == "sessions" else "task",
+        )
+        found = {
+            (one.family, *one.labels): one.value
+            for one in await ServedProcess([shop.part()], Ring()).metrics()
+        }
+        assert found["holdfast_exchanges", "shop", "handed over"] == 1
+        assert found["holdfast_handed_over_total", "shop"] == 1
+        ticket = answer["taskId"] if era == "sessionless" else answer["structuredContent"]["ticket"]
+        assert ticket not in msgspec.json.encode(state).decode()
+        assert await shop.fleet.cancel_call(shown.id)
+        with pytest.raises(McpError, match="cancelled"):
+            await client.request("tools/call", {"name": "collect", "arguments": {"ticket": ticket}})
 
 
 @async_test
@@ -256,25 +302,27 @@ async def test_a_parked_call_and_a_task_are_cancelled_too() -> None:
 
 @async_test
 async def test_the_most_active_sessions_come_first() -> None:
-    part = Operation().part("s")
+    clock = VirtualClock()
+    part = Operation(MemoryStore(clock=clock)).part("s")
     fleet, store = Fleet([part], Ring()), part.engine.store
-    await part.engine.ensure_started()
-    keys = [f"{number:08d}{'k' * 20}" for number in range(60)]
-    for key in keys:
-        await store.open(record(key, principal="p"), evict=False)
-    for number, key in enumerate((keys[59], keys[31])):
-        claimed = await store.claim(key, "p", Claim(number, f"stream {number}", b""))
-        assert isinstance(claimed, Claimed)
-        if key == keys[31]:
-            await store.settle(key, f"stream {number}", claimed.fence, None)
-    first = await fleet.state("", 0)
-    assert [session.id for session in first.sessions[:2]] == ["00000059", "00000031"]
-    assert first.sessions[0].quiet is None, "it has a call"
-    assert (len(first.sessions), first.next_page) == (50, "50")
-    last = await fleet.state(first.next_page, 0)
-    assert (len(last.sessions), last.next_page) == (10, "")
-    assert len({session.id for session in (*first.sessions, *last.sessions)}) == 60
-    await part.engine.aclose()
+    async with aclosing(part.engine):
+        await part.engine.ensure_started()
+        keys = [f"{number:08d}{'k' * 20}" for number in range(60)]
+        for key in keys:
+            await store.open(record(key, principal="p"), evict=False)
+        clock.advance(1)
+        for number, key in enumerate((keys[59], keys[31])):
+            claimed = await store.claim(key, "p", Claim(number, f"stream {number}", b""))
+            assert isinstance(claimed, Claimed)
+            if key == keys[31]:
+                await store.settle(key, f"stream {number}", claimed.fence, None)
+        first = await fleet.state("", 0)
+        assert [session.id for session in first.sessions[:2]] == ["00000059", "00000031"]
+        assert first.sessions[0].quiet is None, "it has a call"
+        assert (len(first.sessions), first.next_page) == (50, "50")
+        last = await fleet.state(first.next_page, 0)
+        assert (len(last.sessions), last.next_page) == (10, "")
+        assert len({session.id for session in (*first.sessions, *last.sessions)}) == 60
 
 
 @async_test
@@ -300,7 +348,9 @@ async def test_many_sessions_of_all_servers_come_in_pages_one_server_after_anoth
     assert [len(one) for one in pages] == [50, 20, 2]
     assert len({session for one in pages for session in one}) == 72
     assert sorted(pages[2]) == [("s2", "20000000"), ("s2", "20000001")]
-    assert (await fleet.state("garbage", 0)).sessions[-1].id == "00000000"
+    again = (await fleet.state("garbage", 0)).sessions
+    # In any order: each session has its own moment for "quiet since".
+    assert {session.id for session in again} == {name for _, name in pages[0]}
     shown, _ = await fleet.session("20000001")
     assert shown is not None
     assert shown.server == "s2"
@@ -322,13 +372,13 @@ async def test_events_of_a_process_with_two_servers_are_shown_once(tmp_path: Pat
 async def test_two_sessions_with_one_short_name_are_not_closed_by_it() -> None:
     shop = Operation()
     engine = shop.server.engine
-    await engine.ensure_started()
-    for key in ("aaaaaaaa1", "aaaaaaaa2"):
-        await engine.store.open(record(key, principal="p"), evict=False)
-    assert not await shop.fleet.close_session("aaaaaaaa")
-    assert sorted(await engine.store.sessions()) == ["aaaaaaaa1", "aaaaaaaa2"]
-    assert not await shop.fleet.close_session("*")
-    await engine.aclose()
+    async with aclosing(engine):
+        await engine.ensure_started()
+        for key in ("aaaaaaaa1", "aaaaaaaa2"):
+            await engine.store.open(record(key, principal="p"), evict=False)
+        assert not await shop.fleet.close_session("aaaaaaaa")
+        assert sorted(await engine.store.sessions()) == ["aaaaaaaa1", "aaaaaaaa2"]
+        assert not await shop.fleet.close_session("*")
 
 
 @async_test
@@ -359,10 +409,10 @@ async def test_a_state_of_many_sessions_and_calls_takes_little_time_of_the_loop(
 async def two_replicas(path: Path) -> AsyncIterator[tuple[Operation, Operation, Client]]:
     """Two processes that share a store, here in one; the client's calls run at the second one."""
     here, there = (Operation(f"sqlite:///{path / 'store.db'}") for _ in range(2))
-    await here.server.engine.ensure_started()
-    async with Client(there.server, protocol_version="sessions") as client:
-        yield here, there, client
-    await here.server.engine.aclose()
+    async with aclosing(here.server.engine):
+        await here.server.engine.ensure_started()
+        async with Client(there.server, protocol_version="sessions") as client:
+            yield here, there, client
 
 
 @ERAS
@@ -384,6 +434,35 @@ async def test_a_call_of_another_replica_is_shown_and_cancelled(era: str, tmp_pa
         assert await here.fleet.cancel_call(shown.id)
         with pytest.raises(McpError, match="by an operator"):
             await call
+
+
+@engine_test
+async def test_a_call_whose_client_does_not_read_at_another_replica_waits_for_its_reader() -> None:
+    wait, event = gate()
+
+    async def speaks(exchange: Exchange) -> object:
+        await exchange.writer.send(b'{"jsonrpc":"2.0","method":"notifications/x"}')
+        return await wait(exchange)
+
+    async with pair(speaks) as (_, home, other):
+        fleets = [Fleet([Part("shop", "1", "", made.engine, Operated())], Ring()) for made in (home, other)]
+
+        async def waits() -> list[str]:
+            for fleet in fleets:
+                fleet._round = None
+            return [call.waits_for for fleet in fleets for call in (await fleet.state("", 0)).calls]
+
+        answer = await other.submit(1)
+        assert isinstance(answer, Repeat)
+        got = Get(other, await other.engine.readers.repeat(answer.session, answer.stream))
+        got.may_read.clear()
+        await until(lambda: got.reader.is_writing)
+        assert await waits() == ["reader", "reader"]
+        got.may_read.set()
+        await until(lambda: not got.reader.is_writing)
+        assert await waits() == ["handler", "handler"]
+        event.set()
+        await got.task
 
 
 @async_test
@@ -412,11 +491,10 @@ async def test_a_replica_that_does_not_answer_is_silent_and_delays_only_the_firs
     async with two_replicas(tmp_path) as (here, there, _):
         waiting = asyncio.Event()
 
-        async def never(_: bytes) -> bytes:
+        async def never(_: FleetQuestion) -> None:
             await waiting.wait()
-            return b""
 
-        there.server.engine.questions.answer = never
+        there.server.engine.inbox.answer("live", FleetQuestion, never)
         state = await here.fleet.state("", 0)
         by_name = {one.name: one for one in state.replicas}
         assert by_name[there.server.engine.store.replica].state == "silent"
@@ -431,7 +509,7 @@ async def test_a_replica_that_does_not_answer_is_silent_and_delays_only_the_firs
 @async_test
 async def test_a_replica_without_an_admin_surface_lives_and_says_no_more(tmp_path: Path) -> None:
     async with two_replicas(tmp_path) as (here, there, _):
-        there.server.engine.questions.answer = None
+        there.server.engine.inbox.handlers.clear()
         by_name = {one.name: one for one in (await here.fleet.state("", 0)).replicas}
         other = by_name[there.server.engine.store.replica]
         assert (other.state, other.calls) == ("live", None)
@@ -470,7 +548,7 @@ async def test_while_the_store_is_unavailable_another_replica_is_not_taken_for_d
                 await here.fleet.cancel_call("0123456789ab")
             with pytest.raises(StoreError, match="does not answer"):
                 await here.fleet.session(session.id)
-        monkeypatch.setattr(here.server.engine.questions, "ask", nothing)
+        monkeypatch.setattr(here.server.engine.inbox, "ask", nothing)
         with pytest.raises(HoldfastError, match="a replica does not answer"):
             await here.fleet.cancel_call("0123456789ab")
         there.release.set()
@@ -497,13 +575,13 @@ async def test_a_replica_whose_lease_has_ended_is_gone(tmp_path: Path) -> None:
 async def test_a_question_that_cannot_be_read_is_not_answered_and_does_no_harm(tmp_path: Path) -> None:
     async with two_replicas(tmp_path) as (here, there, _):
         other = there.server.engine.store.replica
-        ask = here.server.engine.questions.ask
-        assert await ask(other, b'{"about":"something else"}', seconds=0.2) is None
-        assert await ask("unknown", b"{}", seconds=0.2) is None
+        ask = here.server.engine.inbox.ask
+        assert await ask(other, "live", {"about": "something else"}, seconds=0.2) is None
+        assert await ask("unknown", "live", FleetQuestion("live"), seconds=0.2) is None
         assert "work.failed" not in {one.event for one in there.ring.after()}, (
             "it is no fault of this process"
         )
-        assert await ask(other, b'{"about":"live"}', seconds=2) is not None
+        assert await ask(other, "live", FleetQuestion("live"), seconds=2) is not None
 
 
 def test_an_answer_is_bounded_and_leaves_out_new_calls_and_old_events() -> None:
@@ -528,7 +606,7 @@ def test_charts_of_several_processes_are_one() -> None:
 
 
 def test_tools_of_several_processes_are_one_and_a_tool_that_runs_for_the_first_time_is_shown() -> None:
-    half = Row((1, *NO_CALLS.counts[1:-1], 1), errors=1)
+    half = EndedCalls((1, *NO_CALLS.counts[1:-1], 1), errors=1)
     hung = CallView("1", "tools/call", "hang", 7.0, "handler", "c", "", "", "", "a")
     tools = [("tools/call", "search", Recent(60.0, half, 10, 1)), ("ping", "", Recent(60.0, half))]
     one = Live("1", "a", False, 0, FiguresView(), [hung], [], {}, [], tools)

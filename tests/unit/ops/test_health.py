@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.ops.figures import Figures
-from holdfast.ops.health import FAILED, MAX_REASON, WORKED, Health
+from holdfast.ops.health import FAILED, MAX_REASON, WORKED, Health, answered_calls
 from holdfast.ops.log import LogObserver
 from holdfast.ops.operated import Operated
 from holdfast.ops.ring import Ring
@@ -28,14 +28,14 @@ def test_events_say_when_it_worked_and_when_and_why_it_failed() -> None:
 
 def test_a_call_that_succeeds_counts_and_one_that_fails_does_not() -> None:
     health, figures = Health(), Figures()
-    health.look(1.0, figures)
+    health.look(1.0, answered_calls(figures))
     figures.call("tools/call", "t", "session", "failed", 0.1)
     figures.call("server/discover", "", "session", "ok", 0.1)
-    health.look(2.0, figures)
+    health.look(2.0, answered_calls(figures))
     assert health.worked_at == 0.0
     figures.call("tools/call", "t", "session", "ok", 0.1)
-    health.look(3.0, figures)
-    health.look(4.0, figures)
+    health.look(3.0, answered_calls(figures))
+    health.look(4.0, answered_calls(figures))
     assert health.worked_at == 3.0
 
 

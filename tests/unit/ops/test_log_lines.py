@@ -3,7 +3,7 @@
 import io
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -21,21 +21,14 @@ Begin = Callable[..., None]
 
 
 @pytest.fixture
-def begin() -> Iterator[Begin]:
+def begin() -> Begin:
     """`log_to_stderr` in a process whose root logger has no handlers yet."""
-    root, ours = logging.getLogger(), logging.getLogger("holdfast")
-    before: list[logging.Handler] = []
-    levels = root.level, ours.level
 
     def begin(*args: Any, **options: Any) -> None:
-        before.extend(root.handlers)
-        root.handlers.clear()
+        logging.getLogger().handlers.clear()
         log_to_stderr(*args, **options)
 
-    yield begin
-    root.handlers[:] = before
-    root.setLevel(levels[0])
-    ours.setLevel(levels[1])
+    return begin
 
 
 def text(out: io.StringIO) -> str:

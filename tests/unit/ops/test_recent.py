@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.ops.figures import CallOutcome, Figures
-from holdfast.ops.recent import NO_CALLS, Recent, RecentCalls, Row, Trouble
+from holdfast.ops.recent import NO_CALLS, EndedCalls, Recent, RecentCalls, Trouble
 
 
 class Tools:
@@ -76,5 +76,5 @@ def test_copies_are_bounded_and_share_rows_that_have_not_changed() -> None:
 def test_a_tool_is_in_trouble_if_many_calls_fail_or_more_than_before(
     calls: int, errors: int, earlier_calls: int, earlier_errors: int, trouble: Trouble
 ) -> None:
-    last = Row((calls, *NO_CALLS.counts[1:]), errors)
+    last = EndedCalls((calls, *NO_CALLS.counts[1:]), errors)
     assert Recent(60.0, last, earlier_calls, earlier_errors).trouble == trouble

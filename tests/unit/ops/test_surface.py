@@ -15,7 +15,7 @@ from holdfast.ops.admin.surface import ROUTES, Surface
 from holdfast.ops.metrics import families
 from holdfast.ops.metrics.samples import Sample, number
 from holdfast.ops.ring import Happened
-from holdfast.ops.schema import FiguresView, FleetState, SessionView
+from holdfast.ops.schema import FiguresView, FleetState, ShownSession
 from holdfast.testing import NotingObserver
 from tests.asgi import Call, Peer
 from tests.http.paper import settled
@@ -39,8 +39,8 @@ class Fake:
             raise StoreUnavailable("the store does not answer")
         return FleetState(page, [], FiguresView(), [], [], str(after), [], [], {})
 
-    async def session(self, name: str) -> tuple[SessionView | None, list[Happened]]:
-        found = SessionView("one", "client", "2025-11-25", "attached", None, "")
+    async def session(self, name: str) -> tuple[ShownSession | None, list[Happened]]:
+        found = ShownSession("one", "client", "2025-11-25", "attached", None, "")
         return (found if name == "one" else None), []
 
     async def find(self, correlation: str) -> list[Happened]:

@@ -5,6 +5,7 @@ import logging
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from holdfast.config import Settings
 from holdfast.errors import McpError, ToolError
 from holdfast.ops.figures import Figures
 from holdfast.ops.operated import Operated
+from holdfast.ports import spans_of
+from holdfast.protocol.patience import HandOverTime
 from tests.asgi import Peer
 from tests.messages import metadata, request
 from tests.spans import OTHER, PARENT, TRACE, Spans, is_below, linked, span_id, trace_of, traced
@@ -33,6 +36,10 @@ def spans() -> Iterator[Spans]:
         yield found
 
 
+HAND_OVER = pytest.mark.parametrize("hand_over", ["off", 3600], ids=["", "hand-over"])
+"""A call that can be handed over has two exchanges, and the same spans."""
+
+
 class Slow(Server):
     """A server whose tool `slow` waits for a test."""
 
@@ -41,8 +48,8 @@ class Slow(Server):
         self.going = asyncio.Event()
 
 
-def a_server(store: str | None = None) -> Slow:
-    server = Slow("traced", store=store)
+def a_server(store: str | None = None, hand_over: HandOverTime = "off") -> Slow:
+    server = Slow("traced", store=store, hand_over=hand_over)
 
     @server.tool
     async def echo(text: str) -> str:
@@ -105,12 +112,13 @@ async def test_the_spans_of_requests_have_the_name_that_an_operator_gave_the_ser
 # Kinds of spans
 
 
+@HAND_OVER
 @pytest.mark.parametrize("era", ERAS)
 @async_test
 async def test_a_call_has_spans_for_request_and_handler_and_the_author_s_spans_are_below(
-    era: str, spans: Spans
+    era: str, hand_over: HandOverTime, spans: Spans
 ) -> None:
-    async with Client(a_server(), protocol_version=era) as client:
+    async with Client(a_server(hand_over=hand_over), protocol_version=era) as client:
         await client.call_tool("echo", {"text": "private words"})
     sent, handled = spans.one("tools/call echo", "CLIENT"), spans.one("handler echo")
     received, own = spans.one("tools/call echo", "SERVER"), spans.one("author's own")
@@ -168,19 +176,21 @@ async def test_a_call_in_stateless_mode_has_no_span_of_its_session(spans: Spans)
     def hello() -> str:
         return "hello"
 
-    answer = await Peer(server.asgi()).post(request(1, "tools/call", {"name": "hello"})).done()
-    assert answer.status == 200
-    assert spans.named("tools/call hello", "SERVER")
-    assert not spans.named("initialize")
-    await server.engine.aclose()
+    async with aclosing(server.engine):
+        answer = await Peer(server.asgi()).post(request(1, "tools/call", {"name": "hello"})).done()
+        assert answer.status == 200
+        assert spans.named("tools/call hello", "SERVER")
+        assert not spans.named("initialize")
 
 
+@HAND_OVER
 @pytest.mark.parametrize("era", ERAS)
 @async_test
 async def test_a_question_has_a_span_below_the_handler_and_a_retry_links_to_the_first_request(
-    era: str, spans: Spans
+    era: str, hand_over: HandOverTime, spans: Spans
 ) -> None:
-    async with Client(a_server(), protocol_version=era, elicitation=answers) as client:
+    server = a_server(hand_over=hand_over)
+    async with Client(server, protocol_version=era, elicitation=answers) as client:
         await client.call_tool("interview")
     asked, handled = spans.one("elicitation/create"), spans.one("handler interview")
     assert asked.kind.name == "CLIENT"
@@ -317,45 +327,47 @@ async def test_a_resumed_stream_links_to_its_request_also_at_another_replica(
     server = a_server(url)
     other = a_server(url) if store == "sqlite" else server
     peer = Peer(server.asgi())
-    await peer.initialize()
-    call = peer.post(
-        request(1, "tools/call", {"name": "slow", "_meta": {"progressToken": 1, "traceparent": PARENT}})
-    )
-    await call.until(1)
-    await call.cut()
-    elsewhere = Peer(other.asgi())
-    elsewhere.session, elsewhere.version = peer.session, peer.version
-    again = elsewhere.get(call.ids[-1])
-    await again.begun()
-    server.going.set()
-    await again.done()
-    assert again.messages[-1]["result"]["content"][0]["text"] == "done"
-    resumed, first = spans.one("resume"), spans.one("tools/call slow", "SERVER")
-    assert linked(resumed) == [span_id(first)]
-    assert trace_of(first) == TRACE
-    forged = elsewhere.get(f"{'0' * 24}-{'B' * 32}.1.1")
-    assert (await forged.done()).status == 400
-    assert [linked(span) for span in spans.named("resume")] == [[span_id(first)], []]
-    await asyncio.gather(server.engine.aclose(), other.engine.aclose())
+    async with aclosing(server.engine), aclosing(other.engine):
+        await peer.initialize()
+        call = peer.post(
+            request(1, "tools/call", {"name": "slow", "_meta": {"progressToken": 1, "traceparent": PARENT}})
+        )
+        await call.until(1)
+        await call.cut()
+        elsewhere = Peer(other.asgi())
+        elsewhere.session, elsewhere.version = peer.session, peer.version
+        again = elsewhere.get(call.ids[-1])
+        await again.begun()
+        server.going.set()
+        await again.done()
+        assert again.messages[-1]["result"]["content"][0]["text"] == "done"
+        resumed, first = spans.one("resume"), spans.one("tools/call slow", "SERVER")
+        assert linked(resumed) == [span_id(first)]
+        assert trace_of(first) == TRACE
+        forged = elsewhere.get(f"{'0' * 24}-{'B' * 32}.1.1")
+        assert (await forged.done()).status == 400
+        assert [linked(span) for span in spans.named("resume")] == [[span_id(first)], []]
 
 
 @async_test
 async def test_a_repeated_post_links_to_the_call_that_it_repeats(spans: Spans) -> None:
     server = a_server()
     peer = Peer(server.asgi())
-    await peer.initialize()
-    message = request(1, "tools/call", {"name": "slow", "_meta": {"progressToken": 1}})
-    call = peer.post(message)
-    await call.until(1)
-    await call.cut()
-    again = peer.post(message)
-    await again.until(1)
-    server.going.set()
-    await again.done()
-    first, repeat = sorted(spans.named("tools/call slow", "SERVER"), key=lambda span: span.start_time or 0)
-    assert linked(repeat) == [span_id(first)]
-    assert len(spans.named("handler slow")) == 1
-    await server.engine.aclose()
+    async with aclosing(server.engine):
+        await peer.initialize()
+        message = request(1, "tools/call", {"name": "slow", "_meta": {"progressToken": 1}})
+        call = peer.post(message)
+        await call.until(1)
+        await call.cut()
+        again = peer.post(message)
+        await again.until(1)
+        server.going.set()
+        await again.done()
+        first, repeat = sorted(
+            spans.named("tools/call slow", "SERVER"), key=lambda span: span.start_time or 0
+        )
+        assert linked(repeat) == [span_id(first)]
+        assert len(spans.named("handler slow")) == 1
 
 
 @async_test
@@ -363,32 +375,34 @@ async def test_a_retry_at_another_replica_is_traced_where_the_call_is_parked(
     spans: Spans, tmp_path: Path
 ) -> None:
     here, there = (a_server(f"sqlite:///{tmp_path}/store") for _ in range(2))
-    await asyncio.gather(here.engine.ensure_started(), there.engine.ensure_started())
-    meta = metadata(capabilities={"elicitation": {}})
-    first = (
-        await Peer(here.asgi())
-        .sessionless("tools/call", {"name": "interview"}, meta={**meta, "traceparent": PARENT})
-        .done()
-    )
-    asked = first.json["result"]
-    (name,) = asked["inputRequests"]
-    retry = {
-        "name": "interview",
-        "requestState": asked["requestState"],
-        "inputResponses": {name: await answers()},
-    }
-    last = (
-        await Peer(there.asgi()).sessionless("tools/call", retry, meta={**meta, "traceparent": OTHER}).done()
-    )
-    assert "Ada" in str(last.json)
-    began, went_on = sorted(
-        spans.named("tools/call interview", "SERVER"), key=lambda span: span.start_time or 0
-    )
-    assert trace_of(began) == TRACE
-    assert trace_of(went_on) == "1" * 32, "a forwarded request keeps its context"
-    assert linked(went_on) == [span_id(began)]
-    assert len(spans.named("handler interview")) == 1
-    await asyncio.gather(here.engine.aclose(), there.engine.aclose())
+    async with aclosing(here.engine), aclosing(there.engine):
+        await asyncio.gather(here.engine.ensure_started(), there.engine.ensure_started())
+        meta = metadata(capabilities={"elicitation": {}})
+        first = (
+            await Peer(here.asgi())
+            .sessionless("tools/call", {"name": "interview"}, meta={**meta, "traceparent": PARENT})
+            .done()
+        )
+        asked = first.json["result"]
+        (name,) = asked["inputRequests"]
+        retry = {
+            "name": "interview",
+            "requestState": asked["requestState"],
+            "inputResponses": {name: await answers()},
+        }
+        last = (
+            await Peer(there.asgi())
+            .sessionless("tools/call", retry, meta={**meta, "traceparent": OTHER})
+            .done()
+        )
+        assert "Ada" in str(last.json)
+        began, went_on = sorted(
+            spans.named("tools/call interview", "SERVER"), key=lambda span: span.start_time or 0
+        )
+        assert trace_of(began) == TRACE
+        assert trace_of(went_on) == "1" * 32, "a forwarded request keeps its context"
+        assert linked(went_on) == [span_id(began)]
+        assert len(spans.named("handler interview")) == 1
 
 
 @pytest.mark.parametrize("is_watched", [False, True])
@@ -418,16 +432,16 @@ async def test_commands_of_a_shared_store_have_spans_within_requests_only(
 async def test_a_refused_call_has_a_failed_span(spans: Spans) -> None:
     server = a_server()
     peer = Peer(server.asgi())
-    await peer.initialize()
-    message = request(1, "tools/call", {"name": "slow", "_meta": {"progressToken": 1}})
-    first = peer.post(message)
-    await first.until(1)
-    refused = await peer.call(1, "echo").done()
-    assert refused.status == 400
-    assert (spans.one("tools/call echo").attributes or {})["error.type"] == "-32600"
-    server.going.set()
-    await first.done()
-    await server.engine.aclose()
+    async with aclosing(server.engine):
+        await peer.initialize()
+        message = request(1, "tools/call", {"name": "slow", "_meta": {"progressToken": 1}})
+        first = peer.post(message)
+        await first.until(1)
+        refused = await peer.call(1, "echo").done()
+        assert refused.status == 400
+        assert (spans.one("tools/call echo").attributes or {})["error.type"] == "-32600"
+        server.going.set()
+        await first.done()
 
 
 # Upstream
@@ -455,20 +469,20 @@ async def test_a_request_that_is_forwarded_to_its_home_keeps_its_context(
         for _ in range(2)
     )
     peer, elsewhere = Peer(home.asgi()), Peer(other.asgi())
-    await peer.initialize()
-    elsewhere.session, elsewhere.version = peer.session, peer.version
-    spans.clear()
-    answer = await _call(elsewhere, "sessions", {"traceparent": PARENT}, tool="context")
-    await until(lambda: len(spans.named("tools/call context", "SERVER")) == 2)
-    sent, handled = spans.one("tools/call context", "CLIENT"), spans.one("handler context")
-    (at_home,) = [span for span in spans.named("tools/call context", "SERVER") if is_below(handled, span)]
-    (arrived,) = [span for span in spans.named("tools/call context", "SERVER") if span is not at_home]
-    assert is_below(sent, handled)
-    assert answer["result"]["content"][0]["text"].startswith(f"00-{TRACE}-{span_id(sent):016x}-")
-    assert trace_of(at_home) == trace_of(arrived) == TRACE
-    assert linked(at_home) == [span_id(arrived)]
-    assert (at_home.attributes or {})["holdfast.replica"] == home.engine.store.replica
-    await asyncio.gather(home.engine.aclose(), other.engine.aclose())
+    async with aclosing(home.engine), aclosing(other.engine):
+        await peer.initialize()
+        elsewhere.session, elsewhere.version = peer.session, peer.version
+        spans.clear()
+        answer = await _call(elsewhere, "sessions", {"traceparent": PARENT}, tool="context")
+        await until(lambda: len(spans.named("tools/call context", "SERVER")) == 2)
+        sent, handled = spans.one("tools/call context", "CLIENT"), spans.one("handler context")
+        (at_home,) = [span for span in spans.named("tools/call context", "SERVER") if is_below(handled, span)]
+        (arrived,) = [span for span in spans.named("tools/call context", "SERVER") if span is not at_home]
+        assert is_below(sent, handled)
+        assert answer["result"]["content"][0]["text"].startswith(f"00-{TRACE}-{span_id(sent):016x}-")
+        assert trace_of(at_home) == trace_of(arrived) == TRACE
+        assert linked(at_home) == [span_id(arrived)]
+        assert (at_home.attributes or {})["holdfast.replica"] == home.engine.store.replica
 
 
 # Off
@@ -496,7 +510,7 @@ print([name for name in sys.modules if name.startswith("opentelemetry")])
 @async_test
 async def test_tracing_is_off_without_a_tracer_provider() -> None:
     server = a_server()
-    assert type(server.engine).__name__ == "Engine"
+    assert spans_of(server.engine.observer) is None
     async with Client(server, protocol_version="sessions") as client:
         await client.call_tool("echo", {"text": "x"})
 

@@ -4,7 +4,7 @@ import asyncio
 import sqlite3
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -110,9 +110,9 @@ class Caller:
         for call in self._calls:
             call.stops_after = 0
             call.read_on()
-        for call in self._calls:
-            await call.cut()
-        await self.engine.aclose()
+        async with aclosing(self.engine):
+            for call in self._calls:
+                await call.cut()
 
 
 @asynccontextmanager
@@ -205,13 +205,13 @@ async def test_a_client_on_one_connection_that_does_not_read(kind: str) -> None:
     settings = Settings(times=Times(drain=0.0))
     server = shop() if kind == "native" else Process(program, settings=settings)
     client = DuplexClient(server.engine, EngineCaller(""))
-    await client.open()
-    client.reading.clear()
-    tool = "begins_to_speak" if kind == "native" else "chatter"
-    await client.say("tools/call", 1, name=tool, _meta={"progressToken": 1})
-    await shows(server.engine, "reader")
-    client.reading.set()
-    await server.engine.aclose()
+    async with aclosing(server.engine):
+        await client.open()
+        client.reading.clear()
+        tool = "begins_to_speak" if kind == "native" else "chatter"
+        await client.say("tools/call", 1, name=tool, _meta={"progressToken": 1})
+        await shows(server.engine, "reader")
+        client.reading.set()
 
 
 @async_test

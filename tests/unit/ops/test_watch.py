@@ -1,6 +1,7 @@
 """The watch: one log line for each call, with bounds, and the figures."""
 
 import asyncio
+from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -8,11 +9,13 @@ import pytest
 from holdfast import Context, Server
 from holdfast.client import Client
 from holdfast.config import HttpSettings
-from holdfast.errors import McpError, ToolError
+from holdfast.errors import ConfigError, McpError, ToolError
 from holdfast.ops.figures import NAMES, Figures
 from holdfast.ops.log import LINES
 from holdfast.ops.operated import Operated
 from holdfast.ops.ring import Ring
+from holdfast.stores.base import NoState, NoTasks
+from holdfast.stores.memory import MemoryStore
 from holdfast.testing import VirtualClock
 from tests.asgi import Peer
 from tests.messages import metadata
@@ -86,10 +89,10 @@ async def test_a_tool_that_was_never_listed_and_only_fails_has_a_row_of_its_own(
     figures = Figures()
     server = watched(Ring(), figures)
     peer = Peer(server.front(HttpSettings()))
-    for tool in ("crash", "absent"):
-        await peer.sessionless("tools/call", {"name": tool}, meta=metadata()).done()
-    assert {labels[1] for labels, _ in figures.calls()} == {"crash", "other"}
-    await server.engine.aclose()
+    async with aclosing(server.engine):
+        for tool in ("crash", "absent"):
+            await peer.sessionless("tools/call", {"name": tool}, meta=metadata()).done()
+        assert {labels[1] for labels, _ in figures.calls()} == {"crash", "other"}
 
 
 @async_test
@@ -140,3 +143,22 @@ def test_names_that_clients_choose_do_not_make_the_figures_grow() -> None:
     assert len(rows) == NAMES + 3
     assert ("tools/call", "other", "session", "error") in rows
     assert ("other", "", "session", "error") in rows
+
+
+class Bare(NoState, NoTasks, MemoryStore):
+    """A store that keeps neither state nor tasks."""
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [({"state": "principal"}, "state"), ({"hand_over": 5.0}, "tasks")],
+    ids=["state", "hand-over"],
+)
+@async_test
+async def test_a_watched_server_does_not_start_on_a_store_without_the_parts_that_it_needs(
+    options: dict[str, Any], part: str
+) -> None:
+    server = Server("app", store=Bare(), **options)
+    server.operate(Operated(figures=Figures()))
+    with pytest.raises(ConfigError, match=f"Bare keeps no {part}"):
+        await server.engine.ensure_started()

@@ -14,7 +14,7 @@ from holdfast.ops.admin.workers import Workers
 from holdfast.ops.metrics import families
 from holdfast.ops.metrics.samples import Sample, number
 from holdfast.ops.ring import Happened
-from holdfast.ops.schema import FiguresView, FleetState, SessionView
+from holdfast.ops.schema import FiguresView, FleetState, ShownSession
 from tests.support import async_test
 
 
@@ -38,7 +38,7 @@ class Fake:
         await self._answered()
         return FleetState(self.name, [], FiguresView(), [], [], f"{page}{after}", [], [], {})
 
-    async def session(self, name: str) -> tuple[SessionView | None, list[Happened]]:
+    async def session(self, name: str) -> tuple[ShownSession | None, list[Happened]]:
         await self._answered()
         return None, [Happened(1, 0.0, "session.closed", {"session": name})]
 

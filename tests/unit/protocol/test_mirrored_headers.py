@@ -8,10 +8,12 @@ from hypothesis import strategies as st
 
 from holdfast.errors import HEADER_MISMATCH, ConfigError, HeaderMismatch
 from holdfast.protocol.mirrored_headers import (
+    SAFE,
     check_headers,
     check_parameters,
     decode_value,
     encode_value,
+    headers_of,
     mirrored_parameters,
 )
 
@@ -159,6 +161,14 @@ def test_parameters_that_differ_are_refused(arguments: object, headers: dict[str
         {"a": {"type": "string", "x-mcp-header": "X"}, "b": {"type": "string", "x-mcp-header": "x"}},
         {"a": {"type": "array", "items": {"type": "string", "x-mcp-header": "A"}}},
         {"a": {"anyOf": [{"type": "string", "x-mcp-header": "A"}]}},
+        {"a": {"oneOf": [{"type": "string", "x-mcp-header": "A"}]}},
+        {"a": {"allOf": [{"properties": {"b": {"type": "string", "x-mcp-header": "A"}}}]}},
+        {"a": {"not": {"type": "string", "x-mcp-header": "A"}}},
+        {"a": {"if": {}, "then": {"properties": {"b": {"type": "string", "x-mcp-header": "A"}}}}},
+        {
+            "a": {"$ref": "#/properties/b/$defs/c"},
+            "b": {"$defs": {"c": {"type": "string", "x-mcp-header": "A"}}},
+        },
     ],
 )
 def test_a_tool_with_a_bad_annotation_is_refused_at_registration(properties: dict[str, Any]) -> None:
@@ -168,3 +178,16 @@ def test_a_tool_with_a_bad_annotation_is_refused_at_registration(properties: dic
 
 def test_a_parameter_named_like_the_annotation_is_not_mirrored() -> None:
     assert mirrored_parameters({"properties": {"x-mcp-header": {"type": "string"}}}, "odd") == ()
+
+
+@pytest.mark.parametrize(
+    ("value", "is_safe"), [(SAFE, True), (-SAFE, True), (SAFE + 1, False), (-SAFE - 1, False)]
+)
+def test_an_integer_beyond_the_safe_range_is_not_mirrored(value: int, is_safe: bool) -> None:
+    mirrored = mirrored_parameters(SCHEMA, "tool")
+    assert headers_of(mirrored, {"count": value}) == ({"mcp-param-count": str(value)} if is_safe else {})
+    if is_safe:
+        check_parameters_of({"count": value}, {"mcp-param-count": str(value)})
+    else:
+        with pytest.raises(HeaderMismatch, match="between"):
+            check_parameters_of({"count": value}, {"mcp-param-count": str(value)})

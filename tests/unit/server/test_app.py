@@ -7,7 +7,7 @@ import subprocess
 import sys
 import weakref
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ from holdfast.errors import ConfigError
 from holdfast.middleware import CallNext, MiddlewareRequest
 from holdfast.protocol.types import CallToolResult, Result
 from holdfast.server.running.method_handlers import MethodHandlers
-from holdfast.server.running.task_handlers import TaskHandlers
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import NotingObserver
 from holdfast.types import Icon
@@ -97,12 +96,12 @@ def test_an_application_builds_nothing_before_it_is_used(tmp_path: Path) -> None
 async def test_a_store_object_serves_one_server_at_a_time() -> None:
     store = MemoryStore()
     one, two = Server("one", store=store), Server("two", store=store)
-    await one.engine.ensure_started()
-    with pytest.raises(ConfigError, match="already serves another server"):
+    async with aclosing(two.engine):
+        await one.engine.ensure_started()
+        with pytest.raises(ConfigError, match="already serves another server"):
+            await two.engine.ensure_started()
+        await one.engine.aclose()
         await two.engine.ensure_started()
-    await one.engine.aclose()
-    await two.engine.ensure_started()
-    await two.engine.aclose()
 
 
 def test_a_server_runs_on_transports_that_exist() -> None:
@@ -296,8 +295,8 @@ async def test_middleware_may_refuse() -> None:
 def test_without_middleware_no_wrapper_is_called() -> None:
     server = Server("s")
     assert all(
-        isinstance(getattr(handler, "__self__", None), MethodHandlers | TaskHandlers)
-        for handler in server.back.handlers.values()
+        isinstance(getattr(handler, "__self__", None), MethodHandlers)
+        for handler in server.native.handlers.values()
     )
 
 

@@ -1,6 +1,9 @@
 """Hand-over: a tool of ten minutes, and clients that give up after a minute. Each way to the result, and all that may happen meanwhile."""
 
 import asyncio
+import gc
+import itertools
+from base64 import b32decode
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -12,11 +15,14 @@ from holdfast.auth import Principal
 from holdfast.config import Times
 from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.engine import Engine
-from holdfast.protocol.hand_over import read_ticket
+from holdfast.protocol.hand_over import new_ticket, read_ticket
+from holdfast.protocol.idempotency import KEY
 from holdfast.protocol.patience import HandOverTime
 from holdfast.stores.base import NoTasks
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import NotingObserver, SeededRandom
+from tests.asgi import Peer as HttpPeer
+from tests.messages import request
 from tests.stores import ScriptedStore
 from tests.support import LoopClock, virtual_test, virtual_test_within
 from tests.unit.server.peer import Peer, connect, settle
@@ -28,6 +34,8 @@ NAME: Final = {"type": "object", "properties": {"name": {"type": "string"}}}
 PATIENCE: Final = 60.0
 """The client gives up after so many seconds."""
 AFTER: Final = 45.0
+SEEN: Final[set[str]] = set()
+"""The tickets that clients of these tests have received."""
 
 
 class Work:
@@ -66,6 +74,12 @@ class Work:
             return f"{answer.action} {(answer.data or {}).get('name')}"
 
         @server.tool
+        async def copy(text: str) -> str:
+            """Return the text three times when it is finished."""
+            await self.finish.wait()
+            return text * 3
+
+        @server.tool
         async def fail() -> str:
             await asyncio.sleep(100)
             raise ToolError("it failed")
@@ -96,6 +110,8 @@ class Work:
             yield self
         finally:
             await server.engine.aclose()
+        noted = repr(self.noted.notes)
+        assert not [ticket for ticket in SEEN if ticket in noted], "a ticket is in no log"
 
 
 async def verifier(token: str) -> Principal | None:
@@ -114,6 +130,7 @@ def ticket_of(result: Json) -> str:
     ticket: str = result["structuredContent"]["ticket"]
     assert ticket in result["content"][0]["text"]
     assert not result.get("isError")
+    SEEN.add(ticket)
     return ticket
 
 
@@ -208,7 +225,7 @@ async def test_before_the_hand_over_a_cancellation_stops_the_call() -> None:
         await settle()
         assert work.stopped == ["work"]
         assert peer.session.gate.inside == 0
-        assert work.server.engine.hand_over.count == 0
+        assert not work.noted.named("call.handed_over")
 
 
 @virtual_test
@@ -394,7 +411,7 @@ async def test_a_call_that_ends_while_its_task_is_stored_is_answered_with_its_re
         store.delay("open_task", after=10)
         result = await peer.request("tools/call", {"name": "work", "arguments": {"seconds": 50}})
         assert result["structuredContent"] == {"seconds": 50.0}
-        assert work.server.engine.hand_over.count == 0
+        assert not work.noted.named("call.handed_over")
         assert work.server.engine.sessionless.live() == []
 
 
@@ -451,6 +468,20 @@ async def test_a_task_of_a_hand_over_asks_and_is_cancelled_as_every_task() -> No
         await client.cancel(task_id)
         assert (await client.done(task_id))["status"] == "cancelled"
         assert work.stopped == ["work"]
+
+
+@virtual_test
+async def test_the_scopes_of_the_tool_apply_to_its_task() -> None:
+    async with Work().running() as work:
+        may, may_not = (
+            TaskClient(work.server, token=token, capabilities={**ALL, **EXTENSION})
+            for token in ("ada deep", "ada")
+        )
+        task_id = await may.create("deep")
+        for method in ("tasks/get", "tasks/cancel", "tasks/update"):
+            refused = await may_not.post(method, {"taskId": task_id, "inputResponses": {}})
+            assert (refused.status, refused.error["code"]) == (403, -31004), method
+        assert await may.text_of(task_id) == "deep"
 
 
 @virtual_test
@@ -671,5 +702,86 @@ async def test_tickets_are_random_and_easy_to_copy() -> None:
             assert len(ticket) == 32
             assert set(ticket) <= set("abcdefghijklmnopqrstuvwxyz234567")
             assert read_ticket(ticket) == ticket
-            assert ticket not in repr(work.noted.notes)
         work.finish.set()
+
+
+@virtual_test
+async def test_the_ticket_of_an_anonymous_client_opens_the_result_for_another_one_and_has_160_bits() -> None:
+    async with Work().running() as work:
+        ticket = ticket_of(await call(await connect(work.server), "work", seconds=50))
+        other = await connect(work.server)
+        assert (await collected(other, ticket))["structuredContent"] == {"seconds": 50.0}
+    bits = {len(b32decode(new_ticket(SeededRandom(seed)).upper())) * 8 for seed in range(20)}
+    assert bits == {160}
+
+
+@virtual_test_within(20_000)
+async def test_a_call_that_was_handed_over_and_its_kept_result_are_in_the_ledger() -> None:
+    async with Work(times=Times(task=1_000)).running() as work:
+        ledger, size = work.server.engine.load.ledger, 200_000
+        peer = HttpPeer(work.server.asgi(), token="ada")
+        await peer.initialize()
+        params = {"name": "copy", "arguments": {"text": "x" * size}}
+        before = ledger.used
+        calling = await peer.post(request(1, "tools/call", params)).done()
+        ticket = ticket_of(calling.messages[-1]["result"])
+        del calling
+        await settle()
+        gc.collect()
+        assert before + size < ledger.used < before + 4 * size, "the arguments, while the call runs"
+        work.finish.set()
+        await asyncio.sleep(1)
+        gc.collect()
+        assert before + 3 * size < ledger.used, "the result, while it is kept"
+        arguments = {"name": "collect", "arguments": {"ticket": ticket}}
+        await peer.post(request(2, "tools/call", arguments)).done()
+        await asyncio.sleep(1_400)
+        gc.collect()
+        assert ledger.used < before + size / 10, "nothing, when its time is over"
+
+
+# The connection
+
+
+@virtual_test
+async def test_a_client_over_http_whose_connection_breaks_resumes_for_the_ticket_and_collects_ten_minutes() -> (
+    None
+):
+    async with Work().running() as work:
+        peer = HttpPeer(work.server.asgi(), token="ada")
+        await peer.initialize()
+        meta = {"progressToken": "p"}
+        params = {"name": "work", "arguments": {"seconds": 600}, "_meta": meta}
+        first = await peer.post(request(1, "tools/call", params)).begun()
+        await asyncio.sleep(30)
+        await first.cut()
+        await asyncio.sleep(60)
+        resumed = await peer.get(first.ids[-1]).done()
+        ticket = ticket_of(resumed.messages[-1]["result"])
+        assert (await peer.delete()).status == 204
+        await peer.initialize()
+        numbers = itertools.count(2)
+        result: Json = {"ticket": ticket}
+        while "ticket" in result:
+            async with asyncio.timeout(PATIENCE):
+                arguments = {"name": "collect", "arguments": {"ticket": ticket}}
+                asked = await peer.post(request(next(numbers), "tools/call", arguments)).done()
+            result = asked.received[-1]["result"]["structuredContent"]
+        assert result == {"seconds": 600.0}
+        assert (work.runs, work.stopped) == (1, [])
+
+
+@pytest.mark.parametrize("tasks", [False, True])
+@virtual_test
+async def test_a_call_with_an_idempotency_key_that_was_handed_over_runs_once(*, tasks: bool) -> None:
+    async with Work().running() as work:
+        capabilities = {**ALL, **EXTENSION} if tasks else ALL
+        client = SessionlessClient(
+            work.server, token="guest", capabilities=capabilities, meta={KEY: "report-7"}
+        )
+        params: Json = {"name": "work", "arguments": {"seconds": 100}}
+        first, again = [await client.post("tools/call", params) for _ in range(2)]
+        assert first.result == again.result
+        assert first.result["resultType"] == ("task" if tasks else "input_required")
+        await asyncio.sleep(200)
+        assert work.runs == 1

@@ -83,9 +83,9 @@ async def test_a_method_without_an_overridden_hook_does_not_pass_through_the_obj
             raise McpError(-32000, "no lists today")
 
     server = everything()
-    plain = server.back.handlers
+    plain = server.native.handlers
     server.middleware(OnlyLists())
-    changed = {method for method in plain if server.back.handlers[method].__name__ == "surrounded"}
+    changed = {method for method in plain if server.native.handlers[method].__name__ == "surrounded"}
     assert changed == {"tools/list"}
     async with connected(server) as peer:
         assert (await peer.message("tools/list"))["error"]["message"] == "no lists today"

@@ -428,3 +428,19 @@ async def test_pages_that_must_be_opened_first_are_asked_for_and_an_error_in_a_s
         client.answers["elicitation/create"] = visit
         assert await client.text("charge") == "charged"
         assert client.asked[0]["params"]["url"] == "https://in.example"
+
+
+@async_test
+async def test_a_completion_cannot_ask() -> None:
+    server = asking()
+
+    @server.completion(prompt="about")
+    async def complete(ctx: Context) -> list[str]:
+        return [(await ctx.sample("what?")).text]
+
+    async with sessionless(server) as client:
+        ref = {"type": "ref/prompt", "name": "about"}
+        params = {"ref": ref, "argument": {"name": "x", "value": ""}}
+        answered = await client.send("completion/complete", params)
+        assert answered.error["code"] == -32603
+        assert "cannot ask for input" in answered.error["message"]

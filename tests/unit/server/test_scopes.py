@@ -2,6 +2,7 @@
 
 import json
 import re
+from contextlib import aclosing
 from functools import partial
 from typing import Any
 
@@ -43,19 +44,19 @@ async def test_a_missing_scope_is_refused_before_anything_runs(
 ) -> None:
     server = PostOffice()
     client = era(server.asgi())
-    refused = await client.ask("none", method, params)
-    assert refused.status == 403
-    assert refused.headers["www-authenticate"] == (
-        f'Bearer error="insufficient_scope", scope="{scope}", {METADATA}'
-    )
-    assert refused.headers["holdfast-refused"] == "not-executed"
-    assert refused.json["id"] == 1
-    assert refused.json["error"]["code"] == -31004
-    assert refused.json["error"]["data"] == {"error": "insufficient_scope", "scope": scope}
-    assert not server.ran
-    allowed = await client.ask(scope, method, params)
-    assert (allowed.status, "result" in allowed.json) == (200, True)
-    await server.engine.aclose()
+    async with aclosing(server.engine):
+        refused = await client.ask("none", method, params)
+        assert refused.status == 403
+        assert refused.headers["www-authenticate"] == (
+            f'Bearer error="insufficient_scope", scope="{scope}", {METADATA}'
+        )
+        assert refused.headers["holdfast-refused"] == "not-executed"
+        assert refused.json["id"] == 1
+        assert refused.json["error"]["code"] == -31004
+        assert refused.json["error"]["data"] == {"error": "insufficient_scope", "scope": scope}
+        assert not server.ran
+        allowed = await client.ask(scope, method, params)
+        assert (allowed.status, "result" in allowed.json) == (200, True)
 
 
 @both
@@ -63,26 +64,28 @@ async def test_a_missing_scope_is_refused_before_anything_runs(
 async def test_an_unknown_or_hidden_component_needs_the_scopes_of_its_server(era: type[Sessions]) -> None:
     server = PostOffice(scopes={"post"})
     client = era(server.asgi())
-    for method, params in UNKNOWN:
-        refused = await client.ask("none", method, params)
-        assert (refused.status, 'scope="post"' in refused.headers["www-authenticate"]) == (403, True), params
-    for method, params, other in HIDDEN:
-        hidden, unknown = [await client.ask("none", method, asked) for asked in (params, other)]
-        assert (hidden.status, as_misspelt(hidden)) == (403, as_misspelt(unknown))
-    assert not server.ran
-    found = await client.ask("post+admin", "completion/complete", prompt("plot"))
-    assert found.json["result"]["completion"]["values"] == ["a1"]
-    assert server.ran == ["complete"]
-    await server.engine.aclose()
+    async with aclosing(server.engine):
+        for method, params in UNKNOWN:
+            refused = await client.ask("none", method, params)
+            assert (refused.status, 'scope="post"' in refused.headers["www-authenticate"]) == (403, True), (
+                params
+            )
+        for method, params, other in HIDDEN:
+            hidden, unknown = [await client.ask("none", method, asked) for asked in (params, other)]
+            assert (hidden.status, as_misspelt(hidden)) == (403, as_misspelt(unknown))
+        assert not server.ran
+        found = await client.ask("post+admin", "completion/complete", prompt("plot"))
+        assert found.json["result"]["completion"]["values"] == ["a1"]
+        assert server.ran == ["complete"]
 
 
 @async_test
 async def test_a_listener_for_an_unknown_resource_needs_the_scopes_of_the_server() -> None:
     server = PostOffice(scopes={"post"})
     wanted = {"notifications": {"resourceSubscriptions": ["vault://kex"]}}
-    refused = await Sessionless(server.asgi()).ask("none", "subscriptions/listen", wanted)
-    assert (refused.status, 'scope="post"' in refused.headers["www-authenticate"]) == (403, True)
-    await server.engine.aclose()
+    async with aclosing(server.engine):
+        refused = await Sessionless(server.asgi()).ask("none", "subscriptions/listen", wanted)
+        assert (refused.status, 'scope="post"' in refused.headers["www-authenticate"]) == (403, True)
 
 
 @both
@@ -104,11 +107,11 @@ async def test_a_completion_for_anything_of_an_included_server_needs_the_scopes_
 
     outer.include(inner, "in")
     client = era(outer.asgi())
-    for token, values in (("none", []), ("inner", ["a"])):
-        found = await client.ask(token, "completion/complete", prompt("draft"))
-        assert found.json["result"]["completion"]["values"] == values
-    assert ran == ["a"]
-    await outer.engine.aclose()
+    async with aclosing(outer.engine):
+        for token, values in (("none", []), ("inner", ["a"])):
+            found = await client.ask(token, "completion/complete", prompt("draft"))
+            assert found.json["result"]["completion"]["values"] == values
+        assert ran == ["a"]
 
 
 @both
@@ -119,12 +122,14 @@ async def test_a_hidden_component_answers_as_an_unknown_one(
 ) -> None:
     server = PostOffice()
     client = era(server.asgi())
-    hidden, unknown = [await client.ask("mail.read", method, asked) for asked in (params, other)]
-    assert as_misspelt(hidden) == as_misspelt(unknown)
-    assert not server.ran
-    allowed = await client.ask("admin", method, params)
-    assert "error" not in allowed.json or "victim" in str(allowed.json), "the owner of the scope reaches it"
-    await server.engine.aclose()
+    async with aclosing(server.engine):
+        hidden, unknown = [await client.ask("mail.read", method, asked) for asked in (params, other)]
+        assert as_misspelt(hidden) == as_misspelt(unknown)
+        assert not server.ran
+        allowed = await client.ask("admin", method, params)
+        assert "error" not in allowed.json or "victim" in str(allowed.json), (
+            "the owner of the scope reaches it"
+        )
 
 
 @both
@@ -148,12 +153,12 @@ async def test_a_component_whose_scope_is_missing_is_listed_and_a_hidden_one_is_
         return found
 
     usual = ["count", "send", "post", "sign", "bulk", "mail://inbox", LETTER, "draft"]
-    assert await listed("none") == usual
-    assert await listed("admin") == [
-        "count", "send", "purge", "post", "burn", "sign", "seal", "bulk",
-        "mail://inbox", "vault://key", LETTER, "vault://box/{name}", "draft", "plot",
-    ]  # fmt: skip
-    await server.engine.aclose()
+    async with aclosing(server.engine):
+        assert await listed("none") == usual
+        assert await listed("admin") == [
+            "count", "send", "purge", "post", "burn", "sign", "seal", "bulk",
+            "mail://inbox", "vault://key", LETTER, "vault://box/{name}", "draft", "plot",
+        ]  # fmt: skip
 
 
 # More about the scopes that a refusal names
@@ -165,9 +170,11 @@ async def test_a_refusal_names_the_scopes_to_keep_and_none_that_this_server_does
     era: type[Sessions],
 ) -> None:
     server = PostOffice()
-    refused = await era(server.asgi()).ask("mail.read+openid+offline_access", "tools/call", {"name": "send"})
-    assert 'scope="mail.read mail.send"' in refused.headers["www-authenticate"]
-    await server.engine.aclose()
+    async with aclosing(server.engine):
+        refused = await era(server.asgi()).ask(
+            "mail.read+openid+offline_access", "tools/call", {"name": "send"}
+        )
+        assert 'scope="mail.read mail.send"' in refused.headers["www-authenticate"]
 
 
 @async_test
@@ -175,15 +182,15 @@ async def test_a_broader_scope_stands_for_narrower_ones() -> None:
     implied = {"all": {"mail"}, "mail": {"mail.send", "mail.read"}}
     server = PostOffice(implied_scopes=implied)
     client = Sessionless(server.asgi())
-    for token, status in (("mail", 200), ("all", 200), ("mail.read", 403)):
-        assert (await client.ask(token, "tools/call", {"name": "send"})).status == status
-    refused = await client.ask("mail", "tools/call", {"name": "purge"})
-    assert refused.json["error"]["message"] == "Unknown tool: purge"
-    kept = await Sessionless(PostOffice(implied_scopes=implied, scopes={"post"}).asgi()).ask(
-        "mail", "tools/call", {"name": "send"}
-    )
-    assert 'scope="mail mail.send post"' in kept.headers["www-authenticate"], "the broad scope is kept"
-    await server.engine.aclose()
+    async with aclosing(server.engine):
+        for token, status in (("mail", 200), ("all", 200), ("mail.read", 403)):
+            assert (await client.ask(token, "tools/call", {"name": "send"})).status == status
+        refused = await client.ask("mail", "tools/call", {"name": "purge"})
+        assert refused.json["error"]["message"] == "Unknown tool: purge"
+        kept = await Sessionless(PostOffice(implied_scopes=implied, scopes={"post"}).asgi()).ask(
+            "mail", "tools/call", {"name": "send"}
+        )
+        assert 'scope="mail mail.send post"' in kept.headers["www-authenticate"], "the broad scope is kept"
 
 
 @both
@@ -203,12 +210,12 @@ async def test_the_scopes_of_servers_and_components_add_up(era: type[Sessions]) 
         return "done too"
 
     client = era(outer.asgi())
-    refused = await client.ask("own", "tools/call", {"name": "in_work"})
-    assert 'scope="inner outer own"' in refused.headers["www-authenticate"]
-    assert (await client.ask("own+inner+outer", "tools/call", {"name": "in_work"})).status == 200
-    added = await client.ask("inner", "tools/call", {"name": "in_later"})
-    assert 'scope="inner outer"' in added.headers["www-authenticate"]
-    await outer.engine.aclose()
+    async with aclosing(outer.engine):
+        refused = await client.ask("own", "tools/call", {"name": "in_work"})
+        assert 'scope="inner outer own"' in refused.headers["www-authenticate"]
+        assert (await client.ask("own+inner+outer", "tools/call", {"name": "in_work"})).status == 200
+        added = await client.ask("inner", "tools/call", {"name": "in_later"})
+        assert 'scope="inner outer"' in added.headers["www-authenticate"]
 
 
 @async_test
@@ -239,12 +246,12 @@ async def test_a_401_names_the_scopes_of_the_whole_server_and_the_metadata_lists
 async def test_a_subscription_needs_the_scope_and_a_hidden_resource_is_unknown() -> None:
     server = PostOffice()
     client = Sessions(server.asgi())
-    refused = await client.ask("none", "resources/subscribe", {"uri": "mail://inbox"})
-    assert (refused.status, "mail.read" in refused.headers["www-authenticate"]) == (403, True)
-    hidden = await client.ask("none", "resources/subscribe", {"uri": "vault://key"})
-    assert hidden.json["error"]["code"] == -32002
-    assert (await client.ask("mail.read", "resources/subscribe", {"uri": "mail://inbox"})).status == 200
-    await server.engine.aclose()
+    async with aclosing(server.engine):
+        refused = await client.ask("none", "resources/subscribe", {"uri": "mail://inbox"})
+        assert (refused.status, "mail.read" in refused.headers["www-authenticate"]) == (403, True)
+        hidden = await client.ask("none", "resources/subscribe", {"uri": "vault://key"})
+        assert hidden.json["error"]["code"] == -32002
+        assert (await client.ask("mail.read", "resources/subscribe", {"uri": "mail://inbox"})).status == 200
 
 
 @async_test
@@ -256,16 +263,16 @@ async def test_a_listener_needs_the_scopes_of_its_resources_and_gets_no_hidden_o
         params = {"notifications": {"resourceSubscriptions": [*uris]}}
         return Peer(app, token=token).sessionless("subscriptions/listen", params)
 
-    refused = await listen("none", "mail://inbox", "vault://key").done()
-    assert (refused.status, 'scope="mail.read"' in refused.headers["www-authenticate"]) == (403, True)
-    for token, honoured in (
-        ("mail.read", ["mail://inbox"]),
-        ("mail.read+admin", ["mail://inbox", "vault://key"]),
-    ):
-        listening = await listen(token, "mail://inbox", "vault://key", "no://thing").until(1)
-        assert listening.messages[0]["params"]["notifications"] == {"resourceSubscriptions": honoured}
-        await listening.cut()
-    await server.engine.aclose()
+    async with aclosing(server.engine):
+        refused = await listen("none", "mail://inbox", "vault://key").done()
+        assert (refused.status, 'scope="mail.read"' in refused.headers["www-authenticate"]) == (403, True)
+        for token, honoured in (
+            ("mail.read", ["mail://inbox"]),
+            ("mail.read+admin", ["mail://inbox", "vault://key"]),
+        ):
+            listening = await listen(token, "mail://inbox", "vault://key", "no://thing").until(1)
+            assert listening.messages[0]["params"]["notifications"] == {"resourceSubscriptions": honoured}
+            await listening.cut()
 
 
 @async_test
@@ -277,53 +284,55 @@ async def test_a_task_is_reached_only_with_the_scopes_of_its_call() -> None:
     async def ask(token: str, method: str, **params: Any) -> Call:
         return await Peer(app, token=token).sessionless(method, params, meta=meta).done()
 
-    assert (await ask("none", "tools/call", name="bulk")).status == 403
-    started = (await ask("mail.send", "tools/call", name="bulk")).json["result"]
-    task = {"taskId": started["taskId"]}
-    for method in ("tasks/get", "tasks/update", "tasks/cancel"):
-        refused = await ask("mail.read", method, inputResponses={}, **task)
-        assert (refused.status, 'scope="mail.read mail.send"' in refused.headers["www-authenticate"]) == (
-            403,
-            True,
+    async with aclosing(server.engine):
+        assert (await ask("none", "tools/call", name="bulk")).status == 403
+        started = (await ask("mail.send", "tools/call", name="bulk")).json["result"]
+        task = {"taskId": started["taskId"]}
+        for method in ("tasks/get", "tasks/update", "tasks/cancel"):
+            refused = await ask("mail.read", method, inputResponses={}, **task)
+            assert (refused.status, 'scope="mail.read mail.send"' in refused.headers["www-authenticate"]) == (
+                403,
+                True,
+            )
+        filtered = {"notifications": {"taskIds": [started["taskId"]]}}
+        assert (await ask("mail.read", "subscriptions/listen", **filtered)).status == 403
+        found = (await ask("mail.send", "tasks/get", **task)).json["result"]
+        assert found["taskId"] == started["taskId"]
+        forged = await ask("mail.send", "tasks/get", taskId=started["taskId"].partition("~")[0])
+        assert (
+            forged.json["error"]["message"]
+            == (await ask("mail.send", "tasks/get", taskId="no")).json["error"]["message"]
         )
-    filtered = {"notifications": {"taskIds": [started["taskId"]]}}
-    assert (await ask("mail.read", "subscriptions/listen", **filtered)).status == 403
-    found = (await ask("mail.send", "tasks/get", **task)).json["result"]
-    assert found["taskId"] == started["taskId"]
-    forged = await ask("mail.send", "tasks/get", taskId=started["taskId"].partition("~")[0])
-    assert (
-        forged.json["error"]["message"]
-        == (await ask("mail.send", "tasks/get", taskId="no")).json["error"]["message"]
-    )
-    unknown = await ask("mail.send", "tasks/get", taskId="no~AAAAAAAA")
-    assert unknown.json["error"] == forged.json["error"]
-    await server.engine.aclose()
+        unknown = await ask("mail.send", "tasks/get", taskId="no~AAAAAAAA")
+        assert unknown.json["error"] == forged.json["error"]
 
 
 @async_test
 async def test_a_server_without_sessions_refuses_in_the_same_way() -> None:
     server = PostOffice(settings=Settings(stateless=True))
     peer = Peer(server.asgi(), token="none")
-    for tool, status in (("send", 403), ("purge", 200), ("count", 200)):
-        assert (await peer.call(1, tool).done()).status == status
-    assert not server.ran
-    await server.engine.aclose()
+    async with aclosing(server.engine):
+        for tool, status in (("send", 403), ("purge", 200), ("count", 200)):
+            assert (await peer.call(1, tool).done()).status == status
+        assert not server.ran
 
 
 @async_test
 async def test_each_request_of_a_batch_is_judged_by_itself() -> None:
     server = PostOffice()
     peer = Peer(server.asgi(), token="none")
-    await peer.initialize("2025-03-26")
-    calls = [request(n, "tools/call", {"name": name}) for n, name in enumerate(("count", "send", "purge"))]
-    answered = await peer.post(calls).done()
-    assert answered.status == 200
-    by_id = {one["id"]: one for one in json.loads(answered.body)}
-    assert by_id[0]["result"]["content"][0]["text"] == "3"
-    assert by_id[1]["error"]["code"] == -31004
-    assert by_id[2]["error"]["message"] == "Unknown tool: purge"
-    assert not server.ran
-    await server.engine.aclose()
+    async with aclosing(server.engine):
+        await peer.initialize("2025-03-26")
+        calls = [
+            request(n, "tools/call", {"name": name}) for n, name in enumerate(("count", "send", "purge"))
+        ]
+        answered = await peer.post(calls).done()
+        assert answered.status == 200
+        by_id = {one["id"]: one for one in json.loads(answered.body)}
+        assert by_id[0]["result"]["content"][0]["text"] == "3"
+        assert by_id[1]["error"]["code"] == -31004
+        assert by_id[2]["error"]["message"] == "Unknown tool: purge"
+        assert not server.ran
 
 
 @async_test
@@ -340,20 +349,20 @@ async def test_a_caller_with_a_principal_gets_a_json_rpc_error_on_a_connection_w
     server = PostOffice()
     ada = Principal(subject="ada", scopes=frozenset({"mail.read"}))
     client = DuplexClient(server.engine, Caller(ada.key, ada))
-    await client.open()
-    await client.say("tools/call", 1, name="send")
-    await client.sessionless("tools/call", 2, name="send")
-    for number in (1, 2):
-        error = (await client.answer(number))["error"]
-        assert error == {
-            "code": -31004,
-            "message": "Insufficient scope: this needs a token with the scopes mail.read mail.send",
-            "data": {"error": "insufficient_scope", "scope": "mail.read mail.send"},
-        }
-    await client.say("tools/call", 3, name="purge")
-    assert (await client.answer(3))["error"]["message"] == "Unknown tool: purge"
-    assert not server.ran
-    await server.engine.aclose()
+    async with aclosing(server.engine):
+        await client.open()
+        await client.say("tools/call", 1, name="send")
+        await client.sessionless("tools/call", 2, name="send")
+        for number in (1, 2):
+            error = (await client.answer(number))["error"]
+            assert error == {
+                "code": -31004,
+                "message": "Insufficient scope: this needs a token with the scopes mail.read mail.send",
+                "data": {"error": "insufficient_scope", "scope": "mail.read mail.send"},
+            }
+        await client.say("tools/call", 3, name="purge")
+        assert (await client.answer(3))["error"]["message"] == "Unknown tool: purge"
+        assert not server.ran
 
 
 @both
@@ -372,9 +381,14 @@ async def test_pages_have_the_same_size_with_and_without_hidden_components(era: 
                 return found
             params = {"cursor": result["nextCursor"]}
 
-    assert await pages("none") == [["count", "send"], ["post", "sign"], ["bulk"]]
-    assert await pages("admin") == [["count", "send"], ["purge", "post"], ["burn", "sign"], ["seal", "bulk"]]
-    await server.engine.aclose()
+    async with aclosing(server.engine):
+        assert await pages("none") == [["count", "send"], ["post", "sign"], ["bulk"]]
+        assert await pages("admin") == [
+            ["count", "send"],
+            ["purge", "post"],
+            ["burn", "sign"],
+            ["seal", "bulk"],
+        ]
 
 
 @both
@@ -388,10 +402,10 @@ async def test_a_middleware_that_names_another_tool_gives_no_access_to_it(era: t
             request = replace(request, params={**request.params, "name": "send"})
         return await call_next(request)
 
-    answer = (await era(server.asgi()).ask("none", "tools/call", {"name": "count"})).json
-    assert "Insufficient scope" in str(answer)
-    assert not server.ran
-    await server.engine.aclose()
+    async with aclosing(server.engine):
+        answer = (await era(server.asgi()).ask("none", "tools/call", {"name": "count"})).json
+        assert "Insufficient scope" in str(answer)
+        assert not server.ran
 
 
 @async_test
@@ -407,9 +421,11 @@ async def test_headers_that_do_not_fit_do_not_show_a_hidden_tool() -> None:
 
     client = Sessionless(server.asgi())
     params = {"name": "move", "arguments": {"region": "eu"}}
-    assert (await client.ask("admin", "tools/call", params)).json["error"]["code"] == -32020
-    assert (await client.ask("none", "tools/call", params)).json["error"]["message"] == "Unknown tool: move"
-    await server.engine.aclose()
+    async with aclosing(server.engine):
+        assert (await client.ask("admin", "tools/call", params)).json["error"]["code"] == -32020
+        assert (await client.ask("none", "tools/call", params)).json["error"][
+            "message"
+        ] == "Unknown tool: move"
 
 
 @async_test

@@ -501,3 +501,36 @@ async def test_subscriptions_receive_the_state_of_their_own_tasks_only() -> None
 def client_of(principal: str) -> engine_client.SessionlessClient:
     meta = RequestMeta(VERSION, {**ALL, **EXTENSION}, {}, "")
     return engine_client.SessionlessClient(meta, principal, Limits())
+
+
+# What the specification asks for beside
+
+
+@virtual_test
+async def test_a_failed_task_says_its_error_in_its_status() -> None:
+    async with tasks_of(make()) as client:
+        task = await client.done(await client.create("refuse"))
+        assert (task["status"], task["statusMessage"]) == ("failed", task["error"]["message"])
+
+
+@virtual_test
+async def test_ids_of_tasks_cannot_be_guessed() -> None:
+    async with tasks_of(make()) as client:
+        ids = [await client.create("work", seconds=1) for _ in range(20)]
+        assert len(set(ids)) == 20
+        assert min(map(len, ids)) >= 32
+        for place in range(8):
+            assert len({one[place] for one in ids}) > 3, "no part is the same or counts up"
+
+
+@virtual_test
+async def test_task_metadata_of_2025_11_25_is_ignored() -> None:
+    async with connected(make()) as peer:
+        assert "tasks" not in peer.initialized["capabilities"]
+        call = {"name": "work", "arguments": {"seconds": 0}, "task": {"ttl": 60_000}}
+        result = await peer.request("tools/call", call)
+        assert result["content"] == [{"type": "text", "text": "worked"}]
+        for method in ("tasks/get", "tasks/result", "tasks/list", "tasks/cancel"):
+            with pytest.raises(McpError) as refused:
+                await peer.request(method, {"taskId": "t"})
+            assert refused.value.code == -32601

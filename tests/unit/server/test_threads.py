@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -175,10 +176,10 @@ async def test_a_plain_function_gets_its_thread_as_a_function_of_its_client() ->
 
     server.tool(whose)
     app = server.asgi(allow_anonymous=True, response="json")
-    for client in ("10.0.0.7", "2001:db8::1"):
-        peer = Peer(app, client=client)
-        assert (await peer.initialize(LATEST)).status == 200
-        for tool in ("whose", "depends"):
-            call = await peer.call(1, tool).done()
-            assert call.json["result"]["content"] == [{"type": "text", "text": counted(client)}]
-    await server.engine.aclose()
+    async with aclosing(server.engine):
+        for client in ("10.0.0.7", "2001:db8::1"):
+            peer = Peer(app, client=client)
+            assert (await peer.initialize(LATEST)).status == 200
+            for tool in ("whose", "depends"):
+                call = await peer.call(1, tool).done()
+                assert call.json["result"]["content"] == [{"type": "text", "text": counted(client)}]

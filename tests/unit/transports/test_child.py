@@ -122,19 +122,16 @@ async def test_a_file_that_only_defines_its_server_fails_with_advice_to_run_it()
         ("import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(100)", 2),
     ],
 )  # fmt: skip
-def test_a_child_is_stopped_by_end_of_input_then_sigterm_then_sigkill(code: str, stages: int) -> None:
-    @async_test
-    async def run() -> None:
-        child = Child(python(code), QUICK)
-        await child.start()
-        if "deaf" in code:
-            assert await child.read() == b"deaf"
-        started = time.monotonic()
-        await child.aclose()
-        assert stages * 0.3 <= time.monotonic() - started < stages * 0.3 + 40
-        assert not is_alive(child.pid)
-
-    run()
+@async_test
+async def test_a_child_is_stopped_by_end_of_input_then_sigterm_then_sigkill(code: str, stages: int) -> None:
+    child = Child(python(code), QUICK)
+    await child.start()
+    if "deaf" in code:
+        assert await child.read() == b"deaf"
+    started = time.monotonic()
+    await child.aclose()
+    assert stages * 0.3 <= time.monotonic() - started < stages * 0.3 + 40
+    assert not is_alive(child.pid)
 
 
 GRANDCHILD: Final = "import subprocess, sys; p = subprocess.Popen(['sleep', '1000']); print(p.pid, flush=True); sys.stdin.read()"

@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from holdfast.errors import Broken, ConfigError, NotSent, WireError
 from holdfast.transports import http, http_wire
-from holdfast.transports.http import HttpOptions, HttpTransport
+from holdfast.transports.http import HttpClientOptions, HttpTransport
 from tests.redis.test_tls import Authority
 from tests.support import BOUND, async_test, until
 
@@ -31,7 +31,7 @@ async def answering(answer: bytes) -> AsyncIterator[tuple[HttpTransport, str, li
         writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    transport = HttpTransport(HttpOptions(connect_seconds=1.0))
+    transport = HttpTransport(HttpClientOptions(connect_seconds=1.0))
     try:
         yield transport, f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", asked
     finally:
@@ -93,14 +93,11 @@ async def test_a_body_that_is_cut_is_broken() -> None:
 
 
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 200", b"SSH-2.0-OpenSSH\r\n", b"\0" * 100])
-def test_no_answer_or_garbage_is_broken(answer: bytes) -> None:
-    @async_test
-    async def run() -> None:
-        async with answering(answer) as (transport, url, _):
-            with pytest.raises(Broken):
-                await transport.open("POST", url, {}, b"question")
-
-    run()
+@async_test
+async def test_no_answer_or_garbage_is_broken(answer: bytes) -> None:
+    async with answering(answer) as (transport, url, _):
+        with pytest.raises(Broken):
+            await transport.open("POST", url, {}, b"question")
 
 
 @async_test
@@ -122,7 +119,7 @@ async def test_a_redirect_is_only_reported() -> None:
 
 @async_test
 async def test_a_request_that_cannot_connect_raises_not_sent() -> None:
-    transport = HttpTransport(HttpOptions(connect_seconds=1.0))
+    transport = HttpTransport(HttpClientOptions(connect_seconds=1.0))
     with pytest.raises(NotSent, match="cannot connect"):
         await transport.open("POST", "http://127.0.0.1:1/", {}, b"question")
     with pytest.raises(ConfigError):
@@ -186,7 +183,7 @@ def with_server(*replies: bytes) -> Callable[[Callable[..., Awaitable[None]]], C
     def decorate(test: Callable[..., Awaitable[None]]) -> Callable[[], None]:
         @async_test
         async def run() -> None:
-            server, transport = Connections(*replies), HttpTransport(HttpOptions(connect_seconds=5.0))
+            server, transport = Connections(*replies), HttpTransport(HttpClientOptions(connect_seconds=5.0))
             async with keeping(server) as url:
                 try:
                     await test(transport, url, server)
@@ -313,14 +310,11 @@ async def test_a_body_without_a_length_ends_with_the_connection() -> None:
 
 
 @pytest.mark.parametrize("cut", range(len(CHUNKED) - 60, len(CHUNKED)))
-def test_a_chunked_body_that_is_cut_is_broken(cut: int) -> None:
-    @async_test
-    async def run() -> None:
-        async with answering(CHUNKED[:cut]) as (transport, url, _):
-            with pytest.raises(Broken):
-                await get(transport, url)
-
-    run()
+@async_test
+async def test_a_chunked_body_that_is_cut_is_broken(cut: int) -> None:
+    async with answering(CHUNKED[:cut]) as (transport, url, _):
+        with pytest.raises(Broken):
+            await get(transport, url)
 
 
 @with_server(b"HTTP/1.1 200 OK\r\n" + b"x-a: " + b"x" * http_wire.HEAD_BYTES + b"\r\n")
@@ -392,29 +386,26 @@ class Plug(asyncio.Transport):
 
 
 @pytest.mark.parametrize("last", [b"0\r\nx: ", b"0;x="])
-def test_what_follows_the_last_part_of_a_body_is_bounded(last: bytes) -> None:
-    @async_test
-    async def run() -> None:
-        plug = Plug()
-        wire = http_wire.HttpWire(lambda _: None, lambda _: None)
-        wire.connection_made(plug)
-        asking = asyncio.ensure_future(wire.send(b"x", None))
-        await asyncio.sleep(0)
-        wire.data_received(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
-        size = 2 * http_wire.HEAD_BYTES
-        for _ in range(2):
-            wire.data_received(b"%x\r\n%b\r\n" % (size, b"b" * size))
-        answer = await asking
-        assert len(await answer.chunk()) == 2 * size
-        wire.data_received(last)
-        for _ in range(http_wire.HEAD_BYTES // 1_024):
-            assert not plug.is_aborted
-            wire.data_received(b"a" * 1_024)
-        assert plug.is_aborted
-        with pytest.raises(Broken, match="trailer"):
-            await answer.chunk()
-
-    run()
+@async_test
+async def test_what_follows_the_last_part_of_a_body_is_bounded(last: bytes) -> None:
+    plug = Plug()
+    wire = http_wire.HttpWire(lambda _: None, lambda _: None)
+    wire.connection_made(plug)
+    asking = asyncio.ensure_future(wire.send(b"x", None))
+    await asyncio.sleep(0)
+    wire.data_received(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+    size = 2 * http_wire.HEAD_BYTES
+    for _ in range(2):
+        wire.data_received(b"%x\r\n%b\r\n" % (size, b"b" * size))
+    answer = await asking
+    assert len(await answer.chunk()) == 2 * size
+    wire.data_received(last)
+    for _ in range(http_wire.HEAD_BYTES // 1_024):
+        assert not plug.is_aborted
+        wire.data_received(b"a" * 1_024)
+    assert plug.is_aborted
+    with pytest.raises(Broken, match="trailer"):
+        await answer.chunk()
 
 
 @async_test
@@ -516,7 +507,7 @@ def test_the_certificate_of_the_server_is_checked(tmp_path: Path, monkeypatch: p
     async def run() -> None:
         server = Connections(reply(b"one"), reply(b"x" * 3_000_000))
         async with keeping(server, tls) as url:
-            stranger, careless = HttpTransport(), HttpTransport(HttpOptions(verify=False))
+            stranger, careless = HttpTransport(), HttpTransport(HttpClientOptions(verify=False))
             with pytest.raises(NotSent, match="certificate"):
                 await get(stranger, url)
             assert await get(careless, url) == b"one"

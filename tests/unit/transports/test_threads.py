@@ -1,11 +1,14 @@
 """Threads for blocking functions: given to their owners in turn."""
 
+import asyncio
 import threading
-from concurrent.futures import Future, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
 
-from holdfast.transports.threads import OWNER, DaemonThreads
-from tests.support import BOUND
+import pytest
+
+from holdfast.transports.threads import OWNER, DaemonThreads, in_turn
+from tests.support import BOUND, async_test, until
 
 
 class Pool:
@@ -69,3 +72,86 @@ def test_a_thread_is_used_again_and_a_failure_frees_its_place() -> None:
     assert pool.threads._count <= 2
     assert not pool.threads._gate._held or pool.threads._gate._inside <= 1
     pool.end([])
+
+
+class Host:
+    """The loop of another program with one thread, which functions hold until they are released."""
+
+    def __init__(self) -> None:
+        self.executor = ThreadPoolExecutor(1)
+        asyncio.get_running_loop().set_default_executor(self.executor)
+        self.release = threading.Event()
+        self.began: list[str] = []
+
+    def start(self, owner: str) -> "asyncio.Task[None]":
+        """Start a function of an owner."""
+        context = copy_context()
+        context.run(OWNER.set, owner)
+        return asyncio.get_running_loop().create_task(in_turn(self._hold, owner), context=context)
+
+    def _hold(self, owner: str) -> None:
+        self.began.append(OWNER.get() + owner)
+        assert self.release.wait(BOUND)
+
+    async def start_in_order(self, owners: str) -> "list[asyncio.Task[None]]":
+        """Start a function that has the thread, then others that wait for it."""
+        first = self.start(owners[0])
+        await until(lambda: bool(self.began))
+        others = [self.start(owner) for owner in owners[1:]]
+        await until(lambda: self.executor._work_queue.qsize() == len(others))
+        return [first, *others]
+
+
+@async_test
+async def test_functions_in_the_threads_of_another_program_begin_in_turn_by_their_owners() -> None:
+    host = Host()
+    functions = await host.start_in_order("xaaaabbc")
+    host.release.set()
+    await asyncio.gather(*functions)
+    assert host.began == ["xx", "aa", "bb", "cc", "aa", "bb", "aa", "aa"]
+
+
+@async_test
+async def test_a_function_that_is_cancelled_before_another_programs_thread_takes_it_does_not_run() -> None:
+    host = Host()
+    first, dropped, last = await host.start_in_order("abc")
+    dropped.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await dropped
+    host.release.set()
+    await asyncio.gather(first, last)
+    assert host.began == ["aa", "cc"]
+
+
+@async_test
+async def test_functions_of_an_executor_that_is_closed_end_and_none_waits_forever() -> None:
+    host = Host()
+    running, waiting = await host.start_in_order("ab")
+    host.executor.shutdown(wait=False, cancel_futures=True)
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    with pytest.raises(RuntimeError):
+        await host.start("c")
+    host.release.set()
+    await running
+    assert host.began == ["aa"]
+
+
+def test_the_end_of_another_program_waits_for_a_function_whose_call_was_cancelled() -> None:
+    ended: list[str] = []
+    begun, release = threading.Event(), threading.Event()
+
+    def slow() -> None:
+        begun.set()
+        assert release.wait(BOUND)
+        ended.append("slow")
+
+    async def program() -> None:
+        call = asyncio.ensure_future(in_turn(slow))
+        await until(begun.is_set)
+        call.cancel()
+        await asyncio.wait([call])
+        threading.Timer(0.05, release.set).start()
+
+    asyncio.run(program())
+    assert ended == ["slow"]

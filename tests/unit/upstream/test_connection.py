@@ -148,19 +148,16 @@ async def never(server: Server, message: Message) -> None:
 
 
 @pytest.mark.parametrize("is_sessionless", [False, True])
-def test_params_and_results_travel_as_json_text(is_sessionless: bool) -> None:
-    @virtual_test
-    async def run() -> None:
-        user = User(Server(echo, is_sessionless=is_sessionless))
-        async with connected(user, raw_results=True) as connection:
-            assert connection.agreed is not None
-            assert connection.agreed.is_sessionless is is_sessionless
-            arguments = msgspec.Raw(b'{"big":123456789012345678901234567890,"n":1.0}')
-            result = await connection.request("tools/call", {"name": "x", "arguments": arguments})
-            assert isinstance(result, msgspec.Raw)
-            assert b'"n": 1.0' in bytes(result)
-
-    run()
+@virtual_test
+async def test_params_and_results_travel_as_json_text(is_sessionless: bool) -> None:
+    user = User(Server(echo, is_sessionless=is_sessionless))
+    async with connected(user, raw_results=True) as connection:
+        assert connection.agreed is not None
+        assert connection.agreed.is_sessionless is is_sessionless
+        arguments = msgspec.Raw(b'{"big":123456789012345678901234567890,"n":1.0}')
+        result = await connection.request("tools/call", {"name": "x", "arguments": arguments})
+        assert isinstance(result, msgspec.Raw)
+        assert b'"n": 1.0' in bytes(result)
 
 
 @virtual_test
@@ -256,25 +253,41 @@ INVALID = [
 ]
 
 
-@pytest.mark.parametrize("is_sessionless", [False, True])
-def test_an_invalid_request_of_the_server_is_refused_with_its_id(is_sessionless: bool) -> None:
-    @virtual_test
-    async def run() -> None:
-        server = Server(echo, is_sessionless=is_sessionless)
-        async with connected(User(server)) as connection:
-            for text, code in INVALID:
-                server.say_text(text)
-                await asyncio.sleep(1)
-                refused = server.received[-1]
-                assert (refused.get("id"), refused.get("error", {}).get("code")) == ("q", code), text
-                server.received.clear()
-            for text in (b"listening on port 8000", b'{"method":5}', b'{"id":9}', b"[{}, 1, []]", b"[]"):
-                server.say_text(text)
+@virtual_test
+async def test_an_invalid_request_of_the_server_is_refused_with_its_id() -> None:
+    server = Server(echo)
+    async with connected(User(server)) as connection:
+        for text, code in INVALID:
+            server.say_text(text)
             await asyncio.sleep(1)
-            assert server.received == []
-            assert await connection.request("tools/call", {"name": "x", "arguments": 1}) == {"echo": 1}
+            refused = server.received[-1]
+            assert (refused.get("id"), refused.get("error", {}).get("code")) == ("q", code), text
+            server.received.clear()
+        await check_garbage_is_ignored(server, connection)
 
-    run()
+
+@virtual_test
+async def test_a_client_without_a_session_sends_no_response() -> None:
+    """2026-07-28 forbids requests of the server, and responses of the client."""
+    server = Server(echo, is_sessionless=True)
+    user = User(server)
+    async with connected(user) as connection:
+        server.received.clear()
+        server.say({"id": "q", "method": "roots/list"})
+        server.say({"id": "q", "method": "ping"})
+        for text, _ in INVALID:
+            server.say_text(text)
+        await asyncio.sleep(1)
+        assert (server.received, user.origins) == ([], [])
+        await check_garbage_is_ignored(server, connection)
+
+
+async def check_garbage_is_ignored(server: Server, connection: Connection) -> None:
+    for text in (b"listening on port 8000", b'{"method":5}', b'{"id":9}', b"[{}, 1, []]", b"[]"):
+        server.say_text(text)
+    await asyncio.sleep(1)
+    assert server.received == []
+    assert await connection.request("tools/call", {"name": "x", "arguments": 1}) == {"echo": 1}
 
 
 @virtual_test
@@ -343,6 +356,21 @@ async def test_cancelling_a_request_cancels_it_alone_with_the_reason() -> None:
 
 
 # Ends
+
+
+@virtual_test
+async def test_a_request_that_was_answered_is_not_cancelled() -> None:
+    server = Server(never)
+    async with connected(User(server)) as connection:
+        call = asyncio.create_task(connection.request("tools/call", {"name": "x"}))
+        await asyncio.sleep(1)
+        link, number = await connection.link(), server.received[-1]["id"]
+        # The response is there, and the task of the call has not run yet.
+        link.receiver.take(link, json.dumps({"jsonrpc": "2.0", "id": number, "result": {}}).encode())
+        call.cancel()
+        await asyncio.wait({call})
+        await asyncio.sleep(1)
+        assert "notifications/cancelled" not in [one.get("method") for one in server.received]
 
 
 @virtual_test

@@ -111,41 +111,35 @@ def other(era: ServerEra) -> ServerEra:
 
 
 @eras
-def test_a_server_with_both_eras_is_asked_once_and_used_in_the_preferred_one(first: ServerEra) -> None:
-    @virtual_test
-    async def run() -> None:
-        programs = Programs(dict.fromkeys(RESULTS, "accepts"))
-        for _ in range(2):
-            assert await programs.opened(first) == SPOKEN[first]
-            assert programs.received == [ASKED[first]]
-
-    run()
+@virtual_test
+async def test_a_server_with_both_eras_is_asked_once_and_used_in_the_preferred_one(first: ServerEra) -> None:
+    programs = Programs(dict.fromkeys(RESULTS, "accepts"))
+    for _ in range(2):
+        assert await programs.opened(first) == SPOKEN[first]
+        assert programs.received == [ASKED[first]]
 
 
 @pytest.mark.parametrize("code", [-32601, -32600, -32602, -32022])
 @eras
-def test_the_era_that_a_server_refuses_is_asked_for_once(first: ServerEra, code: int) -> None:
-    @virtual_test
-    async def run() -> None:
-        spoken = other(first)
-        programs = Programs({ASKED[spoken]: "accepts", ASKED[first]: code})
-        if (first, code) == (ServerEra.SESSIONLESS, -32022):
-            # This error has the versions of a server of 2026-07-28, and here it has none in common.
-            with pytest.raises(VersionRefused):
-                await programs.opened(first)
-            return
-        assert await programs.opened(first) == SPOKEN[spoken]
-        assert programs.received == [ASKED[first], ASKED[spoken]]
-        for preferred in ServerEra:
-            assert await programs.opened(preferred) == SPOKEN[spoken]
-            assert programs.received == [ASKED[spoken]]
-        # Another release of the program speaks the other era only.
-        programs.behaviour = {ASKED[first]: "accepts"}
-        assert await programs.opened(first) == SPOKEN[first]
-        assert await programs.opened(first) == SPOKEN[first]
-        assert programs.received == [ASKED[first]]
-
-    run()
+@virtual_test
+async def test_the_era_that_a_server_refuses_is_asked_for_once(first: ServerEra, code: int) -> None:
+    spoken = other(first)
+    programs = Programs({ASKED[spoken]: "accepts", ASKED[first]: code})
+    if (first, code) == (ServerEra.SESSIONLESS, -32022):
+        # This error has the versions of a server of 2026-07-28, and here it has none in common.
+        with pytest.raises(VersionRefused):
+            await programs.opened(first)
+        return
+    assert await programs.opened(first) == SPOKEN[spoken]
+    assert programs.received == [ASKED[first], ASKED[spoken]]
+    for preferred in ServerEra:
+        assert await programs.opened(preferred) == SPOKEN[spoken]
+        assert programs.received == [ASKED[spoken]]
+    # Another release of the program speaks the other era only.
+    programs.behaviour = {ASKED[first]: "accepts"}
+    assert await programs.opened(first) == SPOKEN[first]
+    assert await programs.opened(first) == SPOKEN[first]
+    assert programs.received == [ASKED[first]]
 
 
 @virtual_test
@@ -157,59 +151,49 @@ async def test_an_error_that_may_be_gone_later_lets_the_other_era_serve_and_is_n
 
 
 @eras
-def test_a_busy_server_is_not_asked_for_the_other_era(first: ServerEra) -> None:
-    @virtual_test
-    async def run() -> None:
-        programs = Programs({ASKED[first]: BUSY, ASKED[other(first)]: "accepts"})
-        with pytest.raises(McpError, match="no"):
-            await programs.opened(first)
-        assert programs.received == [ASKED[first]]
-
-    run()
+@virtual_test
+async def test_a_busy_server_is_not_asked_for_the_other_era(first: ServerEra) -> None:
+    programs = Programs({ASKED[first]: BUSY, ASKED[other(first)]: "accepts"})
+    with pytest.raises(McpError, match="no"):
+        await programs.opened(first)
+    assert programs.received == [ASKED[first]]
 
 
 @eras
-def test_a_program_that_ignores_a_question_is_asked_the_other_one_too(first: ServerEra) -> None:
-    @virtual_test
-    async def run() -> None:
-        spoken = other(first)
-        programs = Programs({ASKED[first]: "ignores", ASKED[spoken]: "accepts"})
-        begun = asyncio.get_running_loop().time()
-        assert await programs.opened(first) == SPOKEN[spoken]
-        assert programs.received == [ASKED[first], ASKED[spoken]]
-        # A program that starts slowly, and ends at `server/discover`, is not sent it because of that.
-        waited = asyncio.get_running_loop().time() - begun
-        assert waited == pytest.approx(5.0 if first is ServerEra.SESSIONLESS else 30.0, abs=0.1)
-        assert programs.runs == 1
-
-    run()
+@virtual_test
+async def test_a_program_that_ignores_a_question_is_asked_the_other_one_too(first: ServerEra) -> None:
+    spoken = other(first)
+    programs = Programs({ASKED[first]: "ignores", ASKED[spoken]: "accepts"})
+    begun = asyncio.get_running_loop().time()
+    assert await programs.opened(first) == SPOKEN[spoken]
+    assert programs.received == [ASKED[first], ASKED[spoken]]
+    # A program that starts slowly, and ends at `server/discover`, is not sent it because of that.
+    waited = asyncio.get_running_loop().time() - begun
+    assert waited == pytest.approx(5.0 if first is ServerEra.SESSIONLESS else 30.0, abs=0.1)
+    assert programs.runs == 1
 
 
 @eras
-def test_a_program_that_ends_at_a_question_is_started_again_and_asked_the_other_one(first: ServerEra) -> None:
-    @virtual_test
-    async def run() -> None:
-        spoken = other(first)
-        programs = Programs({ASKED[first]: "ends", ASKED[spoken]: "accepts"})
-        assert await programs.opened(first) == SPOKEN[spoken]
-        assert (programs.received, programs.runs) == ([ASKED[first], ASKED[spoken]], 2)
-        # The end at `initialize` may have had another reason, and is not remembered.
-        assert await programs.opened(first) == SPOKEN[spoken]
-        assert programs.runs == (1 if first is ServerEra.SESSIONLESS else 2)
-
-    run()
+@virtual_test
+async def test_a_program_that_ends_at_a_question_is_started_again_and_asked_the_other_one(
+    first: ServerEra,
+) -> None:
+    spoken = other(first)
+    programs = Programs({ASKED[first]: "ends", ASKED[spoken]: "accepts"})
+    assert await programs.opened(first) == SPOKEN[spoken]
+    assert (programs.received, programs.runs) == ([ASKED[first], ASKED[spoken]], 2)
+    # The end at `initialize` may have had another reason, and is not remembered.
+    assert await programs.opened(first) == SPOKEN[spoken]
+    assert programs.runs == (1 if first is ServerEra.SESSIONLESS else 2)
 
 
 @eras
-def test_a_program_that_always_ends_is_an_error_after_two_starts(first: ServerEra) -> None:
-    @virtual_test
-    async def run() -> None:
-        programs = Programs(dict.fromkeys(RESULTS, "ends"))
-        with pytest.raises(NotSent, match="it has ended"):
-            await programs.opened(first)
-        assert programs.runs == 2
-
-    run()
+@virtual_test
+async def test_a_program_that_always_ends_is_an_error_after_two_starts(first: ServerEra) -> None:
+    programs = Programs(dict.fromkeys(RESULTS, "ends"))
+    with pytest.raises(NotSent, match="it has ended"):
+        await programs.opened(first)
+    assert programs.runs == 2
 
 
 @virtual_test
@@ -224,14 +208,11 @@ async def test_if_both_are_refused_the_error_is_the_answer_to_initialize() -> No
 @pytest.mark.parametrize(
     ("version", "era"), [("sessions", ServerEra.SESSION), ("sessionless", ServerEra.SESSIONLESS)]
 )
-def test_an_operator_who_chooses_an_era_gets_this_one_or_an_error(version: str, era: ServerEra) -> None:
-    @virtual_test
-    async def run() -> None:
-        programs = Programs(dict.fromkeys(RESULTS, "accepts"))
-        assert await programs.opened(other(era), version) == SPOKEN[era]
-        programs.behaviour = {ASKED[other(era)]: "accepts"}
-        with pytest.raises((McpError, VersionRefused)):
-            await programs.opened(other(era), version)
-        assert programs.received == [ASKED[era]]
-
-    run()
+@virtual_test
+async def test_an_operator_who_chooses_an_era_gets_this_one_or_an_error(version: str, era: ServerEra) -> None:
+    programs = Programs(dict.fromkeys(RESULTS, "accepts"))
+    assert await programs.opened(other(era), version) == SPOKEN[era]
+    programs.behaviour = {ASKED[other(era)]: "accepts"}
+    with pytest.raises((McpError, VersionRefused)):
+        await programs.opened(other(era), version)
+    assert programs.received == [ASKED[era]]

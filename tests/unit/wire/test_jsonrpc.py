@@ -147,8 +147,10 @@ MOST: Final = {
 def test_the_checks_of_a_table_take_no_longer_than_decoding_it(
     title: str, write: Callable[[object], bytes]
 ) -> None:
-    # 1.2 to 1.5 times for a long table; 2.5 to 5 with a scan or an encoding too many.
-    assert min(ratio(write(messages()[title])).times for _ in range(3)) < MOST.get(title, 2.2)
+    # 1.2 to 1.5 times for a long table; 2.5 to 5 with a scan or an encoding too many. That is Python 3.11,
+    # with which `make test` measures; with 3.12 and 3.13 a long table takes 2.0 to 2.7 times.
+    most = MOST.get(title, 2.2) * (1.0 if sys.version_info < (3, 12) else 1.5)
+    assert min(ratio(write(messages()[title])).times for _ in range(3)) < most
 
 
 # How many values

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import WireError
-from holdfast.wire.sse import EventParser, Received, comment, event, priming, retry
+from holdfast.wire.sse import EventParser, ReceivedEvent, comment, event, priming, retry
 
 
-def parse(*chunks: bytes, limit: int = 1_000, event_limit: int | None = None) -> list[Received]:
+def parse(*chunks: bytes, limit: int = 1_000, event_limit: int | None = None) -> list[ReceivedEvent]:
     parser = EventParser(limit, event_limit)
     return [found for chunk in chunks for found in parser.feed(chunk)]
 
@@ -18,29 +18,29 @@ def parse(*chunks: bytes, limit: int = 1_000, event_limit: int | None = None) ->
 def test_written_events_are_read_back() -> None:
     text = comment("hello") + priming("1", 500) + event(b'{"a":1}', "2") + retry(7) + event(b"{}")
     assert parse(text) == [
-        Received(b"", "1", 500),
-        Received(b'{"a":1}', "2", None),
-        Received(b"", None, 7),
-        Received(b"{}", None, None),
+        ReceivedEvent(b"", "1", 500),
+        ReceivedEvent(b'{"a":1}', "2", None),
+        ReceivedEvent(b"", None, 7),
+        ReceivedEvent(b"{}", None, None),
     ]
 
 
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        (b"data: a\ndata: b\n\n", [Received(b"a\nb", None, None)]),
-        (b"data:a\n\ndata:  b\n\n", [Received(b"a", None, None), Received(b" b", None, None)]),
-        (b"\xef\xbb\xbfdata: a\n\n", [Received(b"a", None, None)]),
-        (b"data\n\n", [Received(b"", None, None)]),
-        (b"id\ndata: a\n\n", [Received(b"a", "", None)]),
-        (b"id: a\0b\ndata: a\n\n", [Received(b"a", None, None)]),
-        (b"retry: 1x\nretry: -1\ndata: a\n\n", [Received(b"a", None, None)]),
+        (b"data: a\ndata: b\n\n", [ReceivedEvent(b"a\nb", None, None)]),
+        (b"data:a\n\ndata:  b\n\n", [ReceivedEvent(b"a", None, None), ReceivedEvent(b" b", None, None)]),
+        (b"\xef\xbb\xbfdata: a\n\n", [ReceivedEvent(b"a", None, None)]),
+        (b"data\n\n", [ReceivedEvent(b"", None, None)]),
+        (b"id\ndata: a\n\n", [ReceivedEvent(b"a", "", None)]),
+        (b"id: a\0b\ndata: a\n\n", [ReceivedEvent(b"a", None, None)]),
+        (b"retry: 1x\nretry: -1\ndata: a\n\n", [ReceivedEvent(b"a", None, None)]),
         (b": comment\n\n: another\n\nevent: x\n\nnonsense\n\n", []),
         (b"data: unfinished\n", []),
-        (b"id: \xff\ndata: a\n\n", [Received(b"a", "\ufffd", None)]),
+        (b"id: \xff\ndata: a\n\n", [ReceivedEvent(b"a", "\ufffd", None)]),
     ],
 )
-def test_the_standards_corners(text: bytes, found: list[Received]) -> None:
+def test_the_standards_corners(text: bytes, found: list[ReceivedEvent]) -> None:
     assert parse(text) == found
 
 

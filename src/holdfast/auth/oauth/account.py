@@ -19,9 +19,10 @@ from holdfast.auth.oauth.discovery import TokenSource, discover, find_server
 from holdfast.auth.oauth.dpop import CHALLENGE, Prover
 from holdfast.auth.oauth.grants import Grant, GrantRequest
 from holdfast.auth.oauth.identity import ClientIdentity
+from holdfast.auth.oauth.pkce import Begun
 from holdfast.auth.oauth.registration import Application, is_usable, known_client, register
 from holdfast.auth.oauth.scopes import Scopes, is_step_up, union, wanted
-from holdfast.auth.oauth.storage import Credentials, TokenStorage
+from holdfast.auth.oauth.storage import Credentials, TokenStorage, turn_of
 from holdfast.auth.oauth.token_endpoint import TokenEndpoint
 from holdfast.auth.oauth.tokens import Tokens
 from holdfast.auth.oauth.web import Bounds, Web, open_web
@@ -45,7 +46,7 @@ class Setup(Struct, frozen=True, kw_only=True):
     ports: tuple[Clock, Random]
 
 
-class Account:
+class OAuthAccount:
     """Tokens for one server URL."""
 
     def __init__(self, server: str, setup: Setup) -> None:
@@ -115,7 +116,7 @@ class Account:
     async def _satisfy(self, demand: OAuthChallenge, sent: str, *, may_refresh: bool) -> bool:
         async with self._lock:
             before = self._tokens
-            if before is not None and before.header != sent:
+            if (before is not None and before.header != sent) or await self._take_stored(sent):
                 return True
             async with open_web(self._server, self._setup.bounds) as web:
                 place = await discover(
@@ -126,6 +127,29 @@ class Account:
                     return True
                 scopes = wanted(demand, self._setup.scopes, place.scopes)
                 await self._authorize(web, place, scopes)
+        return True
+
+    async def finish(self, demand: OAuthChallenge, begun: Begun, redirect: str) -> None:
+        """Exchange the code of an authorization that has begun in another run, perhaps in another process.
+
+        Raises:
+            AuthorizationFailed: the user or the server has refused it.
+            LinkError: a server cannot be reached.
+        """
+        await self._load()
+        async with self._lock, open_web(self._server, self._setup.bounds) as web:
+            prefer = [begun.request.issuer]
+            place = await discover(web, self._server, demand, prefer=prefer, guess=self._setup.guess)
+            await self._authorize(web, place, begun.scopes, (begun, redirect))
+
+    async def _take_stored(self, sent: str) -> bool:
+        """Use the tokens that another process has stored; False if there are none besides those that were refused."""
+        stored = await self._setup.storage.load(self._stored_as)
+        if stored is None or stored.tokens is None or stored.tokens.header == sent:
+            return False
+        if stored.key != (self._prover.pem if self._prover else "") or stored.tokens == self._tokens:
+            return False
+        self._kept = stored
         return True
 
     async def _renew(self, due: Tokens) -> bool:
@@ -160,14 +184,17 @@ class Account:
             "refresh_token": kept.tokens.refresh,
             "resource": kept.resource,
         }
-        try:
-            tokens = await self._token_endpoint(web, place).ask(client, fields, kept.tokens)
-        except AuthorizationFailed:
-            if not await self._adopt(kept):
-                await self._keep(replace(kept, tokens=None))
-                return False
-        else:
-            await self._keep(replace(kept, tokens=tokens))
+        async with turn_of(self._setup.storage):
+            if await self._adopt(kept):
+                return True
+            try:
+                tokens = await self._token_endpoint(web, place).ask(client, fields, kept.tokens)
+            except AuthorizationFailed:
+                if not await self._adopt(kept):
+                    await self._keep(replace(kept, tokens=None))
+                    return False
+            else:
+                await self._keep(replace(kept, tokens=tokens))
         return True
 
     async def _adopt(self, kept: Credentials) -> bool:
@@ -180,14 +207,16 @@ class Account:
         self._kept = stored
         return True
 
-    async def _authorize(self, web: Web, place: TokenSource, scopes: Scopes) -> None:
+    async def _authorize(
+        self, web: Web, place: TokenSource, scopes: Scopes, came_back: tuple[Begun, str] | None = None
+    ) -> None:
         """Run the whole grant. Scopes that were requested earlier from this server are requested again."""
         issuer = place.server.issuer
         earlier = self._kept
         if earlier is None or earlier.issuer != issuer:
             earlier = await self._setup.storage.load(self._stored_as, issuer)
         asked = union(earlier.scopes, scopes) if earlier else scopes
-        found: list[ClientIdentity] = []
+        found: list[ClientIdentity] = [] if came_back is None else [came_back[0].client]
 
         async def identify(redirect_uri: str) -> ClientIdentity:
             found[:] = [await self._identify(web, place, earlier, redirect_uri)]
@@ -202,6 +231,7 @@ class Account:
             bounds=self._setup.bounds,
             identify=identify,
             redirect_uri=earlier.client.redirect_uri if earlier and earlier.client else "",
+            came_back=came_back,
         )
         try:
             tokens = await self._setup.grant.obtain(case)
@@ -210,7 +240,7 @@ class Account:
                 # Register again next time.
                 await self._keep(replace(earlier, client=None, tokens=None))
             raise
-        registered = next((client for client in found if client is not self._setup.application.client), None)
+        registered = next((client for client in found if client != self._setup.application.client), None)
         self._granted = tokens.access
         await self._keep(
             Credentials(

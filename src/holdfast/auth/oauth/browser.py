@@ -11,6 +11,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from typing import Final, Protocol
 from urllib.parse import parse_qs, urlsplit
 
+from holdfast.auth.oauth.pkce import Begun
 from holdfast.auth.urls import is_loopback
 from holdfast.errors import AuthorizationFailed, ConfigError
 
@@ -33,7 +34,7 @@ class Visit(Protocol):
         """The URL that the browser is redirected to at the end."""
         ...
 
-    async def go(self, url: str, state: str) -> str:
+    async def go(self, url: str, begun: Begun) -> str:
         """Open a URL in the browser and return the URL that it was redirected to."""
         ...
 
@@ -60,7 +61,7 @@ class BrowserFunction:
     async def visit(self, preferred: str) -> AsyncIterator[Visit]:  # noqa: ARG002 - it has one address only
         yield self
 
-    async def go(self, url: str, state: str) -> str:  # noqa: ARG002 - `read_redirect` checks it
+    async def go(self, url: str, begun: Begun) -> str:  # noqa: ARG002 - `read_redirect` checks it
         """Call the application's function."""
         return await self._open(url)
 
@@ -137,9 +138,9 @@ class _Listener:
         self._back: asyncio.Future[str] | None = None
         self._knocking: set[asyncio.Task[None]] = set()
 
-    async def go(self, url: str, state: str) -> str:
+    async def go(self, url: str, begun: Begun) -> str:
         """Open the browser and wait for the redirect."""
-        self._state = state
+        self._state = begun.request.state
         self._back = asyncio.get_running_loop().create_future()
         if not await asyncio.to_thread(self._launch, url):
             raise AuthorizationFailed(

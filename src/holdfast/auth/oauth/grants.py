@@ -12,6 +12,7 @@ from holdfast.auth.oauth.identity import ClientIdentity
 from holdfast.auth.oauth.metadata import TokenAnswer, read
 from holdfast.auth.oauth.pkce import (
     METHOD,
+    Begun,
     authorization_url,
     new_authorization_request,
     read_redirect,
@@ -41,6 +42,8 @@ class GrantRequest(Struct, frozen=True, kw_only=True):
     """Returns the client for a redirect URI; registers it if necessary."""
     redirect_uri: str = ""
     """The redirect URI of the last authorization."""
+    came_back: tuple[Begun, str] | None = None
+    """An authorization that another run has begun, and its redirect: only the code has to be exchanged."""
 
     def fields(self, grant: str, scopes: Scopes) -> dict[str, str]:
         """Return the fields that every token request has."""
@@ -100,30 +103,38 @@ class AuthorizationCode:
             raise AuthorizationFailed(
                 f"{server.issuer} has no authorization endpoint, where a user could agree"
             )
-        scopes = case.scopes
+        begun, redirect = case.came_back or await self._visit(case, server.authorization_endpoint)
+        ticket = begun.request
+        if ticket.issuer != server.issuer:
+            raise AuthorizationFailed(f"the sign-in has begun at {ticket.issuer}, and not at {server.issuer}")
+        says_issuer = bool(server.authorization_response_iss_parameter_supported)
+        code = read_redirect(ticket, redirect, says_issuer=says_issuer)
+        fields = {"code": code, "redirect_uri": ticket.redirect_uri, "code_verifier": ticket.verifier}
+        try:
+            return await case.token_endpoint.ask(
+                begun.client, {**case.fields("authorization_code", ()), **fields}
+            )
+        except LinkError as error:
+            # Not a LinkError, which would be retried: the user would have to agree again.
+            raise AuthorizationFailed(f"the user agreed, but no token came: {error}") from None
+
+    async def _visit(self, case: GrantRequest, endpoint: str) -> tuple[Begun, str]:
+        """Let the user agree; return the authorization and its redirect."""
+        server, scopes = case.place.server, case.scopes
         if self._offline:
             scopes = with_offline(scopes, server.scopes_supported, server.grant_types_supported)
         async with self._browser.visit(case.redirect_uri) as visit:
             client = await case.identify(visit.redirect_uri)
             ticket = new_authorization_request(case.random, server.issuer, visit.redirect_uri)
-            url = authorization_url(
-                server.authorization_endpoint, ticket, client.id, case.place.resource, scopes
-            )
+            url = authorization_url(endpoint, ticket, client.id, case.place.resource, scopes)
+            begun = Begun(request=ticket, client=client, scopes=case.scopes)
             try:
                 async with asyncio.timeout(case.bounds.browser):
-                    redirect = await visit.go(url, ticket.state)
+                    return begun, await visit.go(url, begun)
             except TimeoutError:
                 raise AuthorizationFailed(
                     f"the user did not agree within {case.bounds.browser:g} seconds"
                 ) from None
-        says_issuer = bool(server.authorization_response_iss_parameter_supported)
-        code = read_redirect(ticket, redirect, says_issuer=says_issuer)
-        fields = {"code": code, "redirect_uri": ticket.redirect_uri, "code_verifier": ticket.verifier}
-        try:
-            return await case.token_endpoint.ask(client, {**case.fields("authorization_code", ()), **fields})
-        except LinkError as error:
-            # Not a LinkError, which would be retried: the user would have to agree again.
-            raise AuthorizationFailed(f"the user agreed, but no token came: {error}") from None
 
 
 class ClientCredentials:

@@ -4,9 +4,11 @@ from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
 from holdfast.auth.authorizer import Challenge
-from holdfast.auth.oauth.account import Account, Setup
+from holdfast.auth.oauth.account import OAuthAccount, Setup
+from holdfast.auth.oauth.challenges import OAuthChallenge
 from holdfast.auth.oauth.grants import AuthorizationCode, Grant
 from holdfast.auth.oauth.identity import ClientIdentity
+from holdfast.auth.oauth.pkce import Begun
 from holdfast.auth.oauth.registration import Application
 from holdfast.auth.oauth.storage import FileStorage, MemoryStorage, TokenStorage
 from holdfast.auth.oauth.web import Bounds
@@ -55,7 +57,7 @@ class OAuth:
             guess=guess_endpoints,
             ports=ports or (SystemClock(), SystemRandom()),
         )
-        self._accounts: dict[str, Account] = {}
+        self._accounts: dict[str, OAuthAccount] = {}
 
     def __repr__(self) -> str:
         return f"<OAuth by {self._setup.grant}, {len(self._accounts)} accounts>"
@@ -68,11 +70,15 @@ class OAuth:
         """Obtain a token after a refusal; see `Authorizer`."""
         return await self._account(challenge.url).challenged(challenge)
 
-    def _account(self, url: str) -> Account:
+    async def finish(self, url: str, demand: OAuthChallenge, begun: Begun, redirect: str) -> None:
+        """Exchange the code of an authorization that has begun in another run; see `OAuthAccount.finish`."""
+        await self._account(url).finish(demand, begun, redirect)
+
+    def _account(self, url: str) -> OAuthAccount:
         account = self._accounts.get(url)
         if account is None:
             check_trusted(url, near=url)
-            account = self._accounts[url] = Account(url, self._setup)
+            account = self._accounts[url] = OAuthAccount(url, self._setup)
         return account
 
 

@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from msgspec import Struct
 
+from holdfast.auth.oauth.identity import ClientIdentity
 from holdfast.auth.oauth.metadata import ErrorAnswer
 from holdfast.auth.oauth.scopes import OFFLINE
 from holdfast.errors import AuthorizationFailed
@@ -34,6 +35,14 @@ class AuthorizationRequest(Struct, frozen=True, kw_only=True):
     def challenge(self) -> str:
         digest = hashlib.sha256(self.verifier.encode()).digest()
         return base64.urlsafe_b64encode(digest).decode().rstrip("=")
+
+
+class Begun(Struct, frozen=True, kw_only=True):
+    """An authorization that waits for its redirect: all that is needed to exchange the code."""
+
+    request: AuthorizationRequest
+    client: ClientIdentity
+    scopes: tuple[str, ...]
 
 
 def new_authorization_request(random: Random, issuer: str, redirect_uri: str) -> AuthorizationRequest:

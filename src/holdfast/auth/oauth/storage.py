@@ -5,7 +5,8 @@ import hashlib
 import os
 import tempfile
 import threading
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -51,7 +52,13 @@ class TokenStorage(Protocol):
         ...
 
 
-class _ServerCredentials(Struct, frozen=True):
+def turn_of(storage: TokenStorage) -> AbstractAsyncContextManager[None]:
+    """Return a context in which no other process renews tokens, if the storage has one: a refresh token may be used once only."""
+    turn: Callable[[], AbstractAsyncContextManager[None]] | None = getattr(storage, "turn", None)
+    return nullcontext() if turn is None else turn()
+
+
+class ServerCredentials(Struct, frozen=True):
     """All credentials for one server."""
 
     server: str
@@ -61,15 +68,15 @@ class _ServerCredentials(Struct, frozen=True):
     def find(self, issuer: str | None) -> Credentials | None:
         return self.issuers.get(self.last if issuer is None else issuer)
 
-    def with_one(self, kept: Credentials) -> "_ServerCredentials":
-        return _ServerCredentials(self.server, kept.issuer, {**self.issuers, kept.issuer: kept})
+    def with_one(self, kept: Credentials) -> "ServerCredentials":
+        return ServerCredentials(self.server, kept.issuer, {**self.issuers, kept.issuer: kept})
 
 
 class MemoryStorage:
     """Stores credentials in memory."""
 
     def __init__(self) -> None:
-        self._by_server: dict[str, _ServerCredentials] = {}
+        self._by_server: dict[str, ServerCredentials] = {}
 
     def __repr__(self) -> str:
         return f"<MemoryStorage of {len(self._by_server)} servers>"
@@ -81,7 +88,7 @@ class MemoryStorage:
 
     async def save(self, server: str, kept: Credentials) -> None:
         """Keep it."""
-        credentials = self._by_server.get(server) or _ServerCredentials(server, kept.issuer, {})
+        credentials = self._by_server.get(server) or ServerCredentials(server, kept.issuer, {})
         self._by_server[server] = credentials.with_one(kept)
 
 
@@ -116,9 +123,9 @@ class FileStorage:
     def _path(self, server: str) -> Path:
         return self._directory / f"{hashlib.sha256(server.encode()).hexdigest()}.json"
 
-    def _read(self, server: str) -> _ServerCredentials | None:
+    def _read(self, server: str) -> ServerCredentials | None:
         try:
-            return msgspec.json.decode(self._path(server).read_bytes(), type=_ServerCredentials)
+            return msgspec.json.decode(self._path(server).read_bytes(), type=ServerCredentials)
         except (FileNotFoundError, msgspec.DecodeError, ConfigError):
             return None
         except OSError as error:
@@ -126,10 +133,10 @@ class FileStorage:
 
     def _write(self, server: str, kept: Credentials) -> None:
         with self._writing:
-            credentials = (self._read(server) or _ServerCredentials(server, kept.issuer, {})).with_one(kept)
+            credentials = (self._read(server) or ServerCredentials(server, kept.issuer, {})).with_one(kept)
             self._replace(credentials)
 
-    def _replace(self, credentials: _ServerCredentials) -> None:
+    def _replace(self, credentials: ServerCredentials) -> None:
         try:
             self._directory.mkdir(mode=OWNER_ONLY, parents=True, exist_ok=True)
             # The file is created with mode 0600 and a name that no other process uses.

@@ -1,43 +1,52 @@
 """Sign-in of users to a server behind ours: one account for each principal, or one for the user of this machine.
 
 How a principal of another machine agrees. We cannot open its browser, so the request that needs a token fails with the
-URL of the page (`SignInRequired`), and the authorization waits for the user in the background:
+URL of the page (`SignInRequired`), and the sign-in waits in the store (`kept.py`), where every replica finds it:
 
-    client                  we                                        browser of the user
+    client                  we, any replica                           browser of the user
     ──────────────────      ─────────────────────────────────────     ─────────────────────────────────
-    request       ───────▶  the server behind answers 401
+    request       ───────▶  the server behind answers 401;
+                            keep the sign-in
                   ◀───────  error with the URL of the page
                                                           ◀───────    the user agrees, and is redirected
-                            the callback: state and principal fit
-                            the code is exchanged for tokens
+                            the callback: state and principal fit;
+                            take the sign-in out of the store,
+                            exchange the code, keep the tokens
     request again ───────▶  sent with the token of the principal
 
 The attack that this must prevent: someone starts a sign-in, lets another person open the page and agree, and would then
 use that person's account. So the browser must authenticate at the callback as every request does (`verifier`), and must
 be the principal that started the sign-in. A redirect without that is refused, and its code is not used.
 
-A sign-in does not end with the request that started it: a client that gives up and tries again finds the same one.
+A sign-in belongs to the principal and not to a request: each request that needs it meanwhile fails with the same page. Only the replica that
+takes it out of the store exchanges its code.
 """
 
 import asyncio
 import sys
 import webbrowser
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from hmac import compare_digest
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
 from holdfast.auth.authorizer import Authorizer, Challenge
+from holdfast.auth.forward_key import ForwardKey
 from holdfast.auth.oauth.browser import Loopback, Visit
+from holdfast.auth.oauth.challenges import oauth_challenge
 from holdfast.auth.oauth.grants import AuthorizationCode
 from holdfast.auth.oauth.identity import ClientIdentity
+from holdfast.auth.oauth.kept import KeptTokens, Registrations, Vault, WaitingSignIn
 from holdfast.auth.oauth.oauth import OAuth
-from holdfast.auth.oauth.storage import Credentials, FileStorage, MemoryStorage, TokenStorage
+from holdfast.auth.oauth.pkce import Begun
+from holdfast.auth.oauth.storage import Credentials, FileStorage, TokenStorage, turn_of
 from holdfast.auth.oauth.web import Bounds
 from holdfast.auth.urls import is_loopback
 from holdfast.errors import AuthorizationFailed, Busy, ConfigError, SignInRequired
-from holdfast.ports import Clock, Random
+from holdfast.ports import Clock, Random, SystemClock, SystemRandom
+from holdfast.stores.base.state import StatePart
 
 USER_SECONDS: Final = 600.0
 """How long a user may take to agree."""
@@ -61,9 +70,9 @@ class LastingSignIn:
 
     async def challenged(self, challenge: Challenge) -> bool:
         """Sign in, or wait for the sign-in that runs; see `Authorizer`."""
-        return await asyncio.shield(self._started(challenge))
+        return await asyncio.shield(self._start(challenge))
 
-    def _started(self, challenge: Challenge) -> "asyncio.Task[bool]":
+    def _start(self, challenge: Challenge) -> "asyncio.Task[bool]":
         if self._signing_in is None or self._signing_in.done():
             self._signing_in = asyncio.get_running_loop().create_task(self._run(challenge))
             # If no request waits any more, the next one gets the same failure from the server.
@@ -106,8 +115,8 @@ class UserOAuth:
 
     callback          the public URL of the page to which browsers are redirected. Holdfast serves its path; browsers must
                       reach it with the same authentication as clients, for example through a proxy that signs users in
-    tokens            a directory for the tokens of all principals, readable by us only; by default they are in memory, and
-                      users sign in again after a restart
+    tokens            a directory for the tokens of all principals, readable by us only; by default they are in the store, sealed with
+                      the key for credentials (`forward_key`)
     client, client_document, client_name, scopes   as for `OAuth`
     """
 
@@ -141,11 +150,28 @@ class UserOAuth:
             "ports": ports,
             "bounds": Bounds(browser=USER_SECONDS),
         }
-        self._registered: dict[str, ClientIdentity] = {}
+        self._ports = ports or (SystemClock(), SystemRandom())
+        self._vault: Vault | None = None
         self._accounts: dict[str, UserAccount] = {}
+        self._finishing: set[asyncio.Task[None]] = set()
 
     def __repr__(self) -> str:
         return f"<UserOAuth at {self.callback}, {len(self._accounts)} users>"
+
+    def keep_in(self, state: StatePart, key: ForwardKey | None, server: str) -> None:
+        """Keep sign-ins and tokens for a server behind in the state of a store, sealed with the key; call it before the first request."""
+        self._vault = Vault(state, key, server, self._ports)
+
+    @property
+    def vault(self) -> Vault:
+        """The sign-ins and tokens.
+
+        Raises:
+            AuthorizationFailed: no HTTP endpoint serves the page to which browsers come back.
+        """
+        if self._vault is None:
+            raise AuthorizationFailed("users sign in over HTTP, and no HTTP endpoint of this server exists")
+        return self._vault
 
     def of(self, principal: str) -> "UserAccount":
         """Return the account of a principal, by its key.
@@ -160,72 +186,92 @@ class UserOAuth:
         if account is None:
             if len(self._accounts) >= MOST_USERS:
                 raise Busy("Busy: too many users are signed in to the server behind")
-            inner = FileStorage(self._tokens / principal) if self._tokens is not None else MemoryStorage()
-            consent = Consent(self.callback)
-            grant = AuthorizationCode(browser=consent)
-            oauth = OAuth(grant, storage=_SharedClient(inner, self._registered), **self._options)
-            account = self._accounts[principal] = UserAccount(oauth, consent)
+            account = self._accounts[principal] = UserAccount(self, principal)
         return account
 
-    def finish(self, principal: str, query: Mapping[str, str]) -> bool:
-        """Take the redirect of a browser that is authenticated as this principal. False: it started no such sign-in."""
-        account = self._accounts.get(principal)
-        return account is not None and account.consent.finish(query)
+    def oauth(self, principal: str, consent: "Consent") -> OAuth:
+        """Return the sign-in of a principal, whose pages `consent` keeps."""
+        tokens = (
+            FileStorage(self._tokens / principal)
+            if self._tokens is not None
+            else KeptTokens(self.vault, principal)
+        )
+        storage = _SharedClient(tokens, Registrations(self.vault, self.callback))
+        return OAuth(AuthorizationCode(browser=consent), storage=storage, **self._options)
+
+    async def finish(self, principal: str, query: Mapping[str, str]) -> bool:
+        """Take the redirect of a browser that is authenticated as this principal. False: it started no such sign-in.
+
+        Raises:
+            AuthorizationFailed: the user, or the authorization server, has refused it.
+            LinkError: a server, or the store, cannot be reached.
+        """
+        waiting, version = await self.vault.waiting(principal)
+        sent = query.get("state", "")
+        if waiting is None or not compare_digest(sent.encode(), waiting.begun.request.state.encode()):
+            return False
+        if not await self.vault.take(principal, version):
+            return False
+        redirect = f"{self.callback}?{urlencode(query)}"
+        # The browser may give up, and the code can be exchanged only once.
+        task = asyncio.get_running_loop().create_task(self.of(principal).finish(waiting, redirect))
+        self._finishing.add(task)
+        task.add_done_callback(self._finishing.discard)
+        await asyncio.shield(task)
+        return True
 
     async def aclose(self) -> None:
         """End every sign-in that runs."""
         for account in self._accounts.values():
             await account.aclose()
+        for task in list(self._finishing):
+            task.cancel()
+            await asyncio.wait({task})
 
 
 class Consent:
-    """The browser of a user on another machine: it keeps the URL until the user has agreed. One for each principal."""
+    """The browser of a user on another machine: it keeps the sign-in, and does not wait. One for each principal."""
 
-    def __init__(self, callback: str) -> None:
+    def __init__(self, callback: str, begin: Callable[[str, Begun], Awaitable[str]]) -> None:
         self.redirect_uri = callback
-        self.url: str = ""
-        """The page at which the user agrees; empty if no sign-in waits."""
-        self._state = ""
-        self._back: asyncio.Future[str] | None = None
-        self._shown = asyncio.Event()
+        self._begin = begin
 
     def __repr__(self) -> str:
-        return f"<Consent {'waits' if self.url else 'idle'}>"
+        return f"<Consent at {self.redirect_uri}>"
 
     @asynccontextmanager
     async def visit(self, preferred: str) -> AsyncIterator[Visit]:  # noqa: ARG002 - it has one address only
         """Prepare an authorization; see `Browser`."""
         yield self
 
-    async def go(self, url: str, state: str) -> str:
-        """Keep the URL for the clients of the principal, and wait for the redirect."""
-        self.url, self._state = url, state
-        self._back = asyncio.get_running_loop().create_future()
-        self._shown.set()
-        try:
-            return await self._back
-        finally:
-            self.url, self._state, self._back = "", "", None
-            self._shown.clear()
+    async def go(self, url: str, begun: Begun) -> str:
+        """Keep the sign-in for the user.
 
-    async def shown(self) -> None:
-        """Wait until there is a page to open."""
-        await self._shown.wait()
-
-    def finish(self, query: Mapping[str, str]) -> bool:
-        """Take a redirect. False: no sign-in waits for it."""
-        if self._back is None or self._back.done() or query.get("state") != self._state:
-            return False
-        self._back.set_result(f"{self.redirect_uri}?{urlencode(query)}")
-        return True
+        Raises:
+            SignInRequired: always, with the page at which the user agrees.
+        """
+        raise SignInRequired(await self._begin(url, begun))
 
 
 class UserAccount(LastingSignIn):
     """The account of one principal. A request that needs the user fails with the URL of the page."""
 
-    def __init__(self, oauth: OAuth, consent: Consent) -> None:
-        super().__init__(oauth)
-        self.consent: Consent = consent
+    def __init__(self, users: UserOAuth, principal: str) -> None:
+        self._users = users
+        self._principal = principal
+        self._challenge: Challenge | None = None
+        self._made: OAuth | None = None
+        super().__init__(self)
+
+    @property
+    def _oauth(self) -> OAuth:
+        if self._made is None:
+            self._made = self._users.oauth(self._principal, Consent(self._users.callback, self._begin))
+        return self._made
+
+    async def headers(self, method: str, url: str) -> Mapping[str, str]:
+        """Return the header with the token; see `Authorizer`."""
+        return await self._oauth.headers(method, url)
 
     async def challenged(self, challenge: Challenge) -> bool:
         """Renew the tokens, or start a sign-in; see `Authorizer`.
@@ -233,33 +279,54 @@ class UserAccount(LastingSignIn):
         Raises:
             SignInRequired: the user must agree first.
         """
-        signing_in = self._started(challenge)
-        shown = asyncio.get_running_loop().create_task(self.consent.shown())
-        try:
-            await asyncio.wait({signing_in, shown}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            shown.cancel()
-        if signing_in.done():
-            return signing_in.result()
-        raise SignInRequired(self.consent.url)
+        waiting, _ = await self._users.vault.waiting(self._principal)
+        if waiting is not None and waiting.server == challenge.url:
+            raise SignInRequired(waiting.url)
+        return await super().challenged(challenge)
+
+    async def _run(self, challenge: Challenge) -> bool:
+        self._challenge = challenge
+        return await self._oauth.challenged(challenge)
+
+    async def _begin(self, url: str, begun: Begun) -> str:
+        """Keep a sign-in; return the page of the one that waits: another replica may have been first."""
+        challenge, vault = self._challenge, self._users.vault
+        if challenge is None:
+            raise AuthorizationFailed("no request needs a sign-in")
+        kept = await vault.begin(
+            self._principal,
+            WaitingSignIn(
+                server=challenge.url,
+                demand=oauth_challenge(challenge.headers),
+                url=url,
+                begun=begun,
+                until=vault.clock.wall() + USER_SECONDS,
+            ),
+        )
+        return kept.url
+
+    async def finish(self, waiting: WaitingSignIn, redirect: str) -> None:
+        """Exchange the code of a sign-in."""
+        await self._oauth.finish(waiting.server, waiting.demand, waiting.begun, redirect)
 
 
 class _SharedClient:
     """The storage of one principal. All principals share the registration of the application."""
 
-    def __init__(self, inner: TokenStorage, registered: dict[str, ClientIdentity]) -> None:
+    def __init__(self, inner: TokenStorage, registered: Registrations) -> None:
         self._inner = inner
         self._registered = registered
 
+    def turn(self) -> AbstractAsyncContextManager[None]:
+        return turn_of(self._inner)
+
     async def load(self, server: str, issuer: str | None = None) -> Credentials | None:
         kept = await self._inner.load(server, issuer)
-        if kept is None and issuer in self._registered:
-            return Credentials(issuer=issuer, resource="", client=self._registered[issuer])
+        if kept is None and issuer is not None:
+            client = await self._registered.find(issuer)
+            return None if client is None else Credentials(issuer=issuer, resource="", client=client)
         return kept
 
     async def save(self, server: str, kept: Credentials) -> None:
-        if kept.client is not None:
-            self._registered[kept.issuer] = kept.client
-        else:
-            self._registered.pop(kept.issuer, None)
+        await self._registered.keep(kept.issuer, kept.client)
         await self._inner.save(server, kept)

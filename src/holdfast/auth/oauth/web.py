@@ -11,7 +11,7 @@ from msgspec import Struct
 from holdfast.auth.oauth.metadata import ErrorAnswer, read
 from holdfast.auth.urls import check_trusted
 from holdfast.errors import AuthorizationFailed, Broken, NotSent, WireError
-from holdfast.transports.http import HttpOptions, HttpTransport
+from holdfast.transports.http import HttpClientOptions, HttpTransport
 
 OK: Final = 200
 SERVER_FAULTS: Final = 500
@@ -111,7 +111,7 @@ class Web:
 @asynccontextmanager
 async def open_web(near: str, bounds: Bounds) -> AsyncIterator[Web]:
     """Open connections for one authorization."""
-    http = HttpTransport(HttpOptions(connect_seconds=bounds.seconds))
+    http = HttpTransport(HttpClientOptions(connect_seconds=bounds.seconds))
     try:
         yield Web(http, near, bounds)
     finally:

@@ -91,14 +91,14 @@ class JwtVerifier:
         known = self._known.get(token, now)
         if known is not None:
             return known[0]
-        claims = await self._verified(token)
+        claims = await self._verify(token)
         if claims is None or refused(claims, self._rules, now):
             return None
         principal = principal_of(claims, self._rules)
         self._known.put(token, principal, now)
         return principal
 
-    async def _verified(self, token: str) -> dict[str, Any] | None:
+    async def _verify(self, token: str) -> dict[str, Any] | None:
         """Return the claims of a token with a valid signature."""
         jwt = self._jwt
         if len(token) > _MOST_BYTES:

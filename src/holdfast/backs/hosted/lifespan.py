@@ -37,7 +37,7 @@ class Lifespan:
         """
         held: HeldContext | None = None
         try:
-            held = HeldContext(self._own(self._server), self._has_ended)
+            held = HeldContext(self._own(self._server), self._report_end)
             state = await held.entered()
         except BaseException as error:
             if held is not None and not held.is_over:
@@ -71,7 +71,7 @@ class Lifespan:
         finally:
             self._server.lifespan = self._own
 
-    def _has_ended(self, error: BaseException | None) -> None:
+    def _report_end(self, error: BaseException | None) -> None:
         self._server.lifespan = self._own
         failure = LifespanEnded(self._server.name)
         failure.__cause__ = error

@@ -19,9 +19,11 @@ from importlib import import_module
 from typing import Any, Final, Self
 
 from holdfast.backs.hosted.identity import Identity, PresentUser, caller_of
+from holdfast.backs.hosted.threads import share_threads
 from holdfast.engine.caller import Caller
 from holdfast.errors import BadAnswer, Broken, NotSent
 from holdfast.ports import Observer
+from holdfast.transports.threads import OWNER
 from holdfast.upstream.link import Receiver, UpstreamLink
 from holdfast.upstream.pending import OutgoingRequest
 
@@ -105,6 +107,7 @@ class HostedPipe:
         self.link: UpstreamLink | None = None
         """The link over this pipe."""
         self._anyio = import_module("anyio")
+        share_threads(self._anyio)
         self._server = server
         self._dialect = dialect
         self._receiver = receiver
@@ -152,6 +155,7 @@ class HostedPipe:
         context = self._context.copy()
         context.run(_CALL.set, request)
         if caller is not None:
+            context.run(OWNER.set, caller.owner)
             context.run(self._dialect.identity.variable.set, self._dialect.identity.user(caller))
         try:
             await self._to_run.send((context, self._dialect.wrap(decoded, caller)))

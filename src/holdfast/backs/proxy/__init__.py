@@ -4,7 +4,7 @@
                           ▲                          │
                           └── asks, notifications ───┘
 
-`Remote`, `Process` and `Hosted` (one module each in `backs`) differ only in how they connect. Everything else is here:
+`Remote`, `Process` and `Hosted` (one module each in `server`) differ only in how they connect. Everything else is here:
 
     back.py          the `Back` contract: which upstream serves a client, and the requests that we answer ourselves
     upstreams.py     one upstream for each session, or for each principal; how many, and when they end
@@ -12,10 +12,10 @@
     call.py          one exchange and its upstream request: progress, deadline, questions to the client
     questions.py     which calls a question can belong to, where it is asked, and when it ends
     lists.py         the server's lists, kept in memory until they change
-    mirrors.py       the parameters that headers repeat (2026-07-28)
+    headers.py       the headers of calls: those of the client, and those that repeat parameters (2026-07-28)
     passing.py       the headers of a client that the server behind us receives
-    reconnection.py  the next session at the server after it has lost ours
-    slots.py         how many calls of one upstream run at once
+    restoring.py     the next session at the server after it has lost ours
+    turns.py         how many calls of one upstream run at once
     subscriptions.py the resources that clients subscribed to, and the subscription at the server, by its era
     translation.py   messages of one era in the form of the other (pure)
 """

@@ -25,7 +25,6 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from holdfast import __version__
-from holdfast.backs.proxy.hidden import HiddenComponents
 from holdfast.backs.proxy.options import ProxyOptions
 from holdfast.backs.proxy.outbox import Space
 from holdfast.backs.proxy.scopes import NO_TABLE, ScopeTable, TableRules
@@ -39,6 +38,7 @@ from holdfast.backs.proxy.turns import TurnTaken
 from holdfast.backs.proxy.upstream import Upstream
 from holdfast.backs.proxy.upstreams import Upstreams, session_key_of, shared_key_of
 from holdfast.core.lifecycle import SessionInput
+from holdfast.core.names import NameKind
 from holdfast.engine.access import Access
 from holdfast.engine.back import Outside
 from holdfast.engine.caller import Caller
@@ -50,6 +50,7 @@ from holdfast.errors import (
     InvalidParams,
     MethodNotFound,
     SessionGone,
+    UpstreamUnavailable,
     UrlElicitationRequired,
 )
 from holdfast.ports import Ports
@@ -64,6 +65,8 @@ from holdfast.stores.base import SessionRecord
 from holdfast.upstream.negotiation import Agreed
 from holdfast.wire.jsonrpc import Request, encode
 
+UPSTREAM_BYTES: Final = 32 * 1024
+"""The memory of a connection to the server behind, without its lists (measured with a URL: 30 KB)."""
 _EMPTY: Final = b"{}"
 _FORWARDED: Final = frozenset(
     name
@@ -98,10 +101,10 @@ class ProxyBack:
         """False if clients of other machines may call without a principal: each of their calls has its own upstream."""
         self.access: Access = scopes.access()
         rules = self.access.rules
-        self._hidden = (
-            HiddenComponents(rules, ports.random) if isinstance(rules, TableRules) and rules.hides else None
+        self.is_hidden: Callable[[NameKind, str, Caller], bool] | None = (
+            rules.is_hidden if isinstance(rules, TableRules) and rules.hides else None
         )
-        """Exists if a component may be hidden from a caller."""
+        """Returns True for a component that is hidden from a caller (`backs/shown.py`); None: there are none."""
         self._passes_tasks = not isinstance(rules, TableRules) or rules.passes_tasks
         self._own: Mapping[str, Callable[[Exchange], Awaitable[bytes]]] = {
             "ping": self._ping,
@@ -126,13 +129,21 @@ class ProxyBack:
         Raises:
             McpError: the server cannot be reached, or its answer is not usable.
         """
-        client = UpstreamClient(Caller(""), {"name": "holdfast", "version": __version__}, {}, is_single=True)
-        async with self._upstreams.single(client) as upstream:
+        async with self._upstreams.single(_own_client()) as upstream:
             agreed = upstream.agreed
         self._server_info = agreed.server or self._server_info
         if self._options.upstreams == 1:
             await self._upstreams.settled()  # The first client needs the only place.
         return agreed
+
+    async def find_components(self) -> bool:
+        """Connect to the server once, and end the connection; return True if it lists a component.
+
+        Raises:
+            McpError: the server cannot be reached, or its answer is not usable.
+        """
+        async with self._upstreams.single(_own_client()) as upstream:
+            return await upstream.find_components()
 
     async def stop(self) -> None:
         """End every upstream."""
@@ -147,7 +158,13 @@ class ProxyBack:
     def _make(self, client: UpstreamClient) -> Upstream:
         if self._outside is None:
             raise RuntimeError("the back has not been started")
-        return Upstream(self._target, client, self._options, self._outside, self._space, self._ports)
+        charge = self._outside.charge(client.caller, UPSTREAM_BYTES)
+        if charge is None:
+            raise UpstreamUnavailable(
+                "Busy: no memory is left for another connection to the server behind; try again later",
+                retry_after=30,
+            )
+        return Upstream(self._target, client, self._options, self._outside, self._space, self._ports, charge)
 
     def _listened(self, principal: str) -> set[Key]:
         return self._outside.listened(principal) if self._outside is not None else set()
@@ -272,8 +289,6 @@ class ProxyBack:
 
         A plain function: a call of a session whose upstream is open goes straight to it, without a coroutine in between.
         """
-        if self._hidden is not None:
-            return self._hidden.answer(exchange, self._handle)
         session, method = exchange.session, exchange.request.method
         if method in _FORWARDED and session.revision is not SESSIONLESS:
             record = session.record
@@ -360,27 +375,28 @@ class ProxyBack:
     async def _subscribe(self, exchange: Exchange) -> bytes:
         if not self.has_home:
             raise MethodNotFound("resources/subscribe: the server behind is declared stateless")
-        uri, record = _uri(exchange.request), exchange.session.record
+        uri, record = _uri(exchange.inner), exchange.session.record
+        asked = _uri(exchange.request)
         async with self._upstream(record, exchange.caller) as upstream, upstream.subscriptions.turn:
             if record.key in upstream.subscriptions.sessions(uri):
                 return _EMPTY
-            if not await exchange.store.subscribe(record.key, uri):
+            if not await exchange.store.subscribe(record.key, asked):
                 raise InvalidParams("Too many subscriptions: unsubscribe from one first")
             try:
                 await upstream.subscriptions.add_in_turn(uri, upstream.agreed, record.key)
             except BaseException:
                 if record.key not in upstream.subscriptions.sessions(uri):
                     # Refused or cancelled: it must not count against the limit, and a new home must not ask for it again.
-                    await exchange.store.unsubscribe(record.key, uri)
+                    await exchange.store.unsubscribe(record.key, asked)
                 raise
         return _EMPTY
 
     async def _unsubscribe(self, exchange: Exchange) -> bytes:
         if not self.has_home:
             return _EMPTY
-        uri, record = _uri(exchange.request), exchange.session.record
+        uri, record = _uri(exchange.inner), exchange.session.record
         async with self._upstream(record, exchange.caller) as upstream, upstream.subscriptions.turn:
-            await exchange.store.unsubscribe(record.key, uri)
+            await exchange.store.unsubscribe(record.key, _uri(exchange.request))
             await upstream.subscriptions.remove_in_turn(uri, upstream.agreed, record.key)
         return _EMPTY
 
@@ -404,10 +420,7 @@ class ProxyBack:
         await upstream.subscriptions.ready()
         # Changes of tasks are not reported: clients ask for them with tasks/get.
         honoured = wanted.within(without_tasks(upstream.agreed.capabilities))
-        hidden = self._hidden
         for uri in honoured.names.get("resource", ()):
-            if hidden is not None and hidden.is_hidden("resources", uri, caller):
-                uri = hidden.stand_in(uri)  # noqa: PLW2901 - the server answers as for an unknown resource
             await upstream.subscriptions.add(uri, upstream.agreed)
         return honoured
 
@@ -473,6 +486,11 @@ class ProxyBack:
     async def dropped(self, record: SessionRecord) -> None:
         """End the upstream of a session that was not stored."""
         self._leave(record.key)
+
+
+def _own_client() -> UpstreamClient:
+    """Return the client of a connection that no exchange uses."""
+    return UpstreamClient(Caller(""), {"name": "holdfast", "version": __version__}, {}, is_single=True)
 
 
 def _uri(request: Request) -> str:

@@ -124,7 +124,7 @@ class Call:
         Raises:
             McpError: the server's own error, or ours if it cannot be reached, is silent, or breaks off.
         """
-        request = self.exchange.request
+        request = self.exchange.inner
         params = request_params(request.method, request.params)
         # Some servers return `input_required` in sessions too. A client of 2026-07-28 is asked for it.
         is_sessionless = sessionless or self.exchange.session.revision is SESSIONLESS

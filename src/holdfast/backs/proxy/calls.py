@@ -1,28 +1,25 @@
 """The calls of one upstream: each waits for its turn and its slot, goes to the server, and returns in the form of the client's era.
 
-    run ──▶ a kept list? (lists.py) ──▶ turn (turns.py) and slot (slots.py), if there are any ──▶ Call.run ──▶ Connection
+    run ──▶ a kept list? (lists.py) ──▶ turn and slot (turns.py), if there are any ──▶ Call.run ──▶ Connection
 
 A request of our own, such as a subscription, is a `control`: it has no exchange and no slot, and the deadline of a call.
 """
 
 import asyncio
-import contextlib
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from holdfast.backs.proxy.call import Call, silent, unreachable, unusable
-from holdfast.backs.proxy.headers import CallHeaders
+from holdfast.backs.proxy.headers import CallHeaders, Mirrors
 from holdfast.backs.proxy.lists import Key as ListKey
 from holdfast.backs.proxy.lists import Lists, list_key
-from holdfast.backs.proxy.mirrors import Mirrors
 from holdfast.backs.proxy.options import ProxyOptions
 from holdfast.backs.proxy.outbox import Space
 from holdfast.backs.proxy.questions import Questions
 from holdfast.backs.proxy.silence import Silence
-from holdfast.backs.proxy.slots import Slots
 from holdfast.backs.proxy.target import Target, UpstreamClient
 from holdfast.backs.proxy.translation import SessionlessForm, error_for, for_sessions
-from holdfast.backs.proxy.turns import Turns
+from holdfast.backs.proxy.turns import Slots, Turns
 from holdfast.engine.exchange import Exchange
 from holdfast.errors import BadAnswer, ClientError, McpError, NotSent
 from holdfast.ports import Ports
@@ -30,8 +27,6 @@ from holdfast.protocol.subscriptions import LISTS, Kind
 from holdfast.protocol.versions import SESSIONLESS
 from holdfast.upstream.connection import Connection
 from holdfast.upstream.negotiation import Agreed
-
-_FREE: Final = contextlib.nullcontext()
 
 
 class Calls:
@@ -49,6 +44,7 @@ class Calls:
         options: ProxyOptions,
         space: Space,
         ports: Ports,
+        lists: Lists,
     ) -> None:
         self.running: set[Call] = set()
         """The calls that the server has."""
@@ -64,7 +60,7 @@ class Calls:
         self._silence = Silence(options.call_seconds)
         self._space = space
         self._clock, _, self._observer = ports
-        self._lists = Lists(options.list_bytes, self._clock, lambda: connection.channel)
+        self._lists = lists
         self._mirrors = Mirrors(self._tools, self._observer)
         self._all_headers = CallHeaders(target, client, self._mirrors)
         self._headers: CallHeaders | None = None
@@ -101,8 +97,9 @@ class Calls:
             await self._unused.wait()
 
     def close(self) -> None:
-        """Watch no call any more: the upstream ends, and its calls with it."""
+        """Watch no call any more and keep no list: the upstream ends, and its calls with it."""
         self._silence.close()
+        self._lists.clear()
 
     async def run(self, exchange: Exchange) -> bytes:
         """Let the server answer an exchange; return the result in the form of the client's era.
@@ -118,7 +115,7 @@ class Calls:
             observer=self._observer,
             headers=self._headers,
         )
-        request = exchange.request
+        request = exchange.inner
         key = None
         if request.method in LISTS:
             key = list_key(request.method, request.params, self._all_headers.passed(exchange))
@@ -156,19 +153,25 @@ class Calls:
 
     async def _when_admitted(self, call: Call) -> bytes:
         """Send a call when it has its turn and its slot, if it needs them."""
-        turns = self._turns if call.may_ask and self._may_be_unclear() else None
+        turns = self._turns if call.may_ask and self._note_channel() else None
+        slots, owner = self._slots, call.exchange.caller.owner
         if turns is not None:
             await turns.take()
         try:
-            async with _FREE if self._slots is None else self._slots.of(call.exchange.caller.owner):
+            if slots is not None:
+                await slots.take(owner)
+            try:
                 self.running.add(call)
                 return await call.run(self._connection, sessionless=self._is_sessionless)
+            finally:
+                if slots is not None:
+                    slots.release(owner)
         finally:
             if turns is not None:
                 turns.release()
 
-    def _may_be_unclear(self) -> bool:
-        """True if the server can ask without naming the call: in 2025, on pipes and on the standalone stream of a URL."""
+    def _note_channel(self) -> bool:
+        """Note whether the server has a channel. True if it can ask without naming a call: in 2025, on pipes and on a URL's stream."""
         self._had_channel = self._had_channel or self._connection.channel is not None
         return self._had_channel and not self._is_sessionless
 

@@ -17,12 +17,13 @@ import hashlib
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
 
 from holdfast.backs.proxy.translation import request_params
+from holdfast.core.ledger import Charge, encoded
 from holdfast.ports import Clock
 from holdfast.protocol.subscriptions import LISTS, Kind
 from holdfast.single_flight import SingleFlight
@@ -30,6 +31,8 @@ from holdfast.upstream.negotiation import Agreed
 from holdfast.upstream.pending import NO_HEADERS
 from holdfast.wire.jsonrpc import encode
 
+_PAGE_BYTES: Final = 512
+"""The memory of a kept page without its bytes and its cursor."""
 Key = tuple[str, str, bytes]
 """The request, its cursor, and a hash of the headers that were passed on."""
 
@@ -60,6 +63,8 @@ _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 class _Page(Struct, frozen=True):
     result: bytes
+    charge: Charge
+    """Its memory, and that of its cursor, which is the client's text."""
     channel: object
     """The channel for changes that was open when the page was requested; None if the page has a time limit instead."""
     until: float = 0.0
@@ -78,11 +83,18 @@ class _Page(Struct, frozen=True):
 class Lists:
     """The lists of one upstream."""
 
-    def __init__(self, limit: int, clock: Clock, channel: Callable[[], object | None]) -> None:
-        """Keep at most `limit` bytes. `channel` returns the open channel for changes; see `Receiver.channel`."""
+    def __init__(
+        self,
+        limit: int,
+        clock: Clock,
+        channel: Callable[[], object | None],
+        charge: Callable[[int], Charge | None],
+    ) -> None:
+        """Keep at most `limit` bytes, and what `charge` has room for. `channel` returns the open channel for changes; see `Receiver.channel`."""
         self._limit = limit
         self._clock = clock
         self._channel = channel
+        self._charge = charge
         self._pages: OrderedDict[Key, _Page] = OrderedDict()
         self._bytes = 0
         self._changes: Counter[Kind] = Counter()
@@ -125,12 +137,14 @@ class Lists:
                 return
             until = self._clock.now() + milliseconds / 1_000
         self._remove(key)
-        if len(result) > self._limit:
+        size = _PAGE_BYTES + len(key[1].encode("utf-8", "surrogatepass")) + encoded(len(result))
+        charge = self._charge(size) if size <= self._limit else None
+        if charge is None:
             return
-        while self._bytes + len(result) > self._limit:
+        while self._bytes + size > self._limit:
             self._remove(next(iter(self._pages)))
-        self._pages[key] = _Page(result, channel, until)
-        self._bytes += len(result)
+        self._pages[key] = _Page(result, charge, channel, until)
+        self._bytes += size
 
     def changed(self, kind: Kind) -> None:
         """Remove a list: the server has reported a change."""
@@ -146,7 +160,7 @@ class Lists:
     def _remove(self, key: Key) -> None:
         page = self._pages.pop(key, None)
         if page is not None:
-            self._bytes -= len(page.result)
+            self._bytes -= page.charge.size
 
 
 def _declares(agreed: Agreed, kind: Kind) -> bool:

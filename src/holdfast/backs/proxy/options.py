@@ -33,6 +33,9 @@ class ProxyOptions(Struct, frozen=True, kw_only=True):
     """How many upstreams one process may have; the next client is refused as busy. As many again may be ending."""
     idle_seconds: float = 600.0
     """How long an upstream that belongs to no session may be unused."""
+    session_idle: float | None = None
+    """How long the upstream of a session may be unused; then it ends, with all that the server keeps in it, and the next call opens
+    another one. A session that is subscribed to a resource keeps its upstream. None: as long as the session."""
     notifications: int = 256
     """How many messages of one call, or outside of calls, may wait for a slow client; changes of lists and resources do not
     count, because none is dropped. Then a URL or a hosted object waits; from a program, progress keeps only the newest
@@ -42,6 +45,9 @@ class ProxyOptions(Struct, frozen=True, kw_only=True):
     all_notification_bytes: int = 64 * MIB
     """The bytes of all messages of all calls that wait in this process."""
 
+    included_seconds: float = 5.0
+    """Of one of several servers at one address: how long a list, or the start of a session, waits for it. Its components are missing
+    then, and the client is notified when they are there."""
     list_bytes: int = MIB
     """How many bytes of the server's lists one upstream keeps in memory. The oldest pages are removed first."""
 
@@ -50,6 +56,14 @@ class ProxyOptions(Struct, frozen=True, kw_only=True):
             raise ConfigError(f"concurrency is a number of at least 1, or None; not {self.concurrency}")
         if self.home not in get_args(Home):
             raise ConfigError(f"home is one of {', '.join(get_args(Home))}; not {self.home!r}")
+        if self.session_idle is not None and not self.session_idle > 0:
+            raise ConfigError(
+                f"session_idle is a number of seconds above 0, or None; not {self.session_idle}"
+            )
+        if self.session_idle is not None and self.strict:
+            raise ConfigError(
+                "session_idle does not fit strict, which closes a session whose server has lost its own"
+            )
         if self.shared_between and not self.shared:
             raise ConfigError(
                 "shared_between names the principals that share, so it needs shared=True (--shared)"

@@ -24,6 +24,9 @@ question that belongs to no call has only the deadline of an ask.
 
 The calls are those of the moment when the question arrived: a question that waits for its turn (`upstream/incoming.py`) must
 not be asked within a call that began later.
+
+A client reports its progress with a question by the token of the question. Servers count these tokens, so two servers at one address
+use the same ones. The client gets another token, which tells whose it is.
 """
 
 import asyncio
@@ -31,12 +34,15 @@ import contextlib
 from collections.abc import Sequence
 from typing import Any, Final
 
+import msgspec
+
 from holdfast.backs.proxy.call import ASKS, Call, paused, unasked
 from holdfast.backs.proxy.clients import Clients
 from holdfast.backs.proxy.turns import Turns
 from holdfast.engine.back import Outside
 from holdfast.errors import INVALID_REQUEST, AskError, CallEnded, McpError, MethodNotFound
 from holdfast.upstream.pending import OutgoingRequest
+from holdfast.wire.jsonrpc import encode
 
 _FREE: Final = contextlib.nullcontext()
 
@@ -59,11 +65,14 @@ class Questions:
         turns: Turns | None,
         outside: Outside,
         clients: Clients,
+        mark: str,
     ) -> None:
+        """`mark` begins the tokens of this server's questions, and of no others."""
         self.turns: Turns | None = turns
         """The turns of calls that may ask; None if they need none."""
         self._outside = outside
         self._clients = clients
+        self._mark = f"{mark}/"
         self.open: set[_Question] = set()
         """Those that wait for an answer."""
 
@@ -81,6 +90,7 @@ class Questions:
             raise MethodNotFound(method[:100])
         if self._clients.first.is_shared:
             raise McpError(INVALID_REQUEST, f"{method}: a server that several clients share may not ask them")
+        params = self._with_own_token(params)
         owners = (request.owner for request in origins)
         possible = [owner for owner in owners if isinstance(owner, Call) and owner.may_ask]
         # Without a session several calls may be of several clients.
@@ -89,6 +99,23 @@ class Questions:
         calls = [call for call in possible if not call.is_over]
         with self.turns.asking() if self.turns is not None else _FREE, paused(calls):
             return await self._ask(_Question(calls), method, params)
+
+    def _with_own_token(self, params: dict[str, Any]) -> dict[str, Any]:
+        meta = params.get("_meta")
+        if type(meta) is not dict or "progressToken" not in meta:
+            return params
+        token = self._mark + encode(meta["progressToken"]).decode()
+        return {**params, "_meta": {**meta, "progressToken": token}}
+
+    def progress(self, params: dict[str, Any]) -> dict[str, Any] | None:
+        """Return a client's progress with the token that the server knows; None: it is not for this server."""
+        token = params.get("progressToken")
+        if type(token) is not str or not token.startswith(self._mark):
+            return None
+        try:
+            return {**params, "progressToken": msgspec.json.decode(token[len(self._mark) :])}
+        except msgspec.DecodeError:
+            return None
 
     async def _ask(self, question: _Question, method: str, params: dict[str, Any]) -> Any:
         self.open.add(question)

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from holdfast.auth.scopes import NO_NEEDS, Needs, implications, scope_set
 from holdfast.auth.uri_forms import row_forms, uri_forms
+from holdfast.backs.components import pattern
 from holdfast.config import KIB
 from holdfast.engine.access import Access
 from holdfast.engine.caller import Caller
@@ -101,7 +102,7 @@ class _Rows:
         forms: Callable[[str], Iterable[str]],
     ) -> None:
         self.needs = [
-            ([_pattern(form) for form in forms(name)], needs(scopes)) for name, scopes in rows.items()
+            ([pattern(form) for form in forms(name)], needs(scopes)) for name, scopes in rows.items()
         ]
 
     def of(self, names: Iterable[str] | None) -> Needs:
@@ -133,6 +134,8 @@ class TableRules:
         self._compares_uris = bool(table.resources)
         self.hides: bool = bool(hidden)
         """True if a component may be hidden from a caller."""
+        self.is_by_text: bool = True
+        """A component needs the same whether it exists or not."""
         self.passes_tasks: bool = not table.tools
         """False: a request for a task names no tool, so its scopes could not be checked."""
 
@@ -194,7 +197,7 @@ class TableRules:
         for rows in self._rows.values():
             yield from (self._server.plus(needs) for _, needs in rows.needs)
 
-    def basic(self) -> frozenset[str]:
+    def basic(self, request: Request | None = None) -> frozenset[str]:  # noqa: ARG002 - one server
         """Return the scopes that every component needs, except hidden ones."""
         return self._server.scopes - self._server.hidden
 
@@ -217,24 +220,3 @@ def named(method: str, params: dict[str, Any]) -> list[tuple[str, str]]:
         case _:
             found = []
     return [(kind, name) for kind, name in found if type(name) is str]
-
-
-def _pattern(text: str) -> Fits:
-    """Return a function that compares a name with a row. A client chooses the name, so the time is linear in its length."""
-    first, *parts = text.split("*")
-    if not parts:
-        return text.__eq__
-    *middle, last = parts
-
-    def fits(name: str) -> bool:
-        at, end = len(first), len(name) - len(last)
-        if at > end or not (name.startswith(first) and name.endswith(last)):
-            return False
-        for part in middle:
-            # The first place is always right: it leaves the most characters for the parts that follow.
-            at = name.find(part, at, end) + len(part)
-            if at < len(part):
-                return False
-        return True
-
-    return fits

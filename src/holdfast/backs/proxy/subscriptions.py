@@ -127,7 +127,7 @@ class Subscriptions:
 
     async def remove_in_turn(self, uri: str, agreed: Agreed, holder: str) -> None:
         """Do the same for a caller that holds `turn`."""
-        if not self._is_last(uri, holder):
+        if not self._remove_holder(uri, holder):
             return
         if agreed.is_sessionless:
             self._listen(agreed)
@@ -144,7 +144,7 @@ class Subscriptions:
         self._release(unused, LISTENERS, agreed)
 
     def _release(self, uris: list[str], holder: str, agreed: Agreed) -> None:
-        unheld = [uri for uri in uris if self._is_last(uri, holder)]
+        unheld = [uri for uri in uris if self._remove_holder(uri, holder)]
         if not unheld:
             return
         if agreed.is_sessionless:
@@ -154,7 +154,7 @@ class Subscriptions:
         if self._unsubscribing is None:
             self._unsubscribing = asyncio.get_running_loop().create_task(self._unsubscribe())
 
-    def _is_last(self, uri: str, holder: str) -> bool:
+    def _remove_holder(self, uri: str, holder: str) -> bool:
         """Remove a holder of a URI; True if it was the last one."""
         held = self._holders.get(uri, {})
         if held.pop(holder, None) is None or held:

@@ -15,13 +15,15 @@ clients of both eras (`shared`, `home="any"`) uses 2026-07-28.
 """
 
 import contextlib
-from typing import Any
+from typing import Any, Final, cast
 
+import msgspec
 from msgspec.structs import replace
 
 from holdfast.backs.proxy.call import unreachable, unusable
 from holdfast.backs.proxy.calls import Calls
 from holdfast.backs.proxy.clients import Clients
+from holdfast.backs.proxy.lists import Lists
 from holdfast.backs.proxy.messages import ServerMessages
 from holdfast.backs.proxy.options import ProxyOptions
 from holdfast.backs.proxy.outbox import Space
@@ -31,6 +33,8 @@ from holdfast.backs.proxy.subscriptions import Subscriptions
 from holdfast.backs.proxy.target import Target, UpstreamClient
 from holdfast.backs.proxy.translation import client_info, without_tasks
 from holdfast.backs.proxy.turns import Turns, needs_turns
+from holdfast.backs.renaming import LISTED
+from holdfast.core.ledger import Charge
 from holdfast.engine.back import Outside
 from holdfast.errors import ClientError, HoldfastError, NotSent, VersionRefused
 from holdfast.ports import Ports
@@ -44,6 +48,9 @@ from holdfast.upstream.pending import OutgoingRequest
 from holdfast.upstream.profile import ClientProfile
 from holdfast.wire.jsonrpc import Notification
 
+_MARK_BYTES: Final = 6
+"""Of the mark in the tokens of a server's questions. A wrong mark reaches another server of the same session, nothing else."""
+
 
 class Upstream:
     """A connection to the server behind us, with the calls that run on it. Call `open` first, `aclose` last."""
@@ -56,17 +63,27 @@ class Upstream:
         outside: Outside,
         space: Space,
         ports: Ports,
+        charge: Charge,
     ) -> None:
         client = replace(client, passed=target.passing.of(client.caller.headers))
         self.client: UpstreamClient = client
         self.clients: Clients = Clients(client, outside)
+        self._charge = charge
         self._outside = outside
-        self._clock, _, self._observer = ports
+        self._clock, random, self._observer = ports
         self._profile = _profile(client)
         turns = Turns(options.queued) if needs_turns(target, client) else None
-        self._questions = Questions(turns, outside, self.clients)
+        self._questions = Questions(turns, outside, self.clients, random.token(_MARK_BYTES))
         self._connection = self._connection_to(target, options, ports)
-        self.calls: Calls = Calls(self._connection, target, client, self._questions, options, space, ports)
+        lists = Lists(
+            options.list_bytes,
+            self._clock,
+            lambda: self._connection.channel,
+            lambda size: outside.charge(client.caller, size),
+        )
+        self.calls: Calls = Calls(
+            self._connection, target, client, self._questions, options, space, ports, lists
+        )
         self.subscriptions: Subscriptions = Subscriptions(
             self._connection, self.calls.control, self._clock, self._observer
         )
@@ -110,6 +127,11 @@ class Upstream:
         return self._restoring.is_over
 
     @property
+    def is_asking(self) -> bool:
+        """True if the server waits for an answer of a client."""
+        return bool(self._questions.open)
+
+    @property
     def agreed(self) -> Agreed:
         """The result of the negotiation with the server."""
         if self._agreed is None:
@@ -145,7 +167,23 @@ class Upstream:
         """End the conversation."""
         for part in (self._restoring, self.subscriptions, self._messages, self.calls):
             part.close()
-        await self._connection.aclose()
+        try:
+            await self._connection.aclose()
+        finally:
+            self._charge.free()
+
+    async def find_components(self) -> bool:
+        """Return True if the server lists a component.
+
+        Raises:
+            McpError: the server's error, or ours in its place.
+        """
+        for method, (member, kind, _) in LISTED.items():
+            if kind in self.agreed.capabilities:
+                result = await self.calls.control(method, {})
+                if msgspec.json.decode(cast("bytes", result), type=dict[str, Any]).get(member):
+                    return True
+        return False
 
     async def set_level(self, level: LoggingLevel) -> None:
         """Ask the server for log messages of this level and above. A shared upstream never asks for fewer than before."""
@@ -161,10 +199,11 @@ class Upstream:
             await self.calls.control("logging/setLevel", {"level": level})
 
     async def notify(self, method: str, params: dict[str, Any]) -> None:
-        """Send a notification of the client to the server. It is dropped if the server's era does not know it."""
-        if not self.agreed.is_sessionless:
+        """Send a notification of the client to the server. It is dropped if the server's era does not know it, or if it is for another server."""
+        known = self._questions.progress(params) if method == "notifications/progress" else params
+        if known is not None and not self.agreed.is_sessionless:
             with contextlib.suppress(HoldfastError):
-                await self._connection.notify(method, params)
+                await self._connection.notify(method, known)
 
     # The connection is made before the parts that take its messages.
 

@@ -2,7 +2,8 @@
 
     client                                             its upstream
     ───────────────────────────────────────────────    ──────────────────────────────────────────────────────
-    a session                                          its own, until the session closes
+    a session                                          its own, until the session closes, or until it was unused for
+                                                       `session_idle`; the next request opens another one
     a session, with `home="any"`                       as a 2026-07-28 client
     2026-07-28, with a principal                       one for the principal and the declared capabilities
     2026-07-28, anonymous, only this machine calls     the same: all of them are one principal
@@ -21,6 +22,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from functools import partial
+from math import inf
 from typing import Any, Final
 
 import msgspec
@@ -247,17 +249,31 @@ class Upstreams:
             if is_of_session and not await self._confirm_home(key[0]):
                 self.leave(key)
 
+    def _is_resting(self, upstream: Upstream, now: float) -> bool:
+        """True if its sessions have not used an upstream for so long that it may end. They miss no change: none has subscribed."""
+        limit = self._options.session_idle
+        if limit is None or not (upstream.client.session or upstream.clients.sessions):
+            return False
+        is_used = upstream.calls.is_used or upstream.is_asking or upstream.subscriptions.uris
+        return not is_used and upstream.calls.used_at < now - limit
+
     async def _sweep(self) -> None:
         """End what is unused. It waits for the store, and for no server: one that hangs must not delay the others."""
         next_look = self._clock.now() + _HOME_SECONDS
         while True:
-            await asyncio.sleep(min(_SWEEP_SECONDS, self._options.idle_seconds))
+            await asyncio.sleep(
+                min(_SWEEP_SECONDS, self._options.idle_seconds, self._options.session_idle or inf)
+            )
             now = self._clock.now()
             if now >= next_look:
                 await self._look_for_sessions()
                 next_look = now + _HOME_SECONDS
             for key in list(self._by_key):
                 upstream = self.find(key)
+                if upstream is not None and self._is_resting(upstream, now):
+                    self._observer.note("upstream.rests")
+                    self.leave(key)
+                    continue
                 if upstream is None or upstream.client.session:
                     continue
                 listened = set[tuple[Any, str]]().union(*map(self._listened, upstream.clients.principals))

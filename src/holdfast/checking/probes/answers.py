@@ -4,13 +4,13 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from holdfast.checking.ground import Failed, Ground
+from holdfast.checking.ground import Ground, ProbeFailed
 from holdfast.checking.lane import Lane, Question
-from holdfast.checking.outcome import Outcome
+from holdfast.checking.outcome import SeenResponse
 from holdfast.errors import INVALID_REQUEST
 
 
-def fault(outcome: Outcome, used: Any, question: Question) -> str:
+def fault(outcome: SeenResponse, used: Any, question: Question) -> str:
     """Return the fault of the response to a request; empty if it has none."""
     answers = outcome.answers
     if len(answers) > 1:
@@ -35,7 +35,7 @@ def raise_first(faults: Sequence[str], total: int, note: str = "") -> None:
     found = [one for one in faults if one]
     if found:
         counted = "; ".join(f"{many} × {one}" for one, many in Counter(found).most_common(3))
-        raise Failed(f"{len(found)} of {total} requests {note}".rstrip() + f" failed: {counted}")
+        raise ProbeFailed(f"{len(found)} of {total} requests {note}".rstrip() + f" failed: {counted}")
 
 
 async def answers_still(lane: Lane) -> float:
@@ -48,7 +48,7 @@ async def answers_still(lane: Lane) -> float:
     used = lane.next_id()
     outcome = await lane.ask(question, id=used)
     if found := fault(outcome, used, question):
-        raise Failed(f"afterwards, {question.method} on {place(lane)} failed: {found}")
+        raise ProbeFailed(f"afterwards, {question.method} on {place(lane)} failed: {found}")
     return outcome.seconds
 
 
@@ -61,8 +61,8 @@ def in_each_era(one: Callable[[Ground, Lane], Awaitable[str]]) -> Callable[[Grou
         for lane in lanes:
             try:
                 text = await one(ground, lane)
-            except Failed as error:
-                raise Failed(f"{lane.version}: {error}" if len(lanes) > 1 else str(error)) from None
+            except ProbeFailed as error:
+                raise ProbeFailed(f"{lane.version}: {error}" if len(lanes) > 1 else str(error)) from None
             said = f"{said}; the same in {lane.version}" if said else text
         return said
 

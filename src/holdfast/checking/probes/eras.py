@@ -5,9 +5,9 @@ from typing import Any, Final
 from holdfast.auth.oauth.challenges import NOTHING, OAuthChallenge, oauth_challenge
 from holdfast.auth.oauth.discovery import find_resource
 from holdfast.auth.oauth.web import Bounds, Web
-from holdfast.checking.ground import Failed, Ground, NotApplicable
+from holdfast.checking.ground import Ground, NotApplicable, ProbeFailed
 from holdfast.checking.lane import SESSION_VERSION, discover, initialize
-from holdfast.checking.outcome import Outcome
+from holdfast.checking.outcome import SeenResponse
 from holdfast.checking.probes.answers import answers_still
 from holdfast.checking.survey import UNAUTHORIZED
 from holdfast.errors import METHOD_NOT_FOUND, AuthorizationFailed, NotSent
@@ -24,11 +24,11 @@ async def reachable(ground: Ground) -> str:
     facts = ground.facts
     if facts.unreachable and facts.handshake.status in UNAUTHORIZED:
         where, option = await _where_to_get_a_token(ground)
-        raise Failed(
+        raise ProbeFailed(
             f"{facts.unreachable}. {where} Then run: holdfast check {shown(ground.peer.url)} {option}"
         )
     if facts.unreachable:
-        raise Failed(facts.unreachable)
+        raise ProbeFailed(facts.unreachable)
     return f"{facts.server} speaks {' and '.join(facts.versions)}"
 
 
@@ -42,12 +42,12 @@ async def authorization(ground: Ground) -> str:
         raise NotApplicable(f"the server answers also without the token ({bare})")
     wrong = await _knock(ground, {**rest, "authorization": f"Bearer {_WRONG_TOKEN}"})
     if wrong.is_crash or wrong.result is not None:
-        raise Failed(f"a wrong token got {wrong} instead of 401")
+        raise ProbeFailed(f"a wrong token got {wrong} instead of 401")
     said = await _metadata(ground, oauth_challenge(bare.headers))
     return f"without the token the server answers {bare.status}, and {wrong.status} to a wrong one. {said}".rstrip()
 
 
-async def _knock(ground: Ground, headers: dict[str, str]) -> Outcome:
+async def _knock(ground: Ground, headers: dict[str, str]) -> SeenResponse:
     """Send the first request of a client with other headers."""
     peer = ground.peer.branch(headers)
     if not ground.facts.has_sessions:
@@ -62,7 +62,7 @@ async def _where_to_get_a_token(ground: Ground) -> tuple[str, str]:
     """Return where the user gets a token, and the option to use."""
     try:
         said = await _metadata(ground, oauth_challenge(ground.facts.handshake.headers))
-    except Failed as error:
+    except ProbeFailed as error:
         return str(error) + ".", "--token-env TOKEN"
     if said:
         return said, "--oauth, or with a token --token-env TOKEN"
@@ -84,11 +84,13 @@ async def _metadata(ground: Ground, demand: OAuthChallenge) -> str:
     except (AuthorizationFailed, NotSent) as error:
         return f"Its resource metadata cannot be read: {error}."
     if found is None and announced:
-        raise Failed(f"there is no valid resource metadata at {announced}, where WWW-Authenticate says it is")
+        raise ProbeFailed(
+            f"there is no valid resource metadata at {announced}, where WWW-Authenticate says it is"
+        )
     if found is None:
         return ""
     if not found.authorization_servers:
-        raise Failed("the resource metadata of the server name no authorization server")
+        raise ProbeFailed("the resource metadata of the server name no authorization server")
     scopes = ", ".join(demand.scopes or found.scopes_supported or ())
     needed = f" with the scopes {scopes}" if scopes else ""
     return f"Its resource metadata says: get a token{needed} from {found.authorization_servers[0]}."
@@ -99,18 +101,20 @@ async def negotiation(ground: Ground) -> str:
     facts = ground.facts
     discovery = facts.discovery
     if discovery.is_crash:
-        raise Failed(f"server/discover got {discovery}: a client that speaks both eras waits or gives up")
+        raise ProbeFailed(
+            f"server/discover got {discovery}: a client that speaks both eras waits or gives up"
+        )
     if not facts.has_sessions:
         if not facts.handshake.is_refusal:
-            raise Failed(f"initialize got {facts.handshake} instead of a refusal")
+            raise ProbeFailed(f"initialize got {facts.handshake} instead of a refusal")
         return "the server speaks 2026-07-28 and refuses initialize"
     outcome, lane = await initialize(ground.peer, "1999-01-01")
     if lane is not None:
         ground.keep(lane)
         if lane.version == "1999-01-01":
-            raise Failed("the server accepted the protocol version 1999-01-01, which does not exist")
+            raise ProbeFailed("the server accepted the protocol version 1999-01-01, which does not exist")
     elif not outcome.is_refusal:
-        raise Failed(f"initialize with the protocol version 1999-01-01 got {outcome}")
+        raise ProbeFailed(f"initialize with the protocol version 1999-01-01 got {outcome}")
     first = "answered" if facts.is_sessionless else f"refused with {discovery}"
     second = f"got {lane.version}" if lane is not None else "was refused"
     return f"server/discover was {first}, initialize was answered; an unknown version {second}"
@@ -123,16 +127,16 @@ async def handshake(ground: Ground) -> str:
         raise NotApplicable("the server speaks only 2026-07-28, which has no handshake")
     agreed: dict[str, Any] = facts.handshake.result
     if not isinstance(agreed.get("serverInfo"), dict) or not isinstance(agreed.get("capabilities"), dict):
-        raise Failed("the result of initialize has no serverInfo or no capabilities")
+        raise ProbeFailed("the result of initialize has no serverInfo or no capabilities")
     lane = await ground.lane()
     if lane.version >= VERSION:
-        raise Failed(f"the server agreed to {lane.version}, which has no initialize")
+        raise ProbeFailed(f"the server agreed to {lane.version}, which has no initialize")
     if not set(lane.session) <= _VISIBLE:
-        raise Failed("the session id has characters that are not visible ASCII")
+        raise ProbeFailed("the session id has characters that are not visible ASCII")
     await answers_still(lane)
     for method, got in facts.unanswered.items():
         if str(METHOD_NOT_FOUND) in got:
-            raise Failed(
+            raise ProbeFailed(
                 f"the server declares the capability {method.partition('/')[0]}, but {method} got {got}"
             )
     note = "" if lane.version == SESSION_VERSION else f" ({SESSION_VERSION} was offered)"

@@ -4,9 +4,9 @@ import ipaddress
 from typing import Final
 from urllib.parse import urlsplit
 
-from holdfast.checking.ground import Failed, Ground, NotApplicable
+from holdfast.checking.ground import Ground, NotApplicable, ProbeFailed
 from holdfast.checking.lane import HEADER_SINCE, SESSION_HEADER, VERSION_HEADER, Lane, Question
-from holdfast.checking.outcome import Outcome
+from holdfast.checking.outcome import SeenResponse
 from holdfast.checking.probes.answers import answers_still, in_each_era
 from holdfast.checking.probes.streams import NOT_OFFERED
 from holdfast.errors import METHOD_NOT_FOUND
@@ -47,7 +47,7 @@ async def bodies(_: Ground, lane: Lane) -> str:
         outcome = await lane.peer.send("POST", lane.headers("ping", {}), body)
         is_accepted = outcome.status == ACCEPTED and name in ACCEPTABLE
         if not (outcome.is_refusal or is_accepted or (name in TOLERATED and outcome.is_ok)):
-            raise Failed(f"{name} got {outcome} instead of a refusal")
+            raise ProbeFailed(f"{name} got {outcome} instead of a refusal")
         refused += outcome.is_refusal
         await answers_still(lane)
     return (
@@ -60,9 +60,9 @@ async def unknown_method(_: Ground, lane: Lane) -> str:
     """Send a method that does not exist."""
     outcome = await lane.ask(Question("holdfast-check/no-such-method", {}, ""))
     if outcome.code != METHOD_NOT_FOUND:
-        raise Failed(f"an unknown method got {outcome} instead of the error {METHOD_NOT_FOUND}")
+        raise ProbeFailed(f"an unknown method got {outcome} instead of the error {METHOD_NOT_FOUND}")
     if lane.is_sessionless and outcome.status != NOT_FOUND:
-        raise Failed(f"an unknown method got {outcome} instead of the status 404 with this error")
+        raise ProbeFailed(f"an unknown method got {outcome} instead of the status 404 with this error")
     await answers_still(lane)
     return f"an unknown method got the error {METHOD_NOT_FOUND}"
 
@@ -76,7 +76,7 @@ async def unknown_tool(_: Ground, lane: Lane) -> str:
     outcome = await lane.ask(Question("tools/call", params, "content"))
     failed = isinstance(outcome.result, dict) and outcome.result.get("isError") is True
     if outcome.code is None and not failed:
-        raise Failed(f"a tool that does not exist got {outcome}")
+        raise ProbeFailed(f"a tool that does not exist got {outcome}")
     return f"a tool that does not exist got {'a failed result' if failed else outcome}"
 
 
@@ -86,7 +86,7 @@ async def notification(ground: Ground) -> str:
     outcome = await lane.notify("notifications/initialized")
     if outcome.status != ACCEPTED or outcome.events or outcome.text:
         body = " with a body" if outcome.status == ACCEPTED else ""
-        raise Failed(f"a notification got {outcome}{body} instead of 202 without a body")
+        raise ProbeFailed(f"a notification got {outcome}{body} instead of 202 without a body")
     return "a notification got 202 without a body"
 
 
@@ -99,13 +99,13 @@ async def session_header(ground: Ground) -> str:
     unknown = await lane.peer.send("POST", {**headers, SESSION_HEADER: _other_id(lane.session)}, body)
     is_sealed = lane.session.count(".") >= _JWT_DOTS
     if unknown.status != NOT_FOUND and not (is_sealed and unknown.is_refusal):
-        raise Failed(
+        raise ProbeFailed(
             f"an unknown session id got {unknown} instead of 404: after a restart of the server, its clients do not open new sessions"
         )
     del headers[SESSION_HEADER]
     missing = await lane.peer.send("POST", headers, body)
     if not (missing.is_refusal or missing.result is not None):
-        raise Failed(f"a request without a session id got {missing} instead of 400")
+        raise ProbeFailed(f"a request without a session id got {missing} instead of 400")
     said = "was served" if missing.result is not None else f"got {missing.status}"
     return f"an unknown session id got {unknown.status}; a request without one {said}"
 
@@ -128,7 +128,7 @@ async def version_header(ground: Ground) -> str:
     headers = {**lane.headers(question.method, {}), VERSION_HEADER: "1999-01-01"}
     outcome = await lane.peer.send("POST", headers, lane.body(5, question.method, {}))
     if outcome.status != BAD_REQUEST:
-        raise Failed(f"MCP-Protocol-Version: 1999-01-01 got {outcome} instead of 400")
+        raise ProbeFailed(f"MCP-Protocol-Version: 1999-01-01 got {outcome} instead of 400")
     return "an unknown MCP-Protocol-Version got 400"
 
 
@@ -140,7 +140,7 @@ async def origin(ground: Ground) -> str:
         return f"a foreign Origin got {outcome.status}"
     if ALLOWED in outcome.headers and not is_private(ground.peer.url):
         raise NotApplicable("the server is public, and allows pages of other sites by its CORS headers")
-    raise Failed(f"Origin: {EVIL} got {outcome} instead of 403")
+    raise ProbeFailed(f"Origin: {EVIL} got {outcome} instead of 403")
 
 
 async def content_type(ground: Ground) -> str:
@@ -151,15 +151,15 @@ async def content_type(ground: Ground) -> str:
     if outcome.is_ok and not outcome.is_refusal:
         if ALLOWED in outcome.headers and not is_private(ground.peer.url):
             raise NotApplicable("the server is public, and allows pages of other sites by its CORS headers")
-        raise Failed(f"Content-Type: text/plain with Origin: {EVIL} got {outcome} instead of a refusal")
+        raise ProbeFailed(f"Content-Type: text/plain with Origin: {EVIL} got {outcome} instead of a refusal")
     alone = await _as_a_page(lane, plain)
     if alone.is_crash:
-        raise Failed(f"Content-Type: text/plain got {alone}")
+        raise ProbeFailed(f"Content-Type: text/plain got {alone}")
     said = "was accepted" if alone.is_ok and not alone.is_refusal else f"got {alone.status}"
     return f"Content-Type: text/plain {said}; from a page of another site it got {outcome.status}"
 
 
-async def _as_a_page(lane: Lane, headers: dict[str, str]) -> Outcome:
+async def _as_a_page(lane: Lane, headers: dict[str, str]) -> SeenResponse:
     question = lane.questions()[0]
     sent = {**lane.headers(question.method, {}), **headers}
     return await lane.peer.send("POST", sent, lane.body(lane.next_id(), question.method, {}))
@@ -181,8 +181,8 @@ async def deleted(ground: Ground) -> str:
     if outcome.status in NOT_OFFERED:
         raise NotApplicable(f"the server does not let clients end sessions ({outcome.status})")
     if not outcome.is_ok:
-        raise Failed(f"DELETE got {outcome}")
-    after: Outcome = await lane.ask(lane.questions()[0])
+        raise ProbeFailed(f"DELETE got {outcome}")
+    after: SeenResponse = await lane.ask(lane.questions()[0])
     if after.status != NOT_FOUND:
-        raise Failed(f"a request in a deleted session got {after} instead of 404")
+        raise ProbeFailed(f"a request in a deleted session got {after} instead of 404")
     return f"DELETE got {outcome.status}, and then the session id got 404"

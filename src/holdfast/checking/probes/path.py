@@ -4,9 +4,9 @@ import asyncio
 from contextlib import suppress
 from typing import Final
 
-from holdfast.checking.ground import Failed, Ground, NotApplicable
+from holdfast.checking.ground import Ground, NotApplicable, ProbeFailed
 from holdfast.checking.lane import Lane, Question
-from holdfast.checking.outcome import EVENT_STREAM, Outcome
+from holdfast.checking.outcome import EVENT_STREAM, SeenResponse
 from holdfast.errors import Broken, WireError
 from holdfast.transports.http import HttpAnswer
 
@@ -49,10 +49,10 @@ async def buffering(ground: Ground) -> str:
         said, arrived = _judged(await lane.ask(call))
         if arrived:
             return said
-    raise Failed(f"{said}, {_TRIALS} times: the path holds events back")
+    raise ProbeFailed(f"{said}, {_TRIALS} times: the path holds events back")
 
 
-def _judged(outcome: Outcome) -> tuple[str, bool]:
+def _judged(outcome: SeenResponse) -> tuple[str, bool]:
     """Return when the events of a call arrived, and whether they arrived before its answer.
 
     Raises:
@@ -81,7 +81,7 @@ async def _first_of_stream(lane: Lane) -> str:
         async with asyncio.timeout(_HEAD_SECONDS):
             answer = await _open_stream(lane)
     except TimeoutError:
-        raise Failed(
+        raise ProbeFailed(
             f"the head of {name} did not arrive within {_HEAD_SECONDS:g} s: the path or the server holds it back"
         ) from None
     if answer.status >= _REFUSED or not answer.header("content-type").startswith(EVENT_STREAM):
@@ -107,15 +107,15 @@ async def replicas(ground: Ground) -> str:
     outcomes = await asyncio.gather(*(_alone(lane) for _ in range(CONNECTIONS)))
     lost = [one for one in outcomes if one.status in _LOST and lane.session]
     if lost:
-        raise Failed(f"{len(lost)} of {CONNECTIONS} new connections did not find the session: {lost[0]}")
+        raise ProbeFailed(f"{len(lost)} of {CONNECTIONS} new connections did not find the session: {lost[0]}")
     failed = [one for one in outcomes if not one.answers]
     if failed:
-        raise Failed(f"{len(failed)} of {CONNECTIONS} new connections got {failed[0]}")
+        raise ProbeFailed(f"{len(failed)} of {CONNECTIONS} new connections got {failed[0]}")
     said = "found the session" if lane.session else "were answered"
     return f"{CONNECTIONS} new connections {said}; {_seen(outcomes)}"
 
 
-def _seen(outcomes: list[Outcome]) -> str:
+def _seen(outcomes: list[SeenResponse]) -> str:
     """Return how many replicas showed themselves, and by which headers."""
     differing = [name for name in _TELLING if len({one.headers.get(name, ()) for one in outcomes}) > 1]
     cookies = {
@@ -135,7 +135,7 @@ async def idle(ground: Ground) -> str:
         async with asyncio.timeout(ground.peer.patience):
             answer = await _open_stream(lane)
     except TimeoutError:
-        raise Failed("the head of the stream did not arrive") from None
+        raise ProbeFailed("the head of the stream did not arrive") from None
     if answer.status >= _REFUSED:
         raise NotApplicable(f"the server offers no stream that stays open ({answer.status})")
     seconds, gap, ended = await _watch(answer)
@@ -143,7 +143,7 @@ async def idle(ground: Ground) -> str:
     if not ended:
         return f"an idle stream was still open after {seconds:.0f} s; {beat}"
     if ended == "cut":
-        raise Failed(f"an idle stream was cut after {seconds:.0f} s; {beat}")
+        raise ProbeFailed(f"an idle stream was cut after {seconds:.0f} s; {beat}")
     return f"an idle stream was ended in order after {seconds:.0f} s; {beat}"
 
 
@@ -166,7 +166,7 @@ async def _watch(answer: HttpAnswer) -> tuple[float, float | None, str]:
     return loop.time() - begun, gap, ended
 
 
-async def _alone(lane: Lane) -> Outcome:
+async def _alone(lane: Lane) -> SeenResponse:
     """Send a plain request on a connection of its own."""
     question = lane.questions()[0]
     headers = {**lane.headers(question.method, {}), "connection": "close"}

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, Final
 
-from holdfast.checking.ground import Failed, Ground
+from holdfast.checking.ground import Ground, ProbeFailed
 from holdfast.checking.lane import Lane, Question
-from holdfast.checking.outcome import Outcome
+from holdfast.checking.outcome import SeenResponse
 from holdfast.checking.probes.answers import answers_still, fault, in_each_era, place, raise_first
 
 PARALLEL: Final = 24
@@ -66,7 +66,7 @@ async def duplicate_ids(ground: Ground) -> str:
         wrong = [fault(outcome, 2000 + number, question) for outcome, question in kept]
         raise_first(wrong, BURST, "with the same id")
         if not kept:
-            raise Failed(
+            raise ProbeFailed(
                 f"all of {BURST} requests with the same id were refused; one of them is the first, and valid"
             )
     total = ROUNDS * BURST
@@ -92,12 +92,12 @@ async def shared_ids(ground: Ground) -> str:
 
 async def _burst(
     ground: Ground, lane: Lane, used: int, questions: Sequence[Question]
-) -> tuple[list[tuple[Outcome, Question]], bool]:
+) -> tuple[list[tuple[SeenResponse, Question]], bool]:
     """Send a group of requests with one id; return the outcomes, and whether the first one was in work with others."""
     loop = asyncio.get_running_loop()
     seconds = ground.seconds_for(BURST)
 
-    async def staggered(question: Question, at: int) -> tuple[float, Outcome]:
+    async def staggered(question: Question, at: int) -> tuple[float, SeenResponse]:
         # The first one begins before the others, so it is in work when they arrive.
         if at:
             await asyncio.sleep(_MOMENT)
@@ -120,7 +120,7 @@ async def reused_id(_: Ground, lane: Lane) -> str:
         if number and outcome.is_refusal and not lane.is_sessionless:
             refused += 1
         elif found := fault(outcome, 1, question):
-            raise Failed(f"request {number + 1} with an id whose request is answered: {found}")
+            raise ProbeFailed(f"request {number + 1} with an id whose request is answered: {found}")
     if refused:
         return f"an id that was used before was refused {refused} times, as the specification allows; clients that repeat ids fail"
     return f"{REUSED} requests one after another with the same id were answered"
@@ -134,7 +134,7 @@ async def id_types(ground: Ground, lane: Lane) -> str:
     outcomes = await asyncio.gather(*(lane.ask(question, id=one) for one, question in sent))
     for outcome, (one, question) in zip(outcomes, sent, strict=True):
         if found := fault(outcome, one, question):
-            raise Failed(f"the id {one!r}: {found}")
+            raise ProbeFailed(f"the id {one!r}: {found}")
     return f'{len(IDS)} ids, numbers and texts, came back as they were sent; 7 and "7" stayed two'
 
 
@@ -147,7 +147,7 @@ async def bad_ids(_: Ground, lane: Lane) -> str:
         outcome = await lane.peer.send("POST", headers, lane.body(one, question.method, question.params))
         is_same = one == FRACTION and outcome.answers and outcome.answers[0].get("id") == FRACTION
         if outcome.is_crash or (outcome.result is not None and not is_same):
-            raise Failed(f"the id {one!r} got {outcome}")
+            raise ProbeFailed(f"the id {one!r} got {outcome}")
     await answers_still(lane)
     return f"{len(BAD_IDS)} invalid ids got no result, and the server answers other requests"
 
@@ -159,27 +159,27 @@ async def cancel(ground: Ground) -> str:
     task = asyncio.create_task(lane.ask(call, id=_CANCELLED, seconds=_CANCEL_SECONDS))
     try:
         await asyncio.sleep(0.05)
-        await _cancelled(lane, _CANCELLED)
-        await _cancelled(lane, _UNKNOWN)
+        await _cancel(lane, _CANCELLED)
+        await _cancel(lane, _UNKNOWN)
         ended = await task
     finally:
         task.cancel()
     if ended.status and ended.is_crash:
-        raise Failed(f"the cancelled call got {ended}")
+        raise ProbeFailed(f"the cancelled call got {ended}")
     await answers_still(lane)
     question = lane.questions()[0]
     again = await lane.ask(question, id=_CANCELLED)
     if not again.is_refusal and (found := fault(again, _CANCELLED, question)):
-        raise Failed(f"the id of a cancelled call was used again: {found}")
+        raise ProbeFailed(f"the id of a cancelled call was used again: {found}")
     said = "stayed open without an answer" if ended.ended == "late" else f"ended with {ended}"
     return f"the cancelled call {said} after {ended.seconds:.1f} s; the session continued"
 
 
-async def _cancelled(lane: Lane, target: int) -> None:
+async def _cancel(lane: Lane, target: int) -> None:
     params = {"requestId": target, "reason": "holdfast check"}
     outcome = await lane.notify("notifications/cancelled", params)
     if not outcome.is_ok and (target == _CANCELLED or not outcome.is_refusal):
-        raise Failed(f"notifications/cancelled for the id {target} got {outcome}")
+        raise ProbeFailed(f"notifications/cancelled for the id {target} got {outcome}")
 
 
 def mixed(questions: Sequence[Question], many: int, first: int) -> list[tuple[int, Question]]:

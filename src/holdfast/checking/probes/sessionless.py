@@ -7,9 +7,9 @@ nothing of the cancelled one is delivered later.
 import asyncio
 from typing import Final
 
-from holdfast.checking.ground import Failed, Ground
+from holdfast.checking.ground import Ground, ProbeFailed
 from holdfast.checking.lane import SESSION_VERSION, VERSION_HEADER, Lane
-from holdfast.checking.outcome import Outcome
+from holdfast.checking.outcome import SeenResponse
 from holdfast.checking.probes.answers import answers_still, fault, raise_first
 from holdfast.checking.probes.inputs import BAD_REQUEST
 from holdfast.checking.probes.streams import belongs
@@ -31,9 +31,9 @@ async def requests(ground: Ground) -> str:
     for question in asked:
         outcome = await lane.ask(question, id=_ID)
         if found := fault(outcome, _ID, question):
-            raise Failed(found)
+            raise ProbeFailed(found)
         if isinstance(outcome.result, dict) and not isinstance(outcome.result.get("resultType"), str):
-            raise Failed(f"the result of {question.method} has no resultType")
+            raise ProbeFailed(f"the result of {question.method} has no resultType")
     return f"{len(asked)} kinds of requests were answered without a session"
 
 
@@ -51,7 +51,7 @@ async def headers(ground: Ground) -> str:
         _expect_mismatch(await lane.peer.send("POST", sent, body), name)
     older = await lane.peer.send("POST", {**right, VERSION_HEADER: SESSION_VERSION}, body)
     if not older.is_refusal:
-        raise Failed(f"an MCP-Protocol-Version that differs from the body got {older} instead of 400")
+        raise ProbeFailed(f"an MCP-Protocol-Version that differs from the body got {older} instead of 400")
     if ground.facts.tool is not None:
         call = ground.facts.tool
         sent = {**lane.headers_of(call), "mcp-name": "holdfast-check-other"}
@@ -62,10 +62,10 @@ async def headers(ground: Ground) -> str:
     return f"headers that do not agree with the body were refused, with the error {HEADER_MISMATCH}"
 
 
-def _expect_mismatch(outcome: Outcome, name: str) -> None:
+def _expect_mismatch(outcome: SeenResponse, name: str) -> None:
     # A gateway in front may refuse the request, and does not have to send a JSON-RPC error.
     if outcome.status != BAD_REQUEST or outcome.code not in (HEADER_MISMATCH, None):
-        raise Failed(f"{name} got {outcome} instead of 400 with the error {HEADER_MISMATCH}")
+        raise ProbeFailed(f"{name} got {outcome} instead of 400 with the error {HEADER_MISMATCH}")
 
 
 async def version(ground: Ground) -> str:
@@ -76,11 +76,13 @@ async def version(ground: Ground) -> str:
     body = lane.body(5, question.method, {}).replace(VERSION.encode(), later.encode())
     outcome = await lane.peer.send("POST", {**lane.headers(question.method, {}), VERSION_HEADER: later}, body)
     if outcome.status != BAD_REQUEST or outcome.code != UNSUPPORTED_VERSION:
-        raise Failed(f"the version {later} got {outcome} instead of 400 with the error {UNSUPPORTED_VERSION}")
+        raise ProbeFailed(
+            f"the version {later} got {outcome} instead of 400 with the error {UNSUPPORTED_VERSION}"
+        )
     data = outcome.error.get("data")
     supported = data.get("supported") if isinstance(data, dict) else None
     if not isinstance(supported, list) or VERSION not in supported:
-        raise Failed(
+        raise ProbeFailed(
             f"the error {UNSUPPORTED_VERSION} does not list the supported versions in data.supported"
         )
     return f"an unknown version got 400 with the error {UNSUPPORTED_VERSION} and the supported versions"
@@ -119,16 +121,16 @@ async def cancel(ground: Ground) -> str:
     token = ground.peer.next_token()
     seen = await lane.ask(call.with_token(token), id=_ID, until=lambda _: True)
     if seen.is_crash:
-        raise Failed(f"the call got {seen}")
+        raise ProbeFailed(f"the call got {seen}")
     await _expect_nothing(lane, seen, token)
     notified = await lane.notify("notifications/cancelled", {"requestId": _ID})
     if notified.is_crash:
-        raise Failed(f"notifications/cancelled got {notified}")
+        raise ProbeFailed(f"notifications/cancelled got {notified}")
     await answers_still(lane)
     return "the response of a call was closed; nothing of it was delivered later, and the server continued"
 
 
-async def _expect_nothing(lane: Lane, seen: Outcome, token: str) -> None:
+async def _expect_nothing(lane: Lane, seen: SeenResponse, token: str) -> None:
     """Ask for the rest of the cancelled call, as a client of an older revision would."""
     last = seen.events[-1].id if seen.events else None
     outcome = await lane.peer.send(
@@ -138,4 +140,4 @@ async def _expect_nothing(lane: Lane, seen: Outcome, token: str) -> None:
         seconds=min(_WATCH_SECONDS, lane.peer.patience),
     )
     if outcome.events and belongs(outcome, token):
-        raise Failed("a GET with Last-Event-ID delivered messages of a call whose response was closed")
+        raise ProbeFailed("a GET with Last-Event-ID delivered messages of a call whose response was closed")

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from holdfast.checking.ground import Failed, Ground, NotApplicable
+from holdfast.checking.ground import Ground, NotApplicable, ProbeFailed
 from holdfast.checking.lane import Lane, Question
 from holdfast.checking.probes.answers import answers_still
 from holdfast.errors import Broken, WireError
@@ -33,21 +33,21 @@ async def stalled(ground: Ground) -> str:
     """Leave several large responses unread. Other requests must be answered meanwhile."""
     lane = await ground.lane()
     before = max([await answers_still(lane) for _ in range(3)])
-    length, opening = await _opened(ground, lane)
+    length, opening = await _send_all(ground, lane)
     try:
         await asyncio.wait(opening, timeout=max(_SETTLE_SECONDS, min(ground.facts.call_seconds or 0.0, 1.0)))
         during = max([await answers_still(lane) for _ in range(5)])
-        sizes = await asyncio.gather(*(_drained(task) for task in opening))
-    except Failed as error:
-        await _ended(opening)
+        sizes = await asyncio.gather(*(_drain(task) for task in opening))
+    except ProbeFailed as error:
+        await _end_all(opening)
         lane.peer.release()
         if await _delays_also_when_read(ground, length):
             raise NotApplicable(
                 f"responses of {length >> 10} KiB and more delay other requests also if they are read"
             ) from None
-        raise Failed(f"while {STALLED} responses were not read: {error}") from None
+        raise ProbeFailed(f"while {STALLED} responses were not read: {error}") from None
     finally:
-        await _ended(opening)
+        await _end_all(opening)
     if max(sizes) < LEAST:
         raise NotApplicable(
             f"the responses have only {max(sizes)} bytes, which fit into the buffers: name a tool with --tool that reports progress"
@@ -67,41 +67,43 @@ async def _delays_also_when_read(ground: Ground, length: int) -> bool:
     Raises:
         Failed: a new session is not served although the unread responses are closed.
     """
-    lane = await _recovered(ground)
+    lane = await _recover(ground)
     asked = [_request(ground, lane, length, at) for at in range(STALLED)]
     reading = [asyncio.create_task(lane.ask(question, id=used)) for question, used in asked]
     try:
         for _ in range(5):
             await answers_still(lane)
-    except Failed:
+    except ProbeFailed:
         return True
     finally:
-        await _ended(reading)
+        await _end_all(reading)
     return False
 
 
-async def _recovered(ground: Ground) -> Lane:
+async def _recover(ground: Ground) -> Lane:
     """Return a new session, as soon as the server answers in it."""
     deadline = asyncio.get_running_loop().time() + _RECOVER_SECONDS
     while True:
         try:
             lane = await ground.lane()
             await answers_still(lane)
-        except Failed as error:
+        except ProbeFailed as error:
             if asyncio.get_running_loop().time() > deadline:
-                raise Failed(f"after {STALLED} responses were not read, and then closed: {error}") from None
+                raise ProbeFailed(
+                    f"after {STALLED} responses were not read, and then closed: {error}"
+                ) from None
             await asyncio.sleep(_SETTLE_SECONDS)
         else:
             return lane
 
 
-async def _ended(tasks: Sequence["asyncio.Task[Any]"]) -> None:
+async def _end_all(tasks: Sequence["asyncio.Task[Any]"]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _opened(ground: Ground, lane: Lane) -> tuple[int, list["asyncio.Task[HttpAnswer]"]]:
+async def _send_all(ground: Ground, lane: Lane) -> tuple[int, list["asyncio.Task[HttpAnswer]"]]:
     """Send the requests with the longest value that the server accepts; return its length, and the requests."""
     tasks: list[asyncio.Task[HttpAnswer]] = []
     for length in LENGTHS:
@@ -112,7 +114,7 @@ async def _opened(ground: Ground, lane: Lane) -> tuple[int, list["asyncio.Task[H
         refused = any(task.exception() is not None or task.result().status >= _REFUSED for task in done)
         if not refused or length == LENGTHS[-1]:
             return length, tasks
-        await _ended(tasks)
+        await _end_all(tasks)
         lane.peer.release()
         tasks.clear()
     return LENGTHS[-1], tasks
@@ -134,7 +136,7 @@ def _request(ground: Ground, lane: Lane, length: int, number: int) -> tuple[Ques
     return ground.largest(lane), long
 
 
-async def _drained(task: "asyncio.Task[HttpAnswer]") -> int:
+async def _drain(task: "asyncio.Task[HttpAnswer]") -> int:
     """Read a response to its end, or for a while; return its size."""
     size = 0
     with suppress(TimeoutError, Broken, WireError):

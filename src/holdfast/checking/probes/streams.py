@@ -3,9 +3,9 @@
 import asyncio
 from typing import Any, Final
 
-from holdfast.checking.ground import Failed, Ground, NotApplicable
+from holdfast.checking.ground import Ground, NotApplicable, ProbeFailed
 from holdfast.checking.lane import Lane, Question
-from holdfast.checking.outcome import EVENT_STREAM, Event, Outcome
+from holdfast.checking.outcome import EVENT_STREAM, SeenEvent, SeenResponse
 from holdfast.checking.probes.answers import answers_still
 from holdfast.transports.http import HttpAnswer
 
@@ -46,17 +46,17 @@ async def resume(ground: Ground) -> str:
 class _Journey:
     """The events of one call through several connections."""
 
-    def __init__(self, token: str, events: list[Event]) -> None:
+    def __init__(self, token: str, events: list[SeenEvent]) -> None:
         self.token = token
         self.cuts = 1
-        self.events: list[Event] = []
+        self.events: list[SeenEvent] = []
         self.last = ""
         """The id of the last event."""
         self.pause = 0.0
         self.conflicts = 0
         self.add(events)
 
-    def add(self, events: list[Event]) -> None:
+    def add(self, events: list[SeenEvent]) -> None:
         self.events += events
         for event in events:
             self.last = event.id or self.last
@@ -78,18 +78,18 @@ class _Journey:
         """Complain about an answer or an event that is missing or repeated."""
         answers = sum(one.is_answer for one in self.events)
         if answers != 1:
-            raise Failed(f"{answers} answers arrived through {self.cuts} cuts")
+            raise ProbeFailed(f"{answers} answers arrived through {self.cuts} cuts")
         ids = [one.id for one in self.events if one.id and one.message is not None]
         repeated = len(ids) - len(set(ids))
         # The progress of one call must increase, so that a value that comes twice is a repeated message.
         repeated = repeated or len(self.steps) - len(set(map(str, self.steps)))
         if repeated:
-            raise Failed(
+            raise ProbeFailed(
                 f"{repeated} of {len(self.messages)} messages arrived twice through {self.cuts} cuts"
             )
 
 
-def steps(events: list[Event], token: str) -> list[Any]:
+def steps(events: list[SeenEvent], token: str) -> list[Any]:
     """Return the progress values of a call."""
     found = []
     for event in events:
@@ -104,7 +104,7 @@ async def _continue(lane: Lane, journey: _Journey, deadline: float) -> None:
     loop = asyncio.get_running_loop()
     left = deadline - loop.time()
     if left <= 0:
-        raise Failed(f"the answer did not arrive after {journey.cuts} cuts")
+        raise ProbeFailed(f"the answer did not arrive after {journey.cuts} cuts")
     outcome = await lane.peer.send(
         "GET", lane.get_headers(journey.last), until=_has_message, seconds=min(left, lane.peer.patience)
     )
@@ -116,12 +116,12 @@ async def _continue(lane: Lane, journey: _Journey, deadline: float) -> None:
     if outcome.status in NOT_OFFERED:
         raise NotApplicable(f"the server gives event ids, but does not resume streams ({outcome})")
     if not outcome.is_ok or outcome.kind != EVENT_STREAM:
-        raise Failed(f"after a cut, the GET with Last-Event-ID got {outcome}")
+        raise ProbeFailed(f"after a cut, the GET with Last-Event-ID got {outcome}")
     journey.add(outcome.events)
     journey.cuts += 1
     has_message = any(one.message is not None for one in outcome.events)
     if not has_message and outcome.ended == "late":
-        raise Failed(
+        raise ProbeFailed(
             f"the resumed stream stayed open for {outcome.seconds:.1f} s without a further message, and the answer was lost"
         )
     if not has_message:
@@ -139,7 +139,7 @@ async def _check_loss(lane: Lane, call: Question, journey: _Journey) -> None:
         if wanted[0] == journey.steps:
             return
     if wanted[0] == wanted[1]:
-        raise Failed(
+        raise ProbeFailed(
             f"{len(journey.steps)} progress messages arrived through {journey.cuts} cuts, and {len(wanted[0])} without a cut"
         )
 
@@ -158,16 +158,16 @@ async def foreign_event(ground: Ground) -> str:
             "GET", other.get_headers(given), until=lambda one: belongs(one, token), seconds=1.5
         )
         if outcome.events and belongs(outcome, token):
-            raise Failed(f"an event id {name} delivered messages of the other session")
+            raise ProbeFailed(f"an event id {name} delivered messages of the other session")
         if outcome.status == _NOT_FOUND:
-            raise Failed(f"an event id {name} got 404, by which a client gives its session up")
+            raise ProbeFailed(f"an event id {name} got 404, by which a client gives its session up")
         if outcome.status and outcome.is_crash:
-            raise Failed(f"an event id {name} got {outcome}")
+            raise ProbeFailed(f"an event id {name} got {outcome}")
     await answers_still(other)
     return "event ids of another session, and unknown ones, deliver nothing"
 
 
-def belongs(outcome: Outcome, token: str) -> bool:
+def belongs(outcome: SeenResponse, token: str) -> bool:
     """Return whether the last event belongs to the call with this progress token, or answers it."""
     last = outcome.events[-1]
     is_answer = last.is_answer and last.message.get("id") == _CALL
@@ -192,7 +192,7 @@ async def second_stream(ground: Ground) -> str:
         raise NotApplicable(f"the server offers no GET stream ({first.status})")
     second = await _stream(lane)
     if second.status != first.status:
-        raise Failed(
+        raise ProbeFailed(
             f"the second GET got status {second.status}: a client whose stream was cut without the server's notice cannot return"
         )
     await answers_still(lane)
@@ -204,13 +204,15 @@ async def _stream(lane: Lane) -> HttpAnswer:
         async with asyncio.timeout(lane.peer.patience):
             return await lane.peer.open("GET", lane.get_headers())
     except TimeoutError:
-        raise Failed(f"the head of a GET stream did not arrive within {lane.peer.patience:g} s") from None
+        raise ProbeFailed(
+            f"the head of a GET stream did not arrive within {lane.peer.patience:g} s"
+        ) from None
 
 
-async def _first_event(lane: Lane, call: Question) -> Outcome:
+async def _first_event(lane: Lane, call: Question) -> SeenResponse:
     seen = await lane.ask(call, id=_CALL, until=_has_id)
     if not seen.is_ok:
-        raise Failed(f"the call got {seen}")
+        raise ProbeFailed(f"the call got {seen}")
     if not seen.events or seen.events[-1].id is None or seen.answers:
         raise NotApplicable(_NO_EVENTS)
     return seen
@@ -229,9 +231,9 @@ async def _cut(lane: Lane, question: Question) -> None:
     lane.peer.release()
 
 
-def _has_id(outcome: Outcome) -> bool:
+def _has_id(outcome: SeenResponse) -> bool:
     return outcome.events[-1].id is not None
 
 
-def _has_message(outcome: Outcome) -> bool:
+def _has_message(outcome: SeenResponse) -> bool:
     return outcome.events[-1].message is not None

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_args, get
 import msgspec
 from msgspec import Meta, Struct
 
-from holdfast.cli.rows import Row
+from holdfast.cli.rows import OptionRow
 from holdfast.errors import ConfigError
 
 S = TypeVar("S", bound=Struct)
@@ -55,7 +55,7 @@ def known(keys: Iterable[str], allowed: Iterable[str], where: str) -> None:
 
 
 def _converted(value: Any, hint: Any, where: str) -> Any:
-    row = next((one for one in getattr(hint, "__metadata__", ()) if isinstance(one, Row)), None)
+    row = next((one for one in getattr(hint, "__metadata__", ()) if isinstance(one, OptionRow)), None)
     if row is not None and row.settings is not None:
         return settings(row.settings, value, where)
     if isinstance(kind := bare(hint), type) and issubclass(kind, Struct):

@@ -3,12 +3,14 @@
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
+from urllib.parse import unquote
 
 from msgspec.structs import replace
 
 from holdfast.cli.config.variables import expanded, refers
 from holdfast.cli.options import Options
 from holdfast.errors import ConfigError
+from holdfast.stores.postgres_address import SCHEMES
 
 _SECRET: Final = re.compile(r"(?i)(?:^|[-_])(?:api-?key|key|token|secret|password|authorization|cookie)$")
 """The names of headers and variables whose values are secrets."""
@@ -16,6 +18,8 @@ _USER: Final = re.compile(r"//[^/?#]*@")
 """The user, and perhaps the password, in a URL."""
 _FROM_CLIENT: Final = ("header:", "claim:")
 """A value that comes from each client."""
+_PASSWORD: Final = re.compile(r"://[^@/?#]*:[^@]*@|[?&](?:ssl)?password=")
+"""A password in a URL of PostgreSQL, also in that of listen=."""
 _PAIRS: Final = {"headers": "--header", "env": "--env"}
 """The tables whose values may be secrets, and their options."""
 
@@ -28,10 +32,17 @@ def literals(table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             if _SECRET.search(name) and isinstance(value, str) and value and not _is_reference(value):
                 yield kind, name
     store, url = table.get("store"), table.get("url")
-    if isinstance(store, str) and "@" in store and not _is_reference(store):
+    if isinstance(store, str) and _has_password(store) and not _is_reference(store):
         yield "store", ""
     if isinstance(url, str) and _USER.search(url) and not _is_reference(url):
         yield "url", ""
+
+
+def _has_password(url: str) -> bool:
+    """Return True if the URL of a store may have a password. PostgreSQL often has a user without one."""
+    if url.partition("://")[0] in SCHEMES:
+        return bool(_PASSWORD.search(unquote(url)))
+    return "@" in url
 
 
 def _is_reference(text: str) -> bool:

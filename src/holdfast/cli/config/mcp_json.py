@@ -14,7 +14,7 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.cli.behind import Source
+from holdfast.cli.behind import ServerSource
 from holdfast.cli.config.decoding import decoded
 from holdfast.cli.config.plan import Endpoint, Plan, chosen, path_of
 from holdfast.cli.config.variables import expanded
@@ -36,7 +36,7 @@ _REFUSED: Final = {
 """Keys without which a server does not work as it does in its client, and what to do instead."""
 
 
-class Entry(Struct, frozen=True, kw_only=True):
+class McpJsonServer(Struct, frozen=True, kw_only=True):
     """One server, as clients write it."""
 
     command: str | None = None
@@ -93,7 +93,7 @@ def _endpoint(name: str, given: Any, file: Path) -> Endpoint | None:
     )
 
 
-def _read(given: dict[str, Any], where: str, project: Path) -> Entry | None:
+def _read(given: dict[str, Any], where: str, project: Path) -> McpJsonServer | None:
     """Return the entry with its variables replaced; None if it is disabled."""
     if given.get("disabled") is True or given.get("enabled") is False:
         return None
@@ -101,15 +101,17 @@ def _read(given: dict[str, Any], where: str, project: Path) -> Entry | None:
         if key in given:
             raise ConfigError(f"{where} {key} is not supported: {instead}")
     ours = {
-        key: value for key, value in given.items() if key in Entry.__struct_fields__ and value is not None
+        key: value
+        for key, value in given.items()
+        if key in McpJsonServer.__struct_fields__ and value is not None
     }
-    if ignored := sorted(given.keys() - Entry.__struct_fields__):
+    if ignored := sorted(given.keys() - McpJsonServer.__struct_fields__):
         LOGGER.warning("%s ignored: %s", where, ", ".join(ignored))
     known = {"workspaceFolder": str(project), "userHome": str(Path.home())}
-    return decoded(Entry, expanded(ours, where, known), where)
+    return decoded(McpJsonServer, expanded(ours, where, known), where)
 
 
-def _what(entry: Entry, where: str, project: Path) -> tuple[Source, Options]:
+def _what(entry: McpJsonServer, where: str, project: Path) -> tuple[ServerSource, Options]:
     kind = entry.type or entry.transport or (_STDIO if entry.command else "http")
     if kind != _STDIO and kind not in _HTTP:
         raise ConfigError(f"{where} type must be stdio or http")
@@ -117,12 +119,12 @@ def _what(entry: Entry, where: str, project: Path) -> tuple[Source, Options]:
         if not entry.command or entry.url:
             raise ConfigError(f"{where} a server of type stdio needs a command, and no url")
         command = (entry.command, *(entry.args or ()))
-        return Source(command=command, directory=str(project)), Options(
+        return ServerSource(command=command, directory=str(project)), Options(
             env=entry.env, cwd=str(project / entry.cwd) if entry.cwd else None
         )
     if not entry.url or entry.command:
         raise ConfigError(f"{where} needs a command, or a url with type http, and not both")
-    return Source(url=entry.url, directory=str(project)), Options(headers=entry.headers)
+    return ServerSource(url=entry.url, directory=str(project)), Options(headers=entry.headers)
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.cli.behind import Source
+from holdfast.cli.behind import ServerSource
 from holdfast.cli.options import Options
 from holdfast.cli.process_options import ProcessOptions
 from holdfast.errors import ConfigError
@@ -19,7 +19,7 @@ _PATH: Final = re.compile(r"(?:/(?!\.+(?:/|$))[A-Za-z0-9._~-]+)+/?")
 class Endpoint(Struct, frozen=True, kw_only=True):
     """One server of a process."""
 
-    source: Source
+    source: ServerSource
     options: Options
     name: str = ""
     """Its name in the file; empty for a target of the command line, which is the only one."""

@@ -12,8 +12,10 @@ from urllib.parse import quote
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.cli.behind import Source, check_fit
+from holdfast.cli.behind import FilePart, ServerSource, check_fit
+from holdfast.cli.behind_options import BehindOptions
 from holdfast.cli.collecting import laid_over
+from holdfast.cli.component_options import ShownComponentOptions
 from holdfast.cli.config.decoding import decoded, known
 from holdfast.cli.config.literals import literals
 from holdfast.cli.config.plan import Endpoint, Plan, chosen, path_of
@@ -27,7 +29,9 @@ from holdfast.server.running.namespaces import namespace_of
 _SERVERS: Final = "servers"
 _PROCESS: Final = ProcessOptions.__struct_fields__
 _SHARED: Final[tuple[str, ...]] = tuple(name for name, row in rows(Options).items() if FILE in row.fits)
-_BACKS: Final = ("command", "url", "object")
+_BACKS: Final = ("command", "url", "object", "servers")
+OF_PARTS: Final = BehindOptions.__struct_fields__
+"""The options of a server that is a part of another one."""
 _FROM_VARIABLE: Final = 'write no secret into this file; take it from an environment variable: "${NAME}"'
 _INSTEAD: Final = {
     "headers": _FROM_VARIABLE,
@@ -40,11 +44,15 @@ _INSTEAD: Final = {
 
 
 class ServerTable(Options, frozen=True, kw_only=True):
-    """The table of one server: its options, and one of the three keys that name its source."""
+    """The table of one server: its options, and one of the four keys that name its source."""
 
     command: tuple[str, ...] | None = None
     url: str | None = None
     object: str | None = None
+    servers: tuple[str, ...] | None = None
+    """The names of the servers that it is made of."""
+    prefixes: dict[str, str] | None = None
+    """By their names: the prefixes of the names of their components. Default: the name of the server."""
 
 
 def read_toml(file: Path, only: tuple[str, ...] = ()) -> Plan:
@@ -72,12 +80,24 @@ def read_toml(file: Path, only: tuple[str, ...] = ()) -> Plan:
     shared = _beside(shared, directory)
     return Plan(
         process=replace(process, **_absolute(process, directory)),
-        endpoints=tuple(_endpoint(name, servers[name], shared, file) for name in chosen(servers, only)),
+        endpoints=tuple(
+            _endpoint(name, servers, shared, file)
+            for name in chosen(servers, only)
+            if name in only or _has_address(name, servers)
+        ),
     )
 
 
-def _endpoint(name: str, table: Any, shared: Options, file: Path) -> Endpoint:
-    where = f"{file}: [servers.{name}]"
+def _has_address(name: str, servers: dict[str, Any]) -> bool:
+    """True if a server is served by itself: it is no part of another one, or its table has a path."""
+    tables = [table for table in servers.values() if isinstance(table, dict)]
+    is_part = any(name in parts for table in tables if isinstance(parts := table.get(_SERVERS), list))
+    return not is_part or (isinstance(servers[name], dict) and "path" in servers[name])
+
+
+def _read_table(name: str, servers: dict[str, Any], file: Path) -> tuple[ServerTable, ServerSource, str]:
+    """Return the table of a server, its source without parts, and the place of the table."""
+    table, where = servers[name], f"{file}: [servers.{name}]"
     if not isinstance(table, dict):
         raise ConfigError(f"{where} must be a table")
     if "token" in table:
@@ -90,19 +110,82 @@ def _endpoint(name: str, table: Any, shared: Options, file: Path) -> Endpoint:
     said = [one for one in _BACKS if getattr(server, one)]
     if len(said) != 1:
         raise ConfigError(
-            f"{where} needs one of command, url and object; it has {' and '.join(said) or 'none'}"
+            f"{where} needs one of command, url, object and servers; it has {' and '.join(said) or 'none'}"
         )
-    source = Source(
+    source = ServerSource(
         command=server.command or (),
         url=server.url or "",
         object=server.object or "",
         directory=str(file.resolve().parent),
     )
-    given = Options(**{member: getattr(server, member) for member in Options.__struct_fields__})
-    check_fit(given, source.kind, where)
+    return server, source, where
+
+
+def _endpoint(name: str, servers: dict[str, Any], shared: Options, file: Path) -> Endpoint:
+    server, source, where = _read_table(name, servers, file)
+    given = _options(server)
+    if server.servers is not None:
+        source = replace(source, name=name, parts=_parts(server, servers, file, where))
+        _refuse_of_parts(given, source, where)
+    elif server.prefixes is not None:
+        raise ConfigError(
+            f"{where} prefixes: they are for a server that is made of others, with the key servers"
+        )
+    # A server that is made of others is an object of Python, but all its components may need scopes.
+    check_fit(replace(given, oidc_scopes=None) if source.parts else given, source.kind, where)
     own = Options(path=path_of(name, server.path, where), namespace=namespace_of(name))
     options = laid_over(laid_over(shared, own), _beside(given, Path(source.directory)))
     return Endpoint(name=name, where=where, source=source, options=options)
+
+
+def _options(server: ServerTable) -> Options:
+    return Options(**{member: getattr(server, member) for member in Options.__struct_fields__})
+
+
+def _parts(whole: ServerTable, servers: dict[str, Any], file: Path, where: str) -> tuple[FilePart, ...]:
+    """Return the servers that another one is made of."""
+    names, prefixes = whole.servers or (), whole.prefixes or {}
+    for name in (*names, *prefixes):
+        if name not in servers:
+            raise ConfigError(
+                f"{where} {name[:64]}: the file has no such server; it has {', '.join(servers)}"
+            )
+        if name in prefixes and name not in names:
+            raise ConfigError(f"{where} prefixes.{name}: this server is not in servers")
+        if names.count(name) > 1:
+            raise ConfigError(f"{where} servers: {name} is in it twice")
+    return tuple(_part(name, prefixes.get(name, name), servers, file) for name in names)
+
+
+def _part(name: str, prefix: str, servers: dict[str, Any], file: Path) -> FilePart:
+    server, source, where = _read_table(name, servers, file)
+    if server.servers is not None:
+        raise ConfigError(
+            f"{where} it is made of other servers and cannot be a part: name these servers instead"
+        )
+    given = _options(server)
+    check_fit(given, source.kind, where)
+    if server.path is None:
+        for member in Options.__struct_fields__:
+            if member not in OF_PARTS and getattr(given, member) is not None:
+                raise ConfigError(
+                    f"{where} {member}: this server is a part of another one, which has the address: write it there. Or give "
+                    "this one its own address, with path"
+                )
+    kept = {member: getattr(given, member) for member in OF_PARTS}
+    options = _beside(Options(**kept), Path(source.directory))
+    return FilePart(name=name, prefix=prefix, source=source, options=options, where=where)
+
+
+def _refuse_of_parts(given: Options, source: ServerSource, where: str) -> None:
+    """Refuse an option of a server behind in the table of one that is made of others."""
+    of_both = {*ShownComponentOptions.__struct_fields__, "oidc_scopes"}
+    for member in OF_PARTS:
+        if member not in of_both and getattr(given, member) is not None:
+            names = ", ".join(part.name for part in source.parts)
+            raise ConfigError(
+                f"{where} {member}: write it into the table of the server that it is for: {names}"
+            )
 
 
 def _refuse_misplaced(keys: AbstractSet[str], other: type[Struct], where: str, place: str) -> None:

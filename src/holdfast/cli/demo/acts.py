@@ -12,7 +12,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from holdfast.checking.lane import Question
-from holdfast.checking.outcome import EVENT_STREAM, Outcome
+from holdfast.checking.outcome import EVENT_STREAM, SeenResponse
 from holdfast.cli.demo.stage import Failed, Stage
 from holdfast.errors import OUTCOME_UNKNOWN, HoldfastError
 
@@ -77,7 +77,7 @@ async def duplicate(stage: Stage) -> str:
     lane = await stage.session()
     running = asyncio.Event()
 
-    def begins(_: Outcome) -> bool:
+    def begins(_: SeenResponse) -> bool:
         running.set()
         return False
 
@@ -91,7 +91,7 @@ async def duplicate(stage: Stage) -> str:
         stage.say("the second call has ended; the first one is awaited")
         ended = await first
     finally:
-        await _cancelled(first)
+        await _cancel_all(first)
     started = _text(await lane.ask(_call("started"))).split()
     return judge_duplicate(ended, second, used, ran="second" in started)
 
@@ -128,7 +128,7 @@ async def replicas(stage: Stage) -> str:
     texts = [f"beside {number}" for number in range(BESIDE)]
     running = asyncio.Event()
 
-    def begins(outcome: Outcome) -> bool:
+    def begins(outcome: SeenResponse) -> bool:
         if _messages(outcome):
             running.set()
         return False
@@ -153,7 +153,7 @@ async def replicas(stage: Stage) -> str:
         resumed = await there.peer.send("GET", there.get_headers(_last_id(cut_off)), seconds=NOTICE_SECONDS)
         outcomes = await asyncio.gather(*beside)
     finally:
-        await _cancelled(lost, *beside)
+        await _cancel_all(lost, *beside)
     faults = [judge_answer(outcome, text, text) for outcome, text in zip(outcomes, texts, strict=True)]
     counted.append(_text(await there.ask(_call("bump"))))
     said = judge_replicas([*cut_off.answers, *resumed.answers], faults, counted)
@@ -171,7 +171,7 @@ ACTS: Final[tuple[Act, ...]] = (
 # Judges
 
 
-def judge_answer(outcome: Outcome, used: Any, text: str) -> str:
+def judge_answer(outcome: SeenResponse, used: Any, text: str) -> str:
     """Return the fault of the answer to a call; empty if it is its own answer, once."""
     if len(outcome.answers) > 1:
         return f"{len(outcome.answers)} answers"
@@ -184,7 +184,7 @@ def judge_answer(outcome: Outcome, used: Any, text: str) -> str:
     return "" if _text(outcome) == text else "the answer of another call"
 
 
-def judge_duplicate(first: Outcome, second: Outcome, used: Any, *, ran: bool) -> str:
+def judge_duplicate(first: SeenResponse, second: SeenResponse, used: Any, *, ran: bool) -> str:
     """Both get their own answers, or the second is refused and does not run.
 
     Raises:
@@ -244,7 +244,7 @@ def judge_replicas(answers: Sequence[Any], faults: Sequence[str], counted: Seque
     )
 
 
-async def _cancelled(*tasks: "asyncio.Task[Outcome]") -> None:
+async def _cancel_all(*tasks: "asyncio.Task[SeenResponse]") -> None:
     """Cancel the tasks that have not ended, and wait for all."""
     for task in tasks:
         task.cancel()
@@ -263,19 +263,19 @@ def _steps(text: str, many: int = STEPS) -> Question:
     return _call("steps", text=text, count=many, seconds=STEP_SECONDS)
 
 
-def _messages(outcome: Outcome) -> list[Any]:
+def _messages(outcome: SeenResponse) -> list[Any]:
     return [event.message for event in outcome.events if isinstance(event.message, dict)]
 
 
-def _together(outcome: Outcome) -> bool:
+def _together(outcome: SeenResponse) -> bool:
     return len(_messages(outcome)) >= TOGETHER
 
 
-def _last_id(outcome: Outcome) -> str:
+def _last_id(outcome: SeenResponse) -> str:
     return next((event.id for event in reversed(outcome.events) if event.id), "")
 
 
-def _text(outcome: Outcome) -> str:
+def _text(outcome: SeenResponse) -> str:
     """Return the text of a result; empty if there is none."""
     result = outcome.result
     blocks = result.get("content") if isinstance(result, dict) else None

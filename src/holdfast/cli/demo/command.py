@@ -20,9 +20,9 @@ from rich.table import Table
 from rich.text import Text
 from typing_extensions import override
 
-from holdfast.cli.commands import Command
+from holdfast.cli.commands import PlainCommand
 from holdfast.cli.demo.acts import ACTS, Act
-from holdfast.cli.demo.run import Report, Result, Verdict, Watcher, chosen, our_side, peer_side, run
+from holdfast.cli.demo.run import ActResult, DemoReport, Verdict, Watcher, chosen, our_side, peer_side, run
 from holdfast.cli.demo.stage import Side
 from holdfast.cli.parameters import completes
 from holdfast.cli.using.commands import Json
@@ -65,7 +65,7 @@ Peer = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add the command to the command line."""
-    app.command("demo", cls=Command, help=_HELP, rich_help_panel="Use a server")(_demo)
+    app.command("demo", cls=PlainCommand, help=_HELP, rich_help_panel="Use a server")(_demo)
 
 
 def _demo(only: Only = None, peer: Peer = True, json: Json = False) -> None:
@@ -102,7 +102,7 @@ def _stopped_in_order() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _summary(report: Report) -> Text:
+def _summary(report: DemoReport) -> Text:
     said = []
     for side in report.sides:
         counts = Counter(result.verdict for result in side.results)
@@ -138,7 +138,7 @@ class _Lines(Watcher):
         pass
 
     @override
-    def ended(self, side: Side, result: Result) -> None:
+    def ended(self, side: Side, result: ActResult) -> None:
         if not self._silent:
             said = f"{result.title}: {result.verdict}: {plain(result.happened)} ({result.seconds:.1f} s)"
             self._console.print(Text(f"{side.name} {side.version}: {said}"), soft_wrap=True)
@@ -171,7 +171,7 @@ class _Table(Watcher):
             self._cells[act.name, side.name] = _running(text)
 
     @override
-    def ended(self, side: Side, result: Result) -> None:
+    def ended(self, side: Side, result: ActResult) -> None:
         verdict = Text(result.verdict, style=_STYLES[result.verdict])
         verdict.append(f"  {result.seconds:.1f} s", style="not bold dim")
         self._cells[result.act, side.name] = Group(verdict, Text(plain(result.happened)))

@@ -23,7 +23,7 @@ ACT_SECONDS: Final = 90.0
 Verdict = Literal["held", "failed", "not offered", "not run"]
 
 
-class Result(Struct, frozen=True, kw_only=True):
+class ActResult(Struct, frozen=True, kw_only=True):
     """What one act was at one side."""
 
     act: str
@@ -38,10 +38,10 @@ class SideReport(Struct, frozen=True, kw_only=True):
 
     name: str
     version: str
-    results: tuple[Result, ...]
+    results: tuple[ActResult, ...]
 
 
-class Report(Struct, frozen=True, kw_only=True):
+class DemoReport(Struct, frozen=True, kw_only=True):
     """The whole demo. The first side is ours."""
 
     seconds: float
@@ -59,7 +59,7 @@ class Watcher(Protocol):
     def say(self, act: Act, side: Side, text: str) -> None:
         """Show how far an act is."""
 
-    def ended(self, side: Side, result: Result) -> None:
+    def ended(self, side: Side, result: ActResult) -> None:
         """Show the result of an act."""
 
 
@@ -97,19 +97,19 @@ def chosen(names: Sequence[str]) -> tuple[Act, ...]:
     return tuple(act for act in ACTS if not names or act.name in names)
 
 
-async def run(sides: Sequence[Side], acts: Sequence[Act], watcher: Watcher) -> Report:
+async def run(sides: Sequence[Side], acts: Sequence[Act], watcher: Watcher) -> DemoReport:
     """Run every act at every side. Nothing is raised for a side that fails. No process is left at the end."""
     loop = asyncio.get_running_loop()
     begun = loop.time()
-    results: dict[str, list[Result]] = {side.name: [] for side in sides}
+    results: dict[str, list[ActResult]] = {side.name: [] for side in sides}
     async with contextlib.AsyncExitStack() as stack:
-        stages = await asyncio.gather(*(_opened(stack, side) for side in sides))
+        stages = await asyncio.gather(*(_open_stage(stack, side) for side in sides))
         for act in acts:
             for side, stage in zip(sides, stages, strict=True):
                 result = await _result(act, stage, partial(watcher.say, act, side))
                 results[side.name].append(result)
                 watcher.ended(side, result)
-    return Report(
+    return DemoReport(
         seconds=round(loop.time() - begun, 1),
         sides=tuple(
             SideReport(name=side.name, version=side.version, results=tuple(results[side.name]))
@@ -118,14 +118,14 @@ async def run(sides: Sequence[Side], acts: Sequence[Act], watcher: Watcher) -> R
     )
 
 
-async def _opened(stack: contextlib.AsyncExitStack, side: Side) -> Stage | NotStarted:
+async def _open_stage(stack: contextlib.AsyncExitStack, side: Side) -> Stage | NotStarted:
     try:
         return await stack.enter_async_context(staged(side))
     except NotStarted as error:
         return error
 
 
-async def _result(act: Act, stage: Stage | NotStarted, say: Say) -> Result:
+async def _result(act: Act, stage: Stage | NotStarted, say: Say) -> ActResult:
     loop = asyncio.get_running_loop()
     begun = loop.time()
     verdict: Verdict = "held"
@@ -146,7 +146,7 @@ async def _result(act: Act, stage: Stage | NotStarted, say: Say) -> Result:
         verdict, happened = "failed", "the act did not end in time"
     except HoldfastError as error:
         verdict, happened = "failed", f"the server did not answer: {error}"
-    return Result(
+    return ActResult(
         act=act.name,
         title=act.title,
         verdict=verdict,

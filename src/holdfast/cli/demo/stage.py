@@ -46,7 +46,7 @@ class Side(Struct, frozen=True, kw_only=True):
     """The arguments of `child.py`."""
 
 
-class Replica:
+class DemoReplica:
     """One server process."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
@@ -92,7 +92,7 @@ class Replica:
 class Stage:
     """The replicas of one side, and what an act does with them."""
 
-    def __init__(self, replicas: list[Replica]) -> None:
+    def __init__(self, replicas: list[DemoReplica]) -> None:
         self._replicas = replicas
         self._peers = [Peer(replica.url, {}, PATIENCE) for replica in replicas]
         self.say: Say = lambda _: None
@@ -132,7 +132,7 @@ async def staged(side: Side) -> AsyncIterator[Stage]:
         NotStarted: one does not start.
     """
     async with contextlib.AsyncExitStack() as stack:
-        replicas = [await _started(side, stack) for _ in range(REPLICAS)]
+        replicas = [await _start_replica(side, stack) for _ in range(REPLICAS)]
         for replica in replicas:
             await replica.ready()
         stage = Stage(replicas)
@@ -140,7 +140,7 @@ async def staged(side: Side) -> AsyncIterator[Stage]:
         yield stage
 
 
-async def _started(side: Side, stack: contextlib.AsyncExitStack) -> Replica:
+async def _start_replica(side: Side, stack: contextlib.AsyncExitStack) -> DemoReplica:
     # Settings of the user's own servers are not for these, and `ready` reads their output without colours.
     environment = {
         name: text for name, text in os.environ.items() if not name.startswith(("HOLDFAST_", "OTEL_"))
@@ -150,6 +150,6 @@ async def _started(side: Side, stack: contextlib.AsyncExitStack) -> Replica:
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
         env=environment,
     )  # fmt: skip
-    replica = Replica(process)
+    replica = DemoReplica(process)
     stack.push_async_callback(replica.kill)
     return replica

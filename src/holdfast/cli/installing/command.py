@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from holdfast.cli.behind import Source, source
+from holdfast.cli.behind import ServerSource, source
 from holdfast.cli.collecting import pairs
 from holdfast.cli.commands import COMMAND, WithCommand
 from holdfast.cli.config.literals import literals
@@ -101,7 +101,7 @@ def _install(
         print(f"{program.title}: {named} is in {file}. {program.restart}")
 
 
-def _wanted(found: Source, env: dict[str, str]) -> Wanted:
+def _wanted(found: ServerSource, env: dict[str, str]) -> Wanted:
     """Return the entry's contents. Programs get absolute paths: a client starts them in a directory of its own."""
     holdfast = (sys.executable, "-m", "holdfast", "serve")
     if found.url:
@@ -116,7 +116,7 @@ def _wanted(found: Source, env: dict[str, str]) -> Wanted:
     return Wanted(words=(*holdfast, shown, "--stdio"), env=env)
 
 
-def _name_of(found: Source) -> str:
+def _name_of(found: ServerSource) -> str:
     if found.object:
         return _OTHER.sub("-", load(found.object).name).strip("-")[:64] or "server"
     if found.url:

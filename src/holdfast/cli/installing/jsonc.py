@@ -18,7 +18,7 @@ _TOKEN: Final = re.compile(
 _INDENT: Final = re.compile(r"^([ \t]+)[^\s]", re.MULTILINE)
 
 
-class Member(NamedTuple):
+class JsonMember(NamedTuple):
     """A member of an object: where its name and its value are in the text."""
 
     name: str
@@ -91,7 +91,7 @@ class _Form(NamedTuple):
         return f"{self.newline}{indent}".join(lines)
 
 
-def _inserted(text: str, start: int, members: list[Member], name: str, form: _Form) -> str:
+def _inserted(text: str, start: int, members: list[JsonMember], name: str, form: _Form) -> str:
     """Return the text with a new member at the end of the object that begins at `start`."""
     end = _closing(text, start)
     outer = _indent_of(text, start)
@@ -109,14 +109,14 @@ def _inserted(text: str, start: int, members: list[Member], name: str, form: _Fo
     return f"{text[: start + 1]}{kept}{added}{rest}{text[end:]}"
 
 
-def _members(text: str, start: int) -> Iterator[Member]:
+def _members(text: str, start: int) -> Iterator[JsonMember]:
     """Yield the members of the object that begins at `start`."""
     at = _skip(text, start + 1)
     while text[at : at + 1] == '"':
         name = _TOKEN.match(text, at)
         value = _skip(text, _skip(text, name.end() if name else at) + 1)
         end = _end_of_value(text, value)
-        yield Member(json.loads(text[at : name.end()]) if name else "", at, value, end)
+        yield JsonMember(json.loads(text[at : name.end()]) if name else "", at, value, end)
         at = _skip(text, end)
         if text[at : at + 1] != ",":
             return

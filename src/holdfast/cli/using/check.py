@@ -17,11 +17,11 @@ from rich.text import Text
 
 from holdfast.auth.oauth.oauth import OAuth
 from holdfast.checking.report import Report, Row, Verdict
-from holdfast.checking.run import PATIENCE, Wanted, check
+from holdfast.checking.run import PATIENCE, CheckPlan, check
 from holdfast.checking.signing_in import signed_in
 from holdfast.checking.table import PROBES
 from holdfast.cli.collecting import pairs
-from holdfast.cli.commands import Command
+from holdfast.cli.commands import PlainCommand
 from holdfast.cli.config.literals import from_arguments
 from holdfast.cli.options import Options
 from holdfast.cli.parameters import completes, within
@@ -77,7 +77,7 @@ Timeout = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add the command to the command line."""
-    app.command("check", cls=Command, help=_HELP, rich_help_panel="Use a server")(_check)
+    app.command("check", cls=PlainCommand, help=_HELP, rich_help_panel="Use a server")(_check)
 
 
 def _check(  # noqa: PLR0913, PLR0917 - the options of a command
@@ -109,7 +109,7 @@ def _check(  # noqa: PLR0913, PLR0917 - the options of a command
         headers = _signed_in(url, credentials, headers)
     if arguments is not None and not tool:
         raise ConfigError("--arguments needs --tool NAME")
-    wanted = Wanted(
+    wanted = CheckPlan(
         tool=tool,
         arguments=_arguments(arguments),
         headers=headers,

@@ -16,13 +16,18 @@ from msgspec.json import encode as encode_json
 from rich.console import Console
 from rich.text import Text
 
+from holdfast.cli.behind import ServerSource
 from holdfast.cli.collecting import pairs
 from holdfast.cli.commands import COMMAND, WithCommand
+from holdfast.cli.config.literals import from_arguments
+from holdfast.cli.config.plan import Endpoint
+from holdfast.cli.config.sources import planned
 from holdfast.cli.options import Options
 from holdfast.cli.parameters import completes, within
+from holdfast.cli.process_options import ProcessOptions
 from holdfast.cli.using.arguments import typed
+from holdfast.cli.using.asking import Terminal
 from holdfast.cli.using.bar import Bar
-from holdfast.cli.using.connecting import client_of
 from holdfast.cli.using.plain import plain, print_json
 from holdfast.cli.using.showing import show_blocks, show_contents, tree
 from holdfast.client.client import Client
@@ -129,7 +134,7 @@ _PROMPT: Final = """Get a prompt: holdfast prompt TARGET NAME key=value…
 [bold]holdfast prompt server.py greeting name=Ada[/bold]"""
 
 
-class _Output:
+class _ResultOutput:
     """Where results go, and in which form."""
 
     as_json = False
@@ -173,14 +178,14 @@ def _command(name: str, use: Use, needed: str) -> Callable[..., None]:
         client = client_of(
             target, program, options, only, protocol_version=protocol, timeout=timeout, on_log=_show_log
         )
-        _Output.as_json = json
+        _ResultOutput.as_json = json
         logging.basicConfig(handlers=[_FailureLines()], level=logging.WARNING)
-        raise typer.Exit(asyncio.run(_used(client, use, given)))
+        raise typer.Exit(asyncio.run(_use_client(client, use, given)))
 
     return command
 
 
-async def _used(client: Client, use: Use, words: list[str]) -> int:
+async def _use_client(client: Client, use: Use, words: list[str]) -> int:
     try:
         async with client:
             return await use(client, words)
@@ -208,7 +213,7 @@ async def _inspect(client: Client, words: list[str]) -> int:
     templates = await client.list_resource_templates() if "resources" in able else []
     prompts = await client.list_prompts() if "prompts" in able else []
     info, version = client.agreed.server, client.agreed.version
-    if _Output.as_json:
+    if _ResultOutput.as_json:
         print_json(
             {
                 "server": info,
@@ -224,7 +229,7 @@ async def _inspect(client: Client, words: list[str]) -> int:
         return 0
     title = f"{info.get('name', 'server')} {info.get('version', '')} ({version})"
     # A terminal breaks long lines within the tree. A pipe gets each text on one line, so that other programs find it.
-    width = None if _Output.console.is_terminal else _ENDLESS
+    width = None if _ResultOutput.console.is_terminal else _ENDLESS
     Console(highlight=False, width=width).print(tree(title, tools, resources, templates, prompts))
     return 0
 
@@ -236,7 +241,7 @@ async def _call(client: Client, words: list[str]) -> int:
         known = ", ".join(plain(one) for one in tools) or "none"
         raise ConfigError(f"the server has no tool {name!r}; it has: {known}")
     arguments = typed(given, tools[name].input_schema, name)
-    with Bar() as bar:
+    with Bar(name) as bar:
         call = partial(client.call_tool, name, arguments, progress=bar.report, raise_on_error=False)
         try:
             result = await call()
@@ -246,7 +251,7 @@ async def _call(client: Client, words: list[str]) -> int:
             # The tool runs only as a task.
             client.declare_tasks()
             result = await call()
-    if _Output.as_json:
+    if _ResultOutput.as_json:
         print_json(
             {
                 "content": result.content,
@@ -257,18 +262,18 @@ async def _call(client: Client, words: list[str]) -> int:
     elif result.is_error:
         show_blocks(Console(highlight=False, soft_wrap=True, stderr=True), result.content)
     else:
-        show_blocks(_Output.console, result.content)
+        show_blocks(_ResultOutput.console, result.content)
     return _FAILED if result.is_error else 0
 
 
 async def _read(client: Client, words: list[str]) -> int:
     for uri in words:
         contents = await client.read_resource(uri)
-        if _Output.as_json:
+        if _ResultOutput.as_json:
             print_json(contents)
         else:
             for one in contents:
-                show_contents(_Output.console, one)
+                show_contents(_ResultOutput.console, one)
     return 0
 
 
@@ -285,12 +290,12 @@ async def _prompt(client: Client, words: list[str]) -> int:
         "required": [argument.name for argument in wanted if argument.required],
     }
     result = await client.get_prompt(name, typed(given, schema, name))
-    if _Output.as_json:
+    if _ResultOutput.as_json:
         print_json(result)
         return 0
     for message in result.messages:
-        _Output.console.print(Text(message.role, style="bold"))
-        show_blocks(_Output.console, [message.content])
+        _ResultOutput.console.print(Text(message.role, style="bold"))
+        show_blocks(_ResultOutput.console, [message.content])
     return 0
 
 
@@ -317,3 +322,45 @@ def _show_log(message: dict[str, Any]) -> None:
     if Bar.shown is not None:
         Bar.shown.hide()
     sys.stderr.write(f"{plain(message.get('level', 'info'))}: {plain(text)}\n")
+
+
+# A client of the target
+
+
+def client_of(
+    target: str | None, command: tuple[str, ...], options: Options, only: str | None, **further: Any
+) -> Client:
+    """Return a client that is not connected yet. It answers the questions of the server in the terminal.
+
+    Raises:
+        ConfigError: the target or an option cannot work.
+    """
+    options = from_arguments(options, target, ())
+    plan = planned(target, command, options, ProcessOptions(), only=(only,) if only else ())
+    if len(plan.endpoints) != 1:
+        names = ", ".join(endpoint.name for endpoint in plan.endpoints)
+        raise ConfigError(f"choose one server of the file with --only NAME; it has {names}")
+    endpoint = plan.endpoints[0]
+    return Client(
+        **_target(endpoint),
+        elicitation=Terminal().elicit,
+        info={"name": "holdfast command line"},
+        # A task sends no log messages and no progress.
+        capabilities={"extensions": {}},
+        **further,
+    )
+
+
+def _target(endpoint: Endpoint) -> dict[str, Any]:
+    source: ServerSource = endpoint.source
+    options = endpoint.options
+    if source.url:
+        from holdfast.cli.proxied import authorizer  # noqa: PLC0415 - imported only by this command
+
+        return {"target": source.url, "headers": options.headers, "auth": authorizer(options)}
+    if source.command:
+        cwd = options.cwd or source.directory or None
+        return {"target": list(source.command), "env": options.env, "cwd": cwd}
+    from holdfast.cli.prepared import prepare  # noqa: PLC0415 - imported only by this command
+
+    return {"target": prepare(source, options)}

@@ -18,12 +18,13 @@ def ask(doc: Document, name: str, stream: str, me: str, most: int) -> bool:
         return True
     if doc.outstanding >= most:
         return False
-    if stream == doc.record.standalone:
-        doc.standalone()
+    exchange = doc.standalone() if stream == doc.record.standalone else doc.exchanges.get(stream)
     if len(doc.asks) >= REMEMBERED_ANSWERS:
         kept = sum(one.answer is not None for one in doc.asks.values() if one.stream == stream)
         if kept >= REMEMBERED_ANSWERS:
             return False
+    if exchange is not None:
+        doc.exchanges[stream] = replace(exchange, asks=(*exchange.asks, name))
     doc.asks[name] = Ask(stream, me)
     doc.outstanding += 1
     return True
@@ -70,6 +71,10 @@ def withdraw(doc: Document, name: str, now: float) -> None:
     known = doc.asks.pop(name, None)
     if known is None:
         return
+    exchange = doc.exchanges.get(known.stream)
+    if exchange is not None and name in exchange.asks:
+        rest = tuple(one for one in exchange.asks if one != name)
+        doc.exchanges[known.stream] = replace(exchange, asks=rest)
     if known.answer is None:
         doc.outstanding -= 1
         return
@@ -78,9 +83,3 @@ def withdraw(doc: Document, name: str, now: float) -> None:
     doc.answered[name] = known.digest, now + REMEMBERED_SECONDS
     if len(doc.answered) > REMEMBERED_ANSWERS:
         doc.answered.popitem(last=False)
-
-
-def forget_asks(doc: Document, stream: str, now: float) -> None:
-    """Forget all asks of an exchange that has ended."""
-    for name in [name for name, one in doc.asks.items() if one.stream == stream]:
-        withdraw(doc, name, now)

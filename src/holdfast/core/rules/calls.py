@@ -5,7 +5,8 @@ names it, and a writer with another fence is refused. An exchange ends once (law
 exchange in flight, and leave one that is not.
 
 An id is in use from the claim until the end. After that it is free, unless the answer is kept for a repeat of exactly the same
-request; another request under that id frees it, and so does the time for which an answer is kept.
+request; another request under that id frees it, and so does the time for which an answer is kept. If there was no room for the answer, its end
+stays instead (`streams.py`). The claim reserves the room for that: a call is refused before it runs if too many ids are in use.
 """
 
 from msgspec.structs import replace
@@ -13,6 +14,7 @@ from msgspec.structs import replace
 from holdfast.core.lifecycle import SessionState
 from holdfast.core.records import (
     KEPT_SECONDS,
+    USED_IDS,
     WITHDRAWN_STREAMS,
     Claim,
     Claimed,
@@ -20,9 +22,11 @@ from holdfast.core.records import (
     Refusal,
     WakeUp,
 )
-from holdfast.core.rules.asks import forget_asks
-from holdfast.core.rules.document import At, Document, Exchange
+from holdfast.core.rules.asks import withdraw
+from holdfast.core.rules.document import At, Document, Exchange, is_dead_with
+from holdfast.core.rules.readers import lose_readers
 from holdfast.core.rules.streams import finish, forget, free_id, start, write
+from holdfast.core.rules.turns import lose_turns
 from holdfast.core.stream import before_terminal
 from holdfast.errors import Fenced, StreamClosed
 from holdfast.wire.jsonrpc import RequestId
@@ -60,11 +64,12 @@ def claim(
         release(doc, taken, other)
     control = wanted.control
     if not control:
-        if doc.calls >= most:
+        if doc.calls >= most or (len(doc.ids) >= USED_IDS and not _forget_ends(doc, now)):
             return Refusal.BUSY
         doc.calls += 1
     returned = doc.client_seen(now)
-    doc.fence = fence = doc.fence + 1
+    doc.fence += 1
+    fence = doc.fence
     doc.exchanges[stream] = Exchange(wanted.id, wanted.digest, control, fence, me, me)
     doc.ids[wanted.id] = stream
     doc.running += 1
@@ -105,8 +110,23 @@ def claimed_already(stream: str, *, running: bool, has_reader: bool) -> Duplicat
     return Duplicate(stream, same=True, finished=not running, has_reader=has_reader)
 
 
+def _forget_ends(doc: Document, now: float) -> bool:
+    """Forget the ends of dropped answers whose clients will not repeat the request. Return False if there are none."""
+    stale = [
+        stream
+        for stream, one in doc.exchanges.items()
+        if one.kept and is_stale(one.kept_at, doc.record.grace, now) and stream not in doc.logs
+    ]
+    for stream in stale:
+        forget(doc, stream)
+    return bool(stale)
+
+
 def release(doc: Document, stream: str, exchange: Exchange) -> None:
-    """Free the id of an exchange, and the answer that was kept for a repeat."""
+    """Free the id of an exchange that has ended, and the answer that was kept for a repeat, or its end."""
+    if stream not in doc.logs:
+        forget(doc, stream)
+        return
     if exchange.kept:
         doc.exchanges[stream] = replace(exchange, kept=False)
     free_id(doc, stream, exchange)
@@ -157,7 +177,7 @@ def end_plain(doc: Document, stream: str, fence: int, now: float) -> None:
         raise Fenced
     if not exchange.running:
         raise StreamClosed
-    _stop(doc, stream, exchange, now)
+    _stop(doc, exchange, now)
     forget(doc, stream)
     _look_again(doc)
 
@@ -190,9 +210,8 @@ def reap(doc: Document, stream: str, owner: str, terminal: bytes, at: At, *, tag
         return log is not None and log.top.tag == tag
     if exchange.owner != owner:
         return False
-    for name, one in doc.asks.items():
-        if one.stream == stream:
-            doc.told += ((WakeUp.ANSWER, name, one.owner),)
+    for name in exchange.asks:
+        doc.told += ((WakeUp.ANSWER, name, doc.asks[name].owner),)
     doc.fence += 1
     exchange = replace(exchange, fence=doc.fence)
     _end(doc, stream, exchange, terminal, at, tag=tag, keep=True)
@@ -202,25 +221,26 @@ def reap(doc: Document, stream: str, owner: str, terminal: bytes, at: At, *, tag
 def _end(
     doc: Document, stream: str, exchange: Exchange, terminal: bytes, at: At, *, tag: int, keep: bool
 ) -> None:
-    _stop(doc, stream, exchange, at.now)
-    exchange = doc.exchanges[stream] = replace(exchange, running=False, kept=keep, kept_at=at.now)
+    _stop(doc, exchange, at.now)
+    exchange = doc.exchanges[stream] = replace(exchange, running=False, kept=keep, kept_at=at.now, asks=())
     if not keep:
         free_id(doc, stream, exchange)
     if stream not in doc.logs:
         start(doc, stream, before_terminal(tag))
     write(doc, stream, exchange, [(tag, terminal)], at, final=True)
-    finish(doc, stream, at.limits.finished_streams)
+    finish(doc, stream, at)
     _look_again(doc)
 
 
-def _stop(doc: Document, stream: str, exchange: Exchange, now: float) -> None:
+def _stop(doc: Document, exchange: Exchange, now: float) -> None:
     """Count an exchange as no longer in flight, and forget its asks."""
     doc.running -= 1
     if not exchange.control:
         doc.calls -= 1
     doc.settled = doc.touched = now
-    if doc.asks:
-        forget_asks(doc, stream, now)
+    if exchange.asks:
+        for name in exchange.asks:
+            withdraw(doc, name, now)
 
 
 def _look_again(doc: Document) -> None:
@@ -231,6 +251,20 @@ def _look_again(doc: Document) -> None:
     """
     if doc.hint > doc.settled + doc.record.idle or doc.state is _DETACHED:
         doc.schedule()
+
+
+def orphaned(doc: Document, owner: str, now: float) -> list[tuple[str, Exchange]]:
+    """Forget the readers and turns of an incarnation that was declared dead; return the exchanges that it ran.
+
+    Those of the earlier incarnations of its replica count too: they are dead as well.
+    """
+    lose_turns(doc, owner)
+    lose_readers(doc, owner, now)
+    return [
+        (stream, one)
+        for stream, one in doc.exchanges.items()
+        if one.running and is_dead_with(one.owner, owner)
+    ]
 
 
 # After the end
@@ -256,15 +290,15 @@ def keep(doc: Document, stream: str, wanted: Claim, terminal: bytes | None, at: 
             kept_at=at.now,
         )
         doc.exchanges[stream] = exchange
+        # Before there may be no room for it: its end stays.
+        doc.ids[wanted.id] = stream
         start(doc, stream, before_terminal(tag))
         write(doc, stream, exchange, [(tag, terminal)], at, final=True)
-        finish(doc, stream, at.limits.finished_streams)
-        if stream not in doc.exchanges:
-            return
-    elif log is None or log.delivered == log.top:
+        finish(doc, stream, at)
         return
-    else:
-        doc.exchanges[stream] = replace(exchange, kept=True, kept_at=at.now)
+    if log is None or log.delivered == log.top:
+        return
+    doc.exchanges[stream] = replace(exchange, kept=True, kept_at=at.now)
     doc.ids[wanted.id] = stream
 
 
@@ -279,4 +313,8 @@ def cancel(doc: Document, principal: str, request_id: RequestId) -> None:
         stream = doc.ids.get(request_id)
         matches = [stream] if stream is not None and doc.exchanges[stream].running else []
     if len(matches) == 1:
-        doc.told += ((WakeUp.CANCEL, matches[0], doc.exchanges[matches[0]].owner),)
+        [name] = matches
+        exchange = doc.exchanges[name]
+        if not exchange.cancelled:
+            doc.exchanges[name] = replace(exchange, cancelled=True)
+        doc.told += ((WakeUp.CANCEL, name, exchange.owner),)

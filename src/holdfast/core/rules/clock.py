@@ -56,7 +56,14 @@ class SessionClock:
         closes_in = None if self.running else max(0.0, ends - now)
         quiet = max(0.0, now - max(self.touched, self.settled))
         return Status(
-            self.record, self.state, closes_in, self.readers, self.running, log_bytes, kept_bytes, quiet
+            self.record,
+            self.state,
+            closes_in,
+            int(self.readers),
+            int(self.running),
+            log_bytes,
+            kept_bytes,
+            quiet,
         )
 
     def client_seen(self, now: float) -> bool:

@@ -6,8 +6,9 @@ notes its own changes (`core.stream.Log`); its head (positions, bytes) is a fiel
 of one stream change different fields.
 
 The numbers of the header are of three kinds. Counters (`running`, `calls`, `readers`, `outstanding`, `size`, `kept`) only ever change
-by an addition. Times (`touched`, `settled`, `broke`) only grow. `fence` is the last fence that was given, `hint` the time at which a sweep examines
-the session next: it may be too early, never too late.
+by an addition. A rule changes them with `+=` and `-=` and compares them with `>`, `>=` or `not`: a draft notes this (`stores/shared/numbers.py`).
+Times (`touched`, `settled`, `broke`) only grow. `fence` is the last fence that was given; a rule that gives one adds 1 and reads what it has become,
+because a draft gives a larger one. `hint` is the time at which a sweep examines the session next: it may be too early, never too late.
 """
 
 from collections import OrderedDict
@@ -29,7 +30,7 @@ from holdfast.wire.jsonrpc import RequestId
 _NONE: Final[frozenset[str]] = frozenset()
 
 
-class Exchange(Struct, frozen=True):
+class Exchange(Struct, frozen=True, array_like=True, omit_defaults=True):
     """An exchange, or the standalone stream, which has no id and no owner."""
 
     id: RequestId | None
@@ -49,6 +50,10 @@ class Exchange(Struct, frozen=True):
     """Of its reader."""
     word: int = 0
     """Answers to probes: changes with each one, odd if the reader was alive."""
+    asks: tuple[str, ...] = ()
+    """Its asks that are not withdrawn: an end finds them without all others of the session."""
+    cancelled: bool = False
+    """The client has cancelled it. A replica that missed the wake-up finds this."""
 
     @property
     def has_reader(self) -> bool:
@@ -56,7 +61,7 @@ class Exchange(Struct, frozen=True):
         return self.reader != ""
 
 
-class Ask(Struct, frozen=True):
+class Ask(Struct, frozen=True, array_like=True, omit_defaults=True):
     """A request to the client, and its answer after it has arrived."""
 
     stream: str
@@ -66,7 +71,7 @@ class Ask(Struct, frozen=True):
     digest: bytes = b""
 
 
-class Held(Struct, frozen=True):
+class Held(Struct, frozen=True, array_like=True):
     """The turn of a call that has ended, and whose handler still runs."""
 
     fence: int
@@ -103,8 +108,8 @@ class Document(SessionClock):
     """All data of one session. There may be 100,000 of them: tables that most sessions do not need are made late."""
 
     __slots__ = (
-        "answered", "asks", "broke", "calls", "exchanges", "fence", "finished", "held", "hint", "ids", "kept", "logs", "opened",
-        "outstanding", "readers", "record", "running", "settled", "size", "state", "subscriptions", "told", "touched", "withdrawn",
+        "answered", "asks", "broke", "calls", "complete", "exchanges", "fence", "finished", "held", "hint", "ids", "kept", "logs", "opened",
+        "outstanding", "readers", "record", "running", "settled", "size", "state", "subscriptions", "told", "touched", "turned", "withdrawn",
     )  # fmt: skip
 
     def __init__(self, record: SessionRecord, now: float) -> None:
@@ -116,6 +121,8 @@ class Document(SessionClock):
         self.settled: float = 0.0
         self.broke: float = 0.0
         self.fence: int = 0
+        self.turned: int = 0
+        """The largest fence of a call that got its turn."""
         self.running: int = 0
         self.calls: int = 0
         self.readers: int = 0
@@ -125,12 +132,14 @@ class Document(SessionClock):
         """The bytes of its logs."""
         self.kept: int = 0
         """The bytes of its state and its subscriptions, as `holdfast.stores.kept` counts them."""
+        self.complete: int = 0
+        """Complete streams: the length of `finished`."""
         self.exchanges: dict[str, Exchange] = {}
         self.ids: dict[RequestId, str] = {}
         """The stream that uses an id."""
         self.logs: dict[str, Log] = {}
-        self.finished: dict[str, None] = {}
-        """Complete streams, in the order of their ends."""
+        self.finished: dict[str, float] = {}
+        """Complete streams, in the order of their ends, and when each ended."""
         self.held: dict[str, Held] = {}
         """Calls that keep their turn after their end."""
         self.asks: dict[str, Ask] = {}
@@ -141,6 +150,18 @@ class Document(SessionClock):
         """The streams that do not start, oldest first; True: it is certain that nothing of the exchange ran."""
         self.told: tuple[Told, ...] = ()
         """What the store has to do besides, in this order. A rule adds to it, and the commit empties it."""
+
+    def add_finished(self, stream: str, now: float) -> None:
+        """Note that a stream is complete."""
+        self.finished[stream] = now
+        self.complete += 1
+
+    def change_record(self, level: str | None, initialized: bool | None) -> None:  # noqa: FBT001
+        """Set the fields of the record that are not None, for all that have the record."""
+        if level is not None:
+            self.record.level = level
+        if initialized is not None:
+            self.record.initialized = initialized
 
     def schedule(self, at: float = -inf) -> None:
         """Let a sweep examine the session when it is due, but not before `at`, unless it does so earlier anyway."""
@@ -179,3 +200,11 @@ class Document(SessionClock):
 def replica_of(owner: str) -> str:
     """Return the name of the replica of an incarnation."""
     return owner.rpartition(".")[0]
+
+
+def is_dead_with(owner: str, dead: str) -> bool:
+    """Return True if an incarnation is dead because `dead` is: the same one, or an earlier one of its replica."""
+    if owner == dead:
+        return True
+    (name, _, number), (replica, _, last) = owner.rpartition("."), dead.rpartition(".")
+    return name == replica and name != "" and int(number) < int(last)

@@ -31,15 +31,12 @@ def find(doc: Document, principal: str, now: float) -> Found | None:
 
 def look(doc: Document, now: float) -> Status:
     """Return the view of an operator on the session."""
-    return doc.status(now, log_bytes=doc.size, kept_bytes=doc.kept)
+    return doc.status(now, log_bytes=int(doc.size), kept_bytes=int(doc.kept))
 
 
 def change(doc: Document, level: str | None, initialized: bool | None) -> None:  # noqa: FBT001
     """Set the fields that are not None."""
-    if level is not None:
-        doc.record.level = level
-    if initialized is not None:
-        doc.record.initialized = initialized
+    doc.change_record(level, initialized)
 
 
 def take_home(doc: Document, expected: str, home: str) -> SessionRecord:
@@ -86,12 +83,14 @@ def subscribe(doc: Document, uri: str, cost: int, limits: Limits, spare: int) ->
     return True
 
 
-def unsubscribe(doc: Document, uri: str, cost: int) -> None:
-    """Forget a subscription."""
-    if uri in doc.subscriptions:
-        doc.subscriptions -= {uri}
-        doc.kept -= cost
-        doc.told += ((Index.UNSUBSCRIBED, uri, ""),)
+def unsubscribe(doc: Document, uri: str, cost: int) -> bool:
+    """Forget a subscription. Return False if there is none."""
+    if uri not in doc.subscriptions:
+        return False
+    doc.subscriptions -= {uri}
+    doc.kept -= cost
+    doc.told += ((Index.UNSUBSCRIBED, uri, ""),)
+    return True
 
 
 def subscriptions(doc: Document) -> frozenset[str]:

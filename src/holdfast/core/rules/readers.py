@@ -7,7 +7,7 @@ session: then the session is detached, and its grace period starts.
 from msgspec.structs import replace
 
 from holdfast.core.records import STANDALONE_FENCE, Attached, Probed, Refusal, WakeUp
-from holdfast.core.rules.document import Document, Exchange, replica_of
+from holdfast.core.rules.document import Document, Exchange, is_dead_with, replica_of
 from holdfast.core.rules.streams import free_id
 from holdfast.core.stream import Position
 
@@ -82,7 +82,7 @@ def detach(
 def lose_readers(doc: Document, owner: str, now: float) -> None:
     """Remove the readers of an incarnation that was declared dead, as breaks."""
     for stream, exchange in list(doc.exchanges.items()):
-        if exchange.reader == owner:
+        if is_dead_with(exchange.reader, owner):
             doc.exchanges[stream] = replace(exchange, reader="")
             doc.reader_lost(now, broke=True)
             doc.schedule()

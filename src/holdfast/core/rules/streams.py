@@ -8,6 +8,9 @@ The order in which data is forgotten (law 9), while the session is over its budg
 4. the oldest events of the session's largest log, at least an eighth of it each time (`cut_largest`).
 
 The newest event of a stream is never forgotten, so a terminal message can always be delivered.
+
+An answer that is kept for a repeat leaves its *end* behind when it is forgotten in steps 2 and 3: the exchange stays, with the id and the digest of
+its request, and without a log. A repeat finds it, and does not run again. It stays for as long as the answer would have been kept.
 """
 
 from holdfast.config import Limits
@@ -21,7 +24,9 @@ def start(doc: Document, stream: str, position: Position) -> Log:
     """Return the log of a stream. If it does not exist yet, begin it at `position`."""
     log = doc.logs.get(stream)
     if log is None:
-        log = doc.logs[stream] = Log(position)
+        doc.logs[stream] = Log(position)
+        # A draft keeps another kind of log.
+        log = doc.logs[stream]
     return log
 
 
@@ -54,20 +59,20 @@ def write(
     if log.top.tag == events[-1][0] and log.top.seq > log.low.seq:
         return log.top
     limits = at.limits
-    size = doc.size - log.bytes
-    for tag, data in events:
-        log.append(tag, data, final=final)
+    before = log.bytes
+    log.extend(events, final=final)
     log.trim(limits.stream_events, limits.stream_bytes)
-    spare = at.spare + doc.size
-    doc.size = size + log.bytes
-    if doc.size > limits.session_bytes or doc.size > spare:
-        _make_room(doc, limits, spare)
+    grown = log.bytes - before
+    doc.size += grown
+    if doc.size > limits.session_bytes or grown > at.spare:
+        _make_room(doc, limits, at.spare - grown)
     doc.told += ((WakeUp.STREAM, stream, exchange.reader),)
     return log.top
 
 
 def _make_room(doc: Document, limits: Limits, spare: int) -> None:
-    while (doc.size > limits.session_bytes or doc.size > spare) and drop_finished(doc):
+    most = min(limits.session_bytes, doc.size + spare)
+    while doc.size > most and drop_finished(doc):
         pass
     while (over := doc.size - limits.session_bytes) > 0 and cut_largest(doc, over, limits):
         pass
@@ -89,21 +94,16 @@ def cut_to(size: int, over: int) -> int:
     return size - max(over, size // 8)
 
 
-def over_budget(limits: Limits, session: int, store: int) -> int:
-    """Return by how many bytes a session or the whole store is over its budget; not above 0 if neither is."""
-    return max(session - limits.session_bytes, store - limits.streams_bytes)
-
-
 # Complete streams
 
 
-def finish(doc: Document, stream: str, most: int) -> None:
+def finish(doc: Document, stream: str, at: At) -> None:
     """Note that a stream is complete, and forget the streams that are needed least while there are too many."""
     if not doc.exchanges[stream].reader:
         doc.logs[stream].pack()
-    doc.finished[stream] = None
+    doc.add_finished(stream, at.now)
     doc.told += ((Index.FINISHED, stream, ""),)
-    while len(doc.finished) > most and drop_finished(doc):
+    while doc.complete > at.limits.finished_streams and drop_finished(doc):
         pass
 
 
@@ -112,7 +112,7 @@ def drop_finished(doc: Document) -> bool:
     name = _least_needed(doc)
     if name is None:
         return False
-    forget(doc, name)
+    _drop(doc, name)
     return True
 
 
@@ -121,8 +121,22 @@ def forget_finished(doc: Document, stream: str) -> bool:
     exchange = doc.exchanges.get(stream)
     if exchange is None or exchange.reader or stream not in doc.finished:
         return False
-    forget(doc, stream)
+    _drop(doc, stream)
     return True
+
+
+def _drop(doc: Document, stream: str) -> None:
+    """Forget a complete stream; of an answer that is kept for a repeat, the end stays."""
+    exchange, log = doc.exchanges[stream], doc.logs[stream]
+    request_id = exchange.id
+    # Isolated requests are never repeats.
+    is_owed = exchange.kept and log.delivered != log.top and not doc.record.isolate
+    if not is_owed or request_id is None or doc.ids.get(request_id) != stream:
+        forget(doc, stream)
+        return
+    forget(doc, stream)
+    doc.exchanges[stream] = exchange
+    doc.ids[request_id] = stream
 
 
 def _least_needed(doc: Document) -> str | None:
@@ -147,15 +161,12 @@ def forget(doc: Document, stream: str) -> None:
     log = doc.logs.pop(stream, None)
     if log is not None:
         doc.size -= log.bytes
-        doc.finished.pop(stream, None)
+        if doc.finished.pop(stream, None) is not None:
+            doc.complete -= 1
         doc.told += ((Index.FORGOTTEN, stream, ""),)
 
 
 def free_id(doc: Document, stream: str, exchange: Exchange) -> None:
     """Free the request id of an exchange, unless a later exchange uses it."""
-    ids = doc.ids
-    if exchange.id is not None and ids.get(exchange.id) == stream:
-        del ids[exchange.id]
-        if not ids:
-            # An emptied dict keeps its memory otherwise, and most sessions are idle.
-            ids.clear()
+    if exchange.id is not None and doc.ids.get(exchange.id) == stream:
+        del doc.ids[exchange.id]

@@ -1,4 +1,4 @@
-"""A request of an ASGI host, in the form that the front is called with.
+"""A request of another ASGI server (`Server.asgi()`), and the channel on which the front reads its body and answers it.
 
 ASGI does not report whether a write failed or which bytes the client has taken, and it cannot abort. So this channel
 answers "not known" to such questions, and the limits for slow readers apply to a single write.

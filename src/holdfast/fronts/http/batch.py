@@ -23,7 +23,7 @@ from holdfast.errors import INVALID_REQUEST, HoldfastError, McpError
 from holdfast.fronts.http.answer import Answer, json_answer, refusal_for
 from holdfast.fronts.http.connection import Connection
 from holdfast.fronts.http.request import Gone
-from holdfast.fronts.http.response import Response
+from holdfast.fronts.http.response import HttpSink
 from holdfast.fronts.http.streams import Streamer
 from holdfast.wire import sse
 from holdfast.wire.jsonrpc import Request, encode, error_message
@@ -49,7 +49,7 @@ class BatchedRequests:
     async def answer(self, key: str, caller: Caller, requests: list[Request]) -> None:
         """Run the requests side by side and answer them all here."""
         merged, connection = self._merged, self._connection
-        response = Response(
+        response = HttpSink(
             connection, self._streamer.form, whole=_array, opening=self._opening, resumable=True
         )
         # The answers are kept for a repeat, which may arrive before the next turn of the loop.

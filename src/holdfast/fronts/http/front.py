@@ -14,7 +14,7 @@ from typing import Final
 from holdfast.auth import Principal, Verifier
 from holdfast.config import HttpSettings, ResponseMode
 from holdfast.core.eras import has_sessions
-from holdfast.core.ledger import PLENTY, Account
+from holdfast.core.ledger import Account
 from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.audit import JOINED, Reason
 from holdfast.engine.caller import Caller
@@ -46,13 +46,13 @@ from holdfast.fronts.http.connection import BadBody, Connection
 from holdfast.fronts.http.cors import cors_headers, preflight
 from holdfast.fronts.http.head import Head, HeadRules, check_version
 from holdfast.fronts.http.health import LIVE, READY, health
-from holdfast.fronts.http.identity import Identity
+from holdfast.fronts.http.identity import Identities
 from holdfast.fronts.http.lifespan import lifespan
 from holdfast.fronts.http.posts import Posts
 from holdfast.fronts.http.protection import Protection
 from holdfast.fronts.http.rated import Found, awaited, rated
 from holdfast.fronts.http.request import Channel, Gone, RawRequest, Receive, Scope, Send
-from holdfast.fronts.http.routes import RouteApplication, Routes
+from holdfast.fronts.http.routes import CustomRoutes, RouteApplication
 from holdfast.fronts.http.sessionless import SessionlessPosts
 from holdfast.fronts.http.started import StartedCall, Unfinished, finish
 from holdfast.fronts.http.streams import Streamer
@@ -103,7 +103,7 @@ class HttpFront:
         self._protection = Protection(settings, verifier, engine.access)
         self._addresses = Addresses(settings.trusted_proxies)
         self._identity = (
-            Identity(verifier, engine, self._protection, self._addresses) if verifier is not None else None
+            Identities(verifier, engine, self._protection, self._addresses) if verifier is not None else None
         )
         self._open = True if verifier is not None else settings.allow_anonymous
         """Whether requests from every address are served. None: only those from this machine."""
@@ -111,7 +111,7 @@ class HttpFront:
         self._is_waking = engine.pulse.is_waking
         self._rates = engine.rates
         self._routes = dict(routes or {})
-        self._beside = Routes(engine, self._identity, self._protection)
+        self._beside = CustomRoutes(engine, self._identity, self._protection)
         self.paths: tuple[str, ...] = (self.path, *self._routes, *self._protection.own_paths)
         """The paths that this front answers, besides those of the probes."""
         self._sessions = has_sessions(engine.settings)
@@ -205,7 +205,7 @@ class HttpFront:
         if route is None and path in {LIVE, READY}:
             await connection.answer(await health(self._engine, path, self.trouble))
             return
-        refused = self._rules.check("", request.head)
+        refused = None if getattr(route, "is_open", False) else self._rules.check("", request.head)
         if refused is None and route is not None:
             admitted = await self._beside.admit(route, connection)
             if isinstance(admitted, Answer):
@@ -228,23 +228,23 @@ class HttpFront:
         if self._identity is not None:
             known = connection.principal = self._identity.remembered(request)
             if known is None:
-                return self._identified(self._identity, request, connection)
-            return self._admitted(request, known, connection)
-        return self._admitted(request, None, connection)
+                return self._identify(self._identity, request, connection)
+            return self._admit(request, known, connection)
+        return self._admit(request, None, connection)
 
-    async def _identified(
-        self, identity: Identity, request: RawRequest, connection: Connection
+    async def _identify(
+        self, identity: Identities, request: RawRequest, connection: Connection
     ) -> Answer | None:
         connection.is_doubtful = self._is_waking()
         found = await identity.of(request)
         if isinstance(found, Answer):
             return found
         connection.principal = found
-        admitted = self._admitted(request, found, connection)
+        admitted = self._admit(request, found, connection)
         connection.pay()
         return await awaited(admitted)
 
-    def _admitted(self, request: RawRequest, principal: Principal | None, connection: Connection) -> Found:
+    def _admit(self, request: RawRequest, principal: Principal | None, connection: Connection) -> Found:
         """Answer a client that may use this endpoint."""
         head, limits = request.head, self._limits
         if request.method != "POST":
@@ -253,13 +253,13 @@ class HttpFront:
         account = request.account
         if account is None:
             account = request.account = self._account(request, principal)
-        if body is None or len(body) >= LARGE:
-            return self._charged(account, body, request, principal, connection)
-        charge, ledger = None, account.ledger
-        if len(body) <= SHORT and ledger.charged < ledger.total >> PLENTY:
-            connection.unpaid = len(body)
-        elif (charge := account.take(self._load.cost(body))) is None:
-            return self._charged(account, body, request, principal, connection)
+        if body is None:
+            return self._charge_first(account, body, request, principal, connection)
+        size, ledger, charge = len(body), account.ledger, None
+        if size <= SHORT and ledger.charged < ledger.plenty:
+            connection.unpaid = size
+        elif size >= LARGE or (charge := account.take(self._load.cost(body))) is None:
+            return self._charge_first(account, body, request, principal, connection)
         message = decode(body, max_depth=limits.depth, max_values=limits.values, max_batch=BATCH)
         key = ANONYMOUS if principal is None else principal.key
         caller = Caller(key, principal, head, charge, connection, account)
@@ -267,7 +267,7 @@ class HttpFront:
             return self._if_present(message, body, caller, connection)
         return self._post(message, body, caller, connection)
 
-    async def _charged(
+    async def _charge_first(
         self,
         account: Account,
         body: bytes | None,

@@ -59,7 +59,7 @@ _UNVERIFIED: Final = refuse(
 )
 
 
-class Identity:
+class Identities:
     """Calls the verifier."""
 
     def __init__(
@@ -106,15 +106,15 @@ class Identity:
     async def of(self, request: RawRequest) -> Principal | Answer:
         """Return the principal of a request, or the refusal: 401, 503 if the verifier failed, 429 if there are too many."""
         if not self._engine.rates.exhausted or self.has_accepted(request.head):
-            return await self._checked(request)
+            return await self._check(request)
         address = counted(self._addresses.of(request))
         over = self._engine.rates.over(address)
         if over is None:
-            return await self._checked(request)
+            return await self._check(request)
         with self._checks.one(address, token_of(request.head)) as may_run:
-            return await self._checked(request) if may_run else refused_unstarted(over)
+            return await self._check(request) if may_run else refused_unstarted(over)
 
-    async def _checked(self, request: RawRequest) -> Principal | Answer:
+    async def _check(self, request: RawRequest) -> Principal | Answer:
         head = request.head
         token = token_of(head)
         if not token and self._with_request is None:
@@ -131,7 +131,7 @@ class Identity:
             if principal is not None and not isinstance(principal, Principal):
                 raise TypeError  # noqa: TRY301 - one way to fail for all that a verifier can do wrong
         except Exception as error:  # noqa: BLE001 - an author's code raises anything
-            self._failed(error)
+            self._note_failure(error)
             return _UNVERIFIED
         self.trouble = ""
         if principal is None and self._with_request is None:
@@ -147,7 +147,7 @@ class Identity:
         """True if the token of a request was accepted before: it is not limited, even if its address had many refusals."""
         return hash(token_of(head)) in self._accepted
 
-    def _failed(self, error: Exception) -> None:
+    def _note_failure(self, error: Exception) -> None:
         """Log the type of an author's error. The text of ours names the authorization server and the reason, and no token."""
         kind = type(error).__name__
         self.trouble = ", ".join(self._servers) or kind

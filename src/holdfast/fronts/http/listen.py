@@ -3,11 +3,11 @@
 from holdfast.engine.caller import Caller
 from holdfast.engine.delivery import deliver
 from holdfast.engine.engine import Engine
-from holdfast.engine.listening import Ended, Listener
+from holdfast.engine.listening import Listener, ListenerEnd
 from holdfast.engine.sessionless_client import SessionlessClient
 from holdfast.fronts.http.connection import Connection
 from holdfast.fronts.http.request import Gone
-from holdfast.fronts.http.response import Form, Response
+from holdfast.fronts.http.response import HttpSink, ResponseForm
 from holdfast.protocol.sessionless import RequestMeta
 from holdfast.wire.jsonrpc import Request
 
@@ -17,7 +17,7 @@ class Listens:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._form = Form("sse", engine.settings.times)
+        self._form = ResponseForm("sse", engine.settings.times)
 
     async def request(
         self, meta: RequestMeta, request: Request, caller: Caller, connection: Connection
@@ -43,10 +43,10 @@ class Listens:
 
     async def _stream(self, listener: Listener, connection: Connection) -> None:
         listener.on_slow = connection.abort
-        connection.watch(lambda: listener.stop(Ended.LEFT))
-        response = Response(connection, self._form)
+        connection.watch(lambda: listener.stop(ListenerEnd.LEFT))
+        response = HttpSink(connection, self._form)
         await deliver(listener, response)
-        if listener.end is Ended.SLOW:
+        if listener.end is ListenerEnd.SLOW:
             connection.abort()
         else:
             await response.end()

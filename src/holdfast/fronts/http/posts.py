@@ -70,7 +70,7 @@ from holdfast.fronts.http.answer import (
 from holdfast.fronts.http.batch import BatchedRequests
 from holdfast.fronts.http.connection import Connection
 from holdfast.fronts.http.request import Gone
-from holdfast.fronts.http.response import Response as HttpResponse
+from holdfast.fronts.http.response import HttpSink
 from holdfast.fronts.http.started import StartedCall
 from holdfast.fronts.http.streams import Streamer
 from holdfast.protocol.versions import ASSUMED
@@ -114,10 +114,10 @@ class Posts:
         except HoldfastError as error:
             return refused_unstarted(error, request.id)
         return (
-            self._welcome(request, opening) if isinstance(opening, Opened) else self._opened(request, opening)
+            self._welcome(request, opening) if isinstance(opening, Opened) else self._open(request, opening)
         )
 
-    async def _opened(self, request: Request, opening: Awaitable[Opened]) -> Answer:
+    async def _open(self, request: Request, opening: Awaitable[Opened]) -> Answer:
         try:
             return self._welcome(request, await opening)
         except HoldfastError as error:
@@ -132,7 +132,7 @@ class Posts:
         """Answer an initialize that names a session."""
         client, quirks = request.params.get("clientInfo"), self.engine.quirks
         try:
-            is_live = await self._is_live(session_id, caller)
+            is_live = await self._check_live(session_id, caller)
             if is_live and not quirks.of(client).reinitialize:
                 return refuse(
                     400,
@@ -156,8 +156,8 @@ class Posts:
         await self.engine.sessions.forget(opened.session)
         return ready_answer(result_message(request.id, opened.result), self.mode)
 
-    async def _is_live(self, session_id: str, caller: Caller) -> bool:
-        """True if the client is in its own session, which a second initialize would disturb.
+    async def _check_live(self, session_id: str, caller: Caller) -> bool:
+        """Check whether the client is in its own session, which a second initialize would disturb.
 
         The id of another session is no reason to refuse, and never becomes the new session's id.
         """
@@ -200,9 +200,9 @@ class Posts:
             submitting = submit()
         else:
             submitting = exchanges.submit_refused(key, caller, request, digest, started, streams=streams)
-        return self._submitted(submitting, submit, caller, connection, request.id)
+        return self._submit(submitting, submit, caller, connection, request.id)
 
-    async def _submitted(
+    async def _submit(
         self,
         submitting: Awaitable[SessionExchange | Repeat],
         submit: Submit,
@@ -239,10 +239,10 @@ class Posts:
             return self._streamer.opening(reader, posted=True)
 
         whole = partial(self._whole, exchange)
-        response = HttpResponse(connection, self._form, whole=whole, opening=opening, resumable=True)
+        response = HttpSink(connection, self._form, whole=whole, opening=opening, resumable=True)
         connection.watch(posted.leave)
         try:
-            if is_silent and not posted.is_over():
+            if is_silent and not posted.check_end():
                 await response.silence()
             await deliver(posted, response)
             await response.end()

@@ -12,7 +12,7 @@ A stream begins with the opening of its kind: events that can be resumed begin w
 message. While it is silent it gets a comment each `keep_alive` seconds: proxies close connections that carry nothing.
 A terminal message that is in a log is never alone: its client must get the event id, so it is written as a stream.
 
-A call that has ended after one turn of the event loop has its answer before a `Response` exists: `PostedCall` and
+A call that has ended after one turn of the event loop has its answer before a `HttpSink` exists: `PostedCall` and
 `SessionlessCall` write it in one step, in the same form.
 """
 
@@ -32,7 +32,7 @@ Whole = Callable[[Batch], Answer]
 """Returns the answer for a terminal message that is sent alone."""
 
 
-class Form:
+class ResponseForm:
     """The form of responses of an endpoint."""
 
     __slots__ = ("is_json", "keep_alive", "mode", "stall", "stream_after")
@@ -48,7 +48,7 @@ class Form:
         self.stall: float = times.write_stall
 
 
-class Response:
+class HttpSink:
     """A sink (`engine/delivery.py`) that writes to one connection. Raises `Gone` when the connection takes no bytes."""
 
     __slots__ = (
@@ -66,7 +66,7 @@ class Response:
     def __init__(
         self,
         connection: Connection,
-        form: Form,
+        form: ResponseForm,
         *,
         whole: Whole | None = None,
         opening: Opening | None = None,

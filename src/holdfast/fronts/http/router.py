@@ -20,6 +20,8 @@ from holdfast.fronts.http.request import Channel, RawRequest, Receive, Scope, Se
 from holdfast.fronts.http.started import Unfinished, finish
 
 _PROBES: Final = (LIVE, READY)
+CATALOG: Final = "/.well-known/ai-catalog.json"
+"""The catalogue of the Server Cards of a process (SEP-2127)."""
 # It names no endpoint: a client of one server need not know of the others.
 _NOT_FOUND: Final = refuse(404, "Not found: there is no endpoint at this path")
 
@@ -80,6 +82,8 @@ def _by_path(fronts: Mapping[str, HttpFront]) -> dict[str, HttpFront]:
     found: dict[str, HttpFront] = {}
     for name, front in fronts.items():
         for path in front.paths:
+            if path == CATALOG and path in found:
+                continue  # All endpoints answer it alike.
             if path in owners:
                 fix = (
                     "each its own public_url"

@@ -12,7 +12,7 @@ from holdfast.engine.engine import Engine
 from holdfast.errors import INTERNAL_ERROR, InsufficientScope
 from holdfast.fronts.http.answer import Answer, refuse
 from holdfast.fronts.http.connection import BadBody, Connection
-from holdfast.fronts.http.identity import Identity
+from holdfast.fronts.http.identity import Identities
 from holdfast.fronts.http.protection import Protection
 from holdfast.fronts.http.request import Channel, Gone, Receive, Scope, Send
 
@@ -33,10 +33,10 @@ class RouteApplication(Protocol):
         ...
 
 
-class Routes:
+class CustomRoutes:
     """Runs the routes of one endpoint."""
 
-    def __init__(self, engine: Engine, identity: Identity | None, protection: Protection) -> None:
+    def __init__(self, engine: Engine, identity: Identities | None, protection: Protection) -> None:
         self._engine = engine
         self._identity = identity
         self._protection = protection

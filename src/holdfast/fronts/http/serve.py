@@ -13,7 +13,7 @@ from holdfast.fronts.http.listener.descriptors import connections_that_fit
 from holdfast.fronts.http.listener.sockets import bind, host_of, url_of
 from holdfast.fronts.http.router import Router
 from holdfast.transports.loop_watch import LoopWatch
-from holdfast.transports.loops import Beside, run
+from holdfast.transports.loops import Beside, Orders, run
 
 Ready = Callable[[str], None]
 """Called with the URL of the endpoint, or of the root if there are several, when connections are accepted."""
@@ -65,14 +65,14 @@ async def serve(
     front: HttpFront | Router,
     *listeners: socket.socket,
     ready: Ready | None = None,
-    siblings: bool = False,
+    orders: Orders | None = None,
     processes: int = 1,
     tls: ssl.SSLContext | None = None,
     beside: Beside | None = None,
 ) -> None:
-    """Serve on bound sockets until a signal stops it; with `siblings`, other processes accept from them too.
+    """Serve on bound sockets until a signal stops it. A worker gets the `orders` of its parent.
 
-    `processes`: how many of them share the figure of memory.
+    `processes`: how many workers share the figure of memory.
 
     Raises:
         StoreUnavailable: the store cannot be used at the start.
@@ -82,7 +82,7 @@ async def serve(
 
     await front.engine.ensure_started()
     connections = connections_that_fit(front.engine.settings.limits.connections)
-    service = Service(front, siblings=siblings, processes=processes, tls=tls, connections=connections)
+    service = Service(front, orders=orders, processes=processes, tls=tls, connections=connections)
     with LoopWatch(front.engine.observer):
         async with beside or contextlib.nullcontext():
             if ready is not None:

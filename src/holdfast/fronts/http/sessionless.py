@@ -45,7 +45,7 @@ from holdfast.fronts.http.connection import Connection
 from holdfast.fronts.http.head import Head
 from holdfast.fronts.http.listen import Listens
 from holdfast.fronts.http.request import Gone
-from holdfast.fronts.http.response import Form, Response
+from holdfast.fronts.http.response import HttpSink, ResponseForm
 from holdfast.fronts.http.started import StartedCall
 from holdfast.protocol.idempotency import KEY, LEAST_UNGUESSABLE, read_key
 from holdfast.protocol.mirrored_headers import check_headers, check_parameters
@@ -72,7 +72,7 @@ def _nothing() -> None:
 class SessionlessPosts:
     """Answers requests that have their own metadata."""
 
-    def __init__(self, engine: Engine, form: Form, *, serves_strangers: bool) -> None:
+    def __init__(self, engine: Engine, form: ResponseForm, *, serves_strangers: bool) -> None:
         self.engine: Engine = engine
         self._form = form
         self.mode: ResponseMode = form.mode
@@ -100,9 +100,9 @@ class SessionlessPosts:
                 if conversation:
                     self._check_unguessable(conversation, caller, "conversation")
                     converse = partial(self.engine.conversations.begin, conversation)
-                    return self._awaited(converse, meta, request, caller, connection)
+                    return self._begin_later(converse, meta, request, caller, connection)
             if meta.key is not None and has_key(meta, request):
-                return self._awaited(self.engine.idempotent.begin, meta, request, caller, connection)
+                return self._begin_later(self.engine.idempotent.begin, meta, request, caller, connection)
             begin = (
                 self.engine.sessionless.go_on
                 if "requestState" in request.params
@@ -114,7 +114,7 @@ class SessionlessPosts:
         except ParkedElsewhere as parked:
             return self._forward(parked.replica, request, caller, connection)
 
-    async def _awaited(
+    async def _begin_later(
         self, begin: Begin, meta: RequestMeta, request: Request, caller: Caller, connection: Connection
     ) -> Answer | None:
         """Answer a request with an idempotency key or a conversation: the store is awaited before its call begins."""
@@ -141,9 +141,9 @@ class SessionlessPosts:
             key = self._allowed(read_key(said, header), caller)
         except McpError as error:
             return refuse(400, error.message, code=error.code)
-        return self._cancelled(caller, key)
+        return self._cancel(caller, key)
 
-    async def _cancelled(self, caller: Caller, key: str) -> Answer:
+    async def _cancel(self, caller: Caller, key: str) -> Answer:
         await self.engine.idempotent.cancel(caller, key)
         return ACCEPTED
 
@@ -189,7 +189,7 @@ class SessionlessPosts:
     async def _read(self, reader: Reader, request: Request, connection: Connection) -> Answer | None:
         """Answer a request from the log that another replica writes."""
         connection.watch(lambda: reader.stop(End.BROKE))
-        response = Response(connection, self._form)
+        response = HttpSink(connection, self._form)
         try:
             await deliver(reader, response)
             await response.end()
@@ -220,7 +220,7 @@ class SessionlessPosts:
         """Answer a call that takes time: with its result, or with a stream that begins in the meantime."""
         connection.watch(awaited.stop)
         hand_over = self._hand_over(awaited)
-        response = Response(connection, self._form, whole=partial(self._whole, request))
+        response = HttpSink(connection, self._form, whole=partial(self._whole, request))
         try:
             await deliver(awaited, response)
             await response.end()

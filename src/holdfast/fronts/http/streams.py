@@ -12,7 +12,7 @@ from holdfast.engine.session import event_id
 from holdfast.errors import DuplicateId, SessionGone
 from holdfast.fronts.http.connection import Connection
 from holdfast.fronts.http.request import Gone
-from holdfast.fronts.http.response import Form, Response
+from holdfast.fronts.http.response import HttpSink, ResponseForm
 from holdfast.wire import sse
 from holdfast.wire.jsonrpc import notification_message
 
@@ -23,7 +23,7 @@ class Streamer:
     def __init__(self, engine: Engine, mode: ResponseMode) -> None:
         self._engine = engine
         self._times = engine.settings.times
-        self.form: Form = Form(mode, self._times)
+        self.form: ResponseForm = ResponseForm(mode, self._times)
 
     async def pump(
         self,
@@ -45,7 +45,7 @@ class Streamer:
         async def opening() -> bytes:
             return self.opening(reader, posted=posted)
 
-        response = Response(connection, self.form, opening=opening, resumable=True)
+        response = HttpSink(connection, self.form, opening=opening, resumable=True)
         try:
             if not (posted and self.form.is_json):
                 await response.begin()

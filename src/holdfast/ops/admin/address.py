@@ -23,7 +23,7 @@ from holdfast.fronts.http.listener.deadlines import Deadlines
 from holdfast.fronts.http.listener.members import Members
 from holdfast.fronts.http.listener.sockets import host_of, is_unix, listening, url_of
 from holdfast.fronts.http.serve import is_loopback
-from holdfast.ops.admin.surface import Source, Surface
+from holdfast.ops.admin.surface import FleetSource, Surface
 from holdfast.ports import Clock, Observer, SystemRandom
 
 OPTION: Final = "--admin"
@@ -59,10 +59,10 @@ class AdminAddress(Struct, frozen=True):
         return [("admin", self.url), *([("token", self.token)] if self.is_new else [])]
 
     @contextlib.asynccontextmanager
-    async def serving(self, source: Source, clock: Clock, observer: Observer) -> AsyncIterator[None]:
+    async def serving(self, source: FleetSource, clock: Clock, observer: Observer) -> AsyncIterator[None]:
         """Answer requests while the block runs. At its end live streams end, and the last answers are written."""
         surface = Surface(source, self.token, observer, self.hosts, clock=clock)
-        deadlines = Deadlines(LIMITS, _STALL)
+        deadlines = Deadlines(LIMITS, _STALL, hurried=True)
         members = Members(surface.serve, deadlines, surface.guard.refused, observer=observer)
         acceptor = Acceptor(members, clock, observer, tls=self.tls)
         async with acceptor.running([self.listener]):

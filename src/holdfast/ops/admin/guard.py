@@ -30,7 +30,7 @@ GUESSES: Final = Rate(30, 60.0)
 """Wrong tokens of one address. A scraper with an old token, each 15 s, stays below it."""
 
 
-class Refused(Exception):
+class AdminRefusal(Exception):
     """The request gets this status and this text."""
 
     def __init__(self, status: int, error: str, headers: RawHeaders | None = None) -> None:
@@ -40,7 +40,7 @@ class Refused(Exception):
         self.headers: RawHeaders = headers or []
 
 
-class Guard:
+class AdminGuard:
     """Decides which requests are served, and reports to the audit log."""
 
     def __init__(self, token: str, allowed_hosts: Sequence[str], clock: Clock, observer: Observer) -> None:
@@ -104,9 +104,9 @@ class Guard:
 
     def _refusal(
         self, reason: Reason, request: RawRequest, status: int, error: str, *headers: tuple[bytes, bytes]
-    ) -> Refused:
+    ) -> AdminRefusal:
         self.refused(reason, request.client)
-        return Refused(status, error, list(headers))
+        return AdminRefusal(status, error, list(headers))
 
     def refused(self, reason: Reason, address: str | None) -> None:
         """Report a refusal, unless the reason has too many lines already."""

@@ -1,9 +1,7 @@
-"""Questions of a parent process to its workers. Each worker has a line to the parent: a socket pair.
+"""Messages of a parent process to its workers (`engine/messages.py`). Each worker has a line to the parent: a socket pair.
 
-A question is the name of a method of `Source` with its arguments; a reply is the value, or the text of an error. Both
-are frames of msgpack behind their length. Several questions may wait for replies on a line; a reply has the number of
-its question. When a worker stops normally, it sends its metrics once more, with the number 0, so that none of its
-counts are lost.
+The kind of a message is the name of a method of `FleetSource`, its body has the arguments. A message is a line of JSON, and several may wait for their
+replies. When a worker stops normally, it sends its metrics once more, as a reply without a name, so that none of its counts are lost.
 
 Both ends are processes of one parent and one release, on a socket that has no name: nothing else can write to it.
 """
@@ -15,44 +13,27 @@ from collections.abc import AsyncIterator
 from typing import Any, Final
 
 import msgspec
-from msgspec import Raw, Struct
 
+from holdfast.engine.messages import FAILED, REPLY, Message, Replies, decode_message
 from holdfast.errors import HoldfastError
-from holdfast.ops.admin.surface import Source
+from holdfast.ops.admin.surface import FleetSource
 from holdfast.ops.metrics.samples import Sample
 from holdfast.ops.ring import Happened
-from holdfast.ops.schema import FleetState, SessionView
+from holdfast.ops.schema import FleetState, ShownSession
 
 ANSWERS: Final[dict[str, Any]] = {
     "state": FleetState,
-    "session": tuple[SessionView | None, list[Happened]],
+    "session": tuple[ShownSession | None, list[Happened]],
     "find": list[Happened],
     "close_session": bool,
     "cancel_call": bool,
     "metrics": list[Sample],
 }
-"""The methods of `Source`, and the types of their results."""
-LAST: Final = 0
-"""The number of the last metrics of a worker."""
+"""The kinds of messages: the methods of `FleetSource`, and the types of their results."""
 _LAST_SECONDS: Final = 1.0
-"""How long the end of a worker waits for them."""
-_SIZE: Final = 4
+"""How long the end of a worker waits for its last metrics."""
 _LONGEST: Final = 32 * 1024 * 1024
-"""Bytes of a frame. A state has one page of sessions and a bounded number of calls and events, so it is far below this."""
-
-_NOTHING: Final = Raw(msgspec.msgpack.encode(None))
-
-
-class _Question(Struct, frozen=True, array_like=True):
-    number: int
-    method: str
-    arguments: tuple[str | int, ...]
-
-
-class _Reply(Struct, frozen=True, array_like=True):
-    number: int
-    value: Raw
-    error: str = ""
+"""Bytes of a message. A state has one page of sessions and a bounded number of calls and events, so it is far below this."""
 
 
 class WorkerFailed(HoldfastError):
@@ -63,45 +44,39 @@ class WorkerFailed(HoldfastError):
 
 
 @contextlib.asynccontextmanager
-async def answering(source: Source, line: socket.socket) -> AsyncIterator[None]:
+async def answering(source: FleetSource, line: socket.socket) -> AsyncIterator[None]:
     """Answer the parent's questions while the block runs, then send the last metrics."""
-    reader, writer = await asyncio.open_unix_connection(sock=line)
+    reader, writer = await asyncio.open_unix_connection(sock=line, limit=_LONGEST)
     answering = asyncio.get_running_loop().create_task(_answer_all(source, reader, writer))
     try:
         yield
     finally:
         answering.cancel()
         await asyncio.gather(answering, return_exceptions=True)
-        await _close(source, writer)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_SECONDS):
+                await _answer(source, Message.of("metrics", "", ()), writer)
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
 
 
-async def _close(source: Source, writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(_LAST_SECONDS):
-            _write(writer, await _reply(source, _Question(LAST, "metrics", ())))
-    writer.close()
-    with contextlib.suppress(OSError):
-        await writer.wait_closed()
-
-
-async def _answer_all(source: Source, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _answer_all(
+    source: FleetSource, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
     async with asyncio.TaskGroup() as tasks:
-        while (frame := await _read(reader)) is not None:
-            tasks.create_task(_answer(source, msgspec.msgpack.decode(frame, type=_Question), writer))
+        while (asked := await _read(reader)) is not None:
+            tasks.create_task(_answer(source, asked, writer))
 
 
-async def _answer(source: Source, question: _Question, writer: asyncio.StreamWriter) -> None:
-    reply = await _reply(source, question)
+async def _answer(source: FleetSource, asked: Message, writer: asyncio.StreamWriter) -> None:
+    try:
+        value = await getattr(source, asked.kind)(*msgspec.json.decode(asked.body))
+        reply = Message.of(REPLY, asked.name, value)
+    except Exception as error:  # noqa: BLE001 - the parent reports it to the operator
+        reply = Message.of(FAILED, asked.name, f"{type(error).__name__}: {error}")
     with contextlib.suppress(OSError):
         _write(writer, reply)
-
-
-async def _reply(source: Source, question: _Question) -> _Reply:
-    try:
-        value = msgspec.msgpack.encode(await getattr(source, question.method)(*question.arguments))
-    except Exception as error:  # noqa: BLE001 - the parent reports it to the operator
-        return _Reply(question.number, _NOTHING, f"{type(error).__name__}: {error}")
-    return _Reply(question.number, Raw(value))
 
 
 # In the parent
@@ -112,8 +87,8 @@ class Line:
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
-        self._waiting: dict[int, asyncio.Future[_Reply]] = {}
-        self._next = LAST + 1
+        self._replies = Replies()
+        self._sent = 0
         self.is_ready: bool = False
         """The worker serves, so it answers."""
         self.samples: list[Sample] = []
@@ -122,7 +97,7 @@ class Line:
         """Done when the worker has closed the socket, and everything from it was read."""
 
     def __repr__(self) -> str:
-        return f"<Line {len(self._waiting)} questions{'' if self.is_ready else ', not ready'}>"
+        return f"<Line {len(self._replies)} questions{'' if self.is_ready else ', not ready'}>"
 
     async def ask(self, method: str, *arguments: str | int) -> Any:
         """Return the worker's answer. No time limit: the caller has one.
@@ -130,37 +105,31 @@ class Line:
         Raises:
             WorkerFailed: the worker answered with an error, or it has ended.
         """
-        if self.ended.done():
+        self._sent += 1
+        asked = Message.of(method, str(self._sent), arguments)
+        with self._replies.expected(asked.name) as waiter:
+            if not self.ended.done():
+                with contextlib.suppress(OSError):
+                    _write(self._writer, asked)
+            reply = None if self.ended.done() else await waiter.reply()
+        if reply is None:
             raise WorkerFailed("the worker has ended")
-        number, self._next = self._next, self._next + 1
-        waiting = self._waiting[number] = asyncio.get_running_loop().create_future()
-        try:
-            _write(self._writer, _Question(number, method, arguments))
-            reply = await waiting
-        except OSError:
-            raise WorkerFailed("the worker has ended") from None
-        finally:
-            self._waiting.pop(number, None)
-        if reply.error:
-            raise WorkerFailed(reply.error)
-        value = msgspec.msgpack.decode(reply.value, type=ANSWERS[method])
+        if reply.kind == FAILED:
+            raise WorkerFailed(msgspec.json.decode(reply.body, type=str))
+        value = msgspec.json.decode(reply.body, type=ANSWERS[method])
         if method == "metrics":
             self.samples = value
         return value
 
     async def _receive(self, reader: asyncio.StreamReader) -> None:
         try:
-            while (frame := await _read(reader)) is not None:
-                reply = msgspec.msgpack.decode(frame, type=_Reply)
-                waiting = self._waiting.get(reply.number)
-                if waiting is not None and not waiting.done():
-                    waiting.set_result(reply)
-                elif reply.number == LAST and not reply.error:
-                    self.samples = msgspec.msgpack.decode(reply.value, type=list[Sample])
+            while (reply := await _read(reader)) is not None:
+                if reply.name:
+                    self._replies.take(reply.name, reply)
+                elif reply.kind == REPLY:
+                    self.samples = msgspec.json.decode(reply.body, type=list[Sample])
         finally:
-            for waiting in self._waiting.values():
-                if not waiting.done():
-                    waiting.set_exception(WorkerFailed("the worker has ended"))
+            self._replies.close()
             self._writer.close()
             with contextlib.suppress(OSError):
                 await self._writer.wait_closed()
@@ -168,21 +137,17 @@ class Line:
 
 async def opened_line(end: socket.socket) -> Line:
     """Return the line over the parent's end of a socket pair."""
-    return Line(*await asyncio.open_unix_connection(sock=end))
+    return Line(*await asyncio.open_unix_connection(sock=end, limit=_LONGEST))
 
 
-# Frames
+def _write(writer: asyncio.StreamWriter, message: Message) -> None:
+    writer.write(msgspec.json.encode(message) + b"\n")
 
 
-def _write(writer: asyncio.StreamWriter, message: Struct) -> None:
-    frame = msgspec.msgpack.encode(message)
-    writer.write(len(frame).to_bytes(_SIZE, "big") + frame)
-
-
-async def _read(reader: asyncio.StreamReader) -> bytes | None:
-    """Return the next frame; None if the other end is closed, or sends something else."""
+async def _read(reader: asyncio.StreamReader) -> Message | None:
+    """Return the next message; None if the other end is closed, or sends something else."""
     try:
-        size = int.from_bytes(await reader.readexactly(_SIZE), "big")
-        return await reader.readexactly(size) if size <= _LONGEST else None
-    except (asyncio.IncompleteReadError, OSError):
+        line = await reader.readline()
+        return decode_message(line) if line.endswith(b"\n") else None
+    except (ValueError, OSError):
         return None

@@ -21,11 +21,11 @@ from msgspec import Struct
 from holdfast.engine.audit import Act
 from holdfast.errors import HoldfastError
 from holdfast.fronts.http.request import Channel, RawRequest
-from holdfast.ops.admin.guard import Guard, Refused
+from holdfast.ops.admin.guard import AdminGuard, AdminRefusal
 from holdfast.ops.metrics.samples import Sample
 from holdfast.ops.metrics.text import CONTENT_TYPE, prometheus_text
 from holdfast.ops.ring import Happened
-from holdfast.ops.schema import FleetState, SessionView
+from holdfast.ops.schema import FleetState, ShownSession
 from holdfast.ports import Clock, Observer, SystemClock
 
 LIVE_SECONDS: Final = 1.0
@@ -53,14 +53,14 @@ _DIGITS: Final = 18
 """How long a number in a query may be."""
 
 
-class Source(Protocol):
+class FleetSource(Protocol):
     """The source of the state of the fleet, and the acts of operators."""
 
     async def state(self, page: str, after: int) -> FleetState:
         """Return the present state, with one page of sessions and the events after a number."""
         ...
 
-    async def session(self, name: str) -> tuple[SessionView | None, list[Happened]]:
+    async def session(self, name: str) -> tuple[ShownSession | None, list[Happened]]:
         """Return a session and its last events."""
         ...
 
@@ -95,7 +95,7 @@ class _Asked(Struct, frozen=True):
         """Return a number of the query; 0 if it is absent."""
         text = self.query.get(name, "0")
         if not text.isdecimal() or len(text) > _DIGITS:
-            raise Refused(400, f"{name} must be a number")
+            raise AdminRefusal(400, f"{name} must be a number")
         return int(text)
 
 
@@ -104,15 +104,15 @@ class Surface:
 
     def __init__(
         self,
-        source: Source,
+        source: FleetSource,
         token: str,
         observer: Observer,
         allowed_hosts: Sequence[str],
         *,
         clock: Clock | None = None,
     ) -> None:
-        self.source: Source = source
-        self.guard: Guard = Guard(token, allowed_hosts, clock or SystemClock(), observer)
+        self.source: FleetSource = source
+        self.guard: AdminGuard = AdminGuard(token, allowed_hosts, clock or SystemClock(), observer)
         self.streams: Streams = Streams()
         self._page = {
             path: ((files(__package__) / "page" / name).read_bytes(), kind)
@@ -123,7 +123,7 @@ class Surface:
         """Answer one request."""
         try:
             await self._serve(request, channel)
-        except Refused as refused:
+        except AdminRefusal as refused:
             await _fail(channel, refused.status, refused.error, refused.headers)
         except HoldfastError as error:
             await _fail(channel, 503, str(error))
@@ -137,7 +137,7 @@ class Surface:
         path = request.path
         if path in self._page:
             if request.method not in {"GET", "HEAD"}:
-                raise Refused(405, "Method not allowed: use GET", [(b"allow", b"GET, HEAD")])
+                raise AdminRefusal(405, "Method not allowed: use GET", [(b"allow", b"GET, HEAD")])
             await _send(channel, 200, *self._page[path])
             return
         self.guard.check_token(request)
@@ -209,7 +209,7 @@ async def _live(asked: _Asked) -> None:
 async def _session(asked: _Asked) -> None:
     found, events = await asked.surface.source.session(asked.name)
     if found is None and not events:
-        raise Refused(404, "There is no session of this name")
+        raise AdminRefusal(404, "There is no session of this name")
     await _json(asked, {"session": found, "events": events})
 
 
@@ -239,7 +239,7 @@ async def _change(asked: _Asked, do: Callable[[str], Awaitable[bool]], act: Act,
         asked.surface.guard.done(act, asked.request, outcome="unknown", **facts)
         raise
     if not done:
-        raise Refused(404, "It has ended already, or there is none of this name")
+        raise AdminRefusal(404, "It has ended already, or there is none of this name")
     asked.surface.guard.done(act, asked.request, **facts)
     await _json(asked, {"done": True})
 
@@ -268,9 +268,9 @@ def _route(method: str, path: str) -> tuple[Route, str]:
             one in ("*", other) for one, other in zip(form, parts, strict=True)
         ):
             if method != wanted:
-                raise Refused(405, f"Method not allowed: use {wanted}", [(b"allow", wanted.encode())])
+                raise AdminRefusal(405, f"Method not allowed: use {wanted}", [(b"allow", wanted.encode())])
             return route, parts[form.index("*")] if "*" in form else ""
-    raise Refused(404, "Not found")
+    raise AdminRefusal(404, "Not found")
 
 
 def _query(channel: Channel) -> dict[str, str]:
@@ -278,7 +278,7 @@ def _query(channel: Channel) -> dict[str, str]:
     try:
         parsed = parse_qs(text, max_num_fields=_FIELDS)
     except ValueError:
-        raise Refused(400, f"Bad request: the query has more than {_FIELDS} fields") from None
+        raise AdminRefusal(400, f"Bad request: the query has more than {_FIELDS} fields") from None
     return {key: values[-1] for key, values in parsed.items()}
 
 

@@ -19,7 +19,7 @@ from holdfast.ops.admin.lines import Line, WorkerFailed, opened_line
 from holdfast.ops.metrics.families import FAMILIES
 from holdfast.ops.metrics.samples import Sample, merged
 from holdfast.ops.ring import Happened
-from holdfast.ops.schema import FleetState, SessionView
+from holdfast.ops.schema import FleetState, ShownSession
 
 HEDGE: Final = 2.0
 """Seconds after which another worker is asked too."""
@@ -66,9 +66,9 @@ class Workers:
         state: FleetState = await self._ask("state", page, after)
         return state
 
-    async def session(self, name: str) -> tuple[SessionView | None, list[Happened]]:
+    async def session(self, name: str) -> tuple[ShownSession | None, list[Happened]]:
         """Return a session and its last events."""
-        found: tuple[SessionView | None, list[Happened]] = await self._ask("session", name)
+        found: tuple[ShownSession | None, list[Happened]] = await self._ask("session", name)
         return found
 
     async def find(self, correlation: str) -> list[Happened]:

@@ -55,9 +55,14 @@ SESSION_SECONDS: Final = _histogram(
 )
 EXCHANGES: Final = _gauge(
     "holdfast_exchanges",
-    "Requests that have not ended, by state: queued, running, parked, ending.",
+    "Requests that have not ended, by state: queued, running, parked, handed over, ending.",
     "server",
     "state",
+)
+HANDED_OVER: Final = _counter(
+    "holdfast_handed_over_total",
+    "Calls that were handed over: they were answered while they ran, and their results are collected later.",
+    "server",
 )
 WAITING: Final = _gauge(
     "holdfast_exchanges_waiting",
@@ -198,7 +203,7 @@ UPSTREAM_WORKED: Final = _gauge(
 )
 UPSTREAM_FAILED: Final = _gauge(
     "holdfast_upstream_last_failure_timestamp_seconds",
-    "When a server behind last failed, in seconds since 1970, by reason: unreachable, unusable, ended; 0: it has not.",
+    "When a server behind last failed, in seconds since 1970, by reason: unreachable, unusable, ended, late; 0: it has not.",
     "server",
     "reason",
     merge="max",
@@ -236,6 +241,7 @@ FROM_EVENTS: Final[dict[str, tuple[Family, str]]] = {
     "session.resumed": (SESSION_CHANGES, "resumed"),
     "session.moved": (SESSION_CHANGES, "moved"),
     "session.closed": (SESSION_CHANGES, "closed"),
+    "call.handed_over": (HANDED_OVER, ""),
     "stream.stalled": (STALLS, ""),
     "exchange.repeated": (REPEATS, ""),
     "replica.lease_lost": (LEASES_LOST, ""),

@@ -5,33 +5,29 @@ appears with it.
 """
 
 import asyncio
+import os
+import platform
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Final
 
-from holdfast.core.exchange import ExchangeState
+from holdfast import __version__
 from holdfast.engine.audit import ACTS, REASONS
 from holdfast.engine.engine import Engine
 from holdfast.errors import StoreError
 from holdfast.ops.figures import Figures
-from holdfast.ops.health import FAILED
+from holdfast.ops.health import FAILED, Health
 from holdfast.ops.loop_delay import LoopDelay
 from holdfast.ops.metrics import families
-from holdfast.ops.metrics.machine import samples_of_process
 from holdfast.ops.metrics.samples import Sample, histogram, merged, number
 from holdfast.ops.operated import Operated
-from holdfast.ops.waits import QUEUED, WAITS, waits_for
+from holdfast.ops.waits import LIVE_STATES, WAITS, live_state, waits_for
 
 STORE_SECONDS: Final = 2.0
 """How long a scrape waits for the store."""
-STATES: Final[Mapping[ExchangeState, str]] = {
-    **dict.fromkeys(QUEUED, "queued"),
-    ExchangeState.RUNNING: "running",
-    ExchangeState.STREAMING: "running",
-    ExchangeState.TASK: "running",
-    ExchangeState.PARKED: "parked",
-}
-"""The label of each live state; all others are `ending`."""
+_OF_PARTS: Final = ("upstream.ended", "client.reconnected", "upstream.unreachable")
+"""The events of one of several servers behind that are counted by its name."""
 
 
 async def samples_of(
@@ -85,13 +81,21 @@ def _counted(server: str, figures: Figures) -> Iterator[Sample]:
 
 
 def _behind(server: str, operated: Operated) -> Iterator[Sample]:
-    """Yield the health of the server behind, if there is one."""
+    """Yield the health of the server behind, if there is one; of several, those of each."""
     if hasattr(operated.back, "upstreams"):
-        health = operated.health
-        yield number(families.UPSTREAM_WORKED, health.worked_at, server)
-        for kind in sorted(set(FAILED.values())):
-            at = health.failed_at if health.kind == kind else 0.0
-            yield number(families.UPSTREAM_FAILED, at, server, kind)
+        yield from _health(server, operated.health)
+    for name, part in operated.parts.items():
+        label, events = f"{server}/{name}", {} if part.figures is None else part.figures.events
+        yield from _health(label, part.health)
+        for event in _OF_PARTS:
+            yield number(families.FROM_EVENTS[event][0], events.get(event, 0), label)
+
+
+def _health(server: str, health: Health) -> Iterator[Sample]:
+    yield number(families.UPSTREAM_WORKED, health.worked_at, server)
+    for kind in sorted(set(FAILED.values())):
+        at = health.failed_at if health.kind == kind else 0.0
+        yield number(families.UPSTREAM_FAILED, at, server, kind)
 
 
 def _calls(server: str, engine: Engine, operated: Operated) -> Iterator[Sample]:
@@ -100,10 +104,10 @@ def _calls(server: str, engine: Engine, operated: Operated) -> Iterator[Sample]:
     ages = dict(operated.watch.running()) if operated.watch is not None else {}
     for exchange in engine.live_exchanges():
         waits = waits_for(exchange)
-        states[STATES.get(exchange.state, "ending")] += 1
+        states[live_state(exchange) or "ending"] += 1
         waiting[waits] += 1
         oldest[waits] = max(oldest.get(waits, 0.0), ages.get(exchange, 0.0))
-    for state in ("queued", "running", "parked", "ending"):
+    for state in (*dict.fromkeys(LIVE_STATES.values()), "ending"):
         yield number(families.EXCHANGES, states[state], server, state)
     for waits in WAITS:
         yield number(families.WAITING, waiting[waits], server, waits)
@@ -150,3 +154,44 @@ async def _stored(server: str, engine: Engine) -> list[Sample]:
         number(families.STATE_BYTES, totals.kept_bytes, server),
     ]
     return [*found, number(families.REPLICAS, len(replicas), server)] if store.is_shared else found
+
+
+# Processor time, memory and files of this process, from /proc. Where there is no /proc, there are no such samples
+
+
+_PROC: Final = Path("/proc")
+_AFTER_NAME: Final = 3
+"""The number of the first field of `stat` after the name of the program, which may contain spaces."""
+_USER, _SYSTEM, _STARTED, _VIRTUAL, _RESIDENT = 14, 15, 22, 23, 24
+
+
+def samples_of_process() -> Iterator[Sample]:
+    """Yield the samples of this process."""
+    yield number(families.PROCESSES, 1)
+    yield number(families.BUILD, 1, __version__, platform.python_version())
+    try:
+        yield from _read(_PROC)
+    except (OSError, ValueError, IndexError):
+        return
+
+
+def _read(proc: Path) -> list[Sample]:
+    ticks, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
+    fields = (proc / "self/stat").read_text(errors="replace").rpartition(")")[2].split()
+    stat = {
+        number: int(fields[number - _AFTER_NAME])
+        for number in (_USER, _SYSTEM, _STARTED, _VIRTUAL, _RESIDENT)
+    }
+    booted = next(
+        int(line.split()[1]) for line in (proc / "stat").read_text().splitlines() if line.startswith("btime ")
+    )
+    limits = (proc / "self/limits").read_text().splitlines()
+    files = next((line.split()[3] for line in limits if line.startswith("Max open files")), "")
+    found = [
+        number(families.CPU, (stat[_USER] + stat[_SYSTEM]) / ticks),
+        number(families.RESIDENT, stat[_RESIDENT] * page),
+        number(families.VIRTUAL, stat[_VIRTUAL]),
+        number(families.START_TIME, booted + stat[_STARTED] / ticks),
+        number(families.OPEN_FDS, len(list((proc / "self/fd").iterdir()))),
+    ]
+    return [*found, number(families.MAX_FDS, int(files))] if files.isdecimal() else found

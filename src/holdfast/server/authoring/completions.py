@@ -24,7 +24,7 @@ from holdfast.protocol.types import (
     Result,
 )
 from holdfast.server.authoring.included_servers import by_ref, through
-from holdfast.server.catalog.catalog import Layer
+from holdfast.server.catalog.catalog import Layer, Rename
 from holdfast.server.catalog.server_controls import ServerControls
 from holdfast.server.context.context import Context
 from holdfast.server.context.current import entered
@@ -59,14 +59,14 @@ class Completer(Struct, frozen=True):
     argument: str = ""
     within: tuple[Layer, ...] = ()
 
-    def included(self, name: Callable[[str], str], uri: Callable[[str], str], server: object) -> Completer:
-        """Return a copy for the server that includes `server`, under the names there."""
-        return replace(
-            self,
-            prompt=name(self.prompt) if self.prompt else "",
-            resource=uri(self.resource) if self.resource else "",
-            within=(Layer(server, self.prompt or self.resource), *self.within),
-        )
+    def included(self, prompt: Rename, uri: Rename, server: object) -> Completer | None:
+        """Return a copy for the server that includes `server`, under the names there; None if it hides the component."""
+        prompt_there = prompt(self.prompt) if self.prompt else ""
+        resource_there = uri(self.resource) if self.resource else ""
+        if prompt_there is None or resource_there is None:
+            return None
+        layer = Layer(server, self.prompt or self.resource)
+        return replace(self, prompt=prompt_there, resource=resource_there, within=(layer, *self.within))
 
     def fits(self, params: CompleteParams) -> bool:
         """Return True if this function can complete the argument."""
@@ -130,7 +130,7 @@ async def complete(
     fitting.sort(key=lambda item: -sum(map(bool, (item.prompt, item.resource, item.argument))))
     try:
         for item in fitting:
-            result = await _completed(item, exchange, params, server)
+            result = await _complete(item, exchange, params, server)
             if result is not NO_ANSWER:
                 return result
     except Exception as error:
@@ -138,18 +138,18 @@ async def complete(
     return NO_ANSWER
 
 
-async def _completed(
+async def _complete(
     item: Completer, exchange: Exchange, params: CompleteParams, server: ServerControls
 ) -> Result:
     """Call one function, through the middleware of the included servers that it comes from."""
 
     async def inner(given: dict[str, Any]) -> Result:
         # A middleware may have changed the params: parse them again.
-        read = params if given is exchange.request.params else msgspec.convert(given, CompleteParams)
+        read = params if given is exchange.inner.params else msgspec.convert(given, CompleteParams)
         value = await item(exchange, read, server)
         return NO_ANSWER if value is None else CompleteResult(completion=to_completion(value))
 
-    raw = exchange.request.params
+    raw = exchange.inner.params
     return await through(item.within, by_ref(raw["ref"]), inner, exchange, server)(raw)
 
 

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from holdfast.server.authoring.lifespan import Lifespan
     from holdfast.server.authoring.registration import Registration
     from holdfast.server.authoring.session_listeners import SessionListeners
-
-Rename = Callable[[str], str]
+    from holdfast.server.catalog.catalog import Rename
 
 
 class Declarations:
@@ -64,6 +63,11 @@ class Declarations:
         """Return the functions that complete arguments, those of included servers last."""
         return [*self.completions, *(item for _, completed in self.included for item in completed())]
 
+    def completers_for(self, prompt: Rename, uri: Rename, server: object) -> list[Completer]:
+        """Return them for a server that includes this one, `server`, under the names there."""
+        made = (item.included(prompt, uri, server) for item in self.completers())
+        return [item for item in made if item is not None]
+
     def all_included(self) -> list[Registration]:
         """Return the servers that this one includes, directly or through others, each once."""
         found = [server for item, _ in self.included for server in (item, *item.declared.all_included())]
@@ -73,7 +77,11 @@ class Declarations:
         """Give the engine the rates and the hand-over times of the tools: after the start, and after each change."""
         server = self._server
         if server.is_built:
-            tools = server.tools.entries.items()
+            tools = [
+                (shown, tool)
+                for name, tool in server.tools.entries.items()
+                if (shown := server.name_for_clients("tools", name)) is not None
+            ]
             server.engine.rates.declare({name: tool.rate for name, tool in tools if tool.rate is not None})
             hand_over = server.engine.hand_over
             hand_over.declare({name: tool.hand_over for name, tool in tools if tool.hand_over is not None})

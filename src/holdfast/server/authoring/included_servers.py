@@ -105,26 +105,3 @@ def check_unguarded(servers: Iterable[Registration]) -> None:
                 f"{server.name!r} has a verifier and cannot be included: the including server verifies callers; "
                 "give the verifier to the including server, and remove it from this one"
             )
-
-
-# Names
-
-
-def prefixed_name(prefix: str | None) -> Callable[[str], str]:
-    """Return the function that renames tools and prompts: `prefix_name`."""
-    return (lambda name: f"{prefix}_{name}") if prefix else (lambda name: name)
-
-
-def prefixed_uri(prefix: str | None) -> Callable[[str], str]:
-    """Return the function that renames URIs: the prefix becomes the first part after the scheme."""
-    if not prefix:
-        return lambda uri: uri
-
-    def rename(uri: str) -> str:
-        scheme, slashes, rest = uri.partition("://")
-        if slashes:
-            return f"{scheme}://{prefix}/{rest}"
-        scheme, _, rest = uri.partition(":")
-        return f"{scheme}:{prefix}/{rest}"
-
-    return rename

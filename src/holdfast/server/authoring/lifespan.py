@@ -36,7 +36,7 @@ class Lifespan:
         self._holders.append(failed)
         try:
             if self._held is None or self._held.is_over:
-                self._held = HeldContext(self._factory(), self._has_ended)
+                self._held = HeldContext(self._factory(), self._report_end)
             self.value = await self._held.entered()
         except BaseException:
             self._let_go(failed)
@@ -59,7 +59,7 @@ class Lifespan:
         held.let_go()
         return held
 
-    def _has_ended(self, error: BaseException | None) -> None:
+    def _report_end(self, error: BaseException | None) -> None:
         failure = LifespanEnded(self._name)
         failure.__cause__ = error
         for failed in tuple(self._holders):

@@ -116,16 +116,21 @@ def surround(
     return {method: _surrounded(method, handler, chain, server) for method, handler in handlers.items()}
 
 
+def chain_of(chain: Sequence[Middleware], method: str) -> list[Middleware]:
+    """Return the middleware that a request of this method passes through."""
+    return [one for one in chain if not isinstance(one, Hooks) or one.takes(method)]
+
+
 def _surrounded(
     method: str, handler: Handler, chain: Sequence[Middleware], server: ServerControls
 ) -> Handler:
-    chain = [one for one in chain if not isinstance(one, Hooks) or one.takes(method)]
+    chain = chain_of(chain, method)
     if not chain:
         return handler
 
     async def surrounded(exchange: Exchange, params: dict[str, Any]) -> Result:
         async def innermost(request: MiddlewareRequest) -> Result:
-            access = server.engine.access
+            access = server.engine.access.own
             if access.rules is not None:
                 # A middleware may have put another name into the params, after the request was checked.
                 named = Request(exchange.request.id, method, request.params)

@@ -22,7 +22,7 @@ from holdfast.server.authoring.resources import (
     resource_entry,
 )
 from holdfast.server.authoring.tools import ToolEntry, ToolOptions, tool_entry
-from holdfast.server.catalog.catalog import Audience, Catalog, Changed
+from holdfast.server.catalog.catalog import Catalog, Changed, ConcernedClients
 from holdfast.server.catalog.list_changed import Kind
 from holdfast.server.catalog.server_controls import ServerControls
 from holdfast.server.catalog.server_scopes import ServerScopes
@@ -85,7 +85,7 @@ class Registration(ServerControls):
         return self.declared.lifespan.value
 
     def _noting(self, kind: Kind) -> Changed:
-        def changed(audience: Audience) -> None:
+        def changed(audience: ConcernedClients) -> None:
             self._list_changes.note(kind, audience)
             if kind == "tools":
                 self.declared.declare_tools()

@@ -56,6 +56,8 @@ class Route(Struct, frozen=True):
     handler: RouteHandler
     scopes: frozenset[str] | None = None
     """The scopes that a caller needs; None: the route is public."""
+    is_open: bool = False
+    """The rules of the endpoint for Host and Origin do not apply: pages of all sites may read it."""
 
     def __post_init__(self) -> None:
         if not self.path.startswith("/"):

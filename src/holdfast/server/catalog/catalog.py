@@ -10,7 +10,7 @@ session (`switch`), and the hidden scopes of the component (`auth/scopes.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeVar
 
 from msgspec import Struct
@@ -76,16 +76,18 @@ class View(Struct, frozen=True):
     session_key: str = ""
 
 
-class Audience(Struct, frozen=True):
+class ConcernedClients(Struct, frozen=True):
     """The clients that a change concerns: a session by its key, a principal by its key, or (both empty) everyone."""
 
     session: str = ""
     principal: str = ""
 
 
-EVERYONE: Final = Audience()
+EVERYONE: Final = ConcernedClients()
 NO_CHOICES: Final[dict[str, bool]] = {}
-Changed = Callable[[Audience], None]
+Changed = Callable[[ConcernedClients], None]
+Rename = Callable[[str], str | None]
+"""Returns the name of an entry in another catalog; None: it is not there."""
 
 
 class Catalog(Generic[E]):
@@ -103,9 +105,9 @@ class Catalog(Generic[E]):
         self.entries: dict[str, E] = {}
         self.enabled: dict[str, E] = {}
         """The entries that are visible to everyone."""
-        self._choices: dict[Audience, dict[str, bool]] = {}
+        self._choices: dict[ConcernedClients, dict[str, bool]] = {}
         """The switches of entries by session and principal; never for everyone."""
-        self._followers: list[tuple[Catalog[E], Callable[[str], str], object]] = []
+        self._followers: list[tuple[Catalog[E], Rename, object]] = []
 
     def __repr__(self) -> str:
         return f"<Catalog of {len(self.entries)} {self._kind}s, {len(self.enabled)} enabled>"
@@ -138,8 +140,8 @@ class Catalog(Generic[E]):
         """Return the entry if it is switched on for the viewer. The viewer may lack a hidden scope."""
         if self._choices:
             for audience in (
-                Audience(session=viewer.session_key),
-                Audience(principal=viewer.caller.key),
+                ConcernedClients(session=viewer.session_key),
+                ConcernedClients(principal=viewer.caller.key),
             ):
                 visible = self._choices.get(audience, NO_CHOICES).get(name)
                 if visible is not None:
@@ -156,8 +158,8 @@ class Catalog(Generic[E]):
     def all_switched(self, viewer: Viewer) -> Mapping[str, E]:
         """Return the entries that are switched on for the viewer, in order."""
         choices = {
-            **self._choices.get(Audience(principal=viewer.caller.key), NO_CHOICES),
-            **self._choices.get(Audience(session=viewer.session_key), NO_CHOICES),
+            **self._choices.get(ConcernedClients(principal=viewer.caller.key), NO_CHOICES),
+            **self._choices.get(ConcernedClients(session=viewer.session_key), NO_CHOICES),
         }
         if not choices:
             return self.enabled
@@ -183,8 +185,8 @@ class Catalog(Generic[E]):
             self.enabled = {**self.enabled, entry.key: entry}
         self._note_plain()
         self._changed(EVERYONE)
-        for follower, rename, server in self._followers:
-            follower.add(entry.included(rename(entry.key), server), enabled=enabled)
+        for follower, shown, server in self._following(entry.key):
+            follower.add(entry.included(shown, server), enabled=enabled)
 
     def _note_plain(self) -> None:
         """Record whether every client sees the same entries."""
@@ -196,23 +198,23 @@ class Catalog(Generic[E]):
         Raises:
             KeyError: there is no such entry.
         """
-        self._known(name)
+        self._check_known(name)
         self.entries = {key: entry for key, entry in self.entries.items() if key != name}
         self.enabled = {key: entry for key, entry in self.enabled.items() if key != name}
         for choices in self._choices.values():
             choices.pop(name, None)
         self._note_plain()
         self._changed(EVERYONE)
-        for follower, rename, _ in self._followers:
-            follower.remove(rename(name))
+        for follower, shown, _ in self._following(name):
+            follower.remove(shown)
 
-    def switch(self, name: str, audience: Audience, *, on: bool) -> None:
+    def switch(self, name: str, audience: ConcernedClients, *, on: bool) -> None:
         """Show or hide an entry for an audience. No client is notified if the visibility was the same before.
 
         Raises:
             KeyError: there is no such entry.
         """
-        self._known(name)
+        self._check_known(name)
         if audience != EVERYONE:
             self._switch_for(name, audience, on=on)
         elif (name in self.enabled) is not on:
@@ -220,11 +222,11 @@ class Catalog(Generic[E]):
             self.enabled = {key: entry for key, entry in self.entries.items() if key in chosen}
             self._changed(EVERYONE)
         if audience == EVERYONE:
-            for follower, rename, _ in self._followers:
-                follower.switch(rename(name), EVERYONE, on=on)
+            for follower, shown, _ in self._following(name):
+                follower.switch(shown, EVERYONE, on=on)
 
     def switch_tagged(
-        self, tags: frozenset[str], audience: Audience, *, on: bool, only: bool = False
+        self, tags: frozenset[str], audience: ConcernedClients, *, on: bool, only: bool = False
     ) -> None:
         """Show or hide the entries with one of these tags; with `only`, do the opposite with all others."""
         for name, entry in self.entries.items():
@@ -233,7 +235,7 @@ class Catalog(Generic[E]):
             elif only:
                 self.switch(name, audience, on=not on)
 
-    def _switch_for(self, name: str, audience: Audience, *, on: bool) -> None:
+    def _switch_for(self, name: str, audience: ConcernedClients, *, on: bool) -> None:
         choices = self._choices.get(audience, {})
         if choices.get(name) is not on:
             self._choices = {**self._choices, audience: {**choices, name: on}}
@@ -242,21 +244,29 @@ class Catalog(Generic[E]):
 
     def forget(self, session: str) -> None:
         """Remove the visibility settings of a closed session."""
-        audience = Audience(session=session)
+        audience = ConcernedClients(session=session)
         if audience in self._choices:
             self._choices = {key: choices for key, choices in self._choices.items() if key != audience}
             self._note_plain()
 
-    def check_follow(self, other: Catalog[E], rename: Callable[[str], str]) -> None:
+    def check_follow(self, other: Catalog[E], rename: Rename) -> None:
         """Raise ConfigError if `follow` would raise it, without a change."""
         for name in other.entries:
-            self._check_free(rename(name))
+            if (shown := rename(name)) is not None:
+                self._check_free(shown)
 
-    def follow(self, other: Catalog[E], rename: Callable[[str], str], server: object) -> None:
-        """Add all entries of another server under new names, now and whenever its catalog changes."""
+    def follow(self, other: Catalog[E], rename: Rename, server: object) -> None:
+        """Add the entries of another server under new names, now and whenever its catalog changes."""
         for name, entry in other.entries.items():
-            self.add(entry.included(rename(name), server), enabled=name in other.enabled)
+            if (shown := rename(name)) is not None:
+                self.add(entry.included(shown, server), enabled=name in other.enabled)
         other._followers.append((self, rename, server))
+
+    def _following(self, name: str) -> Iterator[tuple[Catalog[E], str, object]]:
+        """Yield the catalogs that have an entry too, with its name there."""
+        for follower, rename, server in self._followers:
+            if (shown := rename(name)) is not None:
+                yield follower, shown, server
 
     def _check_free(self, name: str) -> None:
         if name in self.entries:
@@ -264,6 +274,6 @@ class Catalog(Generic[E]):
             where = f" at {place}" if place else ""
             raise ConfigError(f"a {self._kind} {name!r} is registered already{where}; remove it first")
 
-    def _known(self, name: str) -> None:
+    def _check_known(self, name: str) -> None:
         if name not in self.entries:
             raise KeyError(f"no {self._kind} {name!r} is registered")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from holdfast.protocol.subscriptions import TOPICS, Change
-from holdfast.server.catalog.catalog import EVERYONE, Audience
+from holdfast.server.catalog.catalog import EVERYONE, ConcernedClients
 from holdfast.server.host import Host
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ class ListChanges:
     def __init__(self, server: Host) -> None:
         self._server = server
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._waiting: dict[tuple[Kind, Audience], None] = {}
+        self._waiting: dict[tuple[Kind, ConcernedClients], None] = {}
 
     def start(self) -> None:
         """Send notifications from now on, on the running event loop."""
@@ -33,13 +33,13 @@ class ListChanges:
         self._loop = None
         self._waiting.clear()
 
-    def note(self, kind: Kind, audience: Audience = EVERYONE) -> None:
+    def note(self, kind: Kind, audience: ConcernedClients = EVERYONE) -> None:
         """Record a change; may be called from any thread."""
         loop = self._loop
         if loop is not None and not loop.is_closed():
             loop.call_soon_threadsafe(self._gather, kind, audience)
 
-    def _gather(self, kind: Kind, audience: Audience) -> None:
+    def _gather(self, kind: Kind, audience: ConcernedClients) -> None:
         if self._loop is None:
             return
         if not self._waiting:
@@ -51,7 +51,7 @@ class ListChanges:
         for kind, audience in waiting:
             await self._send(kind, audience)
 
-    async def _send(self, kind: Kind, audience: Audience) -> None:
+    async def _send(self, kind: Kind, audience: ConcernedClients) -> None:
         engine = self._server.engine
         if audience.session:
             await engine.sessions.push(audience.session, TOPICS[kind].method)

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from holdfast.auth import Principal
 from holdfast.errors import ConfigError
-from holdfast.server.catalog.catalog import EVERYONE, Audience, Catalog
+from holdfast.server.catalog.catalog import EVERYONE, Catalog, ConcernedClients
 from holdfast.server.catalog.list_changed import ListChanges
 from holdfast.server.functions.options import checked_tags
 from holdfast.server.host import Host
@@ -73,7 +73,7 @@ class ServerControls(Host):
         self._switch_tagged(tags, self._audience(session, principal), on=False)
 
     def _switch_tagged(
-        self, tags: Collection[str], audience: Audience, *, on: bool, only: bool = False
+        self, tags: Collection[str], audience: ConcernedClients, *, on: bool, only: bool = False
     ) -> None:
         wanted = checked_tags(tags, "enable" if on else "disable")
         for catalog in (self.tools, self.resources, self.templates, self.prompts):
@@ -150,17 +150,17 @@ class ServerControls(Host):
         """Ask all sessions, and all listeners of 2026-07-28, to list the prompts again."""
         self._list_changes.note("prompts")
 
-    def _audience(self, session: HasSessionKey | None, principal: Principal | str | None) -> Audience:
+    def _audience(self, session: HasSessionKey | None, principal: Principal | str | None) -> ConcernedClients:
         if session is not None and principal is not None:
             raise ValueError("name a session or a principal, not both")
         if session is not None:
             if self.settings.stateless:
                 raise ConfigError("a stateless server forgets a session after each request; name a principal")
             # Raises NoSession for a client of 2026-07-28: without a session it cannot be recognised later.
-            return Audience(session=session.key)
+            return ConcernedClients(session=session.key)
         if principal is None:
             return EVERYONE
         key = principal if isinstance(principal, str) else principal.key
         if not key:
             raise ValueError("an anonymous client has no principal; use session=")
-        return Audience(principal=key)
+        return ConcernedClients(principal=key)

@@ -28,7 +28,7 @@ Mint = Callable[[], str]
 """Returns a new name that cannot be guessed."""
 
 
-class Ask:
+class ClientQuestion:
     """A question to a client."""
 
     __slots__ = ()
@@ -43,7 +43,7 @@ class Ask:
         raise NotImplementedError
 
 
-class FormAsk(Ask):
+class FormAsk(ClientQuestion):
     """A form that the user fills in."""
 
     __slots__ = ("form", "message")
@@ -66,7 +66,7 @@ class FormAsk(Ask):
         return ElicitFormParams(message=self.message, requested_schema=schema)
 
 
-class PageAsk(Ask):
+class PageAsk(ClientQuestion):
     """A page that the user opens."""
 
     __slots__ = ("elicitation_id", "message", "url")
@@ -89,7 +89,7 @@ class PageAsk(Ask):
         return ElicitURLParams(message=self.message, url=self.url, elicitation_id=name)
 
 
-class SamplingAsk(Ask):
+class SamplingAsk(ClientQuestion):
     """A message that the client's model generates."""
 
     __slots__ = ("asked",)
@@ -103,7 +103,7 @@ class SamplingAsk(Ask):
         return fit(client.record.version, self.asked)
 
 
-class RootsAsk(Ask):
+class RootsAsk(ClientQuestion):
     """The directories that the client works in."""
 
     __slots__ = ()
@@ -121,22 +121,22 @@ class Want:
     """The questions that an `InputRequired` can hold. Each function returns one."""
 
     @staticmethod
-    def form(message: str, shape: Any) -> Ask:
+    def form(message: str, shape: Any) -> ClientQuestion:
         """Ask the user to fill in a form; `shape` as `ctx.elicit` takes it."""
         return FormAsk(message, shape)
 
     @staticmethod
-    def page(message: str, url: str) -> Ask:
+    def page(message: str, url: str) -> ClientQuestion:
         """Ask the user to open a page."""
         return PageAsk(message, url)
 
     @staticmethod
-    def sample(messages: object, **options: Unpack[SamplingOptions]) -> Ask:
+    def sample(messages: object, **options: Unpack[SamplingOptions]) -> ClientQuestion:
         """Ask the client's model for a completion; arguments as `ctx.sample` takes them."""
         return SamplingAsk(messages, options)
 
     @staticmethod
-    def roots() -> Ask:
+    def roots() -> ClientQuestion:
         """Ask for the directories that the client works in."""
         return RootsAsk()
 

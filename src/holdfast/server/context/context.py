@@ -26,7 +26,7 @@ from holdfast.protocol.types import (
     Root,
 )
 from holdfast.server.catalog.server_controls import ServerControls
-from holdfast.server.context.asks import Ask, FormAsk, PageAsk, RootsAsk, SamplingAsk
+from holdfast.server.context.asks import ClientQuestion, FormAsk, PageAsk, RootsAsk, SamplingAsk
 from holdfast.server.context.elicitation import Elicited, answer
 from holdfast.server.context.foreign_names import FOREIGN_CONTEXT, renamed
 from holdfast.server.context.handles import find_handle, open_handle, principal_state
@@ -349,7 +349,7 @@ class Context(ContextBase):
         """Ask for the directories that the client works in."""
         return (await self._ask(RootsAsk(), ListRootsResult, timeout, key)).roots
 
-    async def _ask(self, wanted: Ask, kind: type[T], timeout: float | None, key: str | None) -> T:
+    async def _ask(self, wanted: ClientQuestion, kind: type[T], timeout: float | None, key: str | None) -> T:
         params = wanted.params(self._exchange.session, lambda: self._random.token(12))
         result = await self._exchange.ask(wanted.method, params, timeout=timeout, key=key)
         try:

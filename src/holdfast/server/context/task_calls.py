@@ -63,7 +63,7 @@ async def start_task(exchange: Exchange, server: ServerControls) -> bool:
         RuntimeError: the tool is not registered with `task`.
         Busy: the limit of tasks is reached.
     """
-    entry = server.tools.entries.get(exchange.request.params.get("name", ""))
+    entry = server.tools.entries.get(exchange.inner.params.get("name", ""))
     if exchange.request.method != "tools/call" or entry is None or entry.task is None:
         raise RuntimeError('only a tool registered with task="optional" or task="required" can start a task')
     if not takes_tasks(exchange.session):

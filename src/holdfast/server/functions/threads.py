@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.engine.turn import TURN, Turn
 from holdfast.server.current_call import CURRENT
-from holdfast.transports.threads import OWNER
+from holdfast.transports.threads import OWNER, in_turn
 
 
 async def in_thread(fn: Callable[..., Any], /, *args: object, **kwargs: object) -> Any:
@@ -25,10 +25,10 @@ async def in_thread(fn: Callable[..., Any], /, *args: object, **kwargs: object) 
         OWNER.set(current[0].caller.owner)
     turn = TURN.get()
     if turn is None:
-        return await asyncio.to_thread(_called, fn, args, kwargs)
+        return await in_turn(_called, fn, args, kwargs)
     job = _Job(turn)
     try:
-        return await asyncio.to_thread(job.run, fn, args, kwargs)
+        return await in_turn(job.run, fn, args, kwargs)
     except asyncio.CancelledError:
         job.drop()
         raise

@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.core.eras import supported_versions
+from holdfast.engine import task_requests
 from holdfast.errors import InvalidParams, ResourceNotFound
 from holdfast.protocol.types import (
     CacheableResult,
@@ -41,7 +42,6 @@ from holdfast.server.catalog.catalog import Catalog
 from holdfast.server.catalog.pagination import page
 from holdfast.server.running.description import describe, sessionless_capabilities
 from holdfast.server.running.scope_rules import find_resource
-from holdfast.server.running.task_handlers import TaskHandlers
 
 if TYPE_CHECKING:
     from holdfast.engine.exchange import Exchange
@@ -78,8 +78,12 @@ class MethodHandlers:
             "prompts/get": self.get_prompt,
             "completion/complete": self.complete,
             "logging/setLevel": self.set_level,
-            **TaskHandlers(self._server).table(),
+            **dict.fromkeys(task_requests.METHODS, self.answer_task_request),
         }
+
+    async def answer_task_request(self, exchange: Exchange, params: Params) -> Result:  # noqa: ARG002
+        """Answer `tasks/get`, `tasks/update` or `tasks/cancel`."""
+        return await task_requests.answer(self._server.engine.tasks, exchange)
 
     async def ping(self, exchange: Exchange, params: Params) -> Result:  # noqa: ARG002
         """Answer a ping with an empty result."""
@@ -156,7 +160,8 @@ class MethodHandlers:
         return await through(entry.within, by_uri(values), keep, exchange, self._server)(params)
 
     async def _subscribe(self, exchange: Exchange, uri: str) -> Result:
-        if not await exchange.store.subscribe(exchange.session.record.key, uri):
+        shown = self._server.name_for_clients("resources", uri) or uri
+        if not await exchange.store.subscribe(exchange.session.record.key, shown):
             limits = exchange.session.limits
             most = f"{limits.subscriptions}, with {limits.subscription_bytes} bytes of URIs"
             raise InvalidParams(f"Too many subscriptions: a session may have {most}")
@@ -165,7 +170,8 @@ class MethodHandlers:
     async def unsubscribe(self, exchange: Exchange, params: Params) -> Result:
         """End a subscription. An unknown one is not an error."""
         uri = _read(params, ReadResourceParams).uri
-        await exchange.store.unsubscribe(exchange.session.record.key, uri)
+        shown = self._server.name_for_clients("resources", uri) or uri
+        await exchange.store.unsubscribe(exchange.session.record.key, shown)
         return EMPTY
 
     def _find(self, uri: str, exchange: Exchange) -> tuple[ResourceEntry | TemplateEntry, dict[str, str]]:

@@ -56,11 +56,10 @@ class NativeBack:
     def __repr__(self) -> str:
         return f"<NativeBack of {self._server!r}>"
 
-    def compose(self) -> None:
-        """Put the middleware of the server around the handlers."""
-        handlers = MethodHandlers(self._server).table()
-        middleware = self._server.declared.middleware
-        self.handlers = surround(handlers, middleware, self._server) if middleware else handlers
+    def compose(self, *, middleware: bool = True) -> None:
+        """Put the middleware of the server around the handlers; or not, if it is around more than them."""
+        handlers, chain = MethodHandlers(self._server).table(), self._server.declared.middleware
+        self.handlers = surround(handlers, chain, self._server) if chain and middleware else handlers
 
     async def start(self, outside: Outside) -> None:
         """Enter the lifespans: the server's, then those that it includes.
@@ -100,7 +99,7 @@ class NativeBack:
         if not server.is_built or not server.engine.hand_over.is_on:
             return
         name = server.engine.hand_over.collect
-        if name in server.tools.entries:
+        if any(server.name_for_clients("tools", tool) == name for tool in server.tools.entries):
             raise ConfigError(
                 f"tool {name}: hand-over has a tool with this name; rename one of them (collect_tool=…, --collect-tool NAME)"
             )
@@ -153,7 +152,7 @@ class NativeBack:
 
     async def handle(self, exchange: Exchange) -> bytes:
         """Find the handler, call it, encode its result."""
-        request, revision = exchange.request, exchange.session.revision
+        request, revision = exchange.inner, exchange.session.revision
         handler = self.handlers.get(request.method)
         if handler is None or request.method in (
             NOT_SESSIONLESS if revision is SESSIONLESS else NOT_IN_SESSIONS

@@ -5,16 +5,16 @@ import socket
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
+from holdfast.engine.observed_store import store_kind
 from holdfast.ops.admin.address import AdminAddress, open_admin
 from holdfast.ops.admin.lines import answering
-from holdfast.ops.admin.surface import Source
+from holdfast.ops.admin.surface import FleetSource
 from holdfast.ops.figures import Figures
 from holdfast.ops.fleet import Fleet
 from holdfast.ops.log import LogObserver
 from holdfast.ops.operated import Operable, Operated
 from holdfast.ops.process import Part
 from holdfast.ops.ring import Ring
-from holdfast.ops.store_watch import store_kind
 from holdfast.ports import Observer, SystemClock
 from holdfast.stores.base import Store
 
@@ -48,7 +48,7 @@ class Operations:
         self._servers.append((server, operated))
 
     @contextlib.asynccontextmanager
-    async def source(self) -> AsyncIterator[Source]:
+    async def source(self) -> AsyncIterator[FleetSource]:
         """Give the source of the state while the block runs. The engines are built if they do not exist yet."""
         parts = [
             Part(server.label or server.name, server.version, _kind(server.store), server.engine, operated)

@@ -30,6 +30,8 @@ class _Application:
 
     def __init__(self, routes: dict[str, Route], body_seconds: float) -> None:
         self._routes = routes
+        self.is_open: bool = all(route.is_open for route in routes.values())
+        """True if Host and Origin do not matter."""
         self._body_seconds = body_seconds
 
     def demand(self, method: str) -> frozenset[str] | None:

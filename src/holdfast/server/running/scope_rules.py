@@ -62,7 +62,7 @@ class ServerRules:
         yield server.scopes.needs
         yield from server.scopes.others
 
-    def basic(self) -> frozenset[str]:
+    def basic(self, request: Request | None = None) -> frozenset[str]:  # noqa: ARG002 - one server
         """Return the scopes of the server."""
         return self._server.scopes.needs.scopes
 

@@ -1,6 +1,7 @@
 """The choice of the store: the given one, the one of a URL, or memory."""
 
 from holdfast.config import Limits
+from holdfast.engine.observed_store import unobserved
 from holdfast.ports import Observer
 from holdfast.stores.base import NoState, NoTasks, Store, refuse_state, refuse_tasks
 from holdfast.stores.urls import open_store
@@ -12,6 +13,7 @@ def check_parts(store: Store, *, needs_state: bool, needs_tasks: bool) -> None:
     Raises:
         ConfigError: the store lacks a part; the message names the part and the setting or tool that needs it.
     """
+    store = unobserved(store)
     if needs_state and isinstance(store, NoState):
         refuse_state(store)
     if needs_tasks and isinstance(store, NoTasks):

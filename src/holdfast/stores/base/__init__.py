@@ -1,17 +1,17 @@
-"""The contract between the engine and a store, in four parts. `holdfast.testing` has a test for each rule.
+"""The contract between the engine and a store, in four parts.
 
     part       module        purpose                              a store without it inherits
     ────────   ───────────   ──────────────────────────────────   ───────────────────────────
-    required   required.py   sessions, exchanges, streams, asks   (every store writes it)
+    required   required.py   sessions, exchanges, streams, asks   (every store has it)
                overview.py   the view of operators                OneProcess, for the listing
     state      state.py      ctx.state, handles                   NoState
     tasks      tasks.py      calls that become tasks              NoTasks
     replicas   replicas.py   several processes, one store         OneProcess
 
-`Store` has all four parts, and the engine sees only `Store`. A store for one process that keeps neither state nor
-tasks inherits
-`OneProcessStore` and writes the required part: `docs/stores.md` shows a complete one. A feature that needs a missing
-part raises `ConfigError`, which names the store and the feature.
+`Store` has all four parts, and the engine sees only `Store`. No store writes the required part by itself: the rules of a session
+are in `holdfast.core.rules`, the commands that apply them in `stores/sessions.py`, and a store is a backend for them
+(`stores/shared/shelf.py`); `docs/stores.md` shows a complete one. A feature that needs a missing
+part raises `ConfigError`, which names the store and the feature. `holdfast.testing` has the tests of a backend.
 
 Rules for every call of every part:
 
@@ -26,9 +26,6 @@ Rules for every call of every part:
 - Nothing grows without bound: `Limits` are given when the store is made, and each part says which data is deleted first.
 
 Keys are hashes and tokens made by the server, never a client's text. Values are bytes.
-
-`holdfast.core.rules` has the rules of a session as code; `holdfast.stores.memory` is a backend for them (`stores/backend.py`), and the
-reference for every other store.
 """
 
 from typing import Protocol
@@ -56,7 +53,7 @@ from holdfast.core.records import (
 )
 from holdfast.stores.base.asks import AskPart
 from holdfast.stores.base.exchanges import AtOnce, ExchangePart
-from holdfast.stores.base.one_process import OneProcess, OneProcessStore
+from holdfast.stores.base.one_process import OneProcess
 from holdfast.stores.base.overview import Listing, OverviewPart, Totals
 from holdfast.stores.base.replicas import (
     INBOX,
@@ -110,7 +107,6 @@ __all__ = [
     "NoTasks",
     "OnWake",
     "OneProcess",
-    "OneProcessStore",
     "Orphan",
     "OrphanTask",
     "OverviewPart",

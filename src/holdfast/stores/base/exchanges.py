@@ -82,8 +82,6 @@ class ExchangePart(Protocol):
         With its fence, an exchange in flight ends as by `settle` without a message: nothing of it ran. Without a fence
         the caller has not claimed it: if another replica has, only the next claim of this stream there ends it.
         Nothing happens if the session is unknown or closed, or if the exchange has ended or has another fence.
-
-        `OneProcess` has this call for stores of one process that need not remember the names.
         """
         ...
 

@@ -6,19 +6,15 @@ to report. Requests that it forwards to itself, announcements and secrets are ke
 
 from collections import OrderedDict
 from collections.abc import Callable
-from contextlib import suppress
 from heapq import nsmallest
 from math import inf
 from typing import Final, Protocol, Self
 
 from holdfast.core.lifecycle import SessionState
-from holdfast.core.records import Closed, Orphan, Probed, SessionRecord, Status, WakeUp
-from holdfast.errors import Fenced, SessionGone, StreamClosed
+from holdfast.core.records import Closed, Orphan, Status, WakeUp
 from holdfast.ports import Clock, SystemClock
 from holdfast.stores.base.overview import Listing, Totals
 from holdfast.stores.base.replicas import INBOX, Announced, Forwarded
-from holdfast.stores.base.state import NoState
-from holdfast.stores.base.tasks import NoTasks
 from holdfast.stores.base.wakeups import OnWake
 
 _ANNOUNCEMENTS: Final = 1_000
@@ -35,12 +31,6 @@ class _Sessions(Protocol):
     async def sessions(self) -> list[str]: ...
 
     async def look(self, key: str) -> Status | None: ...
-
-
-class _Settles(Protocol):
-    """The call of a store that gives a claim back."""
-
-    async def settle(self, key: str, stream: str, fence: int, terminal: bytes | None) -> None: ...
 
 
 class OneProcess:
@@ -105,27 +95,6 @@ class OneProcess:
         """Reap nothing."""
         return False
 
-    async def probe(self, key: str, stream: str) -> Probed | None:  # noqa: ARG002
-        """Return None. The engine probes only readers of other replicas."""
-        return None
-
-    async def vouch(self, key: str, stream: str, *, alive: bool) -> None:
-        """Do nothing: no other replica asks."""
-
-    async def give_back(self: _Settles, key: str, stream: str, fence: int = 0) -> None:
-        """End the exchange without a message. A repeat that wanted to read it gets "outcome unknown"."""
-        if fence:
-            with suppress(Fenced, SessionGone, StreamClosed):
-                await self.settle(key, stream, fence, None)
-
-    async def take_home(self, key: str, expected: str) -> SessionRecord | None:  # noqa: ARG002
-        """Return None. The engine asks for homes only where the store is shared."""
-        return None
-
-    async def subscriptions(self, key: str) -> list[str]:  # noqa: ARG002
-        """Return none. The engine asks only when a session gets a new home."""
-        return []
-
     async def forward(self, replica: str, name: str, payload: bytes, *, seconds: float) -> bool:  # noqa: ARG002
         """Put a request into the own inbox. False for any other replica."""
         if replica != self.replica or not self._leased or len(self._inbox) >= INBOX:
@@ -177,7 +146,3 @@ class OneProcess:
     async def unreported_closings(self) -> list[Closed]:
         """Return none."""
         return []
-
-
-class OneProcessStore(NoState, NoTasks, OneProcess):
-    """Inherit this to write a store for one process with the required part alone."""

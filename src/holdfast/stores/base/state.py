@@ -108,5 +108,5 @@ def refuse_state(store: object) -> NoReturn:
     """Raise the error of a store without state."""
     raise ConfigError(
         f'{type(store).__name__} keeps no state: ctx.state, ctx.state_for and state="principal" need a store that '
-        "does, such as memory:, sqlite: or redis:"
+        "does, such as memory:, sqlite:, redis: or postgres:"
     )

@@ -101,5 +101,5 @@ def refuse_tasks(store: object) -> NoReturn:
     """Raise the error of a store without tasks."""
     raise ConfigError(
         f"{type(store).__name__} keeps no tasks: a tool that may become a task needs a store that does, "
-        "such as memory:, sqlite: or redis:"
+        "such as memory:, sqlite:, redis: or postgres:"
     )

@@ -10,7 +10,7 @@ from math import inf
 from typing import Final
 
 from holdfast.config import Limits
-from holdfast.core.ledger import Account, Charge
+from holdfast.core.ledger import Account, Charge, encoded
 from holdfast.core.lifecycle import SessionInput
 from holdfast.core.records import Closed, Ending, Refusal, SessionRecord
 from holdfast.core.rules.document import At, Document, Index
@@ -26,6 +26,8 @@ from holdfast.stores.sessions import SessionCommands
 
 STREAM_BYTES: Final = 1_536
 """The memory of a stream or a kept answer besides its bytes (`python -m tests.attacks.costs`: about 1,000)."""
+EXCHANGE_BYTES: Final = 512
+"""The memory of an exchange without a log: of the end of an answer that was dropped."""
 _SPARE_HINTS: Final = 64
 """The number of hints of closed sessions that may always stay in the heap."""
 
@@ -141,7 +143,10 @@ class MemoryBackend(SessionCommands):
                     self.wake(what, doc.record.key, name)
 
     def _charge(self, doc: MemoryDocument, charge: Charge) -> None:
-        charge.set(doc.size + len(doc.logs) * STREAM_BYTES)
+        # As `encoded`, without a call.
+        charge.set(
+            doc.size + (doc.size >> 1) + len(doc.logs) * STREAM_BYTES + len(doc.exchanges) * EXCHANGE_BYTES
+        )
         owner = charge.account.owner
         is_over = owner.over > max(self.over, 0)
         self._presser = owner if is_over else None
@@ -228,7 +233,7 @@ class MemoryBackend(SessionCommands):
         record = doc.record
         self._lingering.sweep()
         if doc.charge is not None:
-            doc.charge.set(sum(log.bytes + STREAM_BYTES for log in left.values()))
+            doc.charge.set(sum(encoded(log.bytes) + STREAM_BYTES for log in left.values()))
         for name, log in left.items():
             self._lingering.keep(record.key, name, log, doc.charge)
         del self._sessions[record.key]

@@ -15,6 +15,7 @@ then gets the text (EVAL), once. This also covers a restart, a failover and SCRI
 Wake-ups come over pub/sub, on separate connections (`subscriber`): a connection that subscribes can do nothing else.
 """
 
+import asyncio
 import contextlib
 from collections.abc import Iterable
 from typing import Any, Final, Protocol
@@ -24,18 +25,24 @@ from redis.asyncio import Redis, RedisCluster, Sentinel
 from redis.asyncio.cluster import ClusterNode
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.credentials import CredentialProvider
 from redis.exceptions import NoScriptError, RedisClusterException, RedisError
+from typing_extensions import override
 
 from holdfast.errors import ConfigError
+from holdfast.stores.credentials import Credentials
 from holdfast.stores.redis.pipe import RedisPipeline
-from holdfast.stores.redis.refusals import Lost, spoils, translated
+from holdfast.stores.redis.refusals import spoils, translated
 from holdfast.stores.redis.scripts import scripts
 from holdfast.stores.redis_address import TLS_OPTIONS
+from holdfast.stores.shared.answers import Lost
 
 Argument = bytes | str | int
 
 _OPTIONS: Final[dict[str, Any]] = {"socket_connect_timeout": 2, "socket_keepalive": True}
 
+_AT_ONCE: Final = 100
+"""Commands to a cluster that are under way at the same time. Each takes a connection, and the library refuses a command that finds none."""
 _NEVER: Final = ":-"
 """The end of a name of a key that never exists."""
 
@@ -117,9 +124,14 @@ class Cluster:
         self._options = options
         self._subscribers: list[Redis] = []
         self._is_closed = False
+        self._room = asyncio.Semaphore(_AT_ONCE)
 
     async def run(self, script: str, key: str, arguments: tuple[Argument, ...]) -> list[Any]:
         """Run a script by its hash; where the node does not know it, by its text."""
+        async with self._room:
+            return await self._run(script, key, arguments)
+
+    async def _run(self, script: str, key: str, arguments: tuple[Argument, ...]) -> list[Any]:
         known = scripts()[script]
         words = (2, key, key + _NEVER, *arguments)
         try:
@@ -179,17 +191,37 @@ def _once() -> Retry:
     return Retry(NoBackoff(), 0)
 
 
-def connect(url: str) -> RedisLink:
-    """Return the way to the Redis that a URL names."""
+class _Provider(CredentialProvider):
+    """Gives the library the credentials of a function."""
+
+    def __init__(self, credentials: Credentials) -> None:
+        self._credentials = credentials
+
+    @override
+    async def get_credentials_async(self) -> tuple[str, str]:
+        return await self._credentials()
+
+
+def connect(url: str, credentials: Credentials | None = None) -> RedisLink:
+    """Return the way to the Redis that a URL names.
+
+    Raises:
+        ConfigError: it is not the URL of a Redis, or has a user although `credentials` are given.
+    """
     parts = urlsplit(url)
+    if credentials is not None and "@" in parts.netloc:
+        raise ConfigError(
+            "the store has a function for credentials: the URL must not have a user or a password"
+        )
+    login: dict[str, Any] = {} if credentials is None else {"credential_provider": _Provider(credentials)}
     match parts.scheme:
         case "redis+cluster":
-            return _cluster(url)
+            return _cluster(url, login)
         case "redis+sentinel":
-            return _sentinel(url)
+            return _sentinel(url, login)
         case "valkey" | "valkeys" | "redis" | "rediss" | "unix":
             plain = urlunsplit(parts._replace(scheme=parts.scheme.replace("valkey", "redis")))
-            client = Redis.from_url(plain, retry=_once(), **_OPTIONS, socket_timeout=None)
+            client = Redis.from_url(plain, retry=_once(), **_OPTIONS, **login, socket_timeout=None)
             _check_options(client)
             return Single(client)
         case _:
@@ -221,13 +253,15 @@ def _hosts(url: str, port: int) -> list[tuple[str, int]]:
     return [(host, int(number)) for host, _, number in pairs]
 
 
-def _cluster(url: str) -> Cluster:
-    options: dict[str, Any] = {**_credentials(url), **_OPTIONS, **_tls(url)}
+def _cluster(url: str, login: dict[str, Any]) -> Cluster:
+    options: dict[str, Any] = {**_credentials(url), **login, **_OPTIONS, **_tls(url)}
     nodes = [ClusterNode(host, port) for host, port in _hosts(url, 6379)]
     client: RedisCluster = RedisCluster(
         startup_nodes=nodes,
         retry=_once(),
         socket_timeout=3,
+        # Some more, for what the library and `policy` ask besides.
+        max_connections=_AT_ONCE + 10,
         # A moved slot is noted by itself: to ask for all of them would close the connections of all other commands.
         reinitialize_steps=0,
         **options,
@@ -241,13 +275,13 @@ def _tls(url: str) -> dict[str, Any]:
     return {"ssl": ssl, **{name: query[name][0] for name in TLS_OPTIONS if name in query}}
 
 
-def _sentinel(url: str) -> Single:
+def _sentinel(url: str, login: dict[str, Any]) -> Single:
     """redis+sentinel://[user:password@]host:port,host:port/master[/db][?ssl=1]. With TLS, also to the sentinels."""
     master, _, db = urlsplit(url).path.lstrip("/").partition("/")
     if not master:
         raise ConfigError("the URL names no master; it looks like redis+sentinel://host:26379/mymaster")
     tls = _tls(url)
     sentinel = Sentinel(_hosts(url, 26379), sentinel_kwargs={"socket_timeout": 3, **tls})  # type: ignore[no-untyped-call]
-    options: dict[str, Any] = {**_credentials(url), "db": int(db or 0), **_OPTIONS, **tls}
+    options: dict[str, Any] = {**_credentials(url), **login, "db": int(db or 0), **_OPTIONS, **tls}
     client = sentinel.master_for(master, retry=_once(), socket_timeout=None, **options)
     return Single(client, sentinel.sentinels)

@@ -1,18 +1,18 @@
 """One connection that all commands of a process share.
 
-Commands that are given in one turn of the event loop leave in one write; Redis replies in the order of the commands, so the
-first reply belongs to the first future that waits. A pool of connections would cost a connection, two tasks and a timer
-for each command; this costs a future, and keeps the commands in order.
+A command leaves at once if no other one waits for its reply; those that come after it in the same turn of the event loop leave together in one
+write. Redis replies in the order of the commands, so the first reply belongs to the first future that waits. A pool of
+connections would cost a connection, two tasks and a timer for each command; this costs a future, and keeps the commands in order.
 
-* The writer is a task that exists while there is something to send. It takes all commands that were given since its last
-  write.
-* The reader is a task that lives as long as the connection. It resolves the futures in order.
+* The library connects: TLS, password, database. After that the pipeline takes the place of the library's streams (`_Replies`): a
+  reply resolves its future in the turn in which it arrives, and no task stands in between.
 * One timer watches for silence: if commands wait and no reply has come for `SILENCE` seconds, the connection is lost.
 
 **A connection is lost as a whole.** Every command that has no reply fails with a connection error, which means "may have
 been executed" (`refusals.py`), and commands that were not written yet fail with them. A reply that shows that another node is
 the primary now (`spoils`) also ends the connection, because commands behind it would get the same answer forever. The next
-command opens a new connection; those that come while it connects share the attempt and its outcome.
+command opens a new connection; those that come while it connects share the attempt and its outcome. No connection is used a second time,
+and what still arrives on one that was given up is dropped (`_Replies.is_left`): it would be taken for the reply to another command.
 
 **A command that is cancelled** leaves its future behind: its reply still has to be counted, or all later replies would go
 to the wrong commands.
@@ -20,19 +20,71 @@ to the wrong commands.
 
 import asyncio
 import contextlib
-import math
 from collections import deque
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import hiredis
 from redis.asyncio.connection import AbstractConnection, ConnectionPool
-from redis.exceptions import BusyLoadingError, RedisError, ResponseError
+from redis.exceptions import BusyLoadingError, RedisError
 from redis.exceptions import ConnectionError as RedisConnectionError
+from typing_extensions import override
 
 from holdfast.stores.redis.refusals import spoils
 
 SILENCE: Final = 2.0
 """Seconds without any reply after which a connection is given up."""
+_MORE: Final = object()
+"""Instead of a reply: it has not arrived as a whole."""
+_PUSHED: Final[type] = getattr(hiredis, "PushNotification", type(None))
+"""A message of Redis that is no reply."""
+
+
+class _Replies(asyncio.Protocol):
+    """Receives what Redis sends on one connection, in place of the library's streams."""
+
+    def __init__(
+        self,
+        connection: Any,
+        on_reply: Callable[[Any], bool],
+        on_lost: Callable[[AbstractConnection, Exception], None],
+    ) -> None:
+        self._connection = connection
+        self._on_reply = on_reply
+        self._on_lost = on_lost
+        self.is_left: bool = False
+        """The connection was given up."""
+        self._parser = hiredis.Reader(
+            protocolError=RedisConnectionError,
+            replyError=connection._parser.parse_error,
+            notEnoughData=_MORE,
+        )
+        self.transport: asyncio.WriteTransport = connection._writer.transport
+        self._before: asyncio.BaseProtocol = self.transport.get_protocol()
+        self.transport.set_protocol(self)
+
+    @override
+    def data_received(self, data: bytes) -> None:
+        if self.is_left:
+            return
+        parser = self._parser
+        try:
+            parser.feed(data)
+            while (reply := parser.gets()) is not _MORE:
+                if type(reply) is not _PUSHED and not self._on_reply(reply):
+                    # The next connection goes to the present primary, and the commands behind this one are sent again.
+                    raise RedisConnectionError("another node does the work now")
+        except (RedisError, IndexError) as error:
+            self._on_lost(self._connection, error)
+
+    @override
+    def eof_received(self) -> None:
+        self._on_lost(self._connection, RedisConnectionError("Redis has closed the connection"))
+
+    @override
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._before.connection_lost(exc)
+        self._on_lost(self._connection, exc or RedisConnectionError("the connection was closed"))
 
 
 class RedisPipeline:
@@ -41,14 +93,13 @@ class RedisPipeline:
     def __init__(self, pool: ConnectionPool) -> None:
         self._pool = pool
         self._connection: AbstractConnection | None = None
+        self._transport: asyncio.WriteTransport | None = None
+        self._replies: _Replies | None = None
         self._attempt: asyncio.Task[AbstractConnection] | None = None
         self._outgoing: list[bytes] = []
         self._waiting: deque[asyncio.Future[Any]] = deque()
-        self._flusher: asyncio.Task[None] | None = None
-        self._flushed: AbstractConnection | None = None
-        self._reader: asyncio.Task[None] | None = None
         self._watch: asyncio.TimerHandle | None = None
-        self._losing: asyncio.Task[None] | None = None
+        self._closing: set[asyncio.Task[None]] = set()
         self._answered = 0
         self.sent: int = 0
         """Commands so far."""
@@ -58,32 +109,48 @@ class RedisPipeline:
     def __repr__(self) -> str:
         return f"<RedisPipeline {'up' if self._connection else 'down'}, {len(self._waiting)} waiting>"
 
-    async def execute(self, *command: bytes | str | int) -> Any:
+    def execute(self, *command: bytes | str | int) -> Awaitable[Any]:
         """Send a command and return its reply.
 
         Raises:
             ResponseError: Redis refused it.
             ConnectionError: the connection is lost; the command may have been executed.
         """
-        connection = self._connection or await self._connect()
+        transport = self._transport
+        if transport is None:
+            return self._connected(command)
         loop = asyncio.get_running_loop()
         reply: asyncio.Future[Any] = loop.create_future()
-        self._outgoing.append(hiredis.pack_command(command))  # type: ignore[arg-type]
-        self._waiting.append(reply)
+        packed = hiredis.pack_command(command)  # type: ignore[arg-type]
         self.sent += 1
-        if self._flusher is None or self._flushed is not connection:
-            self._flushed = connection
-            self._flusher = loop.create_task(self._flush(connection))
+        if not self._waiting:
+            self.writes += 1
+            transport.write(packed)
+        else:
+            if not self._outgoing:
+                loop.call_soon(self._flush)
+            self._outgoing.append(packed)
+        self._waiting.append(reply)
         if self._watch is None:
             self._watch = loop.call_later(SILENCE, self._look, self._answered)
-        return await reply
+        return reply
+
+    async def _connected(self, command: tuple[bytes | str | int, ...]) -> Any:
+        await self._connect()
+        if self._transport is None:
+            raise RedisConnectionError("the connection was lost at once")
+        return await self.execute(*command)
 
     async def aclose(self) -> None:
         """Close the connection."""
         if self._attempt is not None:
             self._attempt.cancel()
         # Waits for the end of the connection: TLS needs a moment for it, and the loop may stop right after this.
-        await self._lose(RedisConnectionError("the store was closed"), nowait=False)
+        lost = self._lose(RedisConnectionError("the store was closed"))
+        if lost is not None:
+            await self._disconnect(lost, nowait=False)
+        while self._closing:
+            await asyncio.wait(self._closing)
 
     async def _connect(self) -> AbstractConnection:
         """Connect. Commands that come meanwhile wait for the same attempt and share its outcome."""
@@ -93,13 +160,19 @@ class RedisPipeline:
         return await asyncio.shield(self._attempt)
 
     async def _reached(self) -> AbstractConnection:
+        # Not from the pool: that would give out a connection again that was given up.
+        found: AbstractConnection = self._pool.make_connection()  # type: ignore[no-untyped-call]
         try:
             async with asyncio.timeout(SILENCE):
-                found: AbstractConnection = await self._pool.get_connection()  # type: ignore[no-untyped-call]
-        except TimeoutError as error:
-            raise RedisConnectionError("Redis does not answer") from error
+                await found.connect()  # type: ignore[no-untyped-call]
+        except BaseException as error:
+            await self._disconnect(found)
+            if isinstance(error, TimeoutError):
+                raise RedisConnectionError("Redis does not answer") from error
+            raise
         self._connection = found
-        self._reader = asyncio.get_running_loop().create_task(self._read(found))
+        self._replies = _Replies(found, self._take, self._lost)
+        self._transport = self._replies.transport
         return found
 
     def _attempted(self, attempt: asyncio.Task[AbstractConnection]) -> None:
@@ -107,39 +180,25 @@ class RedisPipeline:
         if not attempt.cancelled():
             attempt.exception()
 
-    async def _flush(self, connection: AbstractConnection) -> None:
-        try:
-            while self._outgoing and connection is self._connection:
-                data, self._outgoing = self._outgoing, []
-                self.writes += 1
-                await connection.send_packed_command(b"".join(data), check_health=False)
-        except (RedisError, OSError) as error:
-            await self._lose(error, connection)
-        finally:
-            if self._flusher is asyncio.current_task():
-                self._flusher = None
+    def _flush(self) -> None:
+        data, self._outgoing = self._outgoing, []
+        if data and self._transport is not None:
+            self.writes += 1
+            self._transport.write(b"".join(data))
 
-    async def _read(self, connection: AbstractConnection) -> None:
-        waiting = self._waiting
-        try:
-            while True:
-                try:
-                    reply = await connection.read_response(timeout=math.inf)
-                except (ResponseError, BusyLoadingError) as error:
-                    reply = error
-                self._answered += 1
-                future = waiting.popleft()
-                if not isinstance(reply, Exception):
-                    if not future.done():
-                        future.set_result(reply)
-                    continue
-                if not future.done():
-                    future.set_exception(reply)
-                if spoils(reply):
-                    # The next connection goes to the present primary, and the commands behind this one are sent again.
-                    raise RedisConnectionError("another node does the work now") from reply
-        except (RedisError, OSError, IndexError) as error:
-            await self._lose(error, connection)
+    def _take(self, reply: Any) -> bool:
+        """Give a reply to the command that waits for it. False if the connection must not be used again."""
+        if isinstance(reply, RedisConnectionError) and not isinstance(reply, BusyLoadingError):
+            raise reply
+        self._answered += 1
+        future = self._waiting.popleft()
+        if not isinstance(reply, Exception):
+            if not future.done():
+                future.set_result(reply)
+            return True
+        if not future.done():
+            future.set_exception(reply)
+        return not spoils(reply)
 
     def _look(self, answered: int) -> None:
         """End a connection on which commands wait and nothing has arrived since the last look."""
@@ -147,18 +206,23 @@ class RedisPipeline:
         if not self._waiting:
             return
         if answered == self._answered:
-            silent = RedisConnectionError("Redis does not answer")
-            self._losing = asyncio.get_running_loop().create_task(self._lose(silent))
+            if self._connection is not None:
+                self._lost(self._connection, RedisConnectionError("Redis does not answer"))
         else:
             self._watch = asyncio.get_running_loop().call_later(SILENCE, self._look, self._answered)
 
-    async def _lose(
-        self, error: Exception, connection: AbstractConnection | None = None, *, nowait: bool = True
-    ) -> None:
-        if self._connection is None or (connection is not None and connection is not self._connection):
-            return
-        lost, self._connection = self._connection, None
-        reader, self._reader = self._reader, None
+    def _lost(self, connection: AbstractConnection, error: Exception) -> None:
+        """Leave a connection, if it is still in use."""
+        if connection is self._connection and (lost := self._lose(error)) is not None:
+            task = asyncio.get_running_loop().create_task(self._disconnect(lost))
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+    def _lose(self, error: Exception) -> AbstractConnection | None:
+        """Let all commands fail that have no reply; return the connection, which has to be closed."""
+        lost, self._connection, self._transport = self._connection, None, None
+        if self._replies is not None:
+            self._replies.is_left = True
         waiting, self._waiting = self._waiting, deque()
         self._outgoing = []
         if self._watch is not None:
@@ -167,8 +231,8 @@ class RedisPipeline:
         for future in waiting:
             if not future.done():
                 future.set_exception(RedisConnectionError(str(error)))
-        if reader is not None and reader is not asyncio.current_task():
-            reader.cancel()
+        return lost
+
+    async def _disconnect(self, lost: AbstractConnection, *, nowait: bool = True) -> None:
         with contextlib.suppress(RedisError, OSError):
             await lost.disconnect(nowait=nowait)
-        await self._pool.release(lost)

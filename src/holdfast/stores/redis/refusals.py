@@ -27,6 +27,9 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from holdfast.errors import StoreError, StoreUnavailable
+from holdfast.stores.shared.answers import Later, Lost
+from holdfast.stores.shared.fields import Unreadable
+from holdfast.stores.shared.shelf import NoRoom
 
 
 class Then(Enum):
@@ -73,20 +76,8 @@ _CODES: Final[tuple[tuple[type[Exception], str], ...]] = (
 _NON_LOCAL: Final = "non local key"
 """Redis stops a script with this error if its slot is being moved and the check before the start did not see it."""
 _LOST: Final = (RedisConnectionError, RedisTimeoutError, OSError)
-_UNREADABLE: Final = ("unreadable record", "Bad data format", "Missing bytes", "WRONGTYPE")
+_UNREADABLE: Final = ("unreadable record", "Bad data format", "Missing bytes", "WRONGTYPE", "too short")
 """Scripts fail with one of these on a record that no release of Holdfast wrote."""
-
-
-class Lost(Exception):
-    """No reply: the command may or may not have been executed."""
-
-
-class Later(Exception):
-    """Redis does not execute the command now. It has not done so, and the same command may succeed in a moment."""
-
-
-class Poisoned(StoreError):
-    """A stored value cannot be read: another program has written it, or it is damaged."""
 
 
 def code_of(error: BaseException) -> str:
@@ -106,6 +97,8 @@ def spoils(error: BaseException) -> bool:
 def translated(error: Exception) -> Exception:
     """Return the exception for the sender of a failed command."""
     then, _ = REFUSALS.get(code_of(error), (None, ""))
+    if code_of(error) == "OOM":
+        return NoRoom("the store cannot be written now")
     if then is Then.REFUSE:
         return StoreUnavailable("the store cannot be written now")
     if then is not None:
@@ -113,5 +106,5 @@ def translated(error: Exception) -> Exception:
     if isinstance(error, _LOST):
         return Lost(str(error))
     if any(words in str(error) for words in _UNREADABLE):
-        return Poisoned("a record in the store cannot be read")
+        return Unreadable("a record in the store cannot be read")
     return StoreError("the store failed")

@@ -5,7 +5,7 @@ its owner, `<replica>.<incarnation>`, written beside it. So the work of a dead i
 process after it took a new lease.
 
 **Finding orphans.** `orphans` takes some dead replicas, and the sessions where they had work, from the shared slot.
-It asks all these sessions at once (`orphaned`) for the work of the dead replica. A session where nothing is left is
+It asks all these sessions at once (`left_by`) for the work of the dead replica. A session where nothing is left is
 removed from the list; a session on a shard that cannot be reached stays, and is asked again next time. Our own
 sessions are examined in the same way: an exchange that is ours in the store, and unknown to this process, had ended
 before a failover brought it back.
@@ -20,16 +20,14 @@ receivers, which also poll once a second, because a wake-up may be lost.
 """
 
 from holdfast.errors import StoreUnavailable
-from holdfast.stores.base import INBOX, Announced, Forwarded, Orphan, WakeUp
-from holdfast.stores.redis.core import FORMAT, Core, flag, milliseconds
-from holdfast.stores.redis.exchanges import terminal_tags
-from holdfast.stores.rules import id_from
-
-_STRAY_SECONDS = 10.0
-"""Seconds after which an exchange that is ours in the store, and unknown here, is an orphan. Younger ones may be beginning."""
+from holdfast.stores.base import INBOX, Announced, Forwarded, Orphan
+from holdfast.stores.redis.core import FORMAT, flag, milliseconds
+from holdfast.stores.redis.documents import RedisDocuments
+from holdfast.stores.rules import lease_ended
+from holdfast.stores.shared.sessions import SharedSessions
 
 
-class ReplicaMethods(Core):
+class ReplicaMethods(RedisDocuments, SharedSessions):
     """renew, release, replicas, orphans, reap, forward, inbox, remove_forwarded, announce, announced, secret, post_notice."""
 
     _other_format: int = FORMAT
@@ -53,12 +51,12 @@ class ReplicaMethods(Core):
         self._other_format = other
         if incarnation != self.incarnation:
             self.incarnation = incarnation
-            self._owner = f"{self.replica}.{incarnation}"
+            self.me: str = f"{self.replica}.{incarnation}"
         return incarnation
 
     async def release(self) -> None:
         """End the lease."""
-        await self.index("release", self.replica, self._owner)
+        await self.index("release", self.replica, self.me)
 
     async def replicas(self) -> dict[str, float]:
         """Return the replicas whose lease runs, and for how long."""
@@ -66,36 +64,30 @@ class ReplicaMethods(Core):
         ends = zip(found[::2], found[1::2], strict=True)
         return {owner.decode().rpartition(".")[0]: (float(end) - now) / 1000 for owner, end in ends}
 
+    async def register(self, key: str) -> None:
+        """Note that this replica may have work in a session, before it has.
+
+        Raises:
+            StoreUnavailable: this incarnation was declared dead; no other replica would find work that it begins now.
+        """
+        if (await self.index("register", self.me, key))[0] == b"dead":
+            raise lease_ended()
+
     async def orphans(self) -> list[Orphan]:
         """Return exchanges that dead replicas left running, and forget the readers of these replicas."""
         _, _, dead, own = await self.index("dead")
-        is_dead = any(owner.decode() == self._owner for owner, _ in dead)
+        is_dead = any(owner.decode() == self.me for owner, _ in dead)
         # All at once: one after another, each would wait for the disk if Redis writes to it before it replies.
-        looks = [self._left(owner.decode(), key.decode(), 0) for owner, keys in dead for key in keys]
-        looks += [
-            self._left(self._owner, key.decode(), milliseconds(_STRAY_SECONDS))
-            for key in ([] if is_dead else own)
-        ]
+        looks = [self._left(owner.decode(), key.decode()) for owner, keys in dead for key in keys]
+        looks += [self._left(self.me, key.decode()) for key in ([] if is_dead else own)]
         found, _ = await self.each(looks)
         return [orphan for some in found for orphan in some]
 
-    async def _left(self, owner: str, key: str, min_age: int) -> list[Orphan]:
-        work = self._work.get(key) if owner == self._owner else None
-        known = list(work.running) if work is not None else []
-        reply = await self.session("orphaned", key, owner, min_age, *known)
-        if reply[0] != b"ok" or (owner != self._owner and not reply[2]):
+    async def _left(self, owner: str, key: str) -> list[Orphan]:
+        found = await (self.strays(key) if owner == self.me else self.left_by(owner, key))
+        if found is None:
             await self.index("unregister", owner, key)
-            return []
-        return [Orphan(key, stream.decode(), id_from(name.decode()), owner) for stream, name in reply[2]]
-
-    async def reap(self, orphan: Orphan, terminal: bytes, *, tag: int) -> bool:
-        """End an orphan in place of its owner. If several replicas try, one succeeds."""
-        end = (terminal, *terminal_tags(tag))
-        reply = await self.session("reap", orphan.session, orphan.stream, orphan.owner, *end, *self._budget)
-        if reply[0] != b"ok":
-            return False
-        self._on_wake(WakeUp.STREAM, orphan.session, orphan.stream)
-        return True
+        return found or []
 
     # Between replicas
 

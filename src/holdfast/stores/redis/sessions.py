@@ -1,51 +1,103 @@
-"""Sessions: opened with a place in the shared slot, found, evicted, swept, closed once (lua/sessions.lua, lua/index.lua).
+"""Sessions: opened with a place in the shared slot, found, evicted, swept, closed once (lua/index.lua).
 
 The shared slot knows the sessions and the earliest time to examine each. A session's own slot decides whether it is
 due, or idle enough to be evicted, in the step that closes it. So eviction asks for candidates, examines each,
 corrects the shared slot, and tries to close the oldest; if its client came back meanwhile, it takes the next.
+
+**The shared slot is behind, never wrong for long.** A commit that lowers the hint of a session, or changes what the shared slot knows of it, is followed by a report
+(`applied`). What the slot knew before does not matter: other replicas have reported too, and sweeps have raised the hint. A report that fails, or whose commit has
+an unknown fate, makes the session doubtful: the next sweep compares it. A replica may die before its report, and a failover of the slot may lose it. So
+each sweep also compares some other sessions, all of them in turn (`_compare`).
 """
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
-from itertools import chain
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
+from typing_extensions import override
 
+from holdfast.config import Limits
 from holdfast.core.lifecycle import SessionInput, SessionState
+from holdfast.core.records import Closed, Refusal, SessionRecord, Status
+from holdfast.core.rules import life, streams
+from holdfast.core.rules.document import At, Document
 from holdfast.errors import StoreError
-from holdfast.stores.base import (
-    LINGER_SECONDS,
-    LINGER_SHARE,
-    UNREPORTED_SECONDS,
-    Closed,
-    Ending,
-    Found,
-    Listing,
-    Refusal,
-    SessionRecord,
-    Status,
-    Totals,
-    WakeUp,
-)
-from holdfast.stores.redis.core import Core, hashed, milliseconds, record_of
-from holdfast.stores.redis.link import Argument
-from holdfast.stores.redis.refusals import Poisoned
+from holdfast.stores.base import LINGER_SECONDS, LINGER_SHARE, UNREPORTED_SECONDS, Listing, Totals
+from holdfast.stores.kept import ENTRY_BYTES, growth
+from holdfast.stores.redis.core import Room, flag, hashed, milliseconds
+from holdfast.stores.redis.documents import RedisDocuments
+from holdfast.stores.shared.draft import SharedDocument, opened
+from holdfast.stores.shared.entry import KnownSession
+from holdfast.stores.shared.fields import Unreadable
+from holdfast.stores.shared.sessions import SharedSessions
+from holdfast.stores.shared.shelf import Erasure
 
 _BATCH: Final = 100
+_COMPARED: Final = 50
+"""Sessions that a sweep compares with the shared slot, at most every _COMPARE_SECONDS: 100,000 sessions take a replica half an hour."""
+_COMPARE_SECONDS: Final = 1.0
+_DOUBTS: Final = 10_000
+"""Doubtful sessions that are remembered."""
+_MADE_SECONDS: Final = 30.0
+"""A place in the shared slot whose session does not exist is examined after this time: it may be about to be made."""
 _LOOKS: Final = 64
 _EVICTIONS: Final = 5
 """How often a session is evicted for a new one before the store is full: other new sessions may take the place."""
 
 
-def closed_of(reply: list[Any]) -> Closed:
-    """Return a closing from a script's reply."""
-    reason, record, event = reply[2:5]
-    return Closed(record_of(record), SessionInput(reason.decode()), event.decode())
+def _examined(doc: Document, now: float) -> tuple[SessionInput | None, float, SessionState]:
+    """Give a session its next hint; return why it ends now, the hint, and its state."""
+    return life.examine(doc, now), doc.hint, doc.state
 
 
-class SessionMethods(Core):
-    """open, find, change, close, sweep, subscriptions, and closings whose listeners must be called."""
+def _freed(doc: Document, how: str, over: int, limits: Limits) -> tuple[int, float]:
+    """Free bytes of a session in one way; return its bytes, and when its oldest complete stream ended."""
+    left = doc.size - over
+    while doc.size > left:
+        if how == "own":
+            is_freed = streams.drop_finished(doc)
+        elif how == "oldest":
+            oldest = next((one for one in doc.finished if not doc.exchanges[one].reader), "")
+            is_freed = streams.forget_finished(doc, oldest)
+        else:
+            is_freed = streams.cut_largest(doc, doc.size - left, limits)
+        if not is_freed or how == "oldest":
+            break
+    return doc.size, min(doc.finished.values(), default=0.0)
+
+
+class _KeptBytes(Struct):
+    """The kept bytes of a session, as lua/cells_prelude.lua writes them."""
+
+    kb: int = 0
+    kn: int = 0
+    ub: int = 0
+
+    @property
+    def bytes(self) -> int:
+        """All of them."""
+        return self.kb + self.ub + ENTRY_BYTES * self.kn
+
+
+_kept: Final = msgspec.msgpack.Decoder(_KeptBytes).decode
+
+
+class SessionMethods(RedisDocuments, SharedSessions):
+    """open, sweep, subscriptions, and closings whose listeners must be called."""
+
+    over: int
+    frees: frozenset[Callable[..., Any]] = SharedSessions.frees | {_examined, _freed}
+    _doubtful: dict[str, None]
+    """Sessions of which the shared slot may not know the last change."""
+    _compared: str = ""
+    """The session that was compared last, in the order of their keys; empty: the first one is next."""
+    _compared_at: float = 0.0
+    _unreported: dict[str, tuple[int, float]]
+    """Sessions whose logs have other sizes than the shared slot knows: their bytes, and when their oldest complete stream ended."""
 
     async def open(self, record: SessionRecord, *, evict: bool) -> list[Closed] | Refusal:
         """Take a place in the index, evict a session if the contract demands it, then begin the session."""
@@ -54,10 +106,16 @@ class SessionMethods(Core):
             # One eviction makes room for one session, also if there are more than the limit already.
             most = self._limits.sessions if evicted else self._limits.sessions_per_principal
             verdict = await self._reserve(record, most, evict=evict)
-            if verdict == b"ok":
-                await self.run("open", record.key, *_facts(record))
+            if verdict[0] == b"ok":
+                numbers, fields = opened(record, self.now(), self._mark)
+                if registered := len(verdict) > 1:
+                    # The replica that closes the session removes it from the lists of all its writers. So the opener is a writer from the beginning.
+                    # Not 0: if it is declared dead, and is removed there, its first commit finds that this number is missing.
+                    fields[f"o:{self._writer()}"] = b"1"
+                if await self.create(record, numbers, fields):
+                    self.opened_here(record.key, numbers, fields, registered=registered)
                 return evicted
-            victim = await self._evict(record.principal) if verdict == b"evict" else None
+            victim = await self._evict(record.principal) if verdict[0] == b"evict" else None
             if victim is None:
                 break
             evicted.append(victim)
@@ -67,8 +125,7 @@ class SessionMethods(Core):
         first_look = milliseconds(min(record.idle, record.lifetime))
         life = milliseconds(max(record.lifetime, record.idle + record.grace))
         place = (record.key, hashed(record.principal), first_look)
-        reply = await self.index("reserve", *place, self._limits.sessions, own_most, int(evict), life)
-        return reply[0]
+        return await self.index("reserve", *place, self._limits.sessions, own_most, int(evict), life)
 
     async def _evict(self, principal: str) -> Closed | None:
         """Close the principal's longest idle session; None if each of them has work or a reader."""
@@ -76,8 +133,12 @@ class SessionMethods(Core):
         if oldest is None:
             return None
         touched, key = oldest
-        reply = await self.run("evict", key, touched)
-        return await self._ended(key, reply) or await self._evict(principal)
+
+        def is_idle(doc: Document) -> SessionInput | None:
+            busy = doc.running or doc.readers or milliseconds(doc.touched) > touched
+            return None if busy else SessionInput.EVICTED
+
+        return await self.end(key, is_idle) or await self._evict(principal)
 
     async def _longest_idle(self, principal: str) -> tuple[int, str] | None:
         """Return a principal's longest idle session, and when its client was last seen.
@@ -104,32 +165,23 @@ class SessionMethods(Core):
         return best
 
     async def _peek(self, key: str, principal: str) -> tuple[str, int, bool] | None:
-        reply = await self.run("peek", key)
-        if reply[0] != b"ok":
+        doc = await self.load(key)
+        if doc is None:
             await self._gone(key, principal)
             return None
-        return key, reply[2], bool(reply[3])
-
-    async def find(self, key: str, principal: str) -> Found | None:
-        """Return the session. Counts as a sign of the client."""
-        reply = await self.session("find", key, principal)
-        if reply[0] != b"ok":
-            return None
-        record = await self.readable(key, reply[3])
-        return None if record is None else Found(record, bool(reply[2]))
+        return key, milliseconds(doc.touched), bool(doc.running or doc.readers)
 
     async def look(self, key: str) -> Status | None:
-        """Return an open session."""
-        reply = await self.session("show", key)
-        if reply[0] != b"ok":
+        """Return an open session. Its state counts among its kept bytes."""
+        try:
+            stored = await self.stored(key)
+            if stored is None or stored.fields is None:
+                return None
+            doc, kept = SharedDocument(stored.numbers, stored.fields), _kept(stored.fields["k"])
+        except (Unreadable, KeyError, msgspec.DecodeError) as error:
+            await self._drop(key, error)
             return None
-        packed, away, closes_in, readers, running, log_bytes, kept_bytes = reply[2:9]
-        record = await self.readable(key, packed)
-        if record is None:
-            return None
-        state = SessionState.DETACHED if away else SessionState.ATTACHED
-        ends = None if running else closes_in / 1000
-        return Status(record, state, ends, readers, running, log_bytes, kept_bytes)
+        return doc.status(self.now(), log_bytes=doc.size, kept_bytes=kept.bytes)
 
     async def sessions_after(self, after: str, *, limit: int) -> Listing:
         """Return the sessions that follow in the order of their keys. A session that cannot be read is left out."""
@@ -144,23 +196,22 @@ class SessionMethods(Core):
         _, _, sessions, detached, log_bytes, kept = await self.index("totals")
         return Totals(sessions, detached, int(log_bytes), int(kept))
 
-    async def change(self, key: str, *, level: str | None = None, initialized: bool | None = None) -> None:
-        """Set the named fields."""
-        fields: list[str] = []
-        if level is not None:
-            fields += ["2", level]
-        if initialized is not None:
-            fields += ["3", "1" if initialized else ""]
-        await self.run("change", key, *fields)
+    async def due(self) -> list[str]:
+        """Return none: `sweep` takes them in batches, with a mark."""
+        return []
 
-    async def close(self, key: str, reason: SessionInput, ending: Ending | None = None) -> Closed | None:
-        """Close a session once. Its exchanges in flight end too."""
-        end = ("", "", "") if ending is None else (ending.before, ending.after, str(ending.tag))
-        return await self._ended(key, await self.session("close", key, reason.value, *end))
+    async def oldest_finished(self) -> tuple[str, str] | None:
+        """Return none: `_make_room` asks the shared slot."""
+        return None
+
+    async def spare_kept(self, key: str) -> int:  # noqa: ARG002
+        """Return all of it: `subscribe` asks the shared slot."""
+        return self._limits.principal_kept_bytes
 
     async def sweep(self) -> list[Closed]:
         """Close the sessions that are due. For the others, set the time of the next check."""
         await self.index("sweep_tasks")
+        await self._compare_some()
         closed: list[Closed] = []
         while True:
             mark = f"0.{int(self._random.uniform(1, 999)):03d}"
@@ -172,118 +223,195 @@ class SessionMethods(Core):
                 return closed
 
     async def _look(self, key: str, marked: bytes) -> Closed | None:
-        reply = await self.session("look", key)
-        if reply[0] == b"later":
-            await self.index("rehint", key, marked, reply[2], reply[3])
-            return None
-        if reply[0] == b"none":
+        found = await self.apply(key, None, _examined, self.now())
+        if found is None:
             await self._gone(key, "")
             return None
-        # Another replica may be closing it now, and then forgets it; if that replica dies, the session is due again
-        # in two seconds.
-        return await self._ended(key, reply)
-
-    async def _ended(self, key: str, reply: list[Any]) -> Closed | None:
-        if reply[0] == b"left":
-            await self._gone(key, "")
-        if reply[0] != b"closed":
-            return None
-        try:
-            closed = closed_of(reply)
-        except Poisoned as error:
-            await self._drop(key, error)
-            return None
-        owners, subscriptions, lingering = reply[5:8]
-        principal = hashed(closed.record.principal)
-        unreported = milliseconds(UNREPORTED_SECONDS)
-        await self.index("forget", key, principal, unreported, len(owners), *owners, *subscriptions)
-        self.gone(key)
-        self._on_wake(WakeUp.CLOSED, key, "")
-        if lingering:
-            with suppress(StoreError):
-                await self._linger(key, lingering)
+        reason, hint, state = found
+        closed = None if reason is None else await self.end(key, lambda doc: doc.ends_now(self.now()))
+        if closed is None:
+            away = flag(state is SessionState.DETACHED)
+            await self.index("rehint", key, marked, milliseconds(hint), away)
         return closed
+
+    @override
+    def doubt(self, key: str) -> None:
+        if len(self._doubtful) < _DOUBTS:
+            self._doubtful[key] = None
+
+    async def _compare_some(self) -> None:
+        """Compare the doubtful sessions with the shared slot, and some others."""
+        keys = list(islice(self._doubtful, _BATCH))
+        for key in keys:
+            del self._doubtful[key]
+        if self.now() - self._compared_at >= _COMPARE_SECONDS:
+            self._compared_at = self.now()
+            following = [key.decode() for key in (await self.index("listed", self._compared, _COMPARED))[2]]
+            self._compared = following[-1] if len(following) == _COMPARED else ""
+            keys += following
+        await self.each(self._compare(key) for key in dict.fromkeys(keys))
+
+    async def _compare(self, key: str) -> None:
+        """Correct what the shared slot knows of a session. This never raises its hint: only the sweep does, which has examined it."""
+        try:
+            doc = await self.load(key)
+            if doc is None:
+                await self.index("hint", key, milliseconds(self.now() + _MADE_SECONDS))
+                return
+            owners = {one.owner for one in doc.exchanges.values() if one.running}
+            owners |= {one.reader for one in doc.exchanges.values()} | {
+                one.owner for one in doc.held.values()
+            }
+            owners.discard("")
+            oldest = milliseconds(min(doc.finished.values(), default=0.0))
+            away = flag(doc.state is SessionState.DETACHED)
+            facts = (milliseconds(doc.hint), away, doc.size, oldest, self._report_step, len(owners))
+            await self.index("compare", key, *facts, *owners, *map(hashed, doc.subscriptions))
+        except StoreError:
+            self.doubt(key)
+            raise
+
+    async def remove(self, key: str, erasure: Erasure) -> bool:
+        """End a session in its own slot, then in the shared one."""
+        if not await super().remove(key, erasure):
+            return False
+        owners = {writer.partition("/")[0] for writer in erasure.writers}
+        subscriptions = [hashed(uri) for uri in erasure.subscriptions]
+        principal, unreported = hashed(erasure.record.principal), milliseconds(UNREPORTED_SECONDS)
+        await self.index("forget", key, principal, unreported, len(owners), *owners, *subscriptions)
+        if erasure.size:
+            with suppress(StoreError):
+                await self._linger(key, erasure.size)
+        return True
+
+    async def poisoned(self, key: str, error: Exception) -> None:  # noqa: ARG002
+        """Forget a session that cannot be read."""
+        await self.send("drop", key, ())
+        await self.index("forget", key, "", 0, 1, self.me)
 
     async def _linger(self, key: str, size: int) -> None:
         """Count the streams that a closed session leaves for its readers; if all of them are too many, the oldest are deleted."""
         most = self._limits.streams_bytes // LINGER_SHARE
         over = (await self.index("linger", key, size, milliseconds(LINGER_SECONDS), most))[2]
-        await self.each(self.session("unlinger", name.decode()) for name in over)
+        await self.each(self.send("drop", name.decode(), ("left",)) for name in over)
 
     async def _gone(self, key: str, principal: str) -> None:
-        """Remove a closed session from the shared slot."""
-        await self.index("forget", key, hashed(principal), 0, 1, self._owner)
+        """Remove a closed session from the shared slot. If the replica that closed it could not do this, its listeners may not have been called."""
+        unreported = await self.send("closing", key, ()) is not None
+        waits = milliseconds(UNREPORTED_SECONDS) if unreported else 0
+        await self.index("forget", key, hashed(principal), waits, 1, self.me)
 
-    async def sessions(self, principal: str | None = None) -> list[str]:
+    async def listed(self, principal: str | None = None) -> list[str]:
         """Return the keys of all open sessions, or of the open sessions of one principal."""
         own = () if principal is None else (hashed(principal),)
         return [key.decode() for key in (await self.index("sessions", *own))[2]]
 
     async def subscribe(self, key: str, uri: str) -> bool:
-        """Remember a subscription, in the session and under the resource."""
-        reply = await self.keeping(
-            self.run,
-            "subscribe",
-            key,
-            hashed(uri),
-            self._limits.subscriptions,
-            len(uri.encode()),
-            self._limits.subscription_bytes,
-            uri,
-        )
-        if reply[0] != b"ok":
+        """Remember a subscription, in the session and under the resource. Its bytes are allowed before."""
+        doc = await self.load(key)
+        if doc is None:
             return False
-        await self.index("subscribed", hashed(uri), key, milliseconds(86_400))
-        return True
+        cost = growth(None, len(uri.encode()))
+        if uri not in doc.subscriptions and (await self.keeping("hold", key, cost))[0] != b"ok":
+            return False
+        done = await self.apply(key, False, life.subscribe, uri, cost, self._limits, cost)  # noqa: FBT003
+        if done:
+            # Also if it was known: the client repeats a request of which the last step has failed.
+            await self.index("subscribed", hashed(uri), key, milliseconds(86_400))
+        else:
+            await self.lowered(key, await self.run("hold", key, -cost))
+        return done
 
     async def unsubscribe(self, key: str, uri: str) -> None:
-        """Forget a subscription."""
-        await self.changing("unsubscribe", key, hashed(uri))
+        """Forget a subscription, and what it has kept."""
+        cost = growth(None, len(uri.encode()))
+        if await self.apply(key, False, life.unsubscribe, uri, cost):  # noqa: FBT003
+            await self.lowered(key, await self.run("hold", key, -cost))
         await self.index("unsubscribed", hashed(uri), key)
-
-    async def take_home(self, key: str, expected: str) -> SessionRecord | None:
-        """Make this replica the home of a session if its home is `expected`."""
-        reply = await self.run("take_home", key, expected, self.replica)
-        return await self.readable(key, reply[2]) if reply[0] == b"ok" else None
-
-    async def subscriptions(self, key: str) -> list[str]:
-        """Return the resources that a session subscribed to."""
-        reply = await self.run("subscriptions", key)
-        return sorted(uri.decode() for uri in reply[2]) if reply[0] == b"ok" else []
 
     async def subscribers(self, uri: str) -> list[str]:
         """Return the open sessions that subscribe to a resource."""
         return [key.decode() for key in (await self.index("subscribers", hashed(uri)))[2]]
 
+    # What other slots have to know
+
+    @override
+    def at(self) -> At:
+        """Return the circumstances of a command. The shared slot knows the bytes of all sessions, so room is made after it (`_make_room`)."""
+        return At(self.now(), self.me, self._limits, self._limits.store_bytes)
+
+    @override
+    async def applied(self, entry: KnownSession, doc: SharedDocument) -> None:
+        """Tell the shared slot when the session is due, whether it is detached, and how large its logs are, if this commit has changed it.
+
+        A report of the size is made when it passes a multiple of a step, in either direction, by the replica that writes.
+        """
+        key, step = entry.key, self._report_step
+        if doc.size // step != entry.size // step:
+            self._unreported[key] = doc.size, min(dict.values(doc.finished), default=0.0)
+            self.over = 1
+        if doc.hint < entry.reported:
+            await self.index("hint", key, milliseconds(doc.hint))
+        if doc.state is not entry.state:
+            await self.index("away", key, flag(doc.state is SessionState.DETACHED))
+
+    async def settle(
+        self, key: str, stream: str, fence: int, terminal: bytes | None, *, tag: int = 0, keep: bool = False
+    ) -> None:
+        """End an exchange; report the bytes of its log, if they are many."""
+        await super().settle(key, stream, fence, terminal, tag=tag, keep=keep)
+        if self._unreported:
+            await self._make_room(key)
+
+    async def _make_room(self, key: str) -> None:
+        """Report the bytes of sessions whose logs have changed; if those of all are too many, make room.
+
+        Streams of the principal with the most bytes are removed, so that no principal can fill the store for the others:
+        its oldest finished streams first, then the oldest events of its largest log. If the writing session belongs to
+        this principal, the finished streams of that session are removed first, and its own log is cut.
+        """
+        self.over = -self._limits.streams_bytes
+        while self._unreported:
+            name, (size, oldest) = self._unreported.popitem()
+            room = await self._sized(key, name, size, oldest)
+            for how in ("own", "oldest", "trim", "last"):
+                while room.over > 0 and (whose := room.victim(how, key)):
+                    freed = await self.apply(whose, None, _freed, how, room.over, self._limits)
+                    self._unreported.pop(whose, None)
+                    if freed is None:
+                        await self._gone(whose, "")
+                        room = await self._sized(key, key, size, oldest)
+                        continue
+                    before, room = room.over, await self._sized(key, whose, *freed)
+                    if room.over >= before:
+                        break
+        self.over = -self._limits.streams_bytes
+
+    async def _sized(self, writer: str, key: str, size: int, oldest: float) -> Room:
+        facts = (key, size, milliseconds(oldest), writer)
+        _, _, total, is_own, old, large = await self.index("size", *facts)
+        return Room(int(total) - self._limits.streams_bytes, bool(is_own), old.decode(), large.decode())
+
     # Listeners
 
     async def closing_reported(self, closed: Closed) -> None:
         """Forget a closing: its listeners were called."""
-        await self.run("reported", closed.record.key)
+        await self.send("closing", closed.record.key, ("forget",))
         await self.index("acknowledge", closed.record.key)
 
     async def unreported_closings(self) -> list[Closed]:
         """Return closings whose listeners may not have been called."""
         _, _, keys = await self.index("outbox", _BATCH, milliseconds(UNREPORTED_SECONDS))
-        found, _ = await self.each(self._unreported(key) for key in keys)
+        found, _ = await self.each(self._unreported_closing(key.decode()) for key in keys)
         return [closed for closed in found if closed is not None]
 
-    async def _unreported(self, key: bytes) -> Closed | None:
+    async def _unreported_closing(self, key: str) -> Closed | None:
         try:
-            reply = await self.run("unreported", key.decode())
-            if reply[0] == b"closed":
-                return closed_of(reply)
-        except Poisoned as error:
-            self._observer.note("store.poisoned", session=key.decode()[:8], error=error)
-            await self.run("drop", key.decode())
+            stored = await self.send("closing", key, ())
+            if stored is not None:
+                return self.closing_of(stored)
+        except Unreadable as error:
+            self._observer.note("store.poisoned", session=key[:8], error=error)
+            await self.send("drop", key, ())
         await self.index("acknowledge", key)
         return None
-
-
-def _facts(record: SessionRecord) -> tuple[Argument, ...]:
-    """Return the arguments of `open`: times, the record, its home, and the fields that scripts need."""
-    fields = {"pr": record.principal, "sa": record.standalone}
-    if record.isolate:
-        fields["iso"] = "1"
-    times = (milliseconds(record.grace), milliseconds(record.idle), milliseconds(record.lifetime))
-    return (*times, msgspec.json.encode(record), record.home, *chain.from_iterable(fields.items()))

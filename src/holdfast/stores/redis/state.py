@@ -1,4 +1,21 @@
-"""State of sessions and scopes, and tasks."""
+"""State of sessions and scopes, and tasks.
+
+**Allowances.** The kept data of a session or a handle is its state and its subscriptions. The principal has one total for all of it
+(`Limits.principal_kept_bytes`), in the shared slot. A script sees one slot, so it cannot read the total when it writes. Instead the shared slot
+grants each session and handle an allowance, and a script lets it keep no more than that. Where the allowance is too small, the script changes
+nothing and replies 'room'; the caller asks the shared slot (`grant`), tells the session (`granted`) and sends its command again
+(`Core.keeping`). It asks for a step more than it needs, so that not every field costs this. The sum of a principal's grants never exceeds its
+total, so its kept data does not either.
+
+A grant is a number of bytes, not a difference, so that it may be sent twice. Granted bytes that are no longer needed are given back: the session
+lowers its own allowance first and reports it afterwards. These messages can arrive in any order; each of them counts how often the session
+has lowered its allowance. `grant` never lowers, and replies with the newest count that the shared slot knows; a report counts there only
+if its count is newer; `granted` counts in the session only if its count is not older than the session's own. So the shared slot always has at
+least the allowance of the session. A lost message leaves it with more than that, until the session's next grant or report, or its end.
+
+A version is a counter of the owner, so a field that was deleted and set again has another one, and a compare-and-set cannot mistake it. An
+operation has a name: sent again, it finds its result, among the last 256.
+"""
 
 from collections.abc import Collection
 from typing import Any, Final
@@ -54,14 +71,14 @@ class StateMethods(Core):
         given = ("0", b"") if value is None else ("1", value)
         expected = "" if version is None else version
         most = most_bytes(scope, self._limits)
-        reply = await self.keeping(self.changing, "set", scope, op, field, *given, expected, most)
+        reply = await self.keeping("set", scope, op, field, *given, expected, most)
         self._check(reply, field, scope)
         return int(reply[2])
 
     async def add_state(self, scope: str, field: str, by: int, *, op: str) -> int:
         """Add to a counter."""
         most = most_bytes(scope, self._limits)
-        reply = await self.keeping(self.changing, "add", scope, op, field, by, most)
+        reply = await self.keeping("add", scope, op, field, by, most)
         self._check(reply, field, scope)
         return int(reply[2])
 
@@ -108,7 +125,7 @@ class StateMethods(Core):
             raise StateError(f"no room for a task of {len(value)} bytes")
         if reply[0] != b"ok":
             return -1
-        self._on_wake(WakeUp.TASK, key, "")
+        self.wake(WakeUp.TASK, key, "")
         return version + 1
 
     async def orphan_tasks(self, known: Collection[str] | None = None) -> list[OrphanTask]:

@@ -1,6 +1,6 @@
 """RedisStore: the contract of stores on Redis or Valkey, version 7 or later.
 
-Every operation is one script on one slot, which is one atomic step; `core.py` has the theory. A command whose reply was lost is
+The commands of a session are rules and commits (`stores/shared`). Every operation is one script on one slot, which is one atomic step; `core.py` has the theory. A command whose reply was lost is
 sent again and counts once. Time is that of Redis.
 """
 
@@ -13,22 +13,18 @@ from holdfast.config import Limits
 from holdfast.errors import StoreUnavailable
 from holdfast.ports import Clock, Observer, Random, SilentObserver, SystemRandom
 from holdfast.stores.base import OnWake
-from holdfast.stores.redis.asks import AskMethods
+from holdfast.stores.credentials import Credentials
 from holdfast.stores.redis.core import PATIENCE, Core
 from holdfast.stores.redis.link import RedisLink, connect
-from holdfast.stores.redis.recent_writes import RecentWrites
 from holdfast.stores.redis.replicas import ReplicaMethods
 from holdfast.stores.redis.sessions import SessionMethods
 from holdfast.stores.redis.state import StateMethods
-from holdfast.stores.redis.streams import StreamMethods
-from holdfast.stores.redis.turns import TurnMethods
 from holdfast.stores.redis.wakeups import WakeUpMethods
 from holdfast.stores.rules import lease_ended
+from holdfast.stores.shared.sessions import SharedSessions
 
 
-class RedisStore(
-    SessionMethods, StreamMethods, TurnMethods, AskMethods, StateMethods, ReplicaMethods, WakeUpMethods
-):
+class RedisStore(SessionMethods, StateMethods, ReplicaMethods, WakeUpMethods):
     """Sessions that outlive this process, and that every replica can serve."""
 
     def __init__(
@@ -41,12 +37,14 @@ class RedisStore(
         replica: str = "",
         random: Random | None = None,
         observer: Observer | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
         """Make a store at a URL; it connects when it is first used.
 
-        With a `clock`, the store uses its time and not that of Redis: for tests and simulations.
+        `credentials` gives user and password for each new connection. With a `clock`, the store uses its time and not that of Redis: for tests and simulations.
         """
-        link = connect(url) if isinstance(url, str) else url
+        link = connect(url, credentials) if isinstance(url, str) else url
+        self._credentials = credentials
         self._url = url
         self._namespace = namespace
         Core.__init__(
@@ -59,23 +57,30 @@ class RedisStore(
             namespace,
             replica,
         )
-        self._recent = RecentWrites()
+        SharedSessions.__init__(self, limits, self._random)
+        self._unreported = {}
+        self._doubtful = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._listening = asyncio.Event()
         self._is_closed = False
 
     def __repr__(self) -> str:
-        return f"<RedisStore {self._owner}, {len(self._work)} sessions with work here>"
+        return f"<RedisStore {self.me}, {len(self._entries)} sessions>"
 
     is_shared = True
 
     def twin(self) -> "RedisStore":
         """Return a handle with its own connections; a link that was passed in is shared."""
         other = RedisStore(
-            self._url, self._limits, self._clock, namespace=self._namespace, replica=self.replica
+            self._url,
+            self._limits,
+            self._clock,
+            namespace=self._namespace,
+            replica=self.replica,
+            credentials=self._credentials,
         )
         other.incarnation = self.incarnation
-        other._owner = self._owner
+        other.me = self.me
         return other
 
     async def heard(self) -> None:
@@ -104,7 +109,7 @@ class RedisStore(
     def bind(self, on_wake: OnWake) -> None:
         if self._is_closed and isinstance(self._url, str):
             # Used again, perhaps on another event loop: the locks of the old client belong to the loop before.
-            self._link = connect(self._url)
+            self._link = connect(self._url, self._credentials)
             self._listening = asyncio.Event()
         self._is_closed = False
         super().bind(on_wake)
@@ -128,5 +133,4 @@ class RedisStore(
                 task.cancel()
             await asyncio.wait(pending, timeout=0.1)
         await self._link.aclose()
-        self._work.clear()
-        self._recent = RecentWrites()
+        self.forget_all()

@@ -66,10 +66,7 @@ def _summing(table: str) -> dict[str, str]:
     }
 
 
-ADDITIONS: Final[Mapping[str, str]] = {
-    "session.held": "ALTER TABLE session ADD COLUMN held INTEGER NOT NULL DEFAULT 0",
-    "scope.held": "ALTER TABLE scope ADD COLUMN held INTEGER NOT NULL DEFAULT 0",
-    "kept": "CREATE TABLE kept (principal TEXT NOT NULL PRIMARY KEY, bytes INTEGER NOT NULL) WITHOUT ROWID",
+TRIGGERS: Final[Mapping[str, str]] = {
     **_summing("session"),
     **_summing("scope"),
     **_counting("cell"),

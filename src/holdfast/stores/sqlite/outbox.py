@@ -11,51 +11,57 @@ Rows are deleted after ten minutes, or when there are a thousand newer ones.
 
 from typing import Final
 
+import msgspec
+
 from holdfast.core.lifecycle import SessionInput
 from holdfast.stores.base import UNREPORTED_SECONDS, Announced, Closed, SessionRecord, WakeUp
-from holdfast.stores.sqlite.rows import decode_record, encode_record
 from holdfast.stores.sqlite.transaction import Transaction
 
 _AT_ONCE: Final = 100
+_encode: Final = msgspec.json.Encoder().encode
+_decode: Final = msgspec.json.Decoder(SessionRecord).decode
 _CLOSINGS: Final = 100_000
 """Closings kept if no replica ever reports them; the oldest are deleted first."""
 _NEWS: Final = 1_000
 _NEWS_SECONDS: Final = 600.0
 
 
-def post(tx: Transaction, record: SessionRecord, reason: SessionInput) -> Closed:
+def post(tx: Transaction, closed: Closed) -> None:
     """Keep a closing until it is reported."""
-    number = tx.execute(
-        "INSERT INTO closing (at, record, reason) VALUES (?, ?, ?)",
-        (tx.now, encode_record(record), reason.value),
-    ).lastrowid
-    return Closed(record, reason, f"{record.key}.{number}")
+    tx.execute(
+        "INSERT INTO closing (event, at, record, reason) VALUES (?, ?, ?, ?)",
+        (closed.event, tx.now, _encode(closed.record), closed.reason.value),
+    )
+
+
+def is_posted(tx: Transaction, event: str) -> bool:
+    """Return True if there is a closing of this name that was not reported yet."""
+    return tx.one("SELECT 1 FROM closing WHERE event = ?", event) is not None
 
 
 def closing_reported(tx: Transaction, closed: Closed) -> None:
     """Forget a closing that was reported."""
-    tx.execute("DELETE FROM closing WHERE n = ?", (int(closed.event.rpartition(".")[2]),))
+    tx.execute("DELETE FROM closing WHERE event = ?", (closed.event,))
 
 
 def unreported_closings(tx: Transaction) -> list[Closed]:
     """Return closings that were not reported for a while."""
     rows = tx.execute(
         "UPDATE closing SET at = ? WHERE n IN (SELECT n FROM closing WHERE at <= ? ORDER BY n LIMIT ?)"
-        " RETURNING n, record, reason",
+        " RETURNING event, record, reason",
         (tx.now, tx.now - UNREPORTED_SECONDS, _AT_ONCE),
     ).fetchall()
     found = [_closed(tx, *row) for row in rows]
     return [closed for closed in found if closed is not None]
 
 
-def _closed(tx: Transaction, number: int, blob: bytes, reason: str) -> Closed | None:
+def _closed(tx: Transaction, event: str, blob: bytes, reason: str) -> Closed | None:
     """Return a closing; None if it cannot be read, and then it is forgotten."""
     try:
-        record = decode_record(blob)
-        return Closed(record, SessionInput(reason), f"{record.key}.{number}")
+        return Closed(_decode(blob), SessionInput(reason), event)
     except ValueError:
-        tx.execute("DELETE FROM closing WHERE n = ?", (number,))
-        tx.poisoned.append(f"closing {number}")
+        tx.execute("DELETE FROM closing WHERE event = ?", (event,))
+        tx.poisoned.append(f"closing {event}")
         return None
 
 
@@ -65,6 +71,7 @@ def announce(tx: Transaction, name: str, event: bytes) -> None:
         return
     tx.execute("INSERT INTO news (name, at, event) VALUES (?, ?, ?)", (name, tx.now, event))
     tx.wake(WakeUp.NEWS, "", "")
+    tx.wake_elsewhere(WakeUp.NEWS, "", "")
 
 
 def announced(tx: Transaction, after: str) -> Announced:

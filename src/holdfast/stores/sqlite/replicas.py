@@ -9,10 +9,10 @@ again for each), so none may declare another one dead for one lease, and every l
 
 from typing import Final
 
-from holdfast.stores.base import INBOX, Forwarded, Orphan, WakeUp
-from holdfast.stores.rules import id_from, lease_ended
-from holdfast.stores.sqlite import exchanges, rows, turns
-from holdfast.stores.sqlite.rows import find_exchange, find_session, save_session, schedule
+from holdfast.core.rules.document import Exchange, Held
+from holdfast.stores.base import INBOX, Forwarded, WakeUp
+from holdfast.stores.rules import lease_ended
+from holdfast.stores.shared.fields import TABLES
 from holdfast.stores.sqlite.transaction import Transaction
 
 _RENEW: Final = (
@@ -27,10 +27,7 @@ _MAY_REAP: Final = (
 store's clock."""
 _DECLARE_DEAD: Final = "UPDATE lease SET until = 0 WHERE until <= ? OR renewed - ? > ? / 2"
 """A lease that was renewed in the future: the clock was set back, and its owner has not renewed since then."""
-_IS_OWNED: Final = (
-    "SELECT 1 FROM exchange WHERE (owner = ? AND running = 1) OR reader = ?"
-    " UNION ALL SELECT 1 FROM held WHERE owner = ? LIMIT 1"
-)
+_DECODERS: Final = {TABLES[name].prefix: TABLES[name].decode for name in ("exchanges", "held")}
 
 
 def renew(tx: Transaction, seconds: float) -> tuple[int, int]:
@@ -68,14 +65,14 @@ def prove(tx: Transaction) -> None:
 
 def release(tx: Transaction) -> None:
     """End the lease; other replicas reap the remaining work."""
-    _forget_lease(tx, tx.identity.owner)
     tx.execute("UPDATE lease SET until = 0 WHERE owner = ?", (tx.identity.owner,))
+    forget_lease(tx, tx.identity.owner)
 
 
-def _forget_lease(tx: Transaction, owner: str) -> None:
-    """Forget a lease that has ended, if nothing is owned under it."""
-    if tx.one(_IS_OWNED, owner, owner, owner) is None:
-        tx.execute("DELETE FROM lease WHERE owner = ?", (owner,))
+def forget_lease(tx: Transaction, owner: str) -> None:
+    """Forget the lease of a dead owner, if it owns nothing any more."""
+    if not owned(tx, owner):
+        tx.execute("DELETE FROM lease WHERE owner = ? AND until = 0", (owner,))
 
 
 def living(tx: Transaction) -> dict[str, float]:
@@ -84,45 +81,32 @@ def living(tx: Transaction) -> dict[str, float]:
     return {replica: until - tx.now for replica, until in found}
 
 
-def orphans(tx: Transaction) -> list[Orphan]:
-    """Return the exchanges of dead replicas; the sessions whose readers they had are detached."""
+def declare_dead(tx: Transaction) -> list[str]:
+    """Declare replicas dead whose lease has ended, if this one may; return all dead owners that may still own something."""
     lease = tx.one(_MAY_REAP, tx.identity.owner, tx.now, tx.now)
     if lease is not None:
         tx.execute(_DECLARE_DEAD, (tx.now, tx.now, lease))
-    found: list[Orphan] = []
-    for (owner,) in tx.execute("SELECT owner FROM lease WHERE until = 0").fetchall():
-        _drop_readers(tx, owner)
-        turns.drop(tx, owner)
-        left = tx.execute(
-            "SELECT key, stream, id FROM exchange JOIN session USING (sid)"
-            " WHERE owner = ? AND exchange.running = 1",
-            (owner,),
-        )
-        found += [Orphan(key, stream, id_from(name), owner) for key, stream, name in left]
-        _forget_lease(tx, owner)
-    return found
+    return [owner for (owner,) in tx.execute("SELECT owner FROM lease WHERE until = 0")]
 
 
-def _drop_readers(tx: Transaction, owner: str) -> None:
-    gone = tx.execute("UPDATE exchange SET reader = NULL WHERE reader = ? RETURNING sid", (owner,)).fetchall()
-    for (sid,) in gone:
-        session = find_session(tx, rows.BY_SID, sid)
-        if session is not None:
-            session.reader_lost(tx.now, broke=True)
-            save_session(tx, session)
-            schedule(tx, session)
+def owned(tx: Transaction, owner: str) -> list[str]:
+    """Return the sessions in which an owner has an exchange in flight, a reader or a turn, or has written."""
+    found = tx.execute(
+        "SELECT key, name, value FROM field JOIN session USING (sid)"
+        " WHERE (name GLOB 'x:*' OR name GLOB 'h:*') AND instr(value, CAST(? AS BLOB))",
+        (owner,),
+    )
+    return list(dict.fromkeys(key for key, name, value in found if _is_owned(name, value, owner)))
 
 
-def reap(tx: Transaction, orphan: Orphan, terminal: bytes, *, tag: int) -> bool:
-    """End an orphan for its owner, which is Fenced from now on."""
-    session = find_session(tx, rows.BY_KEY, orphan.session)
-    exchange = find_exchange(tx, rows.BY_STREAM, session.sid, orphan.stream) if session else None
-    if session is None or exchange is None or not exchange.running or exchange.owner != orphan.owner:
-        return False
-    session.fence += 1
-    exchange.fence = session.fence
-    exchanges.end(tx, session, exchange, terminal, tag=tag, keep=True)
-    return True
+def _is_owned(name: str, value: bytes, owner: str) -> bool:
+    try:
+        entry: Exchange | Held = _DECODERS[name[:2]](value)
+    except ValueError:
+        return True  # The session is removed when it is loaded.
+    if isinstance(entry, Held):
+        return entry.owner == owner
+    return entry.reader == owner or (entry.running and entry.owner == owner)
 
 
 def forward(tx: Transaction, replica: str, name: str, payload: bytes, *, seconds: float) -> bool:
@@ -136,7 +120,7 @@ def forward(tx: Transaction, replica: str, name: str, payload: bytes, *, seconds
         (replica, name, tx.now + seconds, payload),
     )
     if replica == tx.identity.replica:
-        tx.wake(WakeUp.FORWARD, "", "", None)
+        tx.wake(WakeUp.FORWARD, "", "")
     else:
         tx.wake_elsewhere(WakeUp.FORWARD, "", "", replica)
     return True

@@ -12,12 +12,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from holdfast.core.rules.document import Exchange
 from holdfast.errors import ConfigError
+from holdfast.stores.shared.fields import TABLES
 from holdfast.stores.sqlite import kept
 from holdfast.stores.sqlite.failures import is_busy, is_surroundings, unavailable
 from holdfast.stores.sqlite_address import Synchronous
 
-APPLICATION: Final = 0x486F6C64
+APPLICATION: Final = 0x486F6C31
 """`application_id`: tells our files from other programs' databases."""
 BUSY_MS: Final = 10
 """How long SQLite itself waits for a lock. Its waits grow longer and longer, which is unfair to the process that has
@@ -41,80 +43,47 @@ CREATE TABLE total (
 INSERT INTO total (one) VALUES (1);
 
 CREATE TABLE session (
-    sid INTEGER PRIMARY KEY,
+    sid INTEGER PRIMARY KEY AUTOINCREMENT,
     key TEXT NOT NULL UNIQUE,
     principal TEXT NOT NULL,
-    record BLOB NOT NULL,
-    detached INTEGER NOT NULL,
-    opened REAL NOT NULL,
-    touched REAL NOT NULL,
-    settled REAL NOT NULL,
-    broke REAL NOT NULL,
+    numbers BLOB NOT NULL,
+    writer TEXT NOT NULL,
+    number INTEGER NOT NULL,
     hint REAL NOT NULL,
-    fence INTEGER NOT NULL,
-    running INTEGER NOT NULL,
-    calls INTEGER NOT NULL,
-    readers INTEGER NOT NULL,
-    bytes INTEGER NOT NULL,
-    outstanding INTEGER NOT NULL
+    detached INTEGER NOT NULL,
+    held INTEGER NOT NULL
 );
 CREATE INDEX session_principal ON session (principal);
 CREATE INDEX session_hint ON session (hint);
+CREATE INDEX session_detached ON session (detached) WHERE detached = 1;
 
-CREATE TABLE exchange (
-    xid INTEGER PRIMARY KEY,
+CREATE TABLE field (
     sid INTEGER NOT NULL,
-    stream TEXT NOT NULL,
-    id TEXT,
-    digest BLOB,
-    control INTEGER NOT NULL,
-    fence INTEGER NOT NULL,
-    holds INTEGER NOT NULL,
-    running INTEGER NOT NULL,
-    kept INTEGER NOT NULL,
-    owner TEXT NOT NULL,
-    reader TEXT,
-    generation INTEGER NOT NULL,
-    asks INTEGER NOT NULL,
-    first INTEGER,
-    low INTEGER NOT NULL,
-    low_tag INTEGER NOT NULL,
-    top INTEGER NOT NULL,
-    top_tag INTEGER NOT NULL,
-    sent INTEGER NOT NULL,
-    sent_tag INTEGER NOT NULL,
-    bytes INTEGER NOT NULL,
-    closed INTEGER NOT NULL,
-    needed INTEGER NOT NULL,
-    finished INTEGER,
-    cancelled INTEGER NOT NULL DEFAULT 0,
-    word INTEGER NOT NULL DEFAULT 0,
-    UNIQUE (sid, stream)
-);
-CREATE UNIQUE INDEX exchange_id ON exchange (sid, id) WHERE holds = 1;
-CREATE INDEX exchange_finished ON exchange (finished) WHERE finished IS NOT NULL;
-CREATE INDEX exchange_least_needed ON exchange (sid, needed, finished) WHERE finished IS NOT NULL;
+    name TEXT NOT NULL,
+    value BLOB NOT NULL,
+    PRIMARY KEY (sid, name)
+) WITHOUT ROWID;
+CREATE INDEX field_finished ON field (value) WHERE name GLOB 'f:*';
 
 CREATE TABLE event (
-    xid INTEGER NOT NULL,
+    sid INTEGER NOT NULL,
+    stream TEXT NOT NULL,
     seq INTEGER NOT NULL,
     tag INTEGER NOT NULL,
     data BLOB NOT NULL,
-    PRIMARY KEY (xid, seq)
+    PRIMARY KEY (sid, stream, seq)
 ) WITHOUT ROWID;
 
-CREATE TABLE ask (
-    aid INTEGER PRIMARY KEY,
+CREATE TABLE lingering (
+    n INTEGER PRIMARY KEY,
     sid INTEGER NOT NULL,
-    ask TEXT NOT NULL,
+    key TEXT NOT NULL,
     stream TEXT NOT NULL,
-    owner TEXT NOT NULL,
-    digest BLOB,
-    answer BLOB,
-    until REAL,
-    UNIQUE (sid, ask)
+    head BLOB NOT NULL,
+    bytes INTEGER NOT NULL,
+    until REAL NOT NULL
 );
-CREATE INDEX ask_stream ON ask (sid, stream);
+CREATE INDEX lingering_key ON lingering (key, stream);
 
 CREATE TABLE subscription (
     uri TEXT NOT NULL,
@@ -130,7 +99,8 @@ CREATE TABLE scope (
     due REAL,
     bytes INTEGER NOT NULL,
     versions INTEGER NOT NULL,
-    ops INTEGER NOT NULL
+    ops INTEGER NOT NULL,
+    held INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID;
 CREATE INDEX scope_due ON scope (due) WHERE due IS NOT NULL;
 CREATE INDEX scope_principal ON scope (principal) WHERE due IS NOT NULL;
@@ -206,48 +176,34 @@ CREATE TABLE secret (
 ) WITHOUT ROWID;
 
 CREATE TABLE closing (
-    n INTEGER PRIMARY KEY AUTOINCREMENT,
+    n INTEGER PRIMARY KEY,
+    event TEXT NOT NULL UNIQUE,
     at REAL NOT NULL,
     record BLOB NOT NULL,
     reason TEXT NOT NULL
 );
 
-CREATE TABLE held (
-    sid INTEGER NOT NULL,
-    stream TEXT NOT NULL,
-    fence INTEGER NOT NULL,
-    owner TEXT NOT NULL,
-    PRIMARY KEY (sid, stream)
+CREATE TABLE notice (
+    replica TEXT NOT NULL PRIMARY KEY,
+    until REAL NOT NULL,
+    value BLOB NOT NULL
 ) WITHOUT ROWID;
 
-CREATE TABLE lingering (
-    n INTEGER PRIMARY KEY AUTOINCREMENT,
-    key TEXT NOT NULL,
-    until REAL NOT NULL
-);
+CREATE TABLE kept (
+    principal TEXT NOT NULL PRIMARY KEY,
+    bytes INTEGER NOT NULL
+) WITHOUT ROWID;
 """
 
-FIRST: Final = 4
-"""The first supported format: no release has written an earlier one."""
+FIRST: Final = 1
+"""The format of the first release."""
 MIGRATIONS: Final = (_FIRST_TABLES,)
 """The first script makes a file of format FIRST, each further one a file of the next format. Only ever appended to."""
 FORMAT: Final = FIRST + len(MIGRATIONS) - 1
 """The format of the files that this release writes."""
 
-_NOTICE: Final = """CREATE TABLE notice (
-    replica TEXT NOT NULL PRIMARY KEY,
-    until REAL NOT NULL,
-    value BLOB NOT NULL
-) WITHOUT ROWID"""
-_DETACHED: Final = "CREATE INDEX session_detached ON session (detached) WHERE detached = 1"
-_WITHDRAWN: Final = "ALTER TABLE session ADD COLUMN withdrawn TEXT NOT NULL DEFAULT ''"
-ADDITIONS: Final[Mapping[str, str]] = {
-    **kept.ADDITIONS,
-    "notice": _NOTICE,
-    "session_detached": _DETACHED,
-    "session.withdrawn": _WITHDRAWN,
-}
-"""Additions without a new format, by name: a table, an index, or `table.column`, with the statement that adds it.
+ADDITIONS: Final[Mapping[str, str]] = kept.TRIGGERS
+"""Additions without a new format, by name: a table, an index, a trigger, or `table.column`, with the statement that adds it.
 
 An older release neither reads nor writes them, and may serve the same file: a column needs a default, and a missing
 row or table must mean the same as before the addition.
@@ -348,11 +304,16 @@ def _format(connection: sqlite3.Connection, path: Path, newest: int) -> int:
             f"{path} was written by a later Holdfast (format {found}, this one knows {newest}): "
             "upgrade this one, or name another file"
         )
-    if tables and found < FIRST:
-        raise ConfigError(
-            f"{path} was written before the first release (format {found}): delete it, or name another file"
-        )
     return found
+
+
+def is_read_by(value: bytes, owner: str) -> bool:
+    """Return True if the field of an exchange names this incarnation as its reader. A function of SQL."""
+    try:
+        exchange: Exchange = TABLES["exchanges"].decode(value)
+    except ValueError:
+        return False
+    return exchange.reader == owner
 
 
 def connect(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
@@ -377,6 +338,7 @@ def connect(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
         connection.execute("PRAGMA journal_size_limit = 4194304")
         connection.execute("PRAGMA temp_store = MEMORY")
         connection.execute("SELECT one FROM total").fetchone()
+        connection.create_function("is_read_by", 2, is_read_by, deterministic=True)
         connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
     except BaseException as error:
         connection.close()

@@ -1,182 +1,169 @@
-"""Operations on sessions: open, find, change, close, sweep, subscriptions."""
+"""The sessions of the file: `SharedSessions` on a shelf of SQLite.
 
-from typing import Any, Final
+Documents, logs and their indexes are in one file, so a transaction changes them together: nothing is carried over later, and no index is behind.
+"""
 
-import msgspec
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
-from holdfast.core.lifecycle import SessionInput
-from holdfast.core.rules.life import is_crowded
-from holdfast.stores.base import Closed, Ending, Found, Listing, Refusal, SessionRecord, Status, Totals
-from holdfast.stores.kept import growth
-from holdfast.stores.sqlite import kept, lingering, outbox, replicas, rows, state, tasks
-from holdfast.stores.sqlite.erasing import erase
-from holdfast.stores.sqlite.rows import SessionRow, find_session, save_session, schedule
-from holdfast.stores.sqlite.transaction import Transaction
+from typing_extensions import override
+
+from holdfast.core.records import Closed, Orphan, Refusal, SessionRecord, Status, WakeUp
+from holdfast.errors import StoreError
+from holdfast.stores.base import Listing, Totals
+from holdfast.stores.shared.commit import Commit, Reply
+from holdfast.stores.shared.draft import opened
+from holdfast.stores.shared.sessions import SharedSessions
+from holdfast.stores.shared.shelf import Erasure, Piece, Stored
+from holdfast.stores.sqlite import overview, places, replicas, shelf
+from holdfast.stores.sqlite.transaction import Identity, Transaction
+from holdfast.stores.sqlite.worker import Worker
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Operation = Callable[Concatenate[Transaction, P], T]
 
 SWEPT_AT_ONCE: Final = 200
 """Sessions examined in one transaction: a sweep must not delay other commands for long."""
 
 
-def open_session(tx: Transaction, record: SessionRecord, *, evict: bool) -> list[Closed] | Refusal:
-    """Keep a new session; evict the longest idle session of a principal that is at its limit."""
-    if find_session(tx, rows.BY_KEY, record.key) is not None:
-        return []
-    evicted: list[Closed] = []
-    if _is_crowded(tx, record.principal, evict=evict):
-        idle = find_session(tx, rows.LONGEST_IDLE, record.principal) if evict else None
-        if idle is None:
-            return Refusal.FULL
-        evicted.append(end(tx, idle, SessionInput.EVICTED))
-    schedule(tx, rows.insert_session(tx, record))
-    return evicted
+class SqliteSessions(SharedSessions):
+    """Documents and logs in the file."""
+
+    gathers = True
+    _identity: Identity
+    _worker: Worker
+
+    @property
+    def me(self) -> str:  # type: ignore[override]
+        """The incarnation of this process."""
+        return self._identity.owner
+
+    async def _do(self, operation: Operation[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run an operation that writes."""
+        done: T = await self._worker.submit(partial(_with, operation, args, kwargs), writes=True)
+        return done
+
+    async def _look(self, operation: Operation[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run an operation that only reads: it waits for no lock."""
+        seen: T = await self._worker.submit(partial(_with, operation, args, kwargs), writes=False)
+        return seen
+
+    # The shelf
+
+    @override
+    async def stored(self, key: str, known: bytes = b"") -> Stored | None:
+        return await self._look(shelf.stored, key, known)
+
+    @override
+    async def create(self, record: SessionRecord, numbers: bytes, fields: Mapping[str, bytes]) -> bool:
+        return await self._do(shelf.create, record, numbers, fields)
+
+    @override
+    async def commit(self, key: str, commit: Commit) -> Reply:
+        return await self._do(shelf.commit, key, commit)
+
+    @override
+    async def remove(self, key: str, erasure: Erasure) -> bool:
+        return await self._do(shelf.remove, key, erasure)
+
+    @override
+    async def tell(self, key: str, told: Sequence[tuple[WakeUp, str, str]]) -> None:
+        await self._do(shelf.tell, key, told)
+
+    @override
+    async def piece(self, key: str, stream: str, seq: int, max_events: int, max_bytes: int) -> Piece | None:
+        return await self._look(shelf.piece, key, stream, seq, max_events, max_bytes)
+
+    @override
+    async def sizes(self, key: str, stream: str) -> Sequence[tuple[int, int, int]]:
+        return await self._look(shelf.sizes, key, stream)
+
+    @override
+    async def register(self, key: str) -> None:
+        """Do nothing: each commit that begins work checks the lease, and `replicas.owned` finds the work by its fields."""
+
+    @override
+    async def poisoned(self, key: str, error: Exception) -> None:
+        await self._do(shelf.discard, key)
+
+    # Places and indexes
+
+    async def open(self, record: SessionRecord, *, evict: bool) -> list[Closed] | Refusal:
+        """Keep a new session; evict the longest idle session of a principal that is at its limit."""
+        numbers, fields = opened(record, self.now(), self._mark)
+        return await self._do(places.take, record, numbers, fields, evict=evict)
+
+    async def due(self) -> list[str]:
+        """Return some of the sessions whose hint has passed."""
+        return await self._look(shelf.due, SWEPT_AT_ONCE)
+
+    @override
+    async def sweep(self) -> list[Closed]:
+        """Close the sessions that are due. Those of one round share their transactions."""
+        closed: list[Closed] = []
+        while keys := await self.due():
+            ended = await asyncio.gather(*(self.end(key, self._examine) for key in keys))
+            closed += [one for one in ended if one is not None]
+        return closed
+
+    async def listed(self, principal: str | None = None) -> list[str]:
+        """Return the keys of all open sessions, or of one principal's."""
+        return await self._look(shelf.listed, principal)
+
+    async def subscribers(self, uri: str) -> list[str]:
+        """Return the sessions that subscribed."""
+        return await self._look(shelf.subscribers, uri)
+
+    async def oldest_finished(self) -> tuple[str, str] | None:
+        """Return the oldest complete stream without a reader."""
+        return await self._look(shelf.oldest_finished)
+
+    async def spare_kept(self, key: str) -> int:
+        """Return the kept bytes that the principal of a session may still add."""
+        return await self._look(places.spare_kept, key)
+
+    @override
+    async def look(self, key: str) -> Status | None:
+        """Return an open session."""
+        return await self._look(overview.look, key)
+
+    async def sessions_after(self, after: str, *, limit: int) -> Listing:
+        """Return the sessions that follow in the order of their keys."""
+        return await self._look(overview.sessions_after, after, limit)
+
+    async def totals(self) -> Totals:
+        """Return the totals of all sessions."""
+        return await self._look(overview.totals)
+
+    # The work of dead replicas
+
+    async def orphans(self) -> list[Orphan]:
+        """Return the exchanges of dead replicas; their readers and turns are forgotten."""
+        found: list[Orphan] = []
+        for owner in await self._do(replicas.declare_dead):
+            for key in await self._look(replicas.owned, owner):
+                found += await self.left_by(owner, key) or []
+            await self._do(replicas.forget_lease, owner)
+        return found
+
+    # Wake-ups that were missed
+
+    async def _look_at_asks(self) -> None:
+        """Read the sessions again in which an ask waits: its answer was accepted with 202, so it must arrive even if every wake-up is lost."""
+        for key in [key for key, entry in self._entries.items() if entry.asks]:
+            await self.look_at(key)
+
+    async def _look_at_everything(self) -> None:
+        """Some wake-ups were missed, and it is not known which."""
+        with suppress(StoreError):
+            await self.look_again()
+        for kind in (WakeUp.FORWARD, WakeUp.NEWS):
+            self.wake(kind, "", "")
 
 
-def _is_crowded(tx: Transaction, principal: str, *, evict: bool) -> bool:
-    own = tx.one("SELECT count(*) FROM session WHERE principal = ?", principal) if evict else 0
-    return is_crowded(tx.limits, tx.one("SELECT sessions FROM total"), own)
-
-
-def find(tx: Transaction, key: str, principal: str) -> Found | None:
-    """Return the session if it is open and belongs to this principal. Counts as a sign of the client."""
-    session = find_session(tx, rows.BY_PRINCIPAL, key, principal)
-    if session is None:
-        return None
-    returned = session.client_seen(tx.now)
-    save_session(tx, session)
-    return Found(session.record, returned)
-
-
-def look(tx: Transaction, key: str) -> Status | None:
-    """Return an open session."""
-    row = tx.execute(rows.BY_KEY, (key,)).fetchone()
-    return None if row is None else _status(tx, row)
-
-
-def sessions_after(tx: Transaction, after: str, limit: int) -> Listing:
-    """Return the sessions that follow in the order of their keys."""
-    found = tx.execute(rows.AFTER, (after, limit)).fetchall()
-    listed = [status for row in found if (status := _status(tx, row)) is not None]
-    return Listing(listed, found[-1][1] if len(found) == limit else "")
-
-
-def _status(tx: Transaction, row: tuple[Any, ...]) -> Status | None:
-    """Return the status of a row; None if its record cannot be read: the next operation that writes removes it."""
-    try:
-        session = SessionRow(row)
-    except msgspec.DecodeError:
-        return None
-    held: int = tx.one("SELECT held FROM session WHERE sid = ?", session.sid)
-    return session.status(tx.now, log_bytes=session.bytes, kept_bytes=held)
-
-
-def totals(tx: Transaction) -> Totals:
-    """Return the totals of all sessions."""
-    sessions, size = tx.execute("SELECT sessions, bytes FROM total").fetchone()
-    detached = tx.one("SELECT count(*) FROM session WHERE detached = 1")
-    return Totals(sessions, detached, size, tx.one("SELECT coalesce(sum(bytes), 0) FROM kept"))
-
-
-def change(tx: Transaction, key: str, level: str | None, initialized: bool | None) -> None:  # noqa: FBT001 - None: leave it
-    """Set the named fields."""
-    session = find_session(tx, rows.BY_KEY, key)
-    if session is None:
-        return
-    given = {"level": level, "initialized": initialized}
-    rows.change_record(tx, session, **{name: value for name, value in given.items() if value is not None})
-
-
-def take_home(tx: Transaction, key: str, expected: str) -> SessionRecord | None:
-    """Make this replica the home if the home is `expected`."""
-    session = find_session(tx, rows.BY_KEY, key)
-    if session is None:
-        return None
-    replica = tx.identity.replica
-    if session.record.home == expected != replica:
-        rows.change_record(tx, session, home=replica)
-        session.record.home = replica
-    return session.record
-
-
-def close(tx: Transaction, key: str, reason: SessionInput, ending: Ending | None) -> Closed | None:
-    """Close a session once. Its exchanges in flight end too."""
-    session = find_session(tx, rows.BY_KEY, key)
-    return None if session is None else end(tx, session, reason, ending)
-
-
-def sweep(tx: Transaction) -> tuple[list[Closed], bool]:
-    """Close some of the sessions that are due; True if there may be more."""
-    tasks.sweep(tx)
-    state.sweep(tx)
-    replicas.sweep(tx)
-    outbox.sweep(tx)
-    lingering.sweep(tx)
-    tx.tidy()
-    due = tx.execute(rows.DUE, (tx.now, SWEPT_AT_ONCE)).fetchall()
-    closed: list[Closed] = []
-    for row in due:
-        session = rows.read_session(tx, row)
-        if session is None:
-            continue
-        reason = session.ends_now(tx.now)
-        if reason is None:
-            schedule(tx, session, at=session.next_look(tx.now), afresh=True)
-        else:
-            closed.append(end(tx, session, reason))
-    return closed, len(due) == SWEPT_AT_ONCE
-
-
-def end(tx: Transaction, session: SessionRow, reason: SessionInput, ending: Ending | None = None) -> Closed:
-    """Remove a session with everything of it, except streams that have a reader."""
-    lingering.keep(tx, session, ending)
-    erase(tx, session.sid, session.key, session.bytes)
-    return outbox.post(tx, session.record, reason)
-
-
-def sessions(tx: Transaction, principal: str | None) -> list[str]:
-    """Return the keys of all open sessions, or of one principal's, the oldest first."""
-    if principal is None:
-        found = tx.execute("SELECT key FROM session ORDER BY sid")
-    else:
-        found = tx.execute("SELECT key FROM session WHERE principal = ? ORDER BY sid", (principal,))
-    return [key for (key,) in found]
-
-
-def subscribe(tx: Transaction, key: str, uri: str) -> bool:
-    """Remember a subscription."""
-    row = tx.execute("SELECT sid, principal FROM session WHERE key = ?", (key,)).fetchone()
-    if row is None:
-        return False
-    sid, principal = row
-    if tx.one("SELECT 1 FROM subscription WHERE uri = ? AND sid = ?", uri, sid):
-        return True
-    [(count, size)] = tx.execute(
-        "SELECT count(*), coalesce(sum(length(CAST(uri AS BLOB))), 0) FROM subscription WHERE sid = ?", (sid,)
-    )
-    more = len(uri.encode())
-    if count >= tx.limits.subscriptions or size + more > tx.limits.subscription_bytes:
-        return False
-    if not kept.has_room(tx, principal, growth(None, more)):
-        return False
-    tx.execute("INSERT INTO subscription (uri, sid) VALUES (?, ?)", (uri, sid))
-    return True
-
-
-def unsubscribe(tx: Transaction, key: str, uri: str) -> None:
-    """Forget a subscription."""
-    tx.execute(
-        "DELETE FROM subscription WHERE uri = ? AND sid = (SELECT sid FROM session WHERE key = ?)", (uri, key)
-    )
-
-
-def subscriptions(tx: Transaction, key: str) -> list[str]:
-    """Return the resources that a session subscribed to."""
-    found = tx.execute(
-        "SELECT uri FROM subscription JOIN session USING (sid) WHERE key = ? ORDER BY uri", (key,)
-    )
-    return [uri for (uri,) in found]
-
-
-def subscribers(tx: Transaction, uri: str) -> list[str]:
-    """Return the sessions that subscribed."""
-    found = tx.execute("SELECT key FROM subscription JOIN session USING (sid) WHERE uri = ?", (uri,))
-    return [key for (key,) in found]
+def _with(operation: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any], tx: Transaction) -> T:
+    return operation(tx, *args, **kwargs)

@@ -15,7 +15,7 @@ def open_task(tx: Transaction, key: str, principal: str, value: bytes, *, ttl: f
     sweep(tx)
     if tx.one("SELECT 1 FROM task WHERE key = ?", key):
         return None
-    tx.must_live()
+    tx.must_live(tx.identity.owner)
     count = tx.one("SELECT tasks FROM total")
     own = tx.one("SELECT count(*) FROM task WHERE principal = ?", principal)
     is_full = count >= tx.limits.tasks or own >= tx.limits.tasks_per_principal
@@ -57,6 +57,7 @@ def set_task(
         )
         _account(tx, 0, len(value) - len(cell.value))
     tx.wake(WakeUp.TASK, key, "")
+    tx.wake_elsewhere(WakeUp.TASK, key, "")
     return version + 1
 
 

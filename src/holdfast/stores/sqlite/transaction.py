@@ -44,11 +44,6 @@ class Identity:
         return int(self.owner.rpartition(".")[2])
 
 
-def replica_of(owner: str) -> str:
-    """Return the replica of an incarnation."""
-    return owner.rpartition(".")[0]
-
-
 Step = Callable[["Transaction"], Any]
 """An operation, with all its arguments except the transaction."""
 
@@ -56,9 +51,16 @@ Step = Callable[["Transaction"], Any]
 class Transaction:
     """The object through which an operation reads and writes. It is used in the worker's thread only."""
 
-    __slots__ = ("_away", "execute", "execute_many", "identity", "is_tidied", "limits", "now", "poisoned", "wakeups")  # fmt: skip
+    __slots__ = ("_away", "_on_bytes", "execute", "execute_many", "identity", "is_tidied", "limits", "now", "poisoned", "wakeups")  # fmt: skip
 
-    def __init__(self, connection: sqlite3.Connection, limits: Limits, identity: Identity) -> None:
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        limits: Limits,
+        identity: Identity,
+        on_bytes: Callable[[int], None],
+    ) -> None:
+        self._on_bytes = on_bytes
         self.execute: Final = connection.execute
         self.execute_many: Final = connection.executemany
         self.limits: Limits = limits
@@ -83,8 +85,8 @@ class Transaction:
         row = self.execute(statement, values).fetchone()
         return None if row is None else row[0]
 
-    def must_live(self) -> None:
-        """Check that this incarnation was not declared dead. Every operation that gives it work does this first.
+    def must_live(self, owner: str) -> None:
+        """Check that an incarnation was not declared dead. Every operation that gives it work does this first.
 
         The lease of a dead owner without work is deleted, and reapers find orphans by leases. So work that a dead
         incarnation begins later would never be found.
@@ -92,19 +94,21 @@ class Transaction:
         Raises:
             StoreUnavailable: it was declared dead, or gave its lease back.
         """
-        if self.identity.incarnation and self.one(_IS_DEAD, self.identity.owner):
+        if not owner.endswith(".0") and self.one(_IS_DEAD, owner):
             raise lease_ended()
 
-    def wake(self, kind: WakeUp, key: str, name: str, owner: str | None = ALL_PROCESSES) -> None:
-        """Send a wake-up in this process and in the owner's (None: only here) once this is committed."""
+    def wake(self, kind: WakeUp, key: str, name: str) -> None:
+        """Send a wake-up in this process once this is committed."""
         self.wakeups.append((kind, key, name))
-        if owner is not None:
-            self.wake_elsewhere(kind, key, name, replica_of(owner) if owner else ALL_PROCESSES)
 
-    def wake_elsewhere(self, kind: WakeUp, key: str, name: str, replica: str) -> None:
-        """Send a wake-up in another process only, once this is committed."""
+    def wake_elsewhere(self, kind: WakeUp, key: str, name: str, replica: str = ALL_PROCESSES) -> None:
+        """Send a wake-up in another process, or in all others, once this is committed."""
         if replica != self.identity.replica:
             self._away[replica, (kind, key, name)] = None
+
+    def count_bytes(self, change: int) -> None:
+        """Count bytes of logs."""
+        self._on_bytes(self.one("UPDATE total SET bytes = bytes + ? RETURNING bytes", change))
 
     def leave_wakeups(self) -> None:
         """Write the wake-ups for other processes, as the last step before the commit."""

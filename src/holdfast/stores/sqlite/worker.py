@@ -32,7 +32,7 @@ damage) the connection is closed, and the next command opens a new one. The same
 another process holds the lock. Other errors of SQLite reach the caller as `StoreUnavailable`: nothing was done.
 
 Wake-ups of other processes are rows of the table `ring`, numbered without a gap. `PRAGMA data_version` says, without
-reading a table, whether another connection has written at all; `watch` handles rows that were missed.
+reading a table, whether another connection has written at all; `on_lost` is called if rows were missed.
 """
 
 import asyncio
@@ -49,7 +49,6 @@ from holdfast.stores.base import OnWake, WakeUp
 from holdfast.stores.sqlite.failures import is_busy, is_lasting, is_surroundings
 from holdfast.stores.sqlite.files import Files
 from holdfast.stores.sqlite.transaction import AddressedWakeUp, Identity, Step, Transaction
-from holdfast.stores.sqlite.watch import LOOK_SECONDS
 
 QUEUED: Final = 10_000
 """Commands that may be without an answer; beyond, the store is unavailable."""
@@ -59,6 +58,9 @@ POLL: Final = 0.05
 """Seconds between two reads of the wake-ups of other processes."""
 TRIES: Final = 500
 """Waits for the file's lock of 10 ms each: five seconds, then the command fails."""
+
+LOOK_SECONDS: Final = 1.0
+"""How often asks that wait for an answer are compared with the file."""
 
 _WAKEUPS: Final = {kind.value: kind for kind in WakeUp}
 
@@ -73,8 +75,8 @@ _FOREIGN: Final = (
     "SELECT what, key, name FROM ring WHERE n > :last AND n <= :top"
     " AND origin <> :replica AND target IN ('', :replica)"
     # A stream that was taken from here and has come back since is not taken.
-    " AND NOT (what = 'taken' AND EXISTS (SELECT 1 FROM exchange JOIN session USING (sid)"
-    " WHERE session.key = ring.key AND stream = ring.name AND reader = :owner)) ORDER BY n"
+    " AND NOT (what = 'taken' AND EXISTS (SELECT 1 FROM field JOIN session USING (sid)"
+    " WHERE session.key = ring.key AND field.name = 'x:' || ring.name AND is_read_by(value, :owner))) ORDER BY n"
 )
 
 

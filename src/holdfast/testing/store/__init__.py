@@ -1,69 +1,60 @@
-"""The contract of a store as tests: a test for each rule of `holdfast.stores.base`, part by part."""
+"""The contract of a store as tests: what a backend has to do, and whole sessions over it.
 
-from holdfast.testing.store.asks import AskContract
+    class               for                                    tests
+    ─────────────────   ────────────────────────────────────   ───────────────────────────────────────────────
+    StoreContract       every store                            sessions, state, tasks, one replica
+    BackendContract     a backend for the rules                commits, logs (`holdfast.stores.shared.shelf`)
+    SharedContract      a store that several processes share   leases, orphans, wake-ups, one session at three replicas
+
+Subclass them in a test module, say how your stores are made, and pytest runs the tests:
+
+    class TestMyStore(StoreContract, BackendContract, SharedContract):
+        @asynccontextmanager
+        async def make_stores(self, limits, clock, count):
+            with fresh_database() as url:
+                yield [MyStore(url, limits, clock, replica=f"replica{number}") for number in range(count)]
+
+Every test gets fresh stores and an event loop of its own. A store must read the time from the clock it is given. For messages that show the
+values, put `pytest.register_assert_rewrite("holdfast.testing")` into conftest.py.
+"""
+
 from holdfast.testing.store.bench import Bench
-from holdfast.testing.store.bounds import BoundContract
-from holdfast.testing.store.claims import ClaimContract
-from holdfast.testing.store.closing import ClosingContract
-from holdfast.testing.store.life import LifeContract
-from holdfast.testing.store.overview import OverviewContract
-from holdfast.testing.store.replicas import ReplicaContract, SharedContract
-from holdfast.testing.store.scopes import ScopeContract
+from holdfast.testing.store.documents import BellContract, DocumentContract
+from holdfast.testing.store.fleets import FleetContract
+from holdfast.testing.store.leases import LeaseContract
+from holdfast.testing.store.logs import ClosedBellContract, LogContract
+from holdfast.testing.store.replicas import BetweenReplicasContract, ReplicaContract
 from holdfast.testing.store.sessions import SessionContract
-from holdfast.testing.store.settling import SettleContract
 from holdfast.testing.store.state import StateContract
-from holdfast.testing.store.streams import StreamContract
-from holdfast.testing.store.tasks import TaskContract
-from holdfast.testing.store.totals import TotalContract
-from holdfast.testing.store.turns import TurnContract
-from holdfast.testing.store.withdrawn import WithdrawnContract
+from holdfast.testing.store.tasks import OrphanTaskContract, TaskContract
 
 
-class RequiredContract(
-    SessionContract,
-    ClosingContract,
-    ClaimContract,
-    SettleContract,
-    StreamContract,
-    TurnContract,
-    LifeContract,
-    AskContract,
-    BoundContract,
-    OverviewContract,
+class BackendContract(DocumentContract, LogContract):
+    """Commits and logs: for a store whose sessions are `holdfast.stores.shared.sessions.SharedSessions`."""
+
+
+class StoreContract(SessionContract, StateContract, TaskContract, ReplicaContract):
+    """Every part of a store, at one replica. A store without state or tasks subclasses the other classes."""
+
+
+class SharedContract(
+    FleetContract,
+    LeaseContract,
+    OrphanTaskContract,
+    BetweenReplicasContract,
+    BellContract,
+    ClosedBellContract,
 ):
-    """The required part. Subclass it in a test module, say how your store is made, and pytest runs the tests.
-
-        class TestMyStore(RequiredContract):
-            @asynccontextmanager
-            async def make_store(self, limits, clock):
-                yield MyStore(limits, clock)
-
-    Every test gets a fresh store and an event loop of its own. The store must read the time from
-    the clock it is given. For messages that show the values, put
-    `pytest.register_assert_rewrite("holdfast.testing")` into conftest.py.
-    """
-
-
-class StoreContract(
-    RequiredContract,
-    StateContract,
-    ScopeContract,
-    TotalContract,
-    TaskContract,
-    ReplicaContract,
-    WithdrawnContract,
-):
-    """All parts, for one process. A store that has only some of them subclasses the classes of those parts."""
+    """For stores that several processes share."""
 
 
 __all__ = [
+    "BackendContract",
     "Bench",
     "ReplicaContract",
-    "RequiredContract",
-    "ScopeContract",
+    "SessionContract",
     "SharedContract",
     "StateContract",
     "StoreContract",
     "TaskContract",
-    "TotalContract",
 ]

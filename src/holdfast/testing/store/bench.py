@@ -2,7 +2,7 @@
 
 import asyncio
 import functools
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
 
@@ -154,14 +154,18 @@ def reasons(closed: list[Closed] | Refusal) -> list[tuple[str, SessionInput]]:
 
 
 class Contract:
-    """The base of every part of the contract: a store to test."""
+    """The base of every part of the contract: stores to test."""
 
-    def make_store(self, limits: Limits, clock: VirtualClock) -> AbstractAsyncContextManager[Store]:
-        """Return a context in which a fresh, empty store lives; leaving it must release everything."""
-        raise NotImplementedError("say how your store is made: override make_store")
+    def make_stores(
+        self, limits: Limits, clock: VirtualClock, count: int
+    ) -> AbstractAsyncContextManager[Sequence[Store]]:
+        """Return a context with so many replicas of one fresh, empty store, each with a name of its own.
+
+        Leaving it must release everything. Only the contract of shared stores asks for more than one.
+        """
+        raise NotImplementedError("say how your stores are made: override make_stores")
 
 
-T = TypeVar("T")
 C = TypeVar("C", bound=Contract)
 Scenario = Callable[[C, Bench], Coroutine[Any, Any, None]]
 
@@ -170,24 +174,30 @@ def scenario(**limits: int) -> Callable[[Scenario[C]], Callable[[C], None]]:
     """Run an asynchronous test on a fresh store with these limits, in an event loop of its own."""
 
     def decorate(test: Scenario[C]) -> Callable[[C], None]:
-        async def on_a_bench(self: C) -> None:
-            clock = VirtualClock()
-            async with self.make_store(tight(**limits), clock) as store:
-                await test(self, Bench(store, clock))
+        async def start(contract: C, stores: Sequence[Store], clock: VirtualClock) -> None:
+            await test(contract, Bench(stores[0], clock))
 
-        return plain_test(test, on_a_bench)
+        return plain_test(test, start, tight(**limits), 1)
 
     return decorate
 
 
 def plain_test(
-    test: Callable[..., Any], start: Callable[[T], Coroutine[Any, Any, None]]
-) -> Callable[[T], None]:
-    """Return a method that pytest can call: with the name of `test`, and `start` in an event loop of its own."""
+    test: Callable[..., Any],
+    start: Callable[[C, Sequence[Store], VirtualClock], Coroutine[Any, Any, None]],
+    limits: Limits,
+    count: int,
+) -> Callable[[C], None]:
+    """Return a method that pytest can call: with the name of `test`, and `start` on fresh stores in an event loop of its own."""
+
+    async def on_stores(self: C) -> None:
+        clock = VirtualClock()
+        async with self.make_stores(limits, clock, count) as stores:
+            await start(self, stores, clock)
 
     @functools.wraps(test, assigned=("__name__", "__qualname__", "__doc__", "__module__"))
-    def run(self: T) -> None:
-        asyncio.run(start(self))
+    def run(self: C) -> None:
+        asyncio.run(on_stores(self))
 
     # Otherwise pytest would look for a fixture of the wrapped function's parameter.
     del run.__dict__["__wrapped__"]

@@ -1,14 +1,12 @@
 """Several replicas on one store, each with its own bench, and a decorator for tests that use them."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
-from holdfast.config import Limits
 from holdfast.stores.base import Orphan, Store
 from holdfast.testing.clock import VirtualClock
-from holdfast.testing.store.bench import Bench, plain_test
+from holdfast.testing.store.bench import Bench, Contract, plain_test
 from holdfast.testing.store.limits import tight
 
 LEASE = 10.0
@@ -18,7 +16,7 @@ DEAD = b'{"error":"outcome unknown"}'
 class Fleet:
     """Several replicas over one store, each with a bench of its own."""
 
-    def __init__(self, stores: list[Store], clock: VirtualClock) -> None:
+    def __init__(self, stores: Sequence[Store], clock: VirtualClock) -> None:
         self.clock = clock
         self.benches: list[Bench] = [Bench(store, clock) for store in stores]
 
@@ -46,29 +44,17 @@ class Fleet:
                 await asyncio.sleep(0.01)
 
 
-class FleetContract:
-    """The base of every contract of several replicas: a function that makes the stores."""
-
-    def make_stores(
-        self, limits: Limits, clock: VirtualClock, count: int
-    ) -> AbstractAsyncContextManager[list[Store]]:
-        """Return a context with so many replicas of one fresh, empty store, with names of their own."""
-        raise NotImplementedError("say how your stores are made: override make_stores")
-
-
-C = TypeVar("C", bound=FleetContract)
+C = TypeVar("C", bound=Contract)
 FleetScenario = Callable[[C, Fleet], Coroutine[Any, Any, None]]
 
 
 def fleet_scenario(**limits: int) -> Callable[[FleetScenario[C]], Callable[[C], None]]:
-    """Run an asynchronous test on a fresh fleet."""
+    """Run an asynchronous test on three fresh replicas."""
 
     def decorate(test: FleetScenario[C]) -> Callable[[C], None]:
-        async def on_a_fleet(self: C) -> None:
-            clock = VirtualClock()
-            async with self.make_stores(tight(**limits), clock, 3) as stores:
-                await test(self, Fleet(stores, clock))
+        async def start(contract: C, stores: Sequence[Store], clock: VirtualClock) -> None:
+            await test(contract, Fleet(stores, clock))
 
-        return plain_test(test, on_a_fleet)
+        return plain_test(test, start, tight(**limits), 3)
 
     return decorate

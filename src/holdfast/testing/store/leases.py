@@ -4,14 +4,32 @@ import asyncio
 
 from holdfast.errors import Fenced, StoreUnavailable
 from holdfast.stores.base import Orphan
-from holdfast.testing.store.bench import GRACE, IDLE, KEY, PRINCIPAL, Bench, refused
-from holdfast.testing.store.fleet import DEAD, LEASE, Fleet, FleetContract, fleet_scenario
+from holdfast.testing.store.bench import GRACE, IDLE, KEY, PRINCIPAL, Bench, Contract, refused
+from holdfast.testing.store.fleet import DEAD, LEASE, Fleet, fleet_scenario
 
 OUTAGE = LEASE * 10
 
 
-class LeaseContract(FleetContract):
+class LeaseContract(Contract):
     """renew and orphans, for stores that several processes share."""
+
+    @fleet_scenario()
+    async def test_the_living_have_no_orphans_and_one_that_left_in_order_has_them_at_once(
+        self, fleet: Fleet
+    ) -> None:
+        one, two, _ = fleet.benches
+        await fleet.lease(0, 1)
+        await one.open()
+        await one.begin(1, "a")
+        fleet.clock.advance(LEASE - 1)
+        assert await two.store.orphans() == []
+        leases = await two.store.replicas()
+        assert {name: round(left) for name, left in leases.items()} == {
+            bench.store.replica: 1 for bench in (one, two)
+        }
+        await one.store.release()
+        assert one.store.replica not in await two.store.replicas()
+        assert [orphan.stream for orphan in await two.store.orphans()] == ["a"]
 
     @fleet_scenario()
     async def test_an_outage_longer_than_the_lease_costs_no_call(self, fleet: Fleet) -> None:

@@ -10,6 +10,8 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import pytest
 
 from holdfast.auth.oauth import AuthorizationCode, Loopback, MemoryStorage, OAuth
+from holdfast.auth.oauth.identity import ClientIdentity
+from holdfast.auth.oauth.pkce import AuthorizationRequest, Begun
 from holdfast.errors import AuthorizationFailed, ConfigError
 from tests.support import BOUND, async_test
 from tests.unit.auth.oauth.authority import authority, call
@@ -47,6 +49,13 @@ async def test_the_browser_returns_to_a_free_port_and_other_requests_are_refused
         assert at.forms[0]["code"] == "the-code"
 
 
+def begun(state: str) -> Begun:
+    request = AuthorizationRequest(
+        state=state, verifier="v", issuer="https://auth.example.com", redirect_uri=""
+    )
+    return Begun(request=request, client=ClientIdentity("c"), scopes=())
+
+
 @async_test
 async def test_the_port_of_an_earlier_registration_is_taken_again_if_it_is_free() -> None:
     browser = Loopback(launch=lambda _url: True)
@@ -62,7 +71,7 @@ async def test_the_port_of_an_earlier_registration_is_taken_again_if_it_is_free(
 async def test_garbage_and_silence_at_the_listener_do_not_disturb_the_authorization() -> None:
     browser = Loopback(launch=lambda _url: True)
     async with browser.visit("") as visit:
-        journey = asyncio.create_task(visit.go("https://auth.example.com", "right"))
+        journey = asyncio.create_task(visit.go("https://auth.example.com", begun("right")))
         port = urlsplit(visit.redirect_uri).port
         for garbage in (
             b"\x00\xff\r\n\r\n",
@@ -86,7 +95,7 @@ async def test_garbage_and_silence_at_the_listener_do_not_disturb_the_authorizat
 async def test_a_machine_without_a_browser_gets_instructions() -> None:
     async with Loopback(launch=lambda _url: False).visit("") as visit:
         with pytest.raises(AuthorizationFailed, match="open_browser"):
-            await visit.go("https://auth.example.com", "s")
+            await visit.go("https://auth.example.com", begun("s"))
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import jwt
 import pytest
@@ -578,3 +579,69 @@ def test_settings_that_cannot_work_are_refused() -> None:
 
     with pytest.raises(ConfigError):
         AuthorizationCode(browse)
+
+
+# What the specification asks for beside
+
+
+@async_test
+async def test_the_resource_is_named_in_both_requests() -> None:
+    async with authority() as at:
+        asked: list[dict[str, list[str]]] = []
+
+        async def browse(url: str) -> str:
+            asked.append(parse_qs(urlsplit(url).query))
+            return await at.browse(url)
+
+        assert await call(user(at, browse=browse), at.url) == 200
+        (query,) = asked
+        assert query["resource"] == [at.url] == [at.forms[0]["resource"]]
+        assert query["code_challenge_method"] == ["S256"]
+        assert query["redirect_uri"] == [REDIRECT_URI] == [at.forms[0]["redirect_uri"]]
+        assert len(query["state"][0]) >= 16
+
+
+@async_test
+async def test_the_metadata_of_a_server_is_sought_at_its_well_known_urls_if_the_challenge_names_none() -> (
+    None
+):
+    async with authority() as at:
+
+        async def bare(request: web.BaseRequest) -> web.StreamResponse:
+            answer = await at._mcp(request)
+            if answer.status == 401:
+                answer.headers["www-authenticate"] = "Bearer"
+            return answer
+
+        at.instead["/mcp"] = bare
+        assert await call(user(at), at.url) == 200
+        assert at.seen["/.well-known/oauth-protected-resource/mcp"] == 1
+
+        async def absent(_request: web.BaseRequest) -> web.Response:
+            return web.Response(status=404)
+
+        at.instead["/.well-known/oauth-protected-resource/mcp"] = absent
+        at.instead["/.well-known/oauth-protected-resource"] = at._resource
+        assert await call(user(at), at.url) == 200
+        assert at.seen["/.well-known/oauth-protected-resource"] == 1
+
+
+@async_test
+async def test_a_registration_that_is_refused_is_an_error_with_the_reason() -> None:
+    async with authority() as at:
+
+        async def refused(_request: web.BaseRequest) -> web.Response:
+            body = {"error": "invalid_redirect_uri", "error_description": "loopback is not allowed here"}
+            return web.json_response(body, status=400)
+
+        at.instead["/register"] = refused
+        await fails(at, user(at), "loopback is not allowed here")
+        assert at.seen["/authorize"] == 0
+
+
+@pytest.mark.parametrize(
+    "url", ["http://app.example/client.json", "https://app.example", "https://app.example/"]
+)
+def test_the_url_of_a_client_document_is_https_with_a_path(url: str) -> None:
+    with pytest.raises(ConfigError, match="https URL with a path"):
+        OAuth(ClientCredentials(), client_document=url)

@@ -1,18 +1,19 @@
 """Conversations without a session: the key that a request names, with its principal, chooses state, upstream and home."""
 
 import asyncio
+from contextlib import aclosing
 from typing import Any
 
 import pytest
 
 from holdfast import Context, Server
 from holdfast.auth import Principal
-from holdfast.config import Settings, Times
+from holdfast.config import Limits, Settings, Times
 from holdfast.engine.exchange import Exchange
 from holdfast.errors import ConfigError
 from tests.asgi import Call, Peer
 from tests.messages import metadata
-from tests.support import async_test
+from tests.support import async_test, until
 from tests.unit.fronts.http.bench import Bench, front_test
 from tests.unit.fronts.http.test_deleted import replicas
 
@@ -24,8 +25,13 @@ async def verifier(token: str) -> Principal | None:
     return Principal(subject=token)
 
 
-def counting(affinity: str, **options: Any) -> Server:
-    server = Server("kept", settings=Settings(affinity=affinity, state="conversation"), **options)
+def counting(
+    affinity: str, limits: Limits | None = None, times: Times | None = None, **options: Any
+) -> Server:
+    settings = Settings(
+        affinity=affinity, state="conversation", limits=limits or Limits(), times=times or Times()
+    )
+    server = Server("kept", settings=settings, **options)
 
     @server.tool
     async def count(ctx: Context, session_id: str = "") -> int:
@@ -64,43 +70,40 @@ def count(peer: Peer, name: str = "", place: str = "argument:session_id") -> Cal
         ("meta:gen_ai.conversation.id", "baggage:gen_ai.conversation.id"),
     ],
 )
-def test_the_state_belongs_to_the_conversation_of_a_principal(affinity: str, place: str) -> None:
-    @async_test
-    async def run() -> None:
-        server = counting(affinity, verifier=verifier)
-        app = server.asgi(response="json")
-        alice, bob = (Peer(app, token=token) for token in ("alice", "bob"))
-        said = [(alice, "a b"), (alice, "a b"), (alice, "other"), (bob, "a b"), (alice, "a b")]
+@async_test
+async def test_the_state_belongs_to_the_conversation_of_a_principal(affinity: str, place: str) -> None:
+    server = counting(affinity, verifier=verifier)
+    app = server.asgi(response="json")
+    alice, bob = (Peer(app, token=token) for token in ("alice", "bob"))
+    said = [(alice, "a b"), (alice, "a b"), (alice, "other"), (bob, "a b"), (alice, "a b")]
+    async with aclosing(server.engine):
         assert [await value(count(peer, name, place)) for peer, name in said] == [1, 2, 1, 1, 3]
         nameless = (await count(alice).done()).json["result"]
         assert nameless["isError"], "a request that names no conversation has no state"
-        await server.engine.aclose()
-
-    run()
 
 
 @async_test
 async def test_in_a_session_the_conversation_is_the_session_and_without_the_setting_nothing_changes() -> None:
     server = counting("argument:session_id")
     peer = Peer(server.asgi(response="json"))
-    await peer.initialize()
-    for number in (1, 2):
-        params = {"name": "count", "arguments": {"session_id": str(number)}}
-        message = {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
-        assert await value(peer.post(message)) == number
-    await server.engine.aclose()
+    async with aclosing(server.engine):
+        await peer.initialize()
+        for number in (1, 2):
+            params = {"name": "count", "arguments": {"session_id": str(number)}}
+            message = {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
+            assert await value(peer.post(message)) == number
 
 
 @async_test
 async def test_an_anonymous_client_of_another_machine_names_a_conversation_that_cannot_be_guessed() -> None:
     server = counting("argument:session_id")
     peer = Peer(server.asgi(response="json", allow_anonymous=True), client="192.0.2.1")
-    refused = await count(peer, LONG[:-1]).done()
-    assert (refused.status, refused.json["error"]["code"]) == (400, -32602)
-    assert [await value(count(peer, LONG)) for _ in range(2)] == [1, 2]
-    too_long = await count(peer, "x" * 256).done()
-    assert (too_long.status, too_long.json["error"]["code"]) == (400, -32602)
-    await server.engine.aclose()
+    async with aclosing(server.engine):
+        refused = await count(peer, LONG[:-1]).done()
+        assert (refused.status, refused.json["error"]["code"]) == (400, -32602)
+        assert [await value(count(peer, LONG)) for _ in range(2)] == [1, 2]
+        too_long = await count(peer, "x" * 256).done()
+        assert (too_long.status, too_long.json["error"]["code"]) == (400, -32602)
 
 
 @pytest.mark.parametrize("setting", ["X-Conversation", "cookie:x", "header:", "header:a b"])
@@ -144,3 +147,17 @@ async def test_the_calls_of_a_conversation_run_at_its_home_and_after_its_death_a
         await asyncio.sleep(30)
         await count(two.peer(), "a").done()
         assert home[5:] == ["two"]
+
+
+@async_test
+async def test_a_conversation_is_in_the_memory_of_its_client_until_it_ends() -> None:
+    """A client that names another conversation in each request could open all that the store takes."""
+    limits, times = Limits(memory=2**18), Times(idle=0.3, sweep=0.05)
+    server = counting("argument:session_id", verifier=verifier, limits=limits, times=times)
+    async with aclosing(server.engine):
+        peer = Peer(server.asgi(response="json"), token="alice")
+        calls = [await count(peer, str(number)).done() for number in range(60)]
+        opened = [call.status for call in calls].count(200)
+        assert 5 < opened < 2**17 // 4_096
+        await until(lambda: not server.engine.runtime.hidden)
+        assert await value(count(peer, "another")) == 1

@@ -1,6 +1,7 @@
 """How a request is answered: one JSON body where that is enough, a stream where it is not."""
 
 import asyncio
+from contextlib import aclosing
 from typing import Any, get_args
 
 import pytest
@@ -36,7 +37,9 @@ async def test_initialize_is_answered_with_the_session_id_and_the_negotiated_rev
             answer = await b.peer().initialize(version)
             assert answer.json["id"] == "init"
             assert answer.json["result"]["protocolVersion"] == version
-            assert len(answer.headers["mcp-session-id"]) == 64
+            session = answer.headers["mcp-session-id"]
+            assert len(session) == 64
+            assert all("!" <= letter <= "~" for letter in session), "visible ASCII"
         assert (await b.peer().initialize("1999-01-01")).json["result"]["protocolVersion"] == LATEST
 
 
@@ -246,12 +249,12 @@ async def test_always_json_drops_messages_beside_the_result() -> None:
         return "done"
 
     p = Peer(server.asgi(response="json"))
-    await p.initialize()
-    params = {"name": "talk", "arguments": {}, "_meta": {"progressToken": 1}}
-    call = await p.post(request(1, "tools/call", params)).done()
-    assert call.json["result"]["content"] == [{"type": "text", "text": "done"}]
-    assert "isError" not in call.json["result"]
-    await server.engine.aclose()
+    async with aclosing(server.engine):
+        await p.initialize()
+        params = {"name": "talk", "arguments": {}, "_meta": {"progressToken": 1}}
+        call = await p.post(request(1, "tools/call", params)).done()
+        assert call.json["result"]["content"] == [{"type": "text", "text": "done"}]
+        assert "isError" not in call.json["result"]
 
 
 @front_test
@@ -321,11 +324,11 @@ def talkative() -> Server:
 
 
 @pytest.mark.parametrize("mode", get_args(ResponseMode))
-def test_a_guest_is_answered_in_the_mode_that_was_set(mode: ResponseMode) -> None:
-    @front_test
-    async def run() -> None:
-        server = talkative()
-        p = Peer(server.asgi(response=mode))
+@front_test
+async def test_a_guest_is_answered_in_the_mode_that_was_set(mode: ResponseMode) -> None:
+    server = talkative()
+    p = Peer(server.asgi(response=mode))
+    async with aclosing(server.engine):
         quick, talk = await guests_call(p, "quick").done(), await guests_call(p, "talk").done()
         assert (quick.is_stream, talk.is_stream) == (mode == "sse", mode != "json")
         for call in (quick, talk):
@@ -334,18 +337,15 @@ def test_a_guest_is_answered_in_the_mode_that_was_set(mode: ResponseMode) -> Non
             assert [message["method"] for message in told] == (
                 ["notifications/progress"] if call is talk and mode != "json" else []
             )
-        await server.engine.aclose()
-
-    run()
 
 
 @pytest.mark.parametrize("mode", get_args(ResponseMode))
-def test_the_response_of_a_slow_sessionless_call_begins_after_stream_after(mode: ResponseMode) -> None:
-    @front_test
-    async def run() -> None:
-        server = talkative()
-        now = asyncio.get_running_loop().time
-        sent_at = now()
+@front_test
+async def test_the_response_of_a_slow_sessionless_call_begins_after_stream_after(mode: ResponseMode) -> None:
+    server = talkative()
+    now = asyncio.get_running_loop().time
+    sent_at = now()
+    async with aclosing(server.engine):
         call = await guests_call(Peer(server.asgi(response=mode)), "silent").begun()
         begins_at = 100 if mode == "json" else server.settings.times.stream_after
         assert now() - sent_at == pytest.approx(begins_at, abs=0.1)
@@ -353,37 +353,31 @@ def test_the_response_of_a_slow_sessionless_call_begins_after_stream_after(mode:
         assert call.comments == ([] if mode == "json" else ["keep-alive"] * 7)
         [answer] = call.received
         assert answer["result"]["content"] == [{"type": "text", "text": "done"}]
-        await server.engine.aclose()
-
-    run()
 
 
 @front_test
 async def test_the_name_header_is_compared_for_every_call() -> None:
     server = talkative()
     p = Peer(server.asgi())
-    for header, name, status in (
-        ("quick", "quick", 200),
-        ("quick", "quick", 200),
-        ("quick", "talk", 400),
-        ("talk", "quick", 400),
-        ("quick, quick", "quick", 400),
-        ("quick", "quick", 200),
-    ):
-        assert (await guests_call(p, name, header).done()).status == status, (header, name)
-    await server.engine.aclose()
+    async with aclosing(server.engine):
+        for header, name, status in (
+            ("quick", "quick", 200),
+            ("quick", "quick", 200),
+            ("quick", "talk", 400),
+            ("talk", "quick", 400),
+            ("quick, quick", "quick", 400),
+            ("quick", "quick", 200),
+        ):
+            assert (await guests_call(p, name, header).done()).status == status, (header, name)
 
 
 @pytest.mark.parametrize("name", [{}, ["quick"], 5, None])
-def test_a_tool_whose_name_is_no_text_is_unknown(name: Any) -> None:
-    @front_test
-    async def run() -> None:
-        server = talkative()
+@front_test
+async def test_a_tool_whose_name_is_no_text_is_unknown(name: Any) -> None:
+    server = talkative()
+    async with aclosing(server.engine):
         call = await guests_call(Peer(server.asgi()), name, "quick").done()
         assert call.json["error"] == {"code": -32602, "message": f"Unknown tool: {name}"}
-        await server.engine.aclose()
-
-    run()
 
 
 # Limits of calls

@@ -57,18 +57,15 @@ async def check_nothing_is_left(b: Bench, store: MemoryStore) -> None:
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-def test_a_request_that_is_cancelled_at_any_moment_leaves_no_claim_or_reader(action: str) -> None:
-    @front_test
-    async def run() -> None:
-        for moment in range(14):
-            async with opened(OLDEST if action == "batch" else LATEST) as (b, peer, store):
-                store.delay(*CALLS, before=SOON)
-                call = ACTIONS[action](b, peer)
-                await asyncio.sleep(0.01 + moment * SOON / 2)
-                await cancel(call)
-                await check_nothing_is_left(b, store)
-
-    run()
+@front_test
+async def test_a_request_that_is_cancelled_at_any_moment_leaves_no_claim_or_reader(action: str) -> None:
+    for moment in range(14):
+        async with opened(OLDEST if action == "batch" else LATEST) as (b, peer, store):
+            store.delay(*CALLS, before=SOON)
+            call = ACTIONS[action](b, peer)
+            await asyncio.sleep(0.01 + moment * SOON / 2)
+            await cancel(call)
+            await check_nothing_is_left(b, store)
 
 
 @front_test
@@ -172,6 +169,25 @@ async def test_a_session_whose_opening_was_cancelled_is_closed() -> None:
         await cancel(opening)
         await asyncio.sleep(3)
         assert await store.sessions() == []
+
+
+@front_test
+async def test_a_repeat_after_its_kept_answer_was_dropped_gets_the_reason_and_does_not_run() -> None:
+    async with opened() as (b, peer, store):
+        first = peer.call(1, "held")
+        await asyncio.sleep(0.1)
+        await first.cut()
+        [exchange] = b.back.handled
+        b.release.set()
+        await asyncio.sleep(1)
+        session = store._sessions[exchange.session.record.key]
+        assert drop_finished(session)
+        for _ in range(2):
+            again = await peer.call(1, "held").done()
+            assert again.json["error"]["code"] == -31002
+            assert "executed already" in again.json["error"]["message"]
+        assert b.runs == ["held"]
+        assert "result" in (await peer.call(1, "quick").done()).json, "another request may use the id"
 
 
 @front_test

@@ -75,44 +75,38 @@ async def deleted(
 @WHERE
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("tool", ["held", "ticks"])
-def test_a_call_in_flight_ends_as_cancelled_wherever_the_delete_arrives(
+@front_test
+async def test_a_call_in_flight_ends_as_cancelled_wherever_the_delete_arrives(
     where: str, mode: ResponseMode, tool: str
 ) -> None:
-    @front_test
-    async def run() -> None:
-        async with deleted(where, mode) as (runner, p, there):
-            if (mode, tool) == ("json", "ticks"):
-                return  # Nothing but a result can be sent there.
-            call = p.call(1, tool)
-            await asyncio.sleep(1)
-            assert (await there.delete()).status == 204
-            await call.done()
-            assert (call.status, cancelled(call)) == (200, [1])
-            await settle_down()
-            [exchange] = runner.back.handled
-            assert exchange.task is not None
-            assert exchange.task.cancelled()
-            assert (await there.delete()).status == 404
-            assert (await p.call(2).done()).status == 404
-
-    run()
+    async with deleted(where, mode) as (runner, p, there):
+        if (mode, tool) == ("json", "ticks"):
+            return  # Nothing but a result can be sent there.
+        call = p.call(1, tool)
+        await asyncio.sleep(1)
+        assert (await there.delete()).status == 204
+        await call.done()
+        assert (call.status, cancelled(call)) == (200, [1])
+        await settle_down()
+        [exchange] = runner.back.handled
+        assert exchange.task is not None
+        assert exchange.task.cancelled()
+        assert (await there.delete()).status == 404
+        assert (await p.call(2).done()).status == 404
 
 
 @WHERE
-def test_a_call_that_asks_ends_as_cancelled_and_its_handler_sees_no_other_error(where: str) -> None:
-    @front_test
-    async def run() -> None:
-        async with deleted(where) as (runner, p, there):
-            call = await p.call(1, "ask").until(1)
-            assert (await there.delete()).status == 204
-            await call.done()
-            assert cancelled(call) == [1]
-            await settle_down()
-            [exchange] = runner.back.handled
-            assert exchange.task is not None
-            assert exchange.task.cancelled()
-
-    run()
+@front_test
+async def test_a_call_that_asks_ends_as_cancelled_and_its_handler_sees_no_other_error(where: str) -> None:
+    async with deleted(where) as (runner, p, there):
+        call = await p.call(1, "ask").until(1)
+        assert (await there.delete()).status == 204
+        await call.done()
+        assert cancelled(call) == [1]
+        await settle_down()
+        [exchange] = runner.back.handled
+        assert exchange.task is not None
+        assert exchange.task.cancelled()
 
 
 @front_test
@@ -131,17 +125,14 @@ async def test_a_reader_at_a_third_replica_receives_the_end() -> None:
 
 @WHERE
 @pytest.mark.parametrize("mode", MODES)
-def test_each_call_of_a_batch_ends_as_cancelled(where: str, mode: ResponseMode) -> None:
-    @front_test
-    async def run() -> None:
-        async with deleted(where, mode, OLDEST) as (_, p, there):
-            call = p.post([request(number, "tools/call", {"name": "held"}) for number in (1, 2)])
-            await asyncio.sleep(1)
-            assert (await there.delete()).status == 204
-            await call.done()
-            assert (call.status, cancelled(call)) == (200, [1, 2])
-
-    run()
+@front_test
+async def test_each_call_of_a_batch_ends_as_cancelled(where: str, mode: ResponseMode) -> None:
+    async with deleted(where, mode, OLDEST) as (_, p, there):
+        call = p.post([request(number, "tools/call", {"name": "held"}) for number in (1, 2)])
+        await asyncio.sleep(1)
+        assert (await there.delete()).status == 204
+        await call.done()
+        assert (call.status, cancelled(call)) == (200, [1, 2])
 
 
 @front_test
@@ -206,23 +197,22 @@ async def test_a_result_that_was_ready_first_is_the_one_end() -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_repeated_batch_whose_session_is_deleted_is_answered_request_by_request(mode: ResponseMode) -> None:
-    @front_test
-    async def run() -> None:
-        async with bench(response=mode) as b:
-            p = b.peer()
-            await p.initialize(OLDEST)
-            batch = [request(1, "tools/call", {"name": "held"})]
-            first = p.post(batch)
-            await asyncio.sleep(1)
-            await first.cut()
-            again = p.post(batch)
-            await asyncio.sleep(1)
-            assert (await p.delete()).status == 204
-            await again.done()
-            [answer] = again.messages if again.is_stream else again.json
-            assert isinstance(answer, dict)
-            assert (again.status, answer["id"], answer["error"]["code"]) == (200, 1, REQUEST_CANCELLED)
-            assert b.runs == ["held"]
-
-    run()
+@front_test
+async def test_a_repeated_batch_whose_session_is_deleted_is_answered_request_by_request(
+    mode: ResponseMode,
+) -> None:
+    async with bench(response=mode) as b:
+        p = b.peer()
+        await p.initialize(OLDEST)
+        batch = [request(1, "tools/call", {"name": "held"})]
+        first = p.post(batch)
+        await asyncio.sleep(1)
+        await first.cut()
+        again = p.post(batch)
+        await asyncio.sleep(1)
+        assert (await p.delete()).status == 204
+        await again.done()
+        [answer] = again.messages if again.is_stream else again.json
+        assert isinstance(answer, dict)
+        assert (again.status, answer["id"], answer["error"]["code"]) == (200, 1, REQUEST_CANCELLED)
+        assert b.runs == ["held"]

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from typing import Any, Final
 
 import pytest
@@ -108,36 +108,36 @@ def whole_server() -> Server:
 async def test_each_method_of_a_session_that_begins_no_work_is_served() -> None:
     server = whole_server()
     peer = Peer(server.asgi())
-    await peer.initialize()
-    server.engine.draining = True
-    served = set()
-    for number, method in enumerate(sent_by_clients(sessions=True)):
-        asking = Peer(server.asgi()) if method == "initialize" else peer
-        call = await asking.post(request(number, method, params_of(method))).done()
-        if call.status == 503:
-            assert_refused(call, number)
-        else:
-            served.add(method)
-    assert set(sent_by_clients(sessions=True)) - served == BEGIN_WORK - {"subscriptions/listen"}
-    await server.engine.aclose()
+    async with aclosing(server.engine):
+        await peer.initialize()
+        server.engine.draining = True
+        served = set()
+        for number, method in enumerate(sent_by_clients(sessions=True)):
+            asking = Peer(server.asgi()) if method == "initialize" else peer
+            call = await asking.post(request(number, method, params_of(method))).done()
+            if call.status == 503:
+                assert_refused(call, number)
+            else:
+                served.add(method)
+        assert set(sent_by_clients(sessions=True)) - served == BEGIN_WORK - {"subscriptions/listen"}
 
 
 @virtual_test
 async def test_each_method_of_2026_07_28_that_begins_no_work_is_served() -> None:
     server = whole_server()
     peer = Peer(server.asgi())
-    await peer.sessionless("server/discover", {}).done()
-    server.engine.draining = True
-    served = set()
-    for method in sent_by_clients(sessions=False):
-        params = params_of(method)
-        call = await peer.sessionless(method, params).done()
-        if call.status == 503:
-            assert_refused(call, 1)
-        else:
-            served.add(method)
-    assert set(sent_by_clients(sessions=False)) - served == BEGIN_WORK - {"initialize"}
-    await server.engine.aclose()
+    async with aclosing(server.engine):
+        await peer.sessionless("server/discover", {}).done()
+        server.engine.draining = True
+        served = set()
+        for method in sent_by_clients(sessions=False):
+            params = params_of(method)
+            call = await peer.sessionless(method, params).done()
+            if call.status == 503:
+                assert_refused(call, 1)
+            else:
+                served.add(method)
+        assert set(sent_by_clients(sessions=False)) - served == BEGIN_WORK - {"initialize"}
 
 
 @front_test
@@ -274,11 +274,11 @@ async def test_a_call_may_use_its_own_server_while_the_server_stops() -> None:
             return str((await client.call_tool("inner")).text)
 
     peer = Peer(server.asgi())
-    await peer.initialize()
-    call = await peer.call(1, "outer").begun()
-    await server.engine.drain()
-    assert (await call.done()).messages[-1]["result"]["content"][0]["text"] == "ran"
-    await server.engine.aclose()
+    async with aclosing(server.engine):
+        await peer.initialize()
+        call = await peer.call(1, "outer").begun()
+        await server.engine.drain()
+        assert (await call.done()).messages[-1]["result"]["content"][0]["text"] == "ran"
 
 
 # Streams

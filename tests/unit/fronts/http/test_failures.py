@@ -8,7 +8,7 @@ import pytest
 from holdfast.config import Settings, Times
 from holdfast.errors import Cancelled
 from tests.asgi import Peer
-from tests.messages import LATEST, request
+from tests.messages import LATEST, notification, request
 from tests.stores import ScriptedStore
 from tests.support import LoopClock
 from tests.unit.fronts.http.bench import REVISIONS, Bench, bench, front_test
@@ -373,3 +373,37 @@ async def test_an_answer_that_comes_while_its_stream_begins_is_delivered(ended_a
         assert [answer["result"]["tool"] for answer in answers] == ["held"]
         assert b.noted("exchange.fenced") == 0
         assert (await p.post(request(2, "ping")).done()).status == 200
+
+
+# Cancellations
+
+
+@pytest.mark.parametrize("named", [99, "1", "", None, True, 1.5, {}, [1], ...])
+@front_test
+async def test_cancellations_that_name_nothing_are_ignored(named: Any) -> None:
+    async with bench() as b:
+        p = await opened(b)
+        assert (await p.call(5).done()).status == 200
+        call = p.call(1, "held")
+        await asyncio.sleep(0.1)
+        for wrong in (named, 5):
+            params = {} if wrong is ... else {"requestId": wrong, "reason": 7}
+            sent = await p.post(notification("notifications/cancelled", params)).done()
+            assert (sent.status, sent.body) == (202, b"")
+        await asyncio.sleep(1)
+        b.release.set()
+        assert (await call.done()).messages[-1]["result"]["tool"] == "held"
+
+
+@front_test
+async def test_the_reason_of_a_cancellation_is_in_the_log() -> None:
+    async with bench() as b:
+        p = await opened(b)
+        call = p.call(1, "held")
+        await asyncio.sleep(0.1)
+        params = {"requestId": 1, "reason": "the user left" + "!" * 1_000}
+        await p.post(notification("notifications/cancelled", params)).done()
+        await call.done()
+        (note,) = b.observer.named("call.cancelled")
+        assert str(note["reason"]).startswith("the user left!")
+        assert len(str(note["reason"])) == 200

@@ -43,33 +43,29 @@ async def reaped(mode: str, version: str, post: Any) -> AsyncIterator[tuple[Benc
 
 
 @pytest.mark.parametrize("mode", get_args(ResponseMode))
-def test_a_result_that_came_too_late_is_not_the_answer_and_the_end_in_the_log_is(mode: ResponseMode) -> None:
-    @front_test
-    async def run() -> None:
-        async with reaped(mode, LATEST, request(1, "tools/call", HELD)) as (one, _, call):
-            one.release.set()
-            await call.done()
-            assert call.is_stream is (mode != "json")
-            [answer] = call.received
-            assert (answer["id"], answer["error"]["code"]) == (1, OUTCOME_UNKNOWN)
-            assert one.noted("exchange.fenced") == 1
-
-    run()
+@front_test
+async def test_a_result_that_came_too_late_is_not_the_answer_and_the_end_in_the_log_is(
+    mode: ResponseMode,
+) -> None:
+    async with reaped(mode, LATEST, request(1, "tools/call", HELD)) as (one, _, call):
+        one.release.set()
+        await call.done()
+        assert call.is_stream is (mode != "json")
+        [answer] = call.received
+        assert (answer["id"], answer["error"]["code"]) == (1, OUTCOME_UNKNOWN)
+        assert one.noted("exchange.fenced") == 1
 
 
 @pytest.mark.parametrize("mode", get_args(ResponseMode))
-def test_each_call_of_a_batch_gets_the_end_in_its_log(mode: ResponseMode) -> None:
-    @front_test
-    async def run() -> None:
-        batch = [request(number, "tools/call", HELD) for number in (1, 2)]
-        async with reaped(mode, OLDEST, batch) as (one, _, call):
-            one.release.set()
-            await call.done()
-            answers: list[Any] = call.messages if call.is_stream else call.json  # type: ignore[assignment]
-            found = sorted((answer["id"], answer["error"]["code"]) for answer in answers)
-            assert found == [(1, OUTCOME_UNKNOWN), (2, OUTCOME_UNKNOWN)]
-
-    run()
+@front_test
+async def test_each_call_of_a_batch_gets_the_end_in_its_log(mode: ResponseMode) -> None:
+    batch = [request(number, "tools/call", HELD) for number in (1, 2)]
+    async with reaped(mode, OLDEST, batch) as (one, _, call):
+        one.release.set()
+        await call.done()
+        answers: list[Any] = call.messages if call.is_stream else call.json  # type: ignore[assignment]
+        found = sorted((answer["id"], answer["error"]["code"]) for answer in answers)
+        assert found == [(1, OUTCOME_UNKNOWN), (2, OUTCOME_UNKNOWN)]
 
 
 @front_test
@@ -107,15 +103,14 @@ async def test_a_handler_that_asks_ends_when_others_have_ended_its_call() -> Non
 
 
 @pytest.mark.parametrize("mode", get_args(ResponseMode))
-def test_a_repeat_at_the_replica_whose_handler_still_runs_gets_the_end_in_the_log(mode: ResponseMode) -> None:
-    @front_test
-    async def run() -> None:
-        post = request(1, "tools/call", HELD)
-        async with reaped(mode, LATEST, post) as (_, p, call):
-            await call.cut()
-            repeat = await p.post(post).done()
-            assert repeat.status == 200
-            answer = repeat.messages[-1] if repeat.is_stream else repeat.json
-            assert (answer["id"], answer["error"]["code"]) == (1, OUTCOME_UNKNOWN)
-
-    run()
+@front_test
+async def test_a_repeat_at_the_replica_whose_handler_still_runs_gets_the_end_in_the_log(
+    mode: ResponseMode,
+) -> None:
+    post = request(1, "tools/call", HELD)
+    async with reaped(mode, LATEST, post) as (_, p, call):
+        await call.cut()
+        repeat = await p.post(post).done()
+        assert repeat.status == 200
+        answer = repeat.messages[-1] if repeat.is_stream else repeat.json
+        assert (answer["id"], answer["error"]["code"]) == (1, OUTCOME_UNKNOWN)

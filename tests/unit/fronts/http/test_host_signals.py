@@ -5,6 +5,7 @@ import contextlib
 import signal
 import threading
 from collections.abc import Iterator, MutableMapping
+from contextlib import aclosing
 from types import FrameType
 from typing import Any, Final
 
@@ -134,14 +135,14 @@ def test_another_thread_than_the_main_one_installs_nothing() -> None:
 async def test_a_mount_listens_to_its_host_unless_that_is_turned_off(*, wanted: bool) -> None:
     host, server = Host(), Server("mounted")
     peer = Peer(server.asgi(host_signals=wanted))
-    assert (await peer.initialize()).status == 200
-    get = await peer.get().begun()
-    signal.raise_signal(signal.SIGTERM)
-    assert host.heard == [signal.SIGTERM]
-    if wanted:
-        await get.done()
-        assert (await peer.get().done()).status == 503
-    await server.engine.aclose()
+    async with aclosing(server.engine):
+        assert (await peer.initialize()).status == 200
+        get = await peer.get().begun()
+        signal.raise_signal(signal.SIGTERM)
+        assert host.heard == [signal.SIGTERM]
+        if wanted:
+            await get.done()
+            assert (await peer.get().done()).status == 503
 
 
 @async_test

@@ -10,10 +10,13 @@ import pytest
 
 from holdfast.auth import Principal
 from holdfast.config import Settings, Times
+from holdfast.core.lifecycle import SessionInput
 from holdfast.core.records import KEPT_SECONDS
+from holdfast.core.rules.streams import drop_finished
 from holdfast.engine.session import HIDDEN
 from holdfast.errors import INVALID_PARAMS, INVALID_REQUEST, OUTCOME_UNKNOWN, REQUEST_CANCELLED
 from holdfast.protocol.idempotency import HEADER, KEY
+from holdfast.stores.base import Claimed
 from holdfast.testing.store.limits import tight
 from tests.asgi import Call, Peer
 from tests.messages import metadata, notification
@@ -55,100 +58,89 @@ async def runs(bench: Bench, count: int = 1) -> None:
 
 
 @WHERE
-def test_a_repeat_after_a_cut_receives_the_answer_of_the_running_call(where: str) -> None:
-    @front_test
-    async def run() -> None:
-        async with served(where) as (one, p, q):
-            first = call(p)
-            await runs(one)
-            await first.cut()
-            repeat = call(q, id=2)
-            await asyncio.sleep(5)
-            assert not repeat.complete
-            one.release.set()
-            await repeat.done()
-            assert (repeat.status, answer(repeat)["id"]) == (200, 2)
-            assert answer(repeat)["result"]["tool"] == "held"
-            assert one.runs == ["held"]
-
-    run()
+@front_test
+async def test_a_repeat_after_a_cut_receives_the_answer_of_the_running_call(where: str) -> None:
+    async with served(where) as (one, p, q):
+        first = call(p)
+        await runs(one)
+        await first.cut()
+        repeat = call(q, id=2)
+        await asyncio.sleep(5)
+        assert not repeat.complete
+        one.release.set()
+        await repeat.done()
+        assert (repeat.status, answer(repeat)["id"]) == (200, 2)
+        assert answer(repeat)["result"]["tool"] == "held"
+        assert one.runs == ["held"]
 
 
 @WHERE
-def test_a_repeat_after_the_end_receives_the_kept_answer_also_if_the_first_was_taken(where: str) -> None:
-    @front_test
-    async def run() -> None:
-        async with served(where) as (one, p, q):
-            first = await call(p, "quick").done()
-            await settle_down()
-            for number in (7, 8):
-                repeat = await call(q, "quick", id=number).done()
-                assert (repeat.status, repeat.json["id"]) == (200, number)
-                assert repeat.json["result"] == first.json["result"]
-            assert one.runs == ["quick"]
-
-    run()
+@front_test
+async def test_a_repeat_after_the_end_receives_the_kept_answer_also_if_the_first_was_taken(
+    where: str,
+) -> None:
+    async with served(where) as (one, p, q):
+        first = await call(p, "quick").done()
+        await settle_down()
+        for number in (7, 8):
+            repeat = await call(q, "quick", id=number).done()
+            assert (repeat.status, repeat.json["id"]) == (200, number)
+            assert repeat.json["result"] == first.json["result"]
+        assert one.runs == ["quick"]
 
 
 @WHERE
-def test_two_connections_with_one_key_both_receive_the_answer(where: str) -> None:
-    @front_test
-    async def run() -> None:
-        async with served(where) as (one, p, q):
-            both = [call(p, id=1), call(q, id=2)]
-            await runs(one)
-            await asyncio.sleep(3)
-            one.release.set()
-            found = [answer(await each.done()) for each in both]
-            assert [each["id"] for each in found] == [1, 2]
-            assert found[0]["result"] == found[1]["result"]
-            assert one.runs == ["held"]
-
-    run()
+@front_test
+async def test_two_connections_with_one_key_both_receive_the_answer(where: str) -> None:
+    async with served(where) as (one, p, q):
+        both = [call(p, id=1), call(q, id=2)]
+        await runs(one)
+        await asyncio.sleep(3)
+        one.release.set()
+        found = [answer(await each.done()) for each in both]
+        assert [each["id"] for each in found] == [1, 2]
+        assert found[0]["result"] == found[1]["result"]
+        assert one.runs == ["held"]
 
 
 @WHERE
 @pytest.mark.parametrize("other", ["running", "ended"])
-def test_the_same_key_with_another_name_or_other_arguments_is_refused(where: str, other: str) -> None:
-    @front_test
-    async def run() -> None:
-        async with served(where) as (one, p, q):
-            first = call(p, arguments={"a": 1})
-            await runs(one)
-            if other == "ended":
-                one.release.set()
-                await first.done()
-                await settle_down()
-            for tool, value in (("quick", 1), ("held", 2)):
-                refused = await call(q, tool, id=2, arguments={"a": value}).done()
-                assert (refused.status, refused.json["error"]["code"]) == (400, INVALID_REQUEST)
-                assert "idempotency key" in refused.json["error"]["message"]
-            assert one.runs == ["held"]
+@front_test
+async def test_the_same_key_with_another_name_or_other_arguments_is_refused(where: str, other: str) -> None:
+    async with served(where) as (one, p, q):
+        first = call(p, arguments={"a": 1})
+        await runs(one)
+        if other == "ended":
             one.release.set()
-            assert answer(await first.done())["result"]["tool"] == "held"
-
-    run()
+            await first.done()
+            await settle_down()
+        for tool, value in (("quick", 1), ("held", 2)):
+            refused = await call(q, tool, id=2, arguments={"a": value}).done()
+            assert (refused.status, refused.json["error"]["code"]) == (400, INVALID_REQUEST)
+            assert "idempotency key" in refused.json["error"]["message"]
+        assert one.runs == ["held"]
+        one.release.set()
+        assert answer(await first.done())["result"]["tool"] == "held"
 
 
 @WHERE
-def test_id_progress_token_and_trace_may_differ_and_progress_comes_with_the_new_token(where: str) -> None:
-    @front_test
-    async def run() -> None:
-        async with served(where) as (one, p, q):
-            one.back.on("tools/call")(one_by_one(one))
-            first = call(p, "steps", token="first")
-            await first.until(1)
-            await first.cut()
-            repeat = call(q, "steps", id="other", token="second", headers={"traceparent": "00-2"})
-            await asyncio.sleep(3)
-            one.release.set()
-            await repeat.done()
-            progress = [message["params"] for message in repeat.messages[:-1]]
-            assert progress == [{"progressToken": "second", "progress": 2}]
-            assert answer(repeat) == {"jsonrpc": "2.0", "id": "other", "result": {"steps": 2}}
-            assert one.runs == ["steps"]
-
-    run()
+@front_test
+async def test_id_progress_token_and_trace_may_differ_and_progress_comes_with_the_new_token(
+    where: str,
+) -> None:
+    async with served(where) as (one, p, q):
+        one.back.on("tools/call")(one_by_one(one))
+        first = call(p, "steps", token="first")
+        await first.until(1)
+        await first.cut()
+        repeat = call(q, "steps", id="other", token="second", headers={"traceparent": "00-2"})
+        await asyncio.sleep(3)
+        one.release.set()
+        await repeat.done()
+        progress = [message["params"] for message in repeat.messages[:-1]]
+        assert progress == [{"progressToken": "second", "progress": 2}]
+        assert answer(repeat) == {"jsonrpc": "2.0", "id": "other", "result": {"steps": 2}}
+        assert one.runs == ["steps"]
 
 
 def one_by_one(one: Bench) -> Any:
@@ -204,22 +196,19 @@ async def test_a_repeat_that_breaks_too_begins_the_time_again() -> None:
 
 @WHERE
 @pytest.mark.parametrize("by", ["header", "meta"])
-def test_a_cancellation_that_names_the_key_cancels_at_once(where: str, by: str) -> None:
-    @front_test
-    async def run() -> None:
-        async with served(where) as (one, p, q):
-            first = call(p)
-            await runs(one)
-            params = {"requestId": 1} | ({"_meta": {KEY: "k"}} if by == "meta" else {})
-            headers = {"mcp-protocol-version": "2026-07-28"} | ({NAME: "k"} if by == "header" else {})
-            said = await q.post(notification("notifications/cancelled", params), headers=headers).done()
-            assert said.status == 202
-            await first.done()
-            assert answer(first)["error"]["code"] == REQUEST_CANCELLED
-            await settle_down()
-            assert one.engine.live_exchanges() == []
-
-    run()
+@front_test
+async def test_a_cancellation_that_names_the_key_cancels_at_once(where: str, by: str) -> None:
+    async with served(where) as (one, p, q):
+        first = call(p)
+        await runs(one)
+        params = {"requestId": 1} | ({"_meta": {KEY: "k"}} if by == "meta" else {})
+        headers = {"mcp-protocol-version": "2026-07-28"} | ({NAME: "k"} if by == "header" else {})
+        said = await q.post(notification("notifications/cancelled", params), headers=headers).done()
+        assert said.status == 202
+        await first.done()
+        assert answer(first)["error"]["code"] == REQUEST_CANCELLED
+        await settle_down()
+        assert one.engine.live_exchanges() == []
 
 
 @front_test
@@ -313,23 +302,20 @@ async def test_a_call_that_was_refused_as_busy_leaves_its_key_free() -> None:
 
 
 @WHERE
-def test_a_question_is_asked_once_and_its_retry_may_have_the_same_key(where: str) -> None:
-    @front_test
-    async def run() -> None:
-        async with served(where) as (one, p, q):
-            roots: dict[str, Any] = {"roots": {}}
-            asked = await call(p, "ask", capabilities=roots).done()
-            await settle_down()
-            again = await call(q, "ask", id=2, capabilities=roots).done()
-            assert again.json["result"] == asked.json["result"], "the same question, under the same state"
-            result = again.json["result"]
-            [name] = result["inputRequests"]
-            params = {"requestState": result["requestState"], "inputResponses": {name: {"roots": []}}}
-            ended = await call(q, "ask", id=3, capabilities=roots, params=params).done()
-            assert answer(ended)["result"]["answer"] == {"roots": []}
-            assert one.runs == ["ask"]
-
-    run()
+@front_test
+async def test_a_question_is_asked_once_and_its_retry_may_have_the_same_key(where: str) -> None:
+    async with served(where) as (one, p, q):
+        roots: dict[str, Any] = {"roots": {}}
+        asked = await call(p, "ask", capabilities=roots).done()
+        await settle_down()
+        again = await call(q, "ask", id=2, capabilities=roots).done()
+        assert again.json["result"] == asked.json["result"], "the same question, under the same state"
+        result = again.json["result"]
+        [name] = result["inputRequests"]
+        params = {"requestState": result["requestState"], "inputResponses": {name: {"roots": []}}}
+        ended = await call(q, "ask", id=3, capabilities=roots, params=params).done()
+        assert answer(ended)["result"]["answer"] == {"roots": []}
+        assert one.runs == ["ask"]
 
 
 @front_test
@@ -365,3 +351,47 @@ async def test_a_client_that_leaves_before_its_call_starts_runs_nothing_and_leav
         assert one.runs == []
         assert (await call(one.peer(), "quick", id=2).done()).json["id"] == 2
         assert one.runs == ["quick"]
+
+
+@front_test
+async def test_a_claim_that_the_store_has_lost_does_not_start_a_second_run_in_its_process() -> None:
+    """A failover loses the claim of the first request while its reply is on the way; its repeat claims the key again."""
+    async with bench(Settings(times=TIMES)) as one:
+        claim, claimed, replied = one.store.claim, asyncio.Event(), asyncio.Event()
+
+        async def late(*given: Any) -> Any:
+            result = await claim(*given)
+            if isinstance(result, Claimed):
+                claimed.set()
+                await replied.wait()
+            return result
+
+        with patch.object(one.store, "claim", late):
+            first = call(one.peer())
+            await claimed.wait()
+        [hidden] = await one.store.sessions()
+        await one.store.close(hidden, SessionInput.EVICTED)
+        repeat = call(one.peer(), id=2)
+        await runs(one)
+        replied.set()
+        await settle_down()
+        one.release.set()
+        found = [answer(await each.done()) for each in (first, repeat)]
+        assert [each["id"] for each in found] == [1, 2]
+        assert one.runs == ["held"]
+        await settle_down()
+        assert not one.noted("work.failed")
+
+
+@front_test
+async def test_a_repeat_after_its_kept_answer_was_dropped_gets_the_reason_and_does_not_run() -> None:
+    async with served("here") as (one, p, _):
+        one.release.set()
+        assert "result" in answer(await call(p).done())
+        await settle_down()
+        store: Any = one.engine.store
+        [session] = [doc for key, doc in store._sessions.items() if key.startswith(HIDDEN)]
+        assert drop_finished(session)
+        again = answer(await call(p, id=2).done())["error"]
+        assert (again["code"], "executed already" in again["message"]) == (OUTCOME_UNKNOWN, True)
+        assert one.runs == ["held"]

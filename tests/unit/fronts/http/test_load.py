@@ -7,6 +7,7 @@ from typing import Any, Final
 import pytest
 
 from holdfast.config import Limits, Settings
+from holdfast.core.ledger import encoded
 from holdfast.engine.exchange import Exchange
 from tests.asgi import Call, Peer
 from tests.messages import LATEST, metadata, notification, request
@@ -143,7 +144,7 @@ async def test_an_answer_passes_when_no_call_does() -> None:
         told = notification("notifications/cancelled", {"requestId": 2, "reason": "x" * (BIG // 4)})
         assert (await p.post(told).done()).status == 202
         assert (await calls[1].done()).json["error"]["code"] == -32800
-        await ended(b, kept=KEPT + BIG)
+        await ended(b, kept=KEPT + encoded(BIG))
 
 
 @front_test

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import Any, cast
 
 import pytest
@@ -88,12 +88,12 @@ async def test_it_mounts_in_starlette_without_any_wiring() -> None:
     server = server_of("one")
     app = Starlette(routes=[Route("/hello", _hello), Mount("/api", app=server.asgi("/mcp"))])
     peer = Peer(asgi(app))
-    assert await says(peer, "/api/mcp") == "one"
-    assert await says(peer, "/api/mcp/") == "one"
-    assert await says(peer, "/api/mcp", "chat") == "one"
-    assert (await peer.send("GET", path="/hello", query_string=b"").done()).body == b"hello"
-    assert (await peer.send("POST", b"{}", path="/api/other", query_string=b"").done()).status == 404
-    await server.engine.aclose()
+    async with aclosing(server.engine):
+        assert await says(peer, "/api/mcp") == "one"
+        assert await says(peer, "/api/mcp/") == "one"
+        assert await says(peer, "/api/mcp", "chat") == "one"
+        assert (await peer.send("GET", path="/hello", query_string=b"").done()).body == b"hello"
+        assert (await peer.send("POST", b"{}", path="/api/other", query_string=b"").done()).status == 404
 
 
 async def _hello(_request: StarletteRequest) -> Response:
@@ -105,9 +105,9 @@ async def test_it_mounts_at_the_root_beside_other_routes() -> None:
     server = server_of("one")
     app = Starlette(routes=[Route("/hello", _hello), Mount("/", app=server.asgi())])
     peer = Peer(asgi(app))
-    assert await says(peer, "/mcp") == "one"
-    assert (await peer.send("GET", path="/hello", query_string=b"").done()).body == b"hello"
-    await server.engine.aclose()
+    async with aclosing(server.engine):
+        assert await says(peer, "/mcp") == "one"
+        assert (await peer.send("GET", path="/hello", query_string=b"").done()).body == b"hello"
 
 
 @front_test
@@ -169,13 +169,13 @@ async def test_two_servers_in_one_process_keep_apart() -> None:
     one, two = server_of("one"), server_of("two")
     app = asgi(Starlette(routes=[Mount("/one", app=one.asgi()), Mount("/two", app=two.asgi())]))
     first, second = Peer(app), Peer(app)
-    assert await says(first, "/one/mcp") == "one"
-    assert await says(second, "/two/mcp") == "two"
-    strayed = await first.post(request(2, "ping"), path="/two/mcp", query_string=b"").done()
-    assert strayed.status == 404
-    await one.engine.aclose()
-    assert await says(second, "/two/mcp") == "two"
-    await two.engine.aclose()
+    async with aclosing(two.engine):
+        assert await says(first, "/one/mcp") == "one"
+        assert await says(second, "/two/mcp") == "two"
+        strayed = await first.post(request(2, "ping"), path="/two/mcp", query_string=b"").done()
+        assert strayed.status == 404
+        await one.engine.aclose()
+        assert await says(second, "/two/mcp") == "two"
 
 
 @front_test
@@ -185,9 +185,9 @@ async def test_two_mounts_of_one_server_share_its_sessions() -> None:
         Starlette(routes=[Mount("/a", app=server.asgi(response="json")), Mount("/b", app=server.asgi("/x"))])
     )
     peer = Peer(app)
-    assert await says(peer, "/a/mcp") == "one"
-    assert await says(peer, "/b/x") == "one"
-    await server.engine.aclose()
+    async with aclosing(server.engine):
+        assert await says(peer, "/a/mcp") == "one"
+        assert await says(peer, "/b/x") == "one"
 
 
 # Starting and stopping
@@ -268,10 +268,10 @@ async def test_a_start_that_failed_is_tried_again_by_the_next_request() -> None:
 
     server = Server("late", lifespan=lifespan)
     app = server.asgi()
-    with pytest.raises(RuntimeError, match="not yet"):
-        await Peer(app).initialize()
-    assert (await Peer(app).initialize()).status == 200
-    await server.engine.aclose()
+    async with aclosing(server.engine):
+        with pytest.raises(RuntimeError, match="not yet"):
+            await Peer(app).initialize()
+        assert (await Peer(app).initialize()).status == 200
 
 
 # Custom routes
@@ -288,12 +288,12 @@ async def test_custom_routes_live_beside_the_endpoint(path: str) -> None:
 
     peer = Peer(server.asgi())
     other = "/health/" if path == "/health" else "/health"
-    assert (await peer.send("GET", path=other).done()).status == 404
-    call = await peer.send("GET", path=path, query_string=b"a=1").done()
-    assert (call.status, call.json) == (200, {"method": "GET", "query": {"a": "1"}})
-    assert (await peer.send("POST", path=path, query_string=b"").done()).status == 405
-    assert (await peer.initialize()).status == 200
-    await server.engine.aclose()
+    async with aclosing(server.engine):
+        assert (await peer.send("GET", path=other).done()).status == 404
+        call = await peer.send("GET", path=path, query_string=b"a=1").done()
+        assert (call.status, call.json) == (200, {"method": "GET", "query": {"a": "1"}})
+        assert (await peer.send("POST", path=path, query_string=b"").done()).status == 405
+        assert (await peer.initialize()).status == 200
 
 
 @front_test
@@ -313,9 +313,9 @@ async def test_custom_routes_are_below_the_mount_point_too() -> None:
 async def test_a_server_with_a_verifier_is_mounted_at_the_root_so_that_clients_find_its_metadata() -> None:
     server = Server("kitchen", verifier=JwtVerifier(issuer="https://id.example", audience="kitchen"))
     peer = Peer(asgi(Starlette(routes=[Mount("/", server.asgi(path="/kitchen/mcp"))])))
-    refused = await peer.send("POST", b"{}", path="/kitchen/mcp").done()
-    path = "/.well-known/oauth-protected-resource/kitchen/mcp"
-    assert f'resource_metadata="http://localhost:8000{path}"' in refused.headers["www-authenticate"]
-    found = await peer.send("GET", path=path).done()
-    assert found.json["resource"] == "http://localhost:8000/kitchen/mcp"
-    await server.engine.aclose()
+    async with aclosing(server.engine):
+        refused = await peer.send("POST", b"{}", path="/kitchen/mcp").done()
+        path = "/.well-known/oauth-protected-resource/kitchen/mcp"
+        assert f'resource_metadata="http://localhost:8000{path}"' in refused.headers["www-authenticate"]
+        found = await peer.send("GET", path=path).done()
+        assert found.json["resource"] == "http://localhost:8000/kitchen/mcp"

@@ -36,46 +36,40 @@ def ids(call: Call) -> set[int]:
 
 
 @pytest.mark.parametrize("mode", get_args(ResponseMode))
-def test_a_batch_whose_handlers_run_is_answered_when_the_store_is_back(mode: ResponseMode) -> None:
-    @front_test
-    async def run() -> None:
-        store = ScriptedStore()
-        async with bench(store=store, response=mode) as b:
-            p = await opened(b)
-            call = p.post([request(number, "tools/call", HELD) for number in (1, 2)])
-            await asyncio.sleep(0.1)
-            assert b.runs == ["held", "held"]
-            await away_for(store, AWAY)
-            b.release.set()
-            await call.done()
-            assert (call.status, ids(call), b.runs) == (200, {1, 2}, ["held", "held"])
-            assert store.failed or mode == "json"
-
-    run()
+@front_test
+async def test_a_batch_whose_handlers_run_is_answered_when_the_store_is_back(mode: ResponseMode) -> None:
+    store = ScriptedStore()
+    async with bench(store=store, response=mode) as b:
+        p = await opened(b)
+        call = p.post([request(number, "tools/call", HELD) for number in (1, 2)])
+        await asyncio.sleep(0.1)
+        assert b.runs == ["held", "held"]
+        await away_for(store, AWAY)
+        b.release.set()
+        await call.done()
+        assert (call.status, ids(call), b.runs) == (200, {1, 2}, ["held", "held"])
+        assert store.failed or mode == "json"
 
 
 @pytest.mark.parametrize("batch", [False, True])
-def test_a_repeat_waits_for_the_store_and_gets_the_result_of_the_one_execution(*, batch: bool) -> None:
-    @front_test
-    async def run() -> None:
-        store = ScriptedStore()
-        async with bench(store=store) as b:
-            p = await opened(b)
-            one = request(1, "tools/call", HELD)
-            sent = [one, request(2, "ping")] if batch else one
-            first = p.post(sent)
-            await first.begun()
-            await first.cut()
-            store.fail(*OF_EXCHANGES)
-            again = p.post(sent)
-            await asyncio.sleep(AWAY)
-            assert again.status in {0, 200}
-            store.recover()
-            b.release.set()
-            await again.done()
-            assert (again.status, ids(again) - {2}, b.runs) == (200, {1}, ["held"])
-
-    run()
+@front_test
+async def test_a_repeat_waits_for_the_store_and_gets_the_result_of_the_one_execution(*, batch: bool) -> None:
+    store = ScriptedStore()
+    async with bench(store=store) as b:
+        p = await opened(b)
+        one = request(1, "tools/call", HELD)
+        sent = [one, request(2, "ping")] if batch else one
+        first = p.post(sent)
+        await first.begun()
+        await first.cut()
+        store.fail(*OF_EXCHANGES)
+        again = p.post(sent)
+        await asyncio.sleep(AWAY)
+        assert again.status in {0, 200}
+        store.recover()
+        b.release.set()
+        await again.done()
+        assert (again.status, ids(again) - {2}, b.runs) == (200, {1}, ["held"])
 
 
 @front_test
@@ -92,24 +86,21 @@ async def test_without_sessions_an_answer_does_not_wait_for_the_store_to_forget_
 
 
 @pytest.mark.parametrize("form", ["post", "repeat", "batch", "repeated batch"])
-def test_a_stream_whose_session_the_store_has_lost_ends_with_one_error(form: str) -> None:
-    @front_test
-    async def run() -> None:
-        store = MemoryStore(Settings().limits, LoopClock())
-        async with bench(store=store) as b:
-            p = await opened(b)
-            call = request(1, "tools/call", {"name": "ticks"})
-            message = [call] if "batch" in form else call
+@front_test
+async def test_a_stream_whose_session_the_store_has_lost_ends_with_one_error(form: str) -> None:
+    store = MemoryStore(Settings().limits, LoopClock())
+    async with bench(store=store) as b:
+        p = await opened(b)
+        call = request(1, "tools/call", {"name": "ticks"})
+        message = [call] if "batch" in form else call
+        post = await p.post(message).until(2)
+        if "repeat" in form:
+            await post.cut()
             post = await p.post(message).until(2)
-            if "repeat" in form:
-                await post.cut()
-                post = await p.post(message).until(2)
-            store._sessions.clear()
-            await post.done()
-            [end] = [message for message in post.messages if "method" not in message]
-            assert (end["id"], end["error"]["code"]) == (1, OUTCOME_UNKNOWN)
-
-    run()
+        store._sessions.clear()
+        await post.done()
+        [end] = [message for message in post.messages if "method" not in message]
+        assert (end["id"], end["error"]["code"]) == (1, OUTCOME_UNKNOWN)
 
 
 @front_test

@@ -1,5 +1,6 @@
 """The paths of requests: a rule for a path in a proxy and our own comparison must mean the same requests."""
 
+from contextlib import aclosing
 from typing import Final
 from urllib.parse import unquote
 
@@ -79,34 +80,34 @@ async def statuses(serving: HttpFront | Router, raw: str) -> list[int]:
 @virtual_test
 async def test_a_route_is_reached_by_one_spelling_of_its_path() -> None:
     serving = front(HOOK)
-    for served in (serving, Router({"a": serving})):
-        assert await statuses(served, HOOK) == [200, 200]
-        assert await statuses(served, f"{HOOK}?a=%68") == [200, 200]
-        for raw in SPELLINGS:
-            assert await statuses(served, raw) == [404, 404], raw
-    await serving.engine.aclose()
+    async with aclosing(serving.engine):
+        for served in (serving, Router({"a": serving})):
+            assert await statuses(served, HOOK) == [200, 200]
+            assert await statuses(served, f"{HOOK}?a=%68") == [200, 200]
+            for raw in SPELLINGS:
+                assert await statuses(served, raw) == [404, 404], raw
 
 
 @virtual_test
 async def test_the_endpoint_the_probes_and_the_metadata_are_reached_by_one_spelling_of_their_paths() -> None:
     serving = front()
-    for raw in OURS:
-        assert await statuses(serving, raw) == [404, 404], raw
-    assert await statuses(serving, "/healthz") == [200, 200]
-    await serving.engine.aclose()
+    async with aclosing(serving.engine):
+        for raw in OURS:
+            assert await statuses(serving, raw) == [404, 404], raw
+        assert await statuses(serving, "/healthz") == [200, 200]
 
 
 @virtual_test
 async def test_a_path_with_characters_that_must_be_encoded_is_served() -> None:
     serving = front("/caf\u00e9 bar", "/a%b", "/a:b")
-    for raw in ("/caf%C3%A9%20bar", "/caf%c3%a9%20bar", "/a%25b", "/a:b", "/a%3Ab"):
-        assert await statuses(serving, raw) == [200, 200], raw
-    await serving.engine.aclose()
+    async with aclosing(serving.engine):
+        for raw in ("/caf%C3%A9%20bar", "/caf%c3%a9%20bar", "/a%25b", "/a:b", "/a%3Ab"):
+            assert await statuses(serving, raw) == [200, 200], raw
 
 
 @virtual_test
 async def test_a_host_that_does_not_report_the_path_as_it_was_sent_is_served() -> None:
     serving = front(HOOK)
-    for extra in ({}, {"raw_path": None}, {"raw_path": b"/hook?a=%68"}):
-        assert (await Peer(serving).send("GET", path=HOOK, **extra).done()).status == 200
-    await serving.engine.aclose()
+    async with aclosing(serving.engine):
+        for extra in ({}, {"raw_path": None}, {"raw_path": b"/hook?a=%68"}):
+            assert (await Peer(serving).send("GET", path=HOOK, **extra).done()).status == 200

@@ -1,5 +1,6 @@
 """Metadata of a protected endpoint (RFC 9728) and the challenges that name it, up to our own client that signs in."""
 
+from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -129,15 +130,15 @@ def test_the_audience_of_a_jwt_is_the_resource() -> None:
 async def test_an_audience_that_is_no_url_is_not_the_resource() -> None:
     server = Server("mail", verifier=JwtVerifier(issuer="https://id.example", audience="mail-api"))
     app = server.asgi(allowed_hosts=["tools.example", "localhost"])
-    for host, status, challenge in (
-        ("localhost", 200, f'Bearer resource_metadata="http://localhost{WELL_KNOWN}/mcp"'),
-        ("tools.example", 404, "Bearer"),
-    ):
-        found = await Peer(app).send("GET", path=f"{WELL_KNOWN}/mcp", headers={"host": host}).done()
-        assert found.status == status
-        refused = await Peer(app).initialize(headers={"host": host})
-        assert refused.headers["www-authenticate"] == challenge
-    await server.engine.aclose()
+    async with aclosing(server.engine):
+        for host, status, challenge in (
+            ("localhost", 200, f'Bearer resource_metadata="http://localhost{WELL_KNOWN}/mcp"'),
+            ("tools.example", 404, "Bearer"),
+        ):
+            found = await Peer(app).send("GET", path=f"{WELL_KNOWN}/mcp", headers={"host": host}).done()
+            assert found.status == status
+            refused = await Peer(app).initialize(headers={"host": host})
+            assert refused.headers["www-authenticate"] == challenge
 
 
 @async_test

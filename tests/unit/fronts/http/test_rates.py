@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from typing import Any
 
 import jwt
@@ -160,13 +160,13 @@ async def test_a_retry_that_calls_its_handler_again_counts() -> None:
         return ctx.request_state
 
     app = server.asgi()
-    state = (await guest_call(Peer(app, token="ann"), "reserve").done()).json["result"]["requestState"]
-    retries = [
-        await guest_call(Peer(app, token=token), "reserve", requestState=state).done()
-        for token in ("ann", "ann", "ann", "bob")
-    ]
-    assert [retry.status for retry in retries] == [200, 200, 429, 400]
-    await server.engine.aclose()
+    async with aclosing(server.engine):
+        state = (await guest_call(Peer(app, token="ann"), "reserve").done()).json["result"]["requestState"]
+        retries = [
+            await guest_call(Peer(app, token=token), "reserve", requestState=state).done()
+            for token in ("ann", "ann", "ann", "bob")
+        ]
+        assert [retry.status for retry in retries] == [200, 200, 429, 400]
 
 
 @front_test
@@ -233,17 +233,17 @@ async def test_a_tool_declares_its_rate_also_while_the_server_runs_and_when_it_i
     server.include(inner, "in")
     app = server.asgi()
     ann = Peer(app, token="ann")
-    assert [(await guest_call(ann, "in_search").done()).status for _ in range(2)] == [200, 429]
+    async with aclosing(server.engine):
+        assert [(await guest_call(ann, "in_search").done()).status for _ in range(2)] == [200, 429]
 
-    @server.tool(rate="2/m per principal")
-    async def late() -> str:
-        return "late"
+        @server.tool(rate="2/m per principal")
+        async def late() -> str:
+            return "late"
 
-    assert [(await guest_call(ann, "late").done()).status for _ in range(3)] == [200, 200, 429]
-    server.remove_tool("late")
-    inner.remove_tool("search")
-    assert not server.engine.rates.is_on
-    await server.engine.aclose()
+        assert [(await guest_call(ann, "late").done()).status for _ in range(3)] == [200, 200, 429]
+        server.remove_tool("late")
+        inner.remove_tool("search")
+        assert not server.engine.rates.is_on
 
 
 def test_the_settings_override_the_rate_that_a_tool_declares() -> None:
@@ -273,12 +273,12 @@ async def test_a_call_without_the_scope_of_a_tool_neither_uses_up_nor_shows_its_
 
     app = server.asgi()
     ann, bob = Peer(app, token="ann"), Peer(app, token="bob")
-    assert [(await guest_call(bob, "send").done()).status for _ in range(4)] == [403] * 4
-    assert [(await guest_call(ann, "send").done()).status for _ in range(3)] == [200, 200, 429]
-    unknown = {(await guest_call(bob, tool).done()).status for tool in ("secret", "secret", "unknown")}
-    assert len(unknown) == 1
-    assert (await guest_call(ann, "secret").done()).status == 200
-    await server.engine.aclose()
+    async with aclosing(server.engine):
+        assert [(await guest_call(bob, "send").done()).status for _ in range(4)] == [403] * 4
+        assert [(await guest_call(ann, "send").done()).status for _ in range(3)] == [200, 200, 429]
+        unknown = {(await guest_call(bob, tool).done()).status for tool in ("secret", "secret", "unknown")}
+        assert len(unknown) == 1
+        assert (await guest_call(ann, "secret").done()).status == 200
 
 
 @pytest.mark.parametrize(
@@ -407,10 +407,10 @@ async def test_a_route_answers_wrong_tokens_of_an_address_with_429_and_serves_it
     async def status(token: str) -> int | None:
         return (await Peer(app, token=token).send("GET", path="/export").done()).status
 
-    assert await status("good") == 200
-    assert [await status(f"wrong{n}") for n in range(4)] == [401, 401, 429, 429]
-    assert [await status("good"), await status("good2")] == [200, 200]
-    await server.engine.aclose()
+    async with aclosing(server.engine):
+        assert await status("good") == 200
+        assert [await status(f"wrong{n}") for n in range(4)] == [401, 401, 429, 429]
+        assert [await status("good"), await status("good2")] == [200, 200]
 
 
 @front_test
@@ -481,22 +481,22 @@ async def test_on_a_duplex_connection_a_rate_is_a_json_rpc_error() -> None:
     back = ScriptedBack({"tools/call": call, "ping": call})
     engine = Engine(back, rated(principal="3/m", tools={"t": "1/m"}), clock=VirtualClock())
     client = DuplexClient(engine, Caller(""))
-    await client.open()
-    await client.say("tools/call", 1, name="t")
-    await client.say("tools/call", 2, name="t")
-    assert (await client.answer(1))["result"] == {"content": []}
-    error = (await client.answer(2))["error"]
-    assert error["code"] == -31001
-    assert error["data"].items() >= {"limit": "principal", "rate": "3/m"}.items()
-    await client.sessionless("tools/call", "m", name="t")
-    assert (await client.answer("m"))["error"]["code"] == -31001
-    begun = asyncio.get_running_loop().time()
-    await client.say("ping", 3)
-    assert (await client.answer(3))["result"] == {"content": []}
-    assert asyncio.get_running_loop().time() - begun == 5.0, "the next message is read later"
-    assert len(back.handled) == 2, "one call, and the ping"
-    assert engine.audit.counts["rate_principal"] == 2
-    await engine.aclose()
+    async with aclosing(engine):
+        await client.open()
+        await client.say("tools/call", 1, name="t")
+        await client.say("tools/call", 2, name="t")
+        assert (await client.answer(1))["result"] == {"content": []}
+        error = (await client.answer(2))["error"]
+        assert error["code"] == -31001
+        assert error["data"].items() >= {"limit": "principal", "rate": "3/m"}.items()
+        await client.sessionless("tools/call", "m", name="t")
+        assert (await client.answer("m"))["error"]["code"] == -31001
+        begun = asyncio.get_running_loop().time()
+        await client.say("ping", 3)
+        assert (await client.answer(3))["result"] == {"content": []}
+        assert asyncio.get_running_loop().time() - begun == 5.0, "the next message is read later"
+        assert len(back.handled) == 2, "one call, and the ping"
+        assert engine.audit.counts["rate_principal"] == 2
 
 
 # Replicas

@@ -34,25 +34,24 @@ def result(call: Call) -> Any:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("late", [0.0, 0.05], ids=["noticed", "overtaken"])
-def test_a_cut_post_repeated_at_another_replica_gets_the_one_answer(mode: ResponseMode, late: float) -> None:
-    @front_test
-    async def run() -> None:
-        async with replicas(2, mode) as (one, two):
-            p, call = await begun(one)
-            # The repeat can overtake the news of the break.
-            cut = asyncio.create_task(after(late, call.cut))
-            if not late:
-                await cut
-            repeat = at(two, p).call(1, "held")
-            await asyncio.sleep(2)
-            assert not repeat.complete
-            one.release.set()
-            await repeat.done()
+@front_test
+async def test_a_cut_post_repeated_at_another_replica_gets_the_one_answer(
+    mode: ResponseMode, late: float
+) -> None:
+    async with replicas(2, mode) as (one, two):
+        p, call = await begun(one)
+        # The repeat can overtake the news of the break.
+        cut = asyncio.create_task(after(late, call.cut))
+        if not late:
             await cut
-            assert (repeat.status, result(repeat)) == (200, {"tool": "held", "id": 1})
-            assert (one.runs, two.runs) == (["held"], [])
-
-    run()
+        repeat = at(two, p).call(1, "held")
+        await asyncio.sleep(2)
+        assert not repeat.complete
+        one.release.set()
+        await repeat.done()
+        await cut
+        assert (repeat.status, result(repeat)) == (200, {"tool": "held", "id": 1})
+        assert (one.runs, two.runs) == (["held"], [])
 
 
 async def after(seconds: float, step: Any) -> None:
@@ -177,47 +176,43 @@ async def test_calls_of_a_cut_batch_repeated_at_another_replica_get_their_answer
 
 
 @pytest.mark.parametrize("where", ["same", "other"])
-def test_a_repeat_is_held_while_the_first_reader_acknowledges_nothing_and_then_takes_its_place(
+@front_test
+async def test_a_repeat_is_held_while_the_first_reader_acknowledges_nothing_and_then_takes_its_place(
     where: str,
 ) -> None:
-    @front_test
-    async def run() -> None:
-        async with replicas() as (one, two):
-            p, call = await begun(one, "ticks")
-            # Half open: the kernel takes the written bytes, and they do not arrive.
-            call.transport.is_all_taken = False
-            repeat = at(one if where == "same" else two, p).call(1, "ticks")
-            await asyncio.sleep(KEEP_ALIVE - 5)
-            assert not repeat.status, "it may be a repeat: it is not refused"
-            await asyncio.sleep(10)
-            one.release.set()
-            await repeat.done()
-            assert result(repeat) == {"tool": "ticks", "id": 1}
-            assert one.runs == ["ticks"]
-
-    run()
+    async with replicas() as (one, two):
+        p, call = await begun(one, "ticks")
+        # Half open: the kernel takes the written bytes, and they do not arrive.
+        call.transport.is_all_taken = False
+        repeat = at(one if where == "same" else two, p).call(1, "ticks")
+        await asyncio.sleep(KEEP_ALIVE - 5)
+        assert not repeat.status, "it may be a repeat: it is not refused"
+        await asyncio.sleep(10)
+        one.release.set()
+        await repeat.done()
+        assert result(repeat) == {"tool": "ticks", "id": 1}
+        assert one.runs == ["ticks"]
 
 
 @pytest.mark.parametrize("where", ["same", "other"])
-def test_a_repeat_is_refused_as_soon_as_the_first_reader_has_taken_the_written_bytes(where: str) -> None:
-    @front_test
-    async def run() -> None:
-        async with replicas() as (one, two):
-            p, call = await begun(one, "ticks")
-            call.transport.is_all_taken = False
-            written = len(call.comments)
-            duplicate = at(one if where == "same" else two, p).call(1, "ticks")
-            await asyncio.sleep(3)
-            assert not duplicate.raw_headers
-            assert len(call.comments) > written, "something is written to it, so that it can be acknowledged"
-            call.transport.is_all_taken = True
-            await duplicate.done()
-            assert duplicate.status == 400
-            one.release.set()
-            await call.done()
-            assert result(call) == {"tool": "ticks", "id": 1}
-
-    run()
+@front_test
+async def test_a_repeat_is_refused_as_soon_as_the_first_reader_has_taken_the_written_bytes(
+    where: str,
+) -> None:
+    async with replicas() as (one, two):
+        p, call = await begun(one, "ticks")
+        call.transport.is_all_taken = False
+        written = len(call.comments)
+        duplicate = at(one if where == "same" else two, p).call(1, "ticks")
+        await asyncio.sleep(3)
+        assert not duplicate.raw_headers
+        assert len(call.comments) > written, "something is written to it, so that it can be acknowledged"
+        call.transport.is_all_taken = True
+        await duplicate.done()
+        assert duplicate.status == 400
+        one.release.set()
+        await call.done()
+        assert result(call) == {"tool": "ticks", "id": 1}
 
 
 @pytest.mark.parametrize("is_taken", [True, False])

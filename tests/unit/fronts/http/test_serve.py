@@ -194,19 +194,16 @@ async def test_an_idle_connection_outlives_the_deadlines_of_heads_and_bodies() -
 
 
 @pytest.mark.parametrize("pieces", [1, 40])
-def test_a_head_over_the_limit_gets_431_whole_or_in_pieces(pieces: int) -> None:
-    @async_test
-    async def run() -> None:
-        async with serving(small()) as port, connected(port) as raw:
-            head = post(INITIALIZE, *(b"X-%d: %s" % (n, b"y" * 400) for n in range(12)))
-            size = -(-len(head) // pieces)
-            with contextlib.suppress(ConnectionError):
-                for start in range(0, len(head), size):
-                    await raw.send(head[start : start + size])
-                    await asyncio.sleep(0)
-            assert await status(raw) == 431
-
-    run()
+@async_test
+async def test_a_head_over_the_limit_gets_431_whole_or_in_pieces(pieces: int) -> None:
+    async with serving(small()) as port, connected(port) as raw:
+        head = post(INITIALIZE, *(b"X-%d: %s" % (n, b"y" * 400) for n in range(12)))
+        size = -(-len(head) // pieces)
+        with contextlib.suppress(ConnectionError):
+            for start in range(0, len(head), size):
+                await raw.send(head[start : start + size])
+                await asyncio.sleep(0)
+        assert await status(raw) == 431
 
 
 @async_test
@@ -229,15 +226,12 @@ async def test_a_large_body_is_no_large_head() -> None:
     ],
     ids=["length and encoding", "absolute form", "authority form", "two lengths", "no version", "tls"],
 )
-def test_a_request_that_two_servers_could_read_differently_gets_400(request_bytes: bytes) -> None:
-    @async_test
-    async def run() -> None:
-        async with serving(small()) as port, connected(port) as raw:
-            await raw.send(request_bytes)
-            assert await status(raw) == 400
-            await raw.rest()
-
-    run()
+@async_test
+async def test_a_request_that_two_servers_could_read_differently_gets_400(request_bytes: bytes) -> None:
+    async with serving(small()) as port, connected(port) as raw:
+        await raw.send(request_bytes)
+        assert await status(raw) == 400
+        await raw.rest()
 
 
 @async_test

@@ -408,3 +408,24 @@ async def test_an_id_whose_answer_was_taken_can_be_used_again_at_once_although_t
         for call in calls:
             assert (await call.done()).messages[-1]["result"]["tool"] == "ticks"
         assert b.runs == ["ticks", "ticks"]
+
+
+@front_test
+async def test_event_ids_of_all_streams_of_a_session_differ() -> None:
+    async with bench() as b:
+        p = await opened(b)
+        standalone = await p.get().begun()
+        calls = [await p.call(number, "ticks").until(2) for number in (1, 2, 3)]
+        await push(b, p, 1)
+        await standalone.until(1)
+        for call in calls:
+            await call.cut()
+        b.release.set()
+        # A resumed stream begins with the position that its client named.
+        streams = [
+            list(dict.fromkeys([*call.ids, *(await p.get(call.ids[-1]).done()).ids])) for call in calls
+        ]
+        ids = [*standalone.ids, *(one for stream in streams for one in stream)]
+        assert len(set(ids)) == len(ids) >= 10
+        again = await p.get(calls[1].ids[0]).done()
+        assert again.ids == streams[1], "and a resume has the events of its own stream only"

@@ -1,6 +1,7 @@
 """A request whose client disconnects before it could start does not start, in every form in which a POST can wait."""
 
 import asyncio
+from contextlib import aclosing
 from math import inf
 from typing import Any
 from unittest.mock import patch
@@ -169,21 +170,21 @@ async def test_a_request_of_2026_07_28_whose_client_leaves_while_its_token_is_ch
     None
 ):
     line = Verified()
-    await line.send()
-    await asyncio.sleep(0.5)
-    line.protocol.connection_lost(None)
-    await asyncio.sleep(1)
-    assert line.back.handled == []
-    await line.engine.aclose()
+    async with aclosing(line.engine):
+        await line.send()
+        await asyncio.sleep(0.5)
+        line.protocol.connection_lost(None)
+        await asyncio.sleep(1)
+        assert line.back.handled == []
 
 
 @pytest.mark.parametrize("is_there", [True, False])
-def test_after_a_pause_a_client_that_has_closed_its_side_is_found_also_if_its_token_takes_long(
+@front_test
+async def test_after_a_pause_a_client_that_has_closed_its_side_is_found_also_if_its_token_takes_long(
     *, is_there: bool
 ) -> None:
-    @front_test
-    async def run() -> None:
-        line = Verified()
+    line = Verified()
+    async with aclosing(line.engine):
         await line.engine.ensure_started()
         line.engine.pulse._trusted_until = -inf
         with patch.object(SocketChannel, "may_be_gone", lambda _: not is_there):
@@ -193,6 +194,3 @@ def test_after_a_pause_a_client_that_has_closed_its_side_is_found_also_if_its_to
             await asyncio.sleep(1)
         assert (b"nothing was executed" in line.paper.written) is not is_there
         assert len(line.back.handled) == is_there
-        await line.engine.aclose()
-
-    run()

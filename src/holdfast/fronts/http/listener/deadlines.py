@@ -17,10 +17,13 @@ _LATE: Final = 2
 class Deadlines:
     """The time of the last sweep, and the limits."""
 
-    __slots__ = ("_looked", "_was_late", "limits", "now", "stall")
+    __slots__ = ("_looked", "_was_late", "is_hurried", "limits", "now", "stall")
 
-    def __init__(self, limits: Limits, stall: float) -> None:
+    def __init__(self, limits: Limits, stall: float, *, hurried: bool = False) -> None:
         self.limits: Limits = limits
+        self.is_hurried: bool = hurried
+        """When all connections are in use, one without a complete request makes room at once, and not only after a sweep. For a server with few
+        connections, which a flood of new ones fills between two sweeps."""
         self.stall: float = stall
         """Seconds after which a client is dropped that takes none of the bytes for it."""
         self.now: float = 0.0
@@ -41,8 +44,8 @@ class Deadlines:
         return not self._was_late
 
     def is_long_ago(self, moment: float) -> bool:
-        """True if more than one sweep has come since."""
-        return self.now - moment > self.interval
+        """True if more than one sweep has come since, or if connections without a request have no time."""
+        return self.is_hurried or self.now - moment > self.interval
 
     @property
     def interval(self) -> float:

@@ -37,7 +37,7 @@ class Parsed(NamedTuple):
     """The response has no body."""
 
 
-class Refused(Exception):
+class RefusedRequest(Exception):
     """Raised inside the parser to stop it: the request is answered with this status."""
 
     def __init__(self, status: int, reason: str) -> None:
@@ -53,11 +53,11 @@ def check_start(method: bytes, target: bytes, version: str) -> None:
         Refused: this server does not serve such a request.
     """
     if version not in _VERSIONS:
-        raise Refused(505, "HTTP version not supported: use HTTP/1.1")
+        raise RefusedRequest(505, "HTTP version not supported: use HTTP/1.1")
     if method == b"CONNECT":
-        raise Refused(400, "Bad request: this is no proxy")
+        raise RefusedRequest(400, "Bad request: this is no proxy")
     if target[0] != _SLASH or _HASH in target or len(target) > _LONGEST_TARGET:
-        raise Refused(400, "Bad request: the target must be a path")
+        raise RefusedRequest(400, "Bad request: the target must be a path")
 
 
 def check_host(fields: list[tuple[bytes, bytes]], version: str) -> None:
@@ -68,7 +68,7 @@ def check_host(fields: list[tuple[bytes, bytes]], version: str) -> None:
     """
     hosts = [value for name, value in fields if name == _HOST]
     if len(hosts) != 1 and (hosts or version != "1.0"):
-        raise Refused(400, "Bad request: send one Host header")
+        raise RefusedRequest(400, "Bad request: send one Host header")
 
 
 def length_of(fields: list[tuple[bytes, bytes]], version: str) -> int:
@@ -83,12 +83,12 @@ def length_of(fields: list[tuple[bytes, bytes]], version: str) -> int:
         return int(lengths[0]) if lengths else 0
     coding = b",".join(codings).strip().lower()
     if version == "1.0":
-        raise Refused(400, "Bad request: HTTP/1.0 has no Transfer-Encoding")
+        raise RefusedRequest(400, "Bad request: HTTP/1.0 has no Transfer-Encoding")
     if coding != b"chunked":
         # Known codings before the last one have their own status (RFC 9112, 6.1); anything else is an error.
         parts = [part.strip() for part in coding.split(b",")]
         known = parts[-1] == b"chunked" and b"chunked" not in parts[:-1] and all(map(bytes.isalnum, parts))
-        raise Refused(501 if known else 400, "Bad request: Transfer-Encoding must be chunked")
+        raise RefusedRequest(501 if known else 400, "Bad request: Transfer-Encoding must be chunked")
     return CHUNKED
 
 

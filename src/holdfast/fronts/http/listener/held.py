@@ -11,7 +11,7 @@ import sys
 from typing import Final
 
 from holdfast.config import KIB
-from holdfast.core.ledger import Account
+from holdfast.core.ledger import KEPT, Account
 
 CONNECTION_BYTES: Final = 8 * KIB
 TLS_BYTES: Final = 64 * KIB
@@ -33,7 +33,7 @@ class Held:
 
     def begin(self) -> bool:
         """Charge a new connection; False: there is no room for it. It is urgent: an answer or a cancellation may come on it."""
-        return self._charge.grow(self._base, urgent=True)
+        return self._charge.grow(self._base, urgent=True, light=KEPT)
 
     def read(self, size: int) -> None:
         """Note a read that is longer than all before it."""

@@ -2,7 +2,8 @@
 
 When all places are in use, a new connection gets the place of an idle one: of the address that has the most idle ones
 (`core/crowding.py`). If none is idle, the new connection gets 503 and is closed: a refused client can react, a client that waits in
-the kernel's queue cannot. When many connections are being refused, further ones are closed without an answer: a flood must not use up
+the kernel's queue cannot. When nearly all memory is in use, idle connections close too, and those whose request is not complete: so a client
+that uses little gets the room of an address that uses much. When many connections are being refused, further ones are closed without an answer: a flood must not use up
 the descriptors of the process.
 """
 
@@ -10,14 +11,16 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextvars import Context, copy_context
 from email.utils import formatdate
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from holdfast.core.crowding import Crowd
-from holdfast.core.ledger import Account, Ledger
+from holdfast.core.ledger import WORK, Account, Ledger
 from holdfast.engine.audit import Reason
 from holdfast.fronts.http.addresses import LOCAL, counted
 from holdfast.fronts.http.listener.deadlines import Deadlines
 from holdfast.fronts.http.listener.heads import EVENT_LINES, JSON_LINES, Heads
+from holdfast.fronts.http.listener.held import CONNECTION_BYTES
 from holdfast.fronts.http.request import Channel, RawRequest
 from holdfast.fronts.http.started import Unfinished
 from holdfast.ports import Observer, SilentObserver
@@ -63,7 +66,9 @@ class Members:
         """All of them, also those that are being refused, in the order in which they came."""
         self._refused: set[HttpProtocol | Handshake] = set()
         """Those that are over the limit."""
-        self._crowd: Crowd[HttpProtocol | Handshake] = Crowd(self._idle)
+        self._crowd: Crowd[HttpProtocol | Handshake] = Crowd(
+            self._idle, -1.0 if deadlines.is_hurried else 0.0
+        )
         self._most = deadlines.limits.connections if connections is None else connections
         self.tasks: set[asyncio.Task[None]] = set()
         """The tasks of requests that take longer than a turn of the loop."""
@@ -118,11 +123,29 @@ class Members:
         """Close an idle connection; False: none is idle."""
         while (idle := self._crowd.next(self.deadlines.now)) is not None:
             if idle in self.connections and idle.is_spare:
-                self.refused("connections", idle.client)
-                self.leave(idle)
-                idle.abort()
+                self._close(idle)
                 return True
         return False
+
+    def relieve(self) -> None:
+        """Close idle and unfinished connections while the last sixteenth of the memory is in use: first of the address that uses most.
+
+        Those of an address for whose work there is room stay.
+        """
+        ledger = self._ledger
+        free = ledger.total - ledger.used
+        short = ledger.reserve // 2 - free
+        if short <= 0:
+            return
+        spare = [(self.account(one.client).used, one) for one in self.connections if one.is_spare]
+        heavy = sorted((one for one in spare if one[0] << WORK > free), key=itemgetter(0), reverse=True)
+        for _, one in heavy[: short // CONNECTION_BYTES + 1]:
+            self._close(one)
+
+    def _close(self, idle: "HttpProtocol | Handshake") -> None:
+        self.refused("connections", idle.client)
+        self.leave(idle)
+        idle.abort()
 
     def _idle(self) -> "Iterator[tuple[str, HttpProtocol | Handshake]]":
         spare = [one for one in self.connections if one not in self._refused and one.is_spare]

@@ -17,7 +17,7 @@ from holdfast.fronts.http.listener.framing import (
     EXPECT,
     NOTABLE,
     Parsed,
-    Refused,
+    RefusedRequest,
     check_host,
     check_start,
     length_of,
@@ -42,7 +42,7 @@ _PER_BYTE: Final = 8
 _INVALID: Final = "Bad request: Invalid HTTP request received."
 
 
-class Sink(Protocol):
+class ParserSink(Protocol):
     """The receiver of the parser's reports."""
 
     client: str | None
@@ -72,7 +72,7 @@ class RequestParser:
         "_trailers", "began", "length", "phase",
     )  # fmt: skip
 
-    def __init__(self, sink: Sink, limit: int) -> None:
+    def __init__(self, sink: ParserSink, limit: int) -> None:
         self._sink = sink
         self._limit = limit
         self._parser: Any = _new(self)
@@ -136,7 +136,7 @@ class RequestParser:
         elif self.phase == before == BODY and self._overhead is not None:
             self._overhead += len(data)
             if self._overhead > self._limit:
-                raise Refused(400, "Bad request: the chunks of the body are too small")
+                raise RefusedRequest(400, "Bad request: the chunks of the body are too small")
 
     def _decline(self, rest: memoryview) -> None:
         """Continue in HTTP/1.1 with a client that offers another protocol: this server has no other.
@@ -228,9 +228,9 @@ class RequestParser:
     def _head_size(self) -> int:
         return len(self._target) + sum(len(name) + len(value) + _PER_HEADER for name, value in self._headers)
 
-    def _too_large(self) -> Refused:
+    def _too_large(self) -> RefusedRequest:
         limit = f"at most {self._limit} bytes and {self._limit // _PER_LINE} headers"
-        return Refused(431, f"Request header fields too large: {limit}")
+        return RefusedRequest(431, f"Request header fields too large: {limit}")
 
 
 def _new(calls: RequestParser) -> httptools.HttpRequestParser:
@@ -240,7 +240,7 @@ def _new(calls: RequestParser) -> httptools.HttpRequestParser:
     return parser
 
 
-def _refusal(error: httptools.HttpParserError) -> Refused:
+def _refusal(error: httptools.HttpParserError) -> RefusedRequest:
     """Return the exception that one of our checks has raised inside httptools, or 400."""
     reason = error.__context__
-    return reason if isinstance(reason, Refused) else Refused(400, _INVALID)
+    return reason if isinstance(reason, RefusedRequest) else RefusedRequest(400, _INVALID)

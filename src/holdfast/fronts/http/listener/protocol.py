@@ -20,7 +20,7 @@ from holdfast.fronts.http.acknowledged import is_acknowledged
 from holdfast.fronts.http.connection import AWAKE
 from holdfast.fronts.http.listener.channel import HIGH_WATER, SocketChannel, bytes_taken
 from holdfast.fronts.http.listener.deadlines import KEEP_ALIVE, Deadlines
-from holdfast.fronts.http.listener.framing import Parsed, Refused
+from holdfast.fronts.http.listener.framing import Parsed, RefusedRequest
 from holdfast.fronts.http.listener.half_closed import HalfClosed
 from holdfast.fronts.http.listener.held import Held
 from holdfast.fronts.http.listener.known import SHAPES, KnownHead, known_head
@@ -70,7 +70,7 @@ class HttpProtocol(asyncio.Protocol):
         """Nothing is read: too many requests wait, or too many bytes of a body."""
         self._known: tuple[KnownHead, ...] = ()
         """The last heads, the newest first."""
-        self._after: Refused | None = None
+        self._after: RefusedRequest | None = None
         """The refusal that follows the answers of earlier requests."""
         self.half_closed: HalfClosed | None = None
         """Set when the client has closed its side."""
@@ -188,7 +188,7 @@ class HttpProtocol(asyncio.Protocol):
         """Parse, and serve the first request. Bytes behind many waiting requests wait too."""
         try:
             self._parse(data)
-        except Refused as refusal:
+        except RefusedRequest as refusal:
             self.refuse(refusal)
         if self._is_crowded():
             self._pause()
@@ -377,7 +377,7 @@ class HttpProtocol(asyncio.Protocol):
 
     # Refusing
 
-    def refuse(self, refusal: Refused) -> None:
+    def refuse(self, refusal: RefusedRequest) -> None:
         """Refuse a request, after the answers of earlier ones, and end. Never write it into another answer."""
         if self._is_over or self.transport.is_closing():
             return
@@ -399,7 +399,7 @@ class HttpProtocol(asyncio.Protocol):
         else:
             self._after = refusal
 
-    def _write_refusal(self, refusal: Refused) -> None:
+    def _write_refusal(self, refusal: RefusedRequest) -> None:
         self._after = None
         self.transport.write(written(refusal, self.members.common))
         self._linger()
@@ -449,7 +449,7 @@ class HttpProtocol(asyncio.Protocol):
         waited = deadlines.now - self.since
         if self._expects(HEAD) and waited > limits.header_seconds:
             self.refuse(
-                Refused(408, f"Request timeout: the head took longer than {limits.header_seconds:g} s")
+                RefusedRequest(408, f"Request timeout: the head took longer than {limits.header_seconds:g} s")
             )
         elif self._is_slow(waited) or self._stalls() or (self.half_closed and self.half_closed.is_gone()):
             self.transport.abort()

@@ -5,7 +5,7 @@ from typing import Final
 from holdfast.engine.audit import Reason
 from holdfast.fronts.http.head import RawHeaders
 from holdfast.fronts.http.listener.channel import CLOSE
-from holdfast.fronts.http.listener.framing import Refused
+from holdfast.fronts.http.listener.framing import RefusedRequest
 from holdfast.fronts.http.listener.heads import STATUS_LINES
 
 _TEXT: Final = b"Internal Server Error"
@@ -15,13 +15,13 @@ FAILED: Final[tuple[int, RawHeaders, bytes]] = (
     _TEXT,
 )
 _LINES: Final = b"content-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\n"
-NO_MEMORY: Final = Refused(503, "Service unavailable: too much memory is in use; try again later")
-FULL: Final = Refused(503, "Service unavailable: too many connections")
+NO_MEMORY: Final = RefusedRequest(503, "Service unavailable: too much memory is in use; try again later")
+FULL: Final = RefusedRequest(503, "Service unavailable: too many connections")
 AUDITED: Final[dict[int, Reason]] = {503: "connections", 408: "slow", 431: "too_large"}
 """The reason of a refusal, by its status; of all others: malformed."""
 
 
-def written(refusal: Refused, common: bytes) -> bytes:
+def written(refusal: RefusedRequest, common: bytes) -> bytes:
     """Return the bytes of a refusal, after which the connection ends; `common` are the header lines of every answer."""
     reason = refusal.reason.encode()
     return STATUS_LINES[refusal.status] + _LINES % len(reason) + common + CLOSE + reason

@@ -7,8 +7,10 @@
     goodbye   the sockets are closed; what is not sent by now is cut, and the log says so.
 
 Until the goodbye it listens: an answer to a running call, a resume, a repeat and the lists that clients read between two
-calls are new requests. The exception is one of several workers while another one stays: that one accepts from the
-same socket, so this one stops accepting before the notice. If all workers stop, each behaves as a single process.
+calls are new requests. The exception is a worker that its parent replaces: another one stays and accepts from the
+same socket, so this one stops accepting before the notice. If all workers stop, each behaves as a single process. Only the
+parent knows which of the two it is (`Orders`): a sibling that is asked may get its own signal a moment later, and then no
+process would accept the connections of clients that come back.
 
 The drain time ends both drain and send. Each later step takes a second or two, so that `Times.drain` and ten seconds
 are enough for all.
@@ -34,7 +36,7 @@ from holdfast.fronts.http.listener.accepting import Acceptor
 from holdfast.fronts.http.listener.deadlines import Deadlines
 from holdfast.fronts.http.listener.members import Members
 from holdfast.fronts.http.router import Router
-from holdfast.transports.loops import hangup
+from holdfast.transports.loops import Orders, hangup
 from holdfast.transports.memory import at_rest
 
 LOGGER: Final = logging.getLogger("holdfast")
@@ -46,8 +48,6 @@ _HASTE: Final = 0.5
 _POLL: Final = 0.1
 _LINGER: Final = 1.0
 """Seconds for clients to send their last request: on an open connection to one of several workers, or after an answer."""
-_ALL_SIGNALLED: Final = 0.25
-"""Seconds after which a signal for all workers has reached all of them."""
 _GARBAGE_THRESHOLD: Final = 20_000
 """New objects between two garbage collections; with the default of 700 every tenth request would wait for one."""
 
@@ -59,15 +59,15 @@ class Service:
         self,
         front: HttpFront | Router,
         *,
-        siblings: bool = False,
+        orders: Orders | None = None,
         tls: ssl.SSLContext | None = None,
         connections: int | None = None,
         processes: int = 1,
     ) -> None:
         self._front = front
         self._engine: Engine | EngineGroup = front.engine
-        self._siblings = siblings
-        """Other processes accept from the same socket."""
+        self._orders = orders
+        """What the parent says, if this is one of several workers."""
         self._tls = tls
         self._connections = connections
         """How many connections are served at once; None: as many as the limits allow."""
@@ -137,14 +137,17 @@ class Service:
                 signal.signal(number, handler)
 
     def _signalled(self, number: int) -> None:
-        """Stop; a second Ctrl+C ends running calls at once. SIGHUP stops a server only if its terminal was closed."""
+        """Stop; a second Ctrl+C ends running calls at once: the parent of workers counts it. SIGHUP stops a server only if its terminal was closed."""
         if number not in SIGNALS and not self._has_terminal:
             LOGGER.warning(
                 "SIGHUP is ignored: a single process cannot replace itself. Stop it with SIGTERM and start it again, "
                 "or use --workers, where SIGHUP replaces the workers one after another"
             )
             return
-        self.stop(force=self._stopping.is_set() and number == signal.SIGINT)
+        if self._orders is not None:
+            self.stop(force=self._orders.at_once)
+        else:
+            self.stop(force=self._stopping.is_set() and number == signal.SIGINT)
 
     # Stopping
 
@@ -154,7 +157,7 @@ class Service:
         was_busy = bool(self._engine.in_flight())
         loop = asyncio.get_running_loop()
         draining = loop.create_task(self._engine.drain())
-        shown = loop.create_task(count_down(self._engine, alone=not self._siblings))
+        shown = loop.create_task(count_down(self._engine, alone=self._orders is None))
         while not self._forced and not draining.done():
             await asyncio.wait({draining}, timeout=_POLL)
         for task in (draining, shown):
@@ -173,13 +176,11 @@ class Service:
     async def _leave(self) -> None:
         """Report that this process is stopping, and continue serving while balancers and clients learn of it.
 
-        Its answers ask clients to open a new connection. A worker accepts no more connections if a sibling stays, which does.
+        Its answers ask clients to open a new connection. A worker accepts no more connections if a sibling stays, which accepts them.
         """
         self._engine.leaving = self.members.leaving = True
         notice = self._engine.settings.times.drain_notice
-        if self._siblings:
-            await self._wait(_ALL_SIGNALLED)
-        if not (self._siblings and await self._engine.has_successor()):
+        if self._orders is None or not self._orders.siblings_stay:
             await self._wait(notice)
             return
         self._acceptor.close_listeners()

@@ -3,6 +3,8 @@
 import { clock, count, percent, quoted, seconds } from "./text.js";
 
 export const OLD_CALL_SECONDS = 30;
+/** A call that was handed over may take long: its client does not wait for it. */
+export const isLate = ({ age, state }) => age > OLD_CALL_SECONDS && state !== "handed over";
 const LATE_LOOP_SECONDS = 0.25;
 const RECENT_SECONDS = 30;
 const MOST_TOOLS = 3; // More tools that fail are one sentence.
@@ -22,7 +24,7 @@ const say = (tone, sentence, section = "", filter = "") => ({ tone, sentence, se
 
 function longWaits({ calls, servers }) {
   return Object.entries(LONG_WAITS).flatMap(([wait, sentence]) => {
-    const old = calls.filter((call) => call.waits_for === wait && call.age > OLD_CALL_SECONDS);
+    const old = calls.filter((call) => call.waits_for === wait && isLate(call));
     if (!old.length) return [];
     const oldest = old.reduce((one, other) => (one.age >= other.age ? one : other));
     const whose = servers.length > 1 && oldest.server ? ` of ${quoted(oldest.server)}` : "", who = oldest.client ? `, called by ${quoted(oldest.client)}` : "";

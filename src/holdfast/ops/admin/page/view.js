@@ -1,6 +1,6 @@
 // Shows one state of the fleet. Between two states ages count up and deadlines count down.
 
-import { attention, BROKEN, FINE, OLD_CALL_SECONDS } from "./attention.js";
+import { attention, BROKEN, FINE, isLate, OLD_CALL_SECONDS } from "./attention.js";
 import { charts } from "./charts.js";
 import { $, element, pairs, replace, set } from "./elements.js";
 import { recent } from "./events.js";
@@ -17,6 +17,7 @@ const WAITS = {
   slot: "It is queued: the session or the process has no free slot for a call.",
 };
 const WORDS = {
+  "handed over": "The call took longer than its client waits. Its request is answered, it goes on, and the client collects the result.",
   attached: "The client is there: it has a connection, or its last connection ended in order.",
   detached: "The last connection of the client broke. The session waits for the client to come back, and is closed when its time is over.",
   era: "The revision of the protocol that the client speaks. Clients of 2026-07-28 have no sessions.",
@@ -27,8 +28,9 @@ const WORDS = {
   lease: "The time for which the other replicas count a replica as alive without a sign of life.",
   "loop delay": "How late the process begins its next piece of work. Code that blocks makes it long.",
 };
+const QUIET_STATES = new Set(["running", "handed over"]);
 const TILES = [
-  ["Calls running", (f) => f.running, (f) => `${f.queued} queued · ${f.parked} parked`],
+  ["Calls running", (f) => f.running, (f) => `${f.queued} queued · ${f.parked} parked · ${f.handed_over} handed over`],
   ["Sessions", (f) => f.attached + f.detached, (f) => `${f.attached} attached · ${f.detached} detached`],
   ["Calls per second", (f) => rate(f.calls_per_second), (f) => `median ${seconds(f.p50)} · 95 % ${seconds(f.p95)}`],
   ["Open questions", (f) => f.asks, () => "to users of clients"],
@@ -106,8 +108,8 @@ function showCalls(calls, act) {
   const seen = calls.filter(({ id, name, method, client, session, principal, replica, waits_for: waits, state }) =>
     matches({ id, tool: name || method, client, session, principal, replica, waits, state }));
   fill("calls", seen, (call) => call.id,
-    (call) => [cell(call.name || call.method, "name"), cell(call.id, "id"), cell(call.state, call.state === "running" ? "" : "warn"), cell(call.waits_for, "wait"),
-      cell(call.age == null ? "" : clock(call.age), call.age > OLD_CALL_SECONDS ? "warn" : "", call.age), cell(call.client, "name"),
+    (call) => [cell(call.name || call.method, "name"), cell(call.id, "id"), cell(call.state, QUIET_STATES.has(call.state) ? "" : "warn"), cell(call.waits_for, "wait"),
+      cell(call.age == null ? "" : clock(call.age), isLate(call) ? "warn" : "", call.age), cell(call.client, "name"),
       cell(call.session, "id"), cell(call.era), cell(call.principal, "id"), cell(call.replica, "id")],
     (call) => act("Cancel", "Cancel the call", `Cancel the call of ${quoted(call.name || call.method)} by ${quoted(call.client)}? Its client receives an error.`, `calls/${encodeURIComponent(call.id)}/cancel`));
   counted("calls", seen, calls);

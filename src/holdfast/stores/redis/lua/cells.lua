@@ -1,72 +1,75 @@
--- State: fields with versions, of a session or of a scope.
---
--- A scope is state that belongs to no session: that of a handle, or of a principal. Its keys begin as a session's do,
--- and it has its own slot. The key :s has its K (kept.lua), packed, with three more fields: pr the principal, life
--- how long it exists without use, due when it expires. A session's fields are in the session's slot and are deleted
--- with it.
---
---   :k  field -> version and value, packed. The version is a counter of the owner (kv), so a field that was deleted and set again
---       has another one, and a compare-and-set cannot mistake it.
---   :o  name of an operation -> its result   :q  the names, the oldest first: the last 256 are remembered
---
--- Sent again: an operation that has its name in :o replies with the first result and changes nothing. The name is the
--- caller's, so this also holds if the caller repeats the operation in another command. One script does one operation on one
--- field; nothing reads the whole state and writes it back (law 11).
-local is_scope = false
+-- Operations on state, and the beginning of scopes. A refusal ('full', 'room', 'gone', 'no integer') has changed nothing.
 
--- Read K of the session or of the scope that has this key; nil if there is neither.
-local function load_owner()
-  local packed = load('k')[2]
-  if not S then
-    packed = redis.call('GET', base .. ':s')
-    is_scope = true
-  end
-  K = packed and unpack_table(packed)
-  if K and is_scope and K.due <= now then K = nil end
-  return K
+--## get: cells_prelude !no-writes
+if not load_owner() then return {'gone'} end
+local cell = read_cell(ARGV[5])
+return cell and {'ok', {}, cell[2], cell[1]} or {'none'}
+
+--## set: cells_prelude
+local name, value, version = ARGV[6], ARGV[7] == '1' and ARGV[8], ARGV[9]
+if not load_owner() then return {'gone'} end
+local before = redis.call('HGET', base .. ':o', ARGV[5])
+if before then return {'ok', {}, before} end
+local cell = read_cell(name)
+if version ~= '' and tonumber(version) ~= (cell and cell[1] or 0) then return remember(ARGV[5], -1) end
+return write_cell(name, cell, value, tonumber(ARGV[10])) or remember(ARGV[5], value and K.kv or 0)
+
+--## add: cells_prelude
+local name, by = ARGV[6], ARGV[7]
+if not load_owner() then return {'gone'} end
+local before = redis.call('HGET', base .. ':o', ARGV[5])
+if before then return {'ok', {}, before} end
+local cell = read_cell(name)
+local text = cell and cell[2] or '0'
+if not (string.match(text, '^%-?[1-9]%d*$') or text == '0') then return {'no integer'} end
+-- Lua counts in doubles; Redis counts 64 bits exactly.
+redis.call('SET', base .. ':t', text)
+local done = redis.pcall('INCRBY', base .. ':t', by)
+local total = redis.call('GETDEL', base .. ':t')
+if type(done) == 'table' then return {'no integer'} end
+return write_cell(name, cell, total, tonumber(ARGV[8])) or remember(ARGV[5], total)
+
+--## hold: cells_prelude !allow-oom
+-- Keep room for a subscription of so many bytes, or (a negative number) give it back.
+local bytes = tonumber(ARGV[5])
+if not load_owner() then return {'gone'} end
+local before = redis.call('HGET', base .. ':o', ARGV[3])
+if before then return {'ok', {}, before} end
+local room = ask_room(bytes)
+if room then return room end
+K.ub = math.max(0, (K.ub or 0) + bytes)
+if bytes < 0 then give_back() end
+return remember(ARGV[3], K.ub)
+
+--## open_scope: cells_prelude
+is_scope = true
+local packed = redis.call('GET', base .. ':s')
+K = packed and cmsgpack.unpack(packed)
+if K and K.due > now and K.pr ~= ARGV[5] then return {'none'} end
+if not K or K.due <= now then
+  redis.call('DEL', base .. ':k', base .. ':o', base .. ':q')
+  K = {pr = ARGV[5], life = tonumber(ARGV[6]), kb = 0, kv = 0}
 end
+K.due = now + K.life
+save_owner()
+return {'ok', {}, K.due}
 
-local function save_owner()
-  if not is_scope then return save() end
-  local left = math.max(1, K.due - now)
-  redis.call('SET', base .. ':s', cmsgpack.pack(K), 'PX', left)
-  for _, suffix in ipairs({':k', ':o', ':q'}) do redis.call('PEXPIRE', base .. suffix, left) end
-end
+--## find_scope: cells_prelude
+is_scope = true
+local packed = redis.call('GET', base .. ':s')
+K = packed and cmsgpack.unpack(packed)
+if not K or K.due <= now or K.pr ~= ARGV[5] then return {'none'} end
+K.due = now + K.life
+save_owner()
+return {'ok', {}, K.due}
 
-local function remembered(name) return redis.call('HGET', base .. ':o', name) end
-
--- Save everything, with the result of this operation; returns the reply.
-local function remember(name, result)
-  redis.call('HSET', base .. ':o', name, result)
-  redis.call('RPUSH', base .. ':q', name)
-  if redis.call('LLEN', base .. ':q') > 256 then
-    redis.call('HDEL', base .. ':o', redis.call('LPOP', base .. ':q'))
-  end
-  if not is_scope then
-    for _, suffix in ipairs({':k', ':o', ':q'}) do redis.call('PEXPIRE', base .. suffix, ttl()) end
-  end
-  save_owner()
-  return {'ok', todo, tostring(result)}
-end
-
-local function read_cell(name)
-  local packed = redis.call('HGET', base .. ':k', name)
-  return packed and cmsgpack.unpack(packed)
-end
-
--- Set or (false) delete a field. Returns nil, or the reply of a script that could not: the state would be over its limit,
--- or it needs a larger allowance. Then nothing has changed.
-local function write_cell(name, cell, value, limit)
-  local before = cell and #name + #cell[2] or 0
-  local after = value and #name + #value or 0
-  local more, entries = after - before, (value and 1 or 0) - (cell and 1 or 0)
-  if more > 0 and K.kb + more > limit then return {'full'} end
-  if lacks(more + ENTRY * entries) then return ask_room(more + ENTRY * entries) end
-  K.kb, K.kn, K.kv = K.kb + more, math.max(0, (K.kn or 0) + entries), K.kv + 1
-  if value then
-    redis.call('HSET', base .. ':k', name, cmsgpack.pack({K.kv, value}))
-  else
-    redis.call('HDEL', base .. ':k', name)
-  end
-  if more < 0 then give_back() end
-end
+--## granted: cells_prelude !allow-oom
+-- The shared slot lets this session or handle keep so many bytes.
+local bytes, count, step = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
+if not load_owner() then return {'gone'} end
+local known = K.av or 0
+if count < known then return {'ok', {}} end
+K.al = count > known and bytes or math.max(K.al or 0, bytes)
+K.av, K.as = count, step
+save_owner()
+return {'ok', {}}

@@ -14,7 +14,7 @@
 --
 -- Room: `size` records a session's log bytes. If all sessions have too many, it replies which principal has the most;
 -- core.py
--- then frees bytes of that principal. `grant` and `lower` are the shared half of kept.lua.
+-- then frees bytes of that principal. `grant` and `lower` are the shared half of cells_prelude.lua.
 --
 -- Sent again: reserve, reserve_scope and open_task find the entry; size, linger, grant and hint compute the same numbers again;
 -- due finds the sessions marked, and they are examined two seconds later; lower and set_task name a count or a version,
@@ -44,7 +44,7 @@ redis.call('SADD', g .. ':own:' .. me, key)
 live(g .. ':own:' .. me, 86400000)
 live(g .. ':due', life + SLACK)
 live(own, life + SLACK)
-return {'ok'}
+return {'ok', 1}
 
 --## forget: shared !allow-oom
 -- A session is gone. ARGV: key, principal, listener time or 0, number of owners, owners, subscriptions.
@@ -52,7 +52,7 @@ local key, principal, unreported, owners = ARGV[5], ARGV[6], tonumber(ARGV[7]), 
 redis.call('ZREM', g .. ':due', key)
 redis.call('ZREM', g .. ':keys', key)
 redis.call('SREM', g .. ':away', key)
-redis.call('ZREM', g .. ':p:' .. principal, key)
+redis.call('ZREM', g .. ':p:' .. (redis.call('HGET', g .. ':of', key) or principal), key)
 resize(key, 0, 0)
 disallow(key)
 redis.call('HDEL', g .. ':of', key)
@@ -114,6 +114,28 @@ if tonumber(redis.call('ZSCORE', g .. ':due', ARGV[5]) or 0) == tonumber(ARGV[6]
   redis.call('ZADD', g .. ':due', 'XX', math.ceil(tonumber(ARGV[7])), ARGV[5])
   live(g .. ':due', tonumber(ARGV[7]) - now + SLACK)
   note_away(ARGV[5], ARGV[8])
+end
+return {'ok'}
+
+--## compare: shared !allow-oom
+-- Correct the hints of a session, which was just read. ARGV: key, hint, away, log bytes, oldest finished stream, step of log bytes, number
+-- of owners, owners, subscriptions. An owner without a lease is dead; a session that is missing in its list would not be searched for its work.
+local key, ends, bytes, owners = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[8]), tonumber(ARGV[11])
+local known = tonumber(redis.call('ZSCORE', g .. ':due', key) or 'nan')
+if known ~= known then return {'ok'} end
+if ends < known then redis.call('ZADD', g .. ':due', math.floor(ends), key) end
+note_away(key, ARGV[7])
+local before, step = tonumber(redis.call('ZSCORE', g .. ':size', key) or 0), tonumber(ARGV[10])
+if math.floor(before / step) ~= math.floor(bytes / step) then resize(key, bytes, tonumber(ARGV[9])) end
+for index = 12, 11 + owners do
+  local owner = ARGV[index]
+  redis.call('SADD', g .. ':own:' .. owner, key)
+  live(g .. ':own:' .. owner, 86400000)
+  if not string.match(owner, '%.0$') and redis.call('ZADD', g .. ':rep', 'NX', 0, owner) == 1 then live(g .. ':rep', 86400000) end
+end
+for index = 12 + owners, #ARGV do
+  redis.call('SADD', g .. ':sub:' .. ARGV[index], key)
+  live(g .. ':sub:' .. ARGV[index], 86400000 + SLACK)
 end
 return {'ok'}
 

@@ -89,24 +89,21 @@ async def connected(port: int) -> AsyncIterator[tuple[asyncio.StreamReader, asyn
 
 
 @pytest.mark.parametrize("tool", ["quick", "held"])
-def test_a_client_that_closes_its_side_gets_its_answer(tool: str) -> None:
-    @async_test
-    async def run() -> None:
-        house = House()
-        async with serving(house) as (service, port), connected(port) as (reader, writer):
-            writer.write(house.call(tool))
-            writer.write_eof()
-            await until(lambda: house.runs == 1)
-            # Real time is the subject: longer than the first looks at the connection.
-            await asyncio.sleep(0.2)
-            house.release.set()
-            answer = await reader.read()
-            assert answer.count(b"HTTP/1.1 200") == 1
-            assert (b"at once" if tool == "quick" else b"released") in answer
-            await until(lambda: not service.members.connections)
-        assert house.cancelled == 0
-
-    run()
+@async_test
+async def test_a_client_that_closes_its_side_gets_its_answer(tool: str) -> None:
+    house = House()
+    async with serving(house) as (service, port), connected(port) as (reader, writer):
+        writer.write(house.call(tool))
+        writer.write_eof()
+        await until(lambda: house.runs == 1)
+        # Real time is the subject: longer than the first looks at the connection.
+        await asyncio.sleep(0.2)
+        house.release.set()
+        answer = await reader.read()
+        assert answer.count(b"HTTP/1.1 200") == 1
+        assert (b"at once" if tool == "quick" else b"released") in answer
+        await until(lambda: not service.members.connections)
+    assert house.cancelled == 0
 
 
 @async_test
@@ -163,23 +160,20 @@ async def test_a_client_that_closes_its_side_gets_the_rest_of_its_stream() -> No
 
 @pytest.mark.parametrize("talk", [True, False])
 @pytest.mark.parametrize("reset", [True, False])
-def test_the_call_of_a_client_that_goes_is_cancelled(*, reset: bool, talk: bool) -> None:
-    @async_test
-    async def run() -> None:
-        house = House()
-        async with serving(house) as (service, port), connected(port) as (reader, writer):
-            writer.write(house.call("held", talk=talk))
-            await until(lambda: house.runs == 1)
-            if talk:
-                await reader.readuntil(b"notifications/progress")
-            if reset:
-                sock = writer.get_extra_info("socket")
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            writer.transport.abort()
-            await until(lambda: house.cancelled == 1)
-            await until(lambda: not service.members.connections)
-
-    run()
+@async_test
+async def test_the_call_of_a_client_that_goes_is_cancelled(*, reset: bool, talk: bool) -> None:
+    house = House()
+    async with serving(house) as (service, port), connected(port) as (reader, writer):
+        writer.write(house.call("held", talk=talk))
+        await until(lambda: house.runs == 1)
+        if talk:
+            await reader.readuntil(b"notifications/progress")
+        if reset:
+            sock = writer.get_extra_info("socket")
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        writer.transport.abort()
+        await until(lambda: house.cancelled == 1)
+        await until(lambda: not service.members.connections)
 
 
 @async_test

@@ -2,11 +2,11 @@
 
 import asyncio
 
-from holdfast.config import Limits
+from holdfast.config import MIB, Limits
 from holdfast.fronts.http.listener.deadlines import Deadlines
 from holdfast.fronts.http.listener.members import Members
 from holdfast.fronts.http.listener.protocol import HttpProtocol
-from tests.http.paper import Paper
+from tests.http.paper import Paper, settled
 from tests.support import virtual_test
 from tests.unit.fronts.http.listener.test_protocol import holding, post
 
@@ -16,8 +16,8 @@ BODY_MISSING = post(b"/", b"{}").removesuffix(b"{}")
 class Crowded:
     """A server with few places."""
 
-    def __init__(self, places: int) -> None:
-        self.deadlines = Deadlines(Limits(connections=places), 30.0)
+    def __init__(self, places: int, *, hurried: bool = False) -> None:
+        self.deadlines = Deadlines(Limits(connections=places), 30.0, hurried=hurried)
         self.refused: list[str | None] = []
         self.release = asyncio.Event()
         self.members = Members(
@@ -91,3 +91,41 @@ async def test_a_connection_that_has_just_come_does_not_make_room() -> None:
     crowded.deadlines.now += crowded.deadlines.interval
     assert crowded.connect("10.0.0.2").statuses == [503]
     assert not any(paper.is_closing() for paper in first)
+
+
+@virtual_test
+async def test_idle_and_unfinished_connections_of_the_address_that_uses_most_make_room_in_the_memory() -> (
+    None
+):
+    crowded = Crowded(5_000)
+    ledger = crowded.members.account("10.0.0.2").ledger
+    honest = crowded.connect("10.0.0.1")
+    heavy = [crowded.connect("10.0.0.2", BODY_MISSING) for _ in range(2)]
+    busy = crowded.connect("10.0.0.3", post(b"/", b"{}"))
+    most = crowded.members.account("10.0.0.3").take(2 * MIB)
+    crowded.wait()
+    fill = crowded.members.account("10.0.0.2").open()
+    crowded.members.relieve()
+    assert not any(paper.is_closing() for paper in heavy), "there is enough room"
+    fill.set(ledger.total - ledger.used - MIB)
+    crowded.members.relieve()
+    assert [paper.is_closing() for paper in heavy] == [True, True]
+    assert not honest.is_closing()
+    assert not busy.is_closing(), "its request runs"
+    assert most is not None
+    crowded.release.set()
+
+
+@virtual_test
+async def test_a_flood_between_two_sweeps_does_not_fill_a_server_whose_connections_are_hurried() -> None:
+    """64 new connections in a second locked an operator out of the admin surface."""
+    crowded = Crowded(4, hurried=True)
+    flood = [crowded.connect("10.0.0.2") for _ in range(100)]
+    operator = crowded.connect("10.0.0.1", post(b"/", b"{}"))
+    flood += [crowded.connect("10.0.0.2", BODY_MISSING) for _ in range(100)]
+    assert not operator.is_closing(), "its request is served"
+    assert operator.statuses == []
+    assert sum(not paper.is_closing() for paper in flood) == 3
+    crowded.release.set()
+    await settled()
+    assert operator.statuses == [200]

@@ -7,6 +7,7 @@ the answer, and must not run the call again. Each test tries all turns until the
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from typing import Any, Final, Literal
 
 import pytest
@@ -234,25 +235,25 @@ async def test_a_post_whose_end_is_not_stored_gives_its_place_back_when_its_answ
     line, back, store, end = await _with_held_call()
     sent = line.call(1, sessionless=False)
     line.protocol.data_received(sent)
-    await settled()
-    store.fail("settle")
-    # The transport closes before the end of the connection is reported: the answer is written to no one.
-    line.paper.close()
-    end.set()
-    await settled()
-    line.protocol.connection_lost(None)
-    await settled()
-    [session] = store._sessions.values()
-    assert (session.running, session.readers, session.state) == (1, 0, SessionState.DETACHED)
-    other, paper = connected_beside(line)
-    other.data_received(sent)
-    await settled()
-    store.recover()
-    await asyncio.sleep(1)
-    assert (paper.statuses, len(back.handled)) == ([200], 1)
-    assert b'"result":{' in paper.written
-    _check_nothing_is_left(store, "after the repeat")
-    await line.engine.aclose()
+    async with aclosing(line.engine):
+        await settled()
+        store.fail("settle")
+        # The transport closes before the end of the connection is reported: the answer is written to no one.
+        line.paper.close()
+        end.set()
+        await settled()
+        line.protocol.connection_lost(None)
+        await settled()
+        [session] = store._sessions.values()
+        assert (session.running, session.readers, session.state) == (1, 0, SessionState.DETACHED)
+        other, paper = connected_beside(line)
+        other.data_received(sent)
+        await settled()
+        store.recover()
+        await asyncio.sleep(1)
+        assert (paper.statuses, len(back.handled)) == ([200], 1)
+        assert b'"result":{' in paper.written
+        _check_nothing_is_left(store, "after the repeat")
 
 
 async def _slow_to_keep() -> tuple[Line, ScriptedBack]:
@@ -275,9 +276,9 @@ async def test_a_repeat_waits_for_the_store_as_long_as_it_takes_to_keep_the_answ
     line, back = await _slow_to_keep()
     other, paper = connected_beside(line)
     other.data_received(line.call(1, sessionless=False))
-    await asyncio.sleep(5)
-    assert (paper.statuses, len(back.handled)) == ([200], 1)
-    await line.engine.aclose()
+    async with aclosing(line.engine):
+        await asyncio.sleep(5)
+        assert (paper.statuses, len(back.handled)) == ([200], 1)
 
 
 @virtual_test
@@ -285,27 +286,27 @@ async def test_another_request_does_not_wait_for_the_answer_to_an_earlier_one_wi
     line, back = await _slow_to_keep()
     other, _ = connected_beside(line)
     other.data_received(post(request(1, "tools/call", {"name": "another"}), line.headers))
-    await asyncio.sleep(0.05)
-    assert len(back.handled) == 2
-    await line.engine.aclose()
+    async with aclosing(line.engine):
+        await asyncio.sleep(0.05)
+        assert len(back.handled) == 2
 
 
 @pytest.mark.parametrize(("duplicates", "status"), [("reject", 400), ("isolate", 200)])
-def test_a_duplicate_of_a_call_whose_client_takes_nothing_is_no_repeat(
+@virtual_test
+async def test_a_duplicate_of_a_call_whose_client_takes_nothing_is_no_repeat(
     duplicates: Literal["reject", "isolate"], status: int
 ) -> None:
-    @virtual_test
-    async def run() -> None:
-        end = asyncio.Event()
+    end = asyncio.Event()
 
-        async def plain(_exchange: Exchange) -> object:
-            await end.wait()
-            return {}
+    async def plain(_exchange: Exchange) -> object:
+        await end.wait()
+        return {}
 
-        back = ScriptedBack({"tools/call": plain})
-        line = await Line(back, settings=Settings(duplicates=duplicates)).open(sessionless=False)
-        other, paper = connected_beside(line)
-        line.protocol.data_received(line.call(1, sessionless=False))
+    back = ScriptedBack({"tools/call": plain})
+    line = await Line(back, settings=Settings(duplicates=duplicates)).open(sessionless=False)
+    other, paper = connected_beside(line)
+    line.protocol.data_received(line.call(1, sessionless=False))
+    async with aclosing(line.engine):
         await settled()
         line.protocol.pause_writing()
         end.set()
@@ -317,6 +318,3 @@ def test_a_duplicate_of_a_call_whose_client_takes_nothing_is_no_repeat(
         await settled()
         assert line.paper.statuses == [200]
         assert len(back.handled) == (1 if duplicates == "reject" else 2)
-        await line.engine.aclose()
-
-    run()

@@ -1,6 +1,7 @@
 """Heads that are like one that the connection has sent before are not parsed again, and mean the same as if they were."""
 
 import re
+from contextlib import aclosing
 
 import pytest
 from hypothesis import given
@@ -61,14 +62,11 @@ def test_a_connection_that_remembers_heads_reads_the_same_as_one_that_does_not(r
 
 
 @pytest.mark.parametrize("more", [b"\r\n", b"\r\n\r\n"])
-def test_empty_lines_around_a_request_are_no_part_of_it(more: bytes) -> None:
-    @virtual_test
-    async def run() -> None:
-        for body in (b"", b"abc", b"\r\n\r\nabc"):
-            for read in (post(body) + more, more + post(body)):
-                await check_alike([read, read, post(body)])
-
-    run()
+@virtual_test
+async def test_empty_lines_around_a_request_are_no_part_of_it(more: bytes) -> None:
+    for body in (b"", b"abc", b"\r\n\r\nabc"):
+        for read in (post(body) + more, more + post(body)):
+            await check_alike([read, read, post(body)])
 
 
 HEAD_ONLY = post(b"", b"55")
@@ -99,13 +97,10 @@ def test_only_a_whole_request_is_remembered(reads: list[bytes]) -> None:
 
 
 @pytest.mark.parametrize("read", NAMED)
-def test_a_head_with_another_value_is_read_as_if_no_head_were_remembered(read: bytes) -> None:
-    @virtual_test
-    async def run() -> None:
-        for before in (named(b"one"), named(b"one", b"Mcp-Session-Id: two"), read):
-            await check_alike([before, read, named(b"three")])
-
-    run()
+@virtual_test
+async def test_a_head_with_another_value_is_read_as_if_no_head_were_remembered(read: bytes) -> None:
+    for before in (named(b"one"), named(b"one", b"Mcp-Session-Id: two"), read):
+        await check_alike([before, read, named(b"three")])
 
 
 class Watched:
@@ -208,15 +203,15 @@ async def test_each_address_behind_a_proxy_is_checked_on_a_shared_connection(
         return "someone"
 
     front = server.front(HttpSettings(trusted_proxies=["127.0.0.1"]))
-    await front.engine.ensure_started()
-    watched = Watched(monkeypatch, front.serve)
-    # Without a verifier only clients of this machine are served. The proxy is on this machine, too.
-    for address in ("127.0.0.1", "203.0.113.5", "127.0.0.1", "203.0.113.5"):
-        watched.connection.data_received(call_with("X-Forwarded-For", address))
-        await settled()
-    assert watched.paper.statuses == [200, 403, 200, 403]
-    assert watched.parsed == 1
-    await front.engine.aclose()
+    async with aclosing(front.engine):
+        await front.engine.ensure_started()
+        watched = Watched(monkeypatch, front.serve)
+        # Without a verifier only clients of this machine are served. The proxy is on this machine, too.
+        for address in ("127.0.0.1", "203.0.113.5", "127.0.0.1", "203.0.113.5"):
+            watched.connection.data_received(call_with("X-Forwarded-For", address))
+            await settled()
+        assert watched.paper.statuses == [200, 403, 200, 403]
+        assert watched.parsed == 1
 
 
 @virtual_test

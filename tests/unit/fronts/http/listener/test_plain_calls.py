@@ -5,6 +5,9 @@ import gc
 import itertools
 import json
 import sys
+import weakref
+from collections.abc import Callable
+from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -14,6 +17,7 @@ from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Exchange
 from holdfast.engine.load import CALL_BYTES
 from holdfast.engine.pulse import Pulse
+from holdfast.errors import InvalidParams, OutcomeUnknown
 from holdfast.fronts.http.front import HttpFront
 from holdfast.fronts.http.listener.deadlines import Deadlines
 from holdfast.fronts.http.listener.members import Members
@@ -86,19 +90,21 @@ class Line:
 
 @ERAS
 @pytest.mark.parametrize("mode", ["adaptive", "json", "sse"])
-def test_the_only_task_of_a_plain_call_is_its_handlers(mode: ResponseMode, *, sessionless: bool) -> None:
-    @virtual_test
-    async def run() -> None:
-        back = ScriptedBack()
-        new: list[set[Any]] = []
+@virtual_test
+async def test_the_only_task_of_a_plain_call_is_its_handlers(
+    mode: ResponseMode, *, sessionless: bool
+) -> None:
+    back = ScriptedBack()
+    new: list[set[Any]] = []
 
-        @back.on("tools/call")
-        async def plain(_exchange: Exchange) -> object:
-            new.append(asyncio.all_tasks() - before - {asyncio.current_task()})
-            return {"content": []}
+    @back.on("tools/call")
+    async def plain(_exchange: Exchange) -> object:
+        new.append(asyncio.all_tasks() - before - {asyncio.current_task()})
+        return {"content": []}
 
-        line = await Line(back, mode=mode).open(sessionless=sessionless)
-        before = asyncio.all_tasks()
+    line = await Line(back, mode=mode).open(sessionless=sessionless)
+    before = asyncio.all_tasks()
+    async with aclosing(line.engine):
         for number in (1, 2, 3):
             line.protocol.data_received(line.call(number, sessionless=sessionless))
             await settled()
@@ -106,33 +112,27 @@ def test_the_only_task_of_a_plain_call_is_its_handlers(mode: ResponseMode, *, se
         assert line.paper.statuses == [200] * 3
         assert line.members.tasks == set()
         assert (b"\nevent: message\ndata: {" in line.paper.written) is (mode == "sse")
-        await line.engine.aclose()
-
-    run()
 
 
 @ERAS
-def test_a_call_that_waits_is_answered_by_a_task_when_it_ends(*, sessionless: bool) -> None:
-    @virtual_test
-    async def run() -> None:
-        back, release = ScriptedBack(), asyncio.Event()
+@virtual_test
+async def test_a_call_that_waits_is_answered_by_a_task_when_it_ends(*, sessionless: bool) -> None:
+    back, release = ScriptedBack(), asyncio.Event()
 
-        @back.on("tools/call")
-        async def plain(_exchange: Exchange) -> object:
-            await release.wait()
-            return {"content": []}
+    @back.on("tools/call")
+    async def plain(_exchange: Exchange) -> object:
+        await release.wait()
+        return {"content": []}
 
-        line = await Line(back).open(sessionless=sessionless)
-        line.protocol.data_received(line.call(1, sessionless=sessionless))
+    line = await Line(back).open(sessionless=sessionless)
+    line.protocol.data_received(line.call(1, sessionless=sessionless))
+    async with aclosing(line.engine):
         await settled()
         assert (len(line.members.tasks), line.paper.written) == (1, b"")
         assert line.protocol._started is None, "now the channel reports the end of the connection"
         release.set()
         await settled()
         assert (line.paper.statuses, line.members.tasks) == ([200], set())
-        await line.engine.aclose()
-
-    run()
 
 
 @virtual_test
@@ -141,10 +141,10 @@ async def test_a_store_that_replaces_claim_or_settle_is_called_through_them() ->
     store = ScriptedStore()
     line = await Line(back, store=store).open(sessionless=False)
     line.protocol.data_received(line.call(1, sessionless=False))
-    await settled()
-    assert line.paper.statuses == [200]
-    assert [name for name in store.log if name in {"claim", "settle"}] == ["claim", "settle"]
-    await line.engine.aclose()
+    async with aclosing(line.engine):
+        await settled()
+        assert line.paper.statuses == [200]
+        assert [name for name in store.log if name in {"claim", "settle"}] == ["claim", "settle"]
 
 
 async def _nothing(_exchange: Exchange) -> object:
@@ -159,15 +159,15 @@ async def test_the_answer_is_kept_for_a_repeat_if_its_client_goes_while_the_hand
     line.protocol.data_received(call)
     line.paper.close()
     line.protocol.connection_lost(None)
-    await settled()
-    assert line.paper.written == b""
-    again, paper = connected_beside(line)
-    again.data_received(call)
-    await settled()
-    assert paper.statuses == [200]
-    assert b'"result":{}' in paper.written
-    assert len(back.handled) == 1
-    await line.engine.aclose()
+    async with aclosing(line.engine):
+        await settled()
+        assert line.paper.written == b""
+        again, paper = connected_beside(line)
+        again.data_received(call)
+        await settled()
+        assert paper.statuses == [200]
+        assert b'"result":{}' in paper.written
+        assert len(back.handled) == 1
 
 
 def connected_beside(line: Line) -> tuple[HttpProtocol, Paper]:
@@ -186,12 +186,12 @@ async def test_a_duplicate_that_arrives_in_the_turn_of_the_first_request_is_refu
     line.protocol.data_received(call)
     # The first call ends before the refusal is written. Its id is free then, and the duplicate is refused nevertheless.
     other.data_received(call)
-    await settled()
-    await asyncio.sleep(1)
-    assert (line.paper.statuses, paper.statuses) == ([200], [400])
-    assert b"already in flight" in paper.written
-    assert len(back.handled) == 1
-    await line.engine.aclose()
+    async with aclosing(line.engine):
+        await settled()
+        await asyncio.sleep(1)
+        assert (line.paper.statuses, paper.statuses) == ([200], [400])
+        assert b"already in flight" in paper.written
+        assert len(back.handled) == 1
 
 
 if sys.version_info >= (3, 12):
@@ -201,29 +201,29 @@ if sys.version_info >= (3, 12):
         asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
         line = await Line(ScriptedBack()).open(sessionless=False)
         line.protocol.data_received(post({"jsonrpc": "2.0", "id": 1, "result": {}}, line.headers))
-        assert (line.paper.statuses, line.members.tasks) == ([400], set())
+        assert (line.paper.statuses, line.members.tasks) == ([202], set())
         await line.engine.aclose()
 
 
 @pytest.mark.parametrize("running", [1, 32], ids=["no slot is free", "slots are free"])
 @pytest.mark.parametrize("waits", [False, True], ids=["plain", "waiting"])
-def test_a_repeat_that_arrives_in_the_turn_of_the_cut_gets_the_answer_of_the_one_call(
+@virtual_test
+async def test_a_repeat_that_arrives_in_the_turn_of_the_cut_gets_the_answer_of_the_one_call(
     running: int, *, waits: bool
 ) -> None:
-    @virtual_test
-    async def run() -> None:
-        back, release = ScriptedBack(), asyncio.Event()
+    back, release = ScriptedBack(), asyncio.Event()
 
-        @back.on("tools/call")
-        async def plain(_exchange: Exchange) -> object:
-            if waits:
-                await release.wait()
-            return {}
+    @back.on("tools/call")
+    async def plain(_exchange: Exchange) -> object:
+        if waits:
+            await release.wait()
+        return {}
 
-        line = await Line(back, settings=Settings(limits=Limits(running=running))).open(sessionless=False)
-        other, paper = connected_beside(line)
-        call = line.call(1, sessionless=False)
-        line.protocol.data_received(call)
+    line = await Line(back, settings=Settings(limits=Limits(running=running))).open(sessionless=False)
+    other, paper = connected_beside(line)
+    call = line.call(1, sessionless=False)
+    line.protocol.data_received(call)
+    async with aclosing(line.engine):
         if waits:
             await settled()
         release.set()
@@ -236,9 +236,6 @@ def test_a_repeat_that_arrives_in_the_turn_of_the_cut_gets_the_answer_of_the_one
         assert paper.statuses == [200]
         assert b'"result":{}' in paper.written
         assert len(back.handled) == 1
-        await line.engine.aclose()
-
-    run()
 
 
 @virtual_test
@@ -254,12 +251,12 @@ async def test_other_connections_have_their_turn_between_the_requests_of_one_rea
 
     look()
     line.protocol.data_received(refused * 1_000)
-    while len(answered) < 2_000:
-        await asyncio.sleep(0)
-    assert line.paper.statuses == [415] * 1_000
-    steps = [after - before for before, after in itertools.pairwise(answered)]
-    assert max(steps) <= 2
-    await line.engine.aclose()
+    async with aclosing(line.engine):
+        while len(answered) < 2_000:
+            await asyncio.sleep(0)
+        assert line.paper.statuses == [415] * 1_000
+        steps = [after - before for before, after in itertools.pairwise(answered)]
+        assert max(steps) <= 2
 
 
 @pytest.mark.parametrize("broken", [(Posts, "request"), (PostedCall, "is_answered")])
@@ -272,16 +269,16 @@ def test_a_fault_before_or_after_the_handler_is_answered_with_500_and_logged(
     @virtual_test
     async def run() -> None:
         line = await Line(ScriptedBack({"tools/call": _nothing})).open(sessionless=False)
-        with monkeypatch.context() as patched:
-            patched.setattr(*broken, fail)
-            line.protocol.data_received(line.call(1, sessionless=False))
+        async with aclosing(line.engine):
+            with monkeypatch.context() as patched:
+                patched.setattr(*broken, fail)
+                line.protocol.data_received(line.call(1, sessionless=False))
+                await settled()
+            line.protocol.data_received(line.call(2, sessionless=False))
             await settled()
-        line.protocol.data_received(line.call(2, sessionless=False))
-        await settled()
-        assert line.paper.statuses == [500, 200]
-        [failed] = line.observer.named("request.failed")
-        assert str(failed["error"]) == "a fault of ours"
-        await line.engine.aclose()
+            assert line.paper.statuses == [500, 200]
+            [failed] = line.observer.named("request.failed")
+            assert str(failed["error"]) == "a fault of ours"
 
     run()
 
@@ -297,52 +294,49 @@ async def test_a_request_whose_task_is_cancelled_ends_its_connection() -> None:
 
     line = await Line(back).open(sessionless=False)
     line.protocol.data_received(line.call(1, sessionless=False))
-    await settled()
-    [task] = line.members.tasks
-    task.cancel()
-    await settled()
-    assert (line.paper.is_closing(), line.members.tasks) == (True, set())
-    await line.engine.aclose()
+    async with aclosing(line.engine):
+        await settled()
+        [task] = line.members.tasks
+        task.cancel()
+        await settled()
+        assert (line.paper.is_closing(), line.members.tasks) == (True, set())
 
 
 @pytest.mark.parametrize("missing", [0, 5], ids=["the whole body", "a part of the body"])
-def test_the_client_has_time_to_read_its_last_answer_if_its_body_was_not_read(missing: int) -> None:
-    @virtual_test
-    async def run() -> None:
-        line = await Line(ScriptedBack()).open(sessionless=False)
-        refused = post({"a": 1}, {"Content-Type": "text/plain", "Connection": "close"})
-        line.protocol.data_received(refused[: len(refused) - missing])
+@virtual_test
+async def test_the_client_has_time_to_read_its_last_answer_if_its_body_was_not_read(missing: int) -> None:
+    line = await Line(ScriptedBack()).open(sessionless=False)
+    refused = post({"a": 1}, {"Content-Type": "text/plain", "Connection": "close"})
+    line.protocol.data_received(refused[: len(refused) - missing])
+    async with aclosing(line.engine):
         await settled()
         assert line.paper.statuses == [415]
         # A close with unread bytes would reset the connection.
         assert line.paper.is_closing() is (missing == 0)
-        await line.engine.aclose()
-
-    run()
 
 
 @pytest.mark.parametrize(
     ("sessionless", "token"), [(False, ""), (True, ""), (True, "ann")], ids=["session", "2026-07-28", "token"]
 )
-def test_a_short_call_is_charged_if_it_takes_time_and_until_its_handler_has_ended(
+@virtual_test
+async def test_a_short_call_is_charged_if_it_takes_time_and_until_its_handler_has_ended(
     token: str, *, sessionless: bool
 ) -> None:
-    @virtual_test
-    async def run() -> None:
-        back, release = ScriptedBack(), asyncio.Event()
+    back, release = ScriptedBack(), asyncio.Event()
 
-        @back.on("tools/call")
-        async def plain(_exchange: Exchange) -> object:
-            await release.wait()
-            return {"content": []}
+    @back.on("tools/call")
+    async def plain(_exchange: Exchange) -> object:
+        await release.wait()
+        return {"content": []}
 
-        line = await Line(back).open(sessionless=sessionless)
-        if token:  # not known to the front yet: its request waits for the verifier first
-            line.headers["Authorization"] = f"Bearer {token}"
-            line.front._identity = HttpFront(line.engine, verifier=Tokens())._identity
-        ledger = line.engine.load.ledger
-        before = ledger.used
-        line.protocol.data_received(line.call(1, sessionless=sessionless))
+    line = await Line(back).open(sessionless=sessionless)
+    if token:  # not known to the front yet: its request waits for the verifier first
+        line.headers["Authorization"] = f"Bearer {token}"
+        line.front._identity = HttpFront(line.engine, verifier=Tokens())._identity
+    ledger = line.engine.load.ledger
+    before = ledger.used
+    line.protocol.data_received(line.call(1, sessionless=sessionless))
+    async with aclosing(line.engine):
         await settled()
         assert CALL_BYTES < ledger.used - before < 4 * CALL_BYTES
         line.protocol.connection_lost(None)
@@ -353,25 +347,22 @@ def test_a_short_call_is_charged_if_it_takes_time_and_until_its_handler_has_ende
         back.handled.clear()
         gc.collect()  # a cancelled call is a cycle of references
         assert ledger.used - before < CALL_BYTES
-        await line.engine.aclose()
-
-    run()
 
 
 @ERAS
-def test_a_plain_call_is_charged_only_while_there_is_not_plenty_of_room(*, sessionless: bool) -> None:
-    @virtual_test
-    async def run() -> None:
-        back, charged = ScriptedBack(), []
+@virtual_test
+async def test_a_plain_call_is_charged_only_while_there_is_not_plenty_of_room(*, sessionless: bool) -> None:
+    back, charged = ScriptedBack(), []
 
-        @back.on("tools/call")
-        async def plain(_exchange: Exchange) -> object:
-            charged.append(ledger.used > before)
-            return {"content": []}
+    @back.on("tools/call")
+    async def plain(_exchange: Exchange) -> object:
+        charged.append(ledger.used > before)
+        return {"content": []}
 
-        line = await Line(back).open(sessionless=sessionless)
-        ledger = line.engine.load.ledger
-        others = ledger.account("others").open()
+    line = await Line(back).open(sessionless=sessionless)
+    ledger = line.engine.load.ledger
+    others = ledger.account("others").open()
+    async with aclosing(line.engine):
         for number, part in enumerate((0, ledger.total // 3, ledger.total * 2)):
             others.set(part)
             before = ledger.used
@@ -379,9 +370,6 @@ def test_a_plain_call_is_charged_only_while_there_is_not_plenty_of_room(*, sessi
             await settled()
         assert charged == [False, True]
         assert line.paper.statuses == [200, 200, 429]
-        await line.engine.aclose()
-
-    run()
 
 
 @virtual_test
@@ -399,10 +387,39 @@ async def test_a_short_notification_is_charged_until_the_back_has_handled_it(
     monkeypatch.setattr(back, "notify", notify)
     before = ledger.used
     line.protocol.data_received(post(notification("notifications/other", {}), line.headers))
-    await settled()
-    assert line.paper.statuses == [202]
-    release.set()
-    await settled()
-    assert handled == [True]
-    assert ledger.used == before
-    await line.engine.aclose()
+    async with aclosing(line.engine):
+        await settled()
+        assert line.paper.statuses == [202]
+        release.set()
+        await settled()
+        assert handled == [True]
+        assert ledger.used == before
+
+
+@ERAS
+@pytest.mark.parametrize("failure", [InvalidParams, OutcomeUnknown, ValueError])
+@virtual_test
+async def test_a_call_that_failed_does_not_wait_for_the_garbage_collector(
+    failure: Callable[[str], Exception], *, sessionless: bool
+) -> None:
+    back, tasks = ScriptedBack(), list[weakref.ref[asyncio.Task[object]]]()
+
+    @back.on("tools/call")
+    async def fails(exchange: Exchange) -> object:
+        assert exchange.task is not None
+        tasks.append(weakref.ref(exchange.task))
+        try:
+            return int("inner")
+        except ValueError as inner:
+            raise failure("no") from inner
+
+    line = await Line(back).open(sessionless=sessionless)
+    gc.disable()
+    async with aclosing(line.engine):
+        try:
+            line.protocol.data_received(line.call(1, sessionless=sessionless))
+            await settled()
+            back.handled.clear()
+            assert [task() for task in tasks] == [None]
+        finally:
+            gc.enable()

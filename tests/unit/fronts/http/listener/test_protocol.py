@@ -93,22 +93,19 @@ def reading(*, bodies: list[bytes], scopes: list[Scope] | None = None) -> Applic
 
 @pytest.mark.parametrize("pause", [True, False])
 @pytest.mark.parametrize("size", [1, 7, 1_000])
-def test_a_body_in_any_number_of_parts_arrives_whole(size: int, *, pause: bool) -> None:
-    @virtual_test
-    async def run() -> None:
-        bodies: list[bytes] = []
-        protocol, paper = connected(reading(bodies=bodies))
-        body = bytes(range(256)) * 4
-        data = post(b"/route", body)
-        for start in range(0, len(data), size):
-            protocol.data_received(data[start : start + size])
-            if pause:
-                await asyncio.sleep(0)
-        await settled()
-        assert bodies == [body]
-        assert paper.statuses == [200]
-
-    run()
+@virtual_test
+async def test_a_body_in_any_number_of_parts_arrives_whole(size: int, *, pause: bool) -> None:
+    bodies: list[bytes] = []
+    protocol, paper = connected(reading(bodies=bodies))
+    body = bytes(range(256)) * 4
+    data = post(b"/route", body)
+    for start in range(0, len(data), size):
+        protocol.data_received(data[start : start + size])
+        if pause:
+            await asyncio.sleep(0)
+    await settled()
+    assert bodies == [body]
+    assert paper.statuses == [200]
 
 
 def holding(release: asyncio.Event, told: list[str]) -> Serve:
@@ -181,20 +178,17 @@ async def test_no_more_is_read_from_a_client_of_which_many_requests_wait() -> No
 
 
 @pytest.mark.parametrize(("requests", "paused"), [(8, False), (9, True)])
-def test_a_connection_is_read_until_eight_requests_wait_behind_the_served_one(
+@virtual_test
+async def test_a_connection_is_read_until_eight_requests_wait_behind_the_served_one(
     requests: int, *, paused: bool
 ) -> None:
-    @virtual_test
-    async def run() -> None:
-        protocol, paper = connected_to(holding(asyncio.Event(), []))
-        for _ in range(requests):
-            assert not paper.paused
-            protocol.data_received(post(b"/route"))
-            await settled()
-        assert paper.paused is paused
-        protocol.connection_lost(None)
-
-    run()
+    protocol, paper = connected_to(holding(asyncio.Event(), []))
+    for _ in range(requests):
+        assert not paper.paused
+        protocol.data_received(post(b"/route"))
+        await settled()
+    assert paper.paused is paused
+    protocol.connection_lost(None)
 
 
 @virtual_test
@@ -311,23 +305,20 @@ OFFERS: Final = [
 
 @pytest.mark.parametrize("size", [1, 100, 10_000])
 @pytest.mark.parametrize("offer", OFFERS)
-def test_a_request_that_offers_another_protocol_is_answered_in_this_one(offer: bytes, size: int) -> None:
-    @virtual_test
-    async def run() -> None:
-        bodies: list[bytes] = []
-        protocol, paper = connected(reading(bodies=bodies))
-        data = (
-            post(b"/route", b"first", offer) + post(b"/route", b"second", offer) + post(b"/route", b"third")
-        )
-        for start in range(0, len(data), size):
-            protocol.data_received(data[start : start + size])
-            await asyncio.sleep(0)
-        await settled()
-        assert bodies == [b"first", b"second", b"third"]
-        assert paper.statuses == [200] * 3
-        assert not paper.is_closing()
-
-    run()
+@virtual_test
+async def test_a_request_that_offers_another_protocol_is_answered_in_this_one(
+    offer: bytes, size: int
+) -> None:
+    bodies: list[bytes] = []
+    protocol, paper = connected(reading(bodies=bodies))
+    data = post(b"/route", b"first", offer) + post(b"/route", b"second", offer) + post(b"/route", b"third")
+    for start in range(0, len(data), size):
+        protocol.data_received(data[start : start + size])
+        await asyncio.sleep(0)
+    await settled()
+    assert bodies == [b"first", b"second", b"third"]
+    assert paper.statuses == [200] * 3
+    assert not paper.is_closing()
 
 
 @virtual_test
@@ -351,15 +342,12 @@ async def test_a_pipelined_request_with_an_offer_does_not_wake_the_one_before_it
 
 @pytest.mark.parametrize("target", [b"/route", b"localhost:80"])
 @pytest.mark.parametrize("offer", [b"", *OFFERS])
-def test_a_tunnel_is_refused(target: bytes, offer: bytes) -> None:
-    @virtual_test
-    async def run() -> None:
-        protocol, paper = connected(reading(bodies=[]))
-        protocol.data_received(b"CONNECT %b HTTP/1.1\r\nHost: localhost\r\n%b\r\n" % (target, offer))
-        await settled()
-        assert paper.statuses == [400]
-
-    run()
+@virtual_test
+async def test_a_tunnel_is_refused(target: bytes, offer: bytes) -> None:
+    protocol, paper = connected(reading(bodies=[]))
+    protocol.data_received(b"CONNECT %b HTTP/1.1\r\nHost: localhost\r\n%b\r\n" % (target, offer))
+    await settled()
+    assert paper.statuses == [400]
 
 
 @virtual_test
@@ -402,38 +390,34 @@ async def test_a_target_is_unquoted_and_its_query_kept_apart_also_when_it_is_lon
 
 
 @pytest.mark.parametrize("path", [b"/mcp", b"/healthz", b"/nowhere"])
-def test_a_head_request_gets_no_body(path: bytes) -> None:
-    @virtual_test
-    async def run() -> None:
-        protocol, paper = connected(reading(bodies=[]))
-        protocol.data_received(b"HEAD %b HTTP/1.1\r\nHost: localhost\r\n\r\n" % path)
-        await settled()
-        head, _, body = paper.written.partition(b"\r\n\r\n")
-        assert body == b""
-        assert b"content-length: 0" not in head
-
-    run()
+@virtual_test
+async def test_a_head_request_gets_no_body(path: bytes) -> None:
+    protocol, paper = connected(reading(bodies=[]))
+    protocol.data_received(b"HEAD %b HTTP/1.1\r\nHost: localhost\r\n\r\n" % path)
+    await settled()
+    head, _, body = paper.written.partition(b"\r\n\r\n")
+    assert body == b""
+    assert b"content-length: 0" not in head
 
 
 @pytest.mark.parametrize("closed", [True, False])
 @pytest.mark.parametrize("more", [b"", b"Connection: close\r\n"])
-def test_an_answer_is_taken_unless_the_connection_was_closed_before_it(more: bytes, *, closed: bool) -> None:
-    @virtual_test
-    async def run() -> None:
-        taken: list[bool] = []
+@virtual_test
+async def test_an_answer_is_taken_unless_the_connection_was_closed_before_it(
+    more: bytes, *, closed: bool
+) -> None:
+    taken: list[bool] = []
 
-        async def answer(request: RawRequest, channel: Channel) -> None:
-            if closed:
-                paper.close()
-            taken.append(await Connection(request, channel).answer(json_answer(b"{}")))
+    async def answer(request: RawRequest, channel: Channel) -> None:
+        if closed:
+            paper.close()
+        taken.append(await Connection(request, channel).answer(json_answer(b"{}")))
 
-        protocol, paper = connected_to(answer)
-        protocol.data_received(post(b"/route", more=more))
-        await settled()
-        assert taken == [not closed]
-        assert paper.is_closing() is (closed or more != b"")
-
-    run()
+    protocol, paper = connected_to(answer)
+    protocol.data_received(post(b"/route", more=more))
+    await settled()
+    assert taken == [not closed]
+    assert paper.is_closing() is (closed or more != b"")
 
 
 @virtual_test
@@ -457,19 +441,16 @@ async def test_a_client_that_waits_for_a_go_ahead_gets_it_before_its_body_is_rea
 
 
 @pytest.mark.parametrize("missing", [0, 1])
-def test_a_connection_is_closed_after_an_answer_to_a_client_that_may_still_send_its_body(
+@virtual_test
+async def test_a_connection_is_closed_after_an_answer_to_a_client_that_may_still_send_its_body(
     missing: int,
 ) -> None:
-    @virtual_test
-    async def run() -> None:
-        protocol, paper = connected(reading(bodies=[]))
-        sent = post(b"/nowhere", b"body", b"Expect: 100-continue\r\n")
-        protocol.data_received(sent[: len(sent) - 4 * missing])
-        await settled()
-        assert paper.statuses == [404]
-        assert (b"connection: close" in paper.written) is bool(missing)
-
-    run()
+    protocol, paper = connected(reading(bodies=[]))
+    sent = post(b"/nowhere", b"body", b"Expect: 100-continue\r\n")
+    protocol.data_received(sent[: len(sent) - 4 * missing])
+    await settled()
+    assert paper.statuses == [404]
+    assert (b"connection: close" in paper.written) is bool(missing)
 
 
 @virtual_test
@@ -584,26 +565,23 @@ async def test_a_stream_that_was_dropped_for_its_reader_is_no_fault_of_the_appli
 
 
 @pytest.mark.parametrize("watched", [True, False])
-def test_a_request_that_was_answered_is_freed_without_the_collector(*, watched: bool) -> None:
-    @virtual_test
-    async def run() -> None:
-        release = asyncio.Event()
-        protocol, _ = connected_to(holding(release, [])) if watched else connected(reading(bodies=[]))
-        gc.collect()
-        gc.disable()
-        try:
-            protocol.data_received(post(b"/route"))
-            await settled()
-            release.set()
-            await settled()
-            first = weakref.ref(protocol._newest)
-            protocol.data_received(post(b"/route"))
-            await settled()
-            assert first() is None
-        finally:
-            gc.enable()
-
-    run()
+@virtual_test
+async def test_a_request_that_was_answered_is_freed_without_the_collector(*, watched: bool) -> None:
+    release = asyncio.Event()
+    protocol, _ = connected_to(holding(release, [])) if watched else connected(reading(bodies=[]))
+    gc.collect()
+    gc.disable()
+    try:
+        protocol.data_received(post(b"/route"))
+        await settled()
+        release.set()
+        await settled()
+        first = weakref.ref(protocol._newest)
+        protocol.data_received(post(b"/route"))
+        await settled()
+        assert first() is None
+    finally:
+        gc.enable()
 
 
 def parsers() -> int:
@@ -651,20 +629,17 @@ def test_a_lost_connection_does_not_wait_for_the_garbage_collector(requests: int
         (("10.0.0.1", 5), None, ("10.0.0.1", 5), None),
     ],
 )
-def test_a_route_gets_the_addresses_of_the_connection(
+@virtual_test
+async def test_a_route_gets_the_addresses_of_the_connection(
     peer: object, address: object, client: object, server: object
 ) -> None:
-    @virtual_test
-    async def run() -> None:
-        scopes: list[Scope] = []
-        beside, _ = connected(reading(bodies=[], scopes=scopes))
-        protocol = HttpProtocol(beside.members)
-        protocol.connection_made(Paper(peer, address))
-        protocol.data_received(post(b"/route"))
-        await settled()
-        assert (scopes[0]["client"], scopes[0]["server"]) == (client, server)
-
-    run()
+    scopes: list[Scope] = []
+    beside, _ = connected(reading(bodies=[], scopes=scopes))
+    protocol = HttpProtocol(beside.members)
+    protocol.connection_made(Paper(peer, address))
+    protocol.data_received(post(b"/route"))
+    await settled()
+    assert (scopes[0]["client"], scopes[0]["server"]) == (client, server)
 
 
 @virtual_test
@@ -686,21 +661,18 @@ async def test_the_time_of_a_head_begins_with_its_connection() -> None:
     ("sent", "reason"),
     [(b"", "slow"), (b"X", "malformed"), (post(b"/", more=b"X: %b\r\n" % (b"y" * 20_000)), "too_large")],
 )
-def test_a_refused_connection_is_reported_with_its_reason(sent: bytes, reason: str) -> None:
-    @virtual_test
-    async def run() -> None:
-        refused: list[tuple[str, str | None]] = []
-        deadlines = Deadlines(Limits(connections=1), 30.0)
-        members = Members(holding(asyncio.Event(), []), deadlines, refused=lambda *why: refused.append(why))
-        first, second = HttpProtocol(members), HttpProtocol(members)
-        for protocol in (first, second):
-            protocol.connection_made(Paper(("10.0.0.1", 5)))
-        first.data_received(sent)
-        deadlines.now += 20
-        first.sweep()
-        assert refused == [("connections", "10.0.0.1"), (reason, "10.0.0.1")]
-
-    run()
+@virtual_test
+async def test_a_refused_connection_is_reported_with_its_reason(sent: bytes, reason: str) -> None:
+    refused: list[tuple[str, str | None]] = []
+    deadlines = Deadlines(Limits(connections=1), 30.0)
+    members = Members(holding(asyncio.Event(), []), deadlines, refused=lambda *why: refused.append(why))
+    first, second = HttpProtocol(members), HttpProtocol(members)
+    for protocol in (first, second):
+        protocol.connection_made(Paper(("10.0.0.1", 5)))
+    first.data_received(sent)
+    deadlines.now += 20
+    first.sweep()
+    assert refused == [("connections", "10.0.0.1"), (reason, "10.0.0.1")]
 
 
 @pytest.mark.parametrize("form", ["json", "event", "route"])
@@ -764,30 +736,27 @@ class Encrypted(Paper):
 
 
 @pytest.mark.parametrize("closes", [True, False])
-def test_a_client_with_tls_is_dropped_when_it_takes_no_bytes_and_not_while_it_is_slow(
+@virtual_test
+async def test_a_client_with_tls_is_dropped_when_it_takes_no_bytes_and_not_while_it_is_slow(
     *, closes: bool
 ) -> None:
-    @virtual_test
-    async def run() -> None:
-        protocol, paper = HttpProtocol(connected(reading(bodies=[]))[0].members), Encrypted()
-        protocol.connection_made(paper)
-        aborted: list[float] = []
-        deadlines = protocol.members.deadlines
-        paper.abort = lambda: aborted.append(deadlines.now)  # type: ignore[method-assign]
-        protocol.data_received(post(b"/route", more=b"Connection: close\r\n" if closes else b""))
-        await settled()
-        paper.unsent = 100
-        while paper.taken < 60:
-            protocol.sweep()
-            deadlines.now += 1
-            paper.taken += 1
+    protocol, paper = HttpProtocol(connected(reading(bodies=[]))[0].members), Encrypted()
+    protocol.connection_made(paper)
+    aborted: list[float] = []
+    deadlines = protocol.members.deadlines
+    paper.abort = lambda: aborted.append(deadlines.now)  # type: ignore[method-assign]
+    protocol.data_received(post(b"/route", more=b"Connection: close\r\n" if closes else b""))
+    await settled()
+    paper.unsent = 100
+    while paper.taken < 60:
         protocol.sweep()
-        assert (aborted, paper.is_closing()) == ([], closes)
-        deadlines.now += 32
-        protocol.sweep()
-        assert aborted == [92]
-
-    run()
+        deadlines.now += 1
+        paper.taken += 1
+    protocol.sweep()
+    assert (aborted, paper.is_closing()) == ([], closes)
+    deadlines.now += 32
+    protocol.sweep()
+    assert aborted == [92]
 
 
 @virtual_test

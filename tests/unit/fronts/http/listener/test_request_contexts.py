@@ -94,13 +94,12 @@ CALL: Final = post(
         pytest.param([[sign_in(20 * HIGH_WATER)], [CALL], [CALL]], id="after a request with a long body"),
     ],
 )
-def test_a_call_sees_no_variable_of_an_earlier_request_of_its_connection(reads: list[list[bytes]]) -> None:
-    @async_test
-    async def run() -> None:
-        line = await Line().open()
-        for requests in reads:
-            await line.send(*requests)
-        assert line.seen == ["none", "none"]
-        await line.close()
-
-    run()
+@async_test
+async def test_a_call_sees_no_variable_of_an_earlier_request_of_its_connection(
+    reads: list[list[bytes]],
+) -> None:
+    line = await Line().open()
+    for requests in reads:
+        await line.send(*requests)
+    assert line.seen == ["none", "none"]
+    await line.close()

@@ -1,6 +1,7 @@
 """The conditions of the short path: a call that does not meet them takes the usual way, with the same result."""
 
 import asyncio
+from contextlib import aclosing
 from typing import Final
 
 import pytest
@@ -48,14 +49,14 @@ async def test_a_plain_call_waits_for_its_slot() -> None:
     line = await Line(back, settings=Settings(limits=Limits(running=1))).open(sessionless=False)
     other, paper = connected_beside(line)
     line.protocol.data_received(line.call(1, sessionless=False))
-    await settled()
-    other.data_received(line.call(2, sessionless=False))
-    await settled()
-    assert (len(back.handled), paper.statuses) == (1, [])
-    end.set()
-    await settled()
-    assert (line.paper.statuses, paper.statuses) == ([200], [200])
-    await line.engine.aclose()
+    async with aclosing(line.engine):
+        await settled()
+        other.data_received(line.call(2, sessionless=False))
+        await settled()
+        assert (len(back.handled), paper.statuses) == (1, [])
+        end.set()
+        await settled()
+        assert (line.paper.statuses, paper.statuses) == ([200], [200])
 
 
 @virtual_test
@@ -63,17 +64,17 @@ async def test_a_plain_call_brings_a_detached_session_back() -> None:
     back, end = first_call_waits()
     line = await Line(back).open(sessionless=False)
     line.protocol.data_received(line.call(1, sessionless=False))
-    await settled()
-    line.paper.close()
-    line.protocol.connection_lost(None)
-    end.set()
-    await settled()
-    other, paper = connected_beside(line)
-    other.data_received(line.call(2, sessionless=False))
-    await settled()
-    assert paper.statuses == [200]
-    assert "reattached" in back.events
-    await line.engine.aclose()
+    async with aclosing(line.engine):
+        await settled()
+        line.paper.close()
+        line.protocol.connection_lost(None)
+        end.set()
+        await settled()
+        other, paper = connected_beside(line)
+        other.data_received(line.call(2, sessionless=False))
+        await settled()
+        assert paper.statuses == [200]
+        assert "reattached" in back.events
 
 
 @virtual_test
@@ -84,10 +85,10 @@ async def test_a_call_that_has_sent_a_message_is_answered_with_its_stream() -> N
 
     line = await Line(ScriptedBack({"tools/call": telling})).open(sessionless=False)
     line.protocol.data_received(line.call(1, sessionless=False))
-    await settled()
-    assert b"content-type: text/event-stream" in line.paper.written
-    assert line.paper.written.index(b'"data":"told"') < line.paper.written.index(b'"result":{')
-    await line.engine.aclose()
+    async with aclosing(line.engine):
+        await settled()
+        assert b"content-type: text/event-stream" in line.paper.written
+        assert line.paper.written.index(b'"data":"told"') < line.paper.written.index(b'"result":{')
 
 
 @virtual_test
@@ -97,12 +98,12 @@ async def test_an_answer_that_is_written_to_a_closing_connection_is_kept_for_a_r
     other, paper = connected_beside(line)
     line.protocol.data_received(line.call(1, sessionless=False))
     line.paper.close()
-    await settled()
-    line.protocol.connection_lost(None)
-    other.data_received(line.call(1, sessionless=False))
-    await settled()
-    assert (paper.statuses, len(back.handled)) == ([200], 1)
-    await line.engine.aclose()
+    async with aclosing(line.engine):
+        await settled()
+        line.protocol.connection_lost(None)
+        other.data_received(line.call(1, sessionless=False))
+        await settled()
+        assert (paper.statuses, len(back.handled)) == ([200], 1)
 
 
 @virtual_test
@@ -110,9 +111,9 @@ async def test_the_end_of_a_plain_call_is_stored() -> None:
     back = ScriptedBack({"tools/call": _content})
     line = await Line(back).open(sessionless=False)
     line.protocol.data_received(line.call(1, sessionless=False))
-    await settled()
-    assert [exchange.state for exchange in back.handled] == [ExchangeState.SETTLED]
-    await line.engine.aclose()
+    async with aclosing(line.engine):
+        await settled()
+        assert [exchange.state for exchange in back.handled] == [ExchangeState.SETTLED]
 
 
 @virtual_test
@@ -120,9 +121,9 @@ async def test_a_replica_needs_nothing_of_a_session_whose_call_is_answered() -> 
     back = ScriptedBack({"tools/call": _content})
     line = await Line(back, store=ScriptedStore(is_shared=True)).open(sessionless=False)
     line.protocol.data_received(line.call(1, sessionless=False))
-    await settled()
-    assert (line.paper.statuses, line.engine.runtime.sessions) == ([200], {})
-    await line.engine.aclose()
+    async with aclosing(line.engine):
+        await settled()
+        assert (line.paper.statuses, line.engine.runtime.sessions) == ([200], {})
 
 
 @virtual_test
@@ -137,11 +138,11 @@ async def test_a_plain_call_that_gets_no_slot_in_time_is_refused_as_busy() -> No
     )
     other, paper = connected_beside(line)
     line.protocol.data_received(line.call(1, sessionless=False))
-    await settled()
-    other.data_received(line.call(2, sessionless=False))
-    await asyncio.sleep(2)
-    assert paper.statuses == [429]
-    await line.engine.aclose()
+    async with aclosing(line.engine):
+        await settled()
+        other.data_received(line.call(2, sessionless=False))
+        await asyncio.sleep(2)
+        assert paper.statuses == [429]
 
 
 @virtual_test
@@ -159,12 +160,12 @@ async def test_a_handler_that_revokes_its_cancellation_does_not_end_its_call_aga
     line = await Line(back).open(sessionless=False)
     other, _ = connected_beside(line)
     line.protocol.data_received(line.call(1, sessionless=False))
-    await settled()
-    other.data_received(post(notification("notifications/cancelled", {"requestId": 1}), line.headers))
-    await settled()
-    assert await ended(back) == ExchangeState.SETTLED
-    assert b'"code":-32800' in line.paper.written
-    await line.engine.aclose()
+    async with aclosing(line.engine):
+        await settled()
+        other.data_received(post(notification("notifications/cancelled", {"requestId": 1}), line.headers))
+        await settled()
+        assert await ended(back) == ExchangeState.SETTLED
+        assert b'"code":-32800' in line.paper.written
 
 
 @virtual_test
@@ -175,9 +176,9 @@ async def test_a_handler_whose_write_was_refused_as_fenced_does_not_store_an_end
     back = ScriptedBack({"tools/call": fenced})
     line = await Line(back).open(sessionless=False)
     line.protocol.data_received(line.call(1, sessionless=False))
-    await settled()
-    assert await ended(back) == ExchangeState.FENCED
-    await line.engine.aclose()
+    async with aclosing(line.engine):
+        await settled()
+        assert await ended(back) == ExchangeState.FENCED
 
 
 @virtual_test
@@ -185,14 +186,14 @@ async def test_a_call_whose_session_is_missing_in_the_store_is_answered() -> Non
     back, end = first_call_waits()
     line = await Line(back).open(sessionless=False)
     line.protocol.data_received(line.call(1, sessionless=False))
-    await settled()
-    [session] = line.engine.runtime.sessions.values()
-    await line.engine.runtime.store.close(session.record.key, SessionInput.DELETED)
-    end.set()
-    await settled()
-    assert await ended(back) == ExchangeState.SETTLED
-    assert (line.paper.statuses, line.engine.runtime.sessions) == ([200], {})
-    await line.engine.aclose()
+    async with aclosing(line.engine):
+        await settled()
+        [session] = line.engine.runtime.sessions.values()
+        await line.engine.runtime.store.close(session.record.key, SessionInput.DELETED)
+        end.set()
+        await settled()
+        assert await ended(back) == ExchangeState.SETTLED
+        assert (line.paper.statuses, line.engine.runtime.sessions) == ([200], {})
 
 
 async def ended(back: ScriptedBack) -> ExchangeState:
@@ -222,13 +223,13 @@ async def test_a_ping_takes_no_slot() -> None:
 async def test_a_call_of_a_session_on_a_connection_does_not_take_the_short_path() -> None:
     back = ScriptedBack({"tools/call": _content})
     engine = Engine(back)
-    await engine.ensure_started()
-    client = DuplexClient(engine, Caller("user"))
-    await client.open()
-    [session] = engine.runtime.sessions.values()
-    assert submitted(engine, session.record.key, Caller("user")) is None
-    assert back.handled == []
-    await engine.aclose()
+    async with aclosing(engine):
+        await engine.ensure_started()
+        client = DuplexClient(engine, Caller("user"))
+        await client.open()
+        [session] = engine.runtime.sessions.values()
+        assert submitted(engine, session.record.key, Caller("user")) is None
+        assert back.handled == []
 
 
 @virtual_test
@@ -259,7 +260,7 @@ class AllNeed:
         """Return the scopes."""
         return [Needs(self._scopes)]
 
-    def basic(self) -> frozenset[str]:
+    def basic(self, request: Request | None = None) -> frozenset[str]:
         """Return the scopes."""
         return self._scopes
 
@@ -286,17 +287,14 @@ NEEDED: Final[dict[str, object]] = {
 
 
 @pytest.mark.parametrize(("name", "value"), NEEDED.items(), ids=NEEDED)
-def test_a_replica_keeps_a_session_that_it_needs(name: str, value: object) -> None:
-    @virtual_test
-    async def run() -> None:
-        line, session = await _shared_session()
-        runtime, before = line.engine.runtime, getattr(session, name)
-        setattr(session, name, value)
-        runtime.release(session)
-        assert runtime.sessions == {session.record.key: session}
-        setattr(session, name, before)
-        runtime.release(session)
-        assert runtime.sessions == {}
-        await line.engine.aclose()
-
-    run()
+@virtual_test
+async def test_a_replica_keeps_a_session_that_it_needs(name: str, value: object) -> None:
+    line, session = await _shared_session()
+    runtime, before = line.engine.runtime, getattr(session, name)
+    setattr(session, name, value)
+    runtime.release(session)
+    assert runtime.sessions == {session.record.key: session}
+    setattr(session, name, before)
+    runtime.release(session)
+    assert runtime.sessions == {}
+    await line.engine.aclose()

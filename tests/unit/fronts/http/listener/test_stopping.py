@@ -5,6 +5,8 @@ import contextlib
 import json
 import signal
 from collections.abc import AsyncIterator
+from contextlib import aclosing
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -15,6 +17,7 @@ from holdfast.fronts.http.listener import accepting, protocol, service
 from holdfast.fronts.http.listener.service import Service
 from holdfast.fronts.http.listener.sockets import bind
 from holdfast.testing import NotingObserver
+from holdfast.transports.loops import Orders
 from tests.http.client import Client, Connection, http_test
 from tests.messages import request
 from tests.support import stays, until
@@ -33,11 +36,11 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
 class Stopped:
     """A server in this loop, which a test stops."""
 
-    def __init__(self, times: Times) -> None:
+    def __init__(self, times: Times, orders: Orders | None = None, store: str | None = None) -> None:
         self.release = asyncio.Event()
-        self.server = Server("stopping", settings=Settings(times=times))
+        self.server = Server("stopping", settings=Settings(times=times), store=store)
         self.noted = self.server.engine.observer = NotingObserver()
-        self.service = Service(self.server.front(HttpSettings()))
+        self.service = Service(self.server.front(HttpSettings()), orders=orders)
         self.running: asyncio.Future[None]
         self.port = 0
 
@@ -57,8 +60,10 @@ class Stopped:
 
 
 @contextlib.asynccontextmanager
-async def stopping(drain: float = 60) -> AsyncIterator[Stopped]:
-    made = Stopped(Times(drain=drain))
+async def stopping(
+    drain: float = 60, orders: Orders | None = None, store: str | None = None
+) -> AsyncIterator[Stopped]:
+    made = Stopped(Times(drain=drain), orders, store)
     with bind("127.0.0.1", 0) as listener:
         made.port = listener.getsockname()[1]
         made.running = asyncio.ensure_future(made.service.serve([listener]))
@@ -162,5 +167,54 @@ def test_sighup_stops_a_single_process_only_if_its_terminal_was_closed(
             monkeypatch.setattr("os.isatty", lambda _: False)
             made.service._signalled(signal.SIGHUP)
             assert made.service._stopping.is_set() is has_terminal
+
+    conversation()
+
+
+@http_test
+async def test_the_signals_of_a_terminal_do_not_end_the_calls_of_a_worker_but_its_parent_does() -> None:
+    """Ctrl+C reaches the workers too, before or after the signal that their parent sends."""
+    orders = Orders()
+    async with stopping(600, orders) as made:
+        client = await Client.opened(made.port)
+        running = await client.start("held")
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGINT):
+            made.service._signalled(number)
+        await until(lambda: made.server.engine.draining)
+        # Longer than a look at the order; real time is the subject.
+        await stays(lambda: bool(made.server.engine.in_flight()), 0.3)
+        orders.at_once = True
+        made.service._signalled(signal.SIGTERM)
+        assert "stopping" in (await running.answer())["error"]["message"]
+        await made.running
+
+
+@pytest.mark.parametrize("siblings_stay", [True, False])
+def test_a_worker_stops_accepting_only_if_its_parent_says_that_others_stay(
+    tmp_path: Path, *, siblings_stay: bool
+) -> None:
+    """Another replica that stays is not enough: it may be on another machine, or get its own signal a moment later."""
+
+    @http_test
+    async def conversation() -> None:
+        store = f"sqlite:///{tmp_path}/store.db"
+        other = Server("stopping", store=store)
+        async with aclosing(other.engine):
+            await other.engine.ensure_started()
+            orders = Orders()
+            orders.siblings_stay = siblings_stay
+            async with stopping(600, orders, store) as made:
+                client = await Client.opened(made.port)
+                running = await client.start("held")
+                made.service.stop()
+                await until(lambda: made.server.engine.draining)
+                if siblings_stay:
+                    with pytest.raises(ConnectionRefusedError):
+                        await Connection.open(made.port)
+                else:
+                    response = await client.post({"jsonrpc": "2.0", "id": 2, "method": "tools/list"})
+                    assert response.status == 200
+                made.release.set()
+                running.connection.cut()
 
     conversation()

@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from contextlib import aclosing
 from typing import Any, Final
 
 import pytest
@@ -92,38 +93,37 @@ def _sent(line: Line, batch: int) -> bytes:
     "how", ["at once", "after a wait", "after a long wait", "after a message and a wait"]
 )
 @pytest.mark.parametrize("batch", [0, 2])
-def test_an_answer_is_given_to_each_repeat_until_one_has_taken_it(batch: int, how: str, store: str) -> None:
-    @virtual_test
-    async def run() -> None:
-        for mode in _modes(how, store):
-            calls = await Calls(how, store, mode).open(OLDEST if batch else LATEST)
-            sent = _sent(calls.line, batch)
-            for _ in range(3):
-                protocol, paper = calls.narrow()
-                protocol.data_received(sent)
-                await calls.ends()
-                assert paper.statuses == [200], mode
-                assert b'"long":' in paper.written, mode
-                await calls.breaks(protocol, paper)
-            last, whole = connected_beside(calls.line)
-            last.data_received(sent)
+@virtual_test
+async def test_an_answer_is_given_to_each_repeat_until_one_has_taken_it(
+    batch: int, how: str, store: str
+) -> None:
+    for mode in _modes(how, store):
+        calls = await Calls(how, store, mode).open(OLDEST if batch else LATEST)
+        sent = _sent(calls.line, batch)
+        for _ in range(3):
+            protocol, paper = calls.narrow()
+            protocol.data_received(sent)
             await calls.ends()
-            assert (whole.statuses, whole.written.count(b'"long":')) == ([200], max(1, batch)), mode
-            assert len(calls.back.handled) == max(1, batch), mode
-            _check_nothing_is_left(calls.line.engine.store, mode)
-            last.data_received(sent)
-            await calls.ends()
-            assert len(calls.back.handled) == 2 * max(1, batch), "the answer was taken: this is a new request"
-            await calls.line.engine.aclose()
-
-    run()
+            assert paper.statuses == [200], mode
+            assert b'"long":' in paper.written, mode
+            await calls.breaks(protocol, paper)
+        last, whole = connected_beside(calls.line)
+        last.data_received(sent)
+        await calls.ends()
+        assert (whole.statuses, whole.written.count(b'"long":')) == ([200], max(1, batch)), mode
+        assert len(calls.back.handled) == max(1, batch), mode
+        _check_nothing_is_left(calls.line.engine.store, mode)
+        last.data_received(sent)
+        await calls.ends()
+        assert len(calls.back.handled) == 2 * max(1, batch), "the answer was taken: this is a new request"
+        await calls.line.engine.aclose()
 
 
 @pytest.mark.parametrize("store", STORES)
-def test_a_stream_that_was_cut_in_its_last_event_is_not_removed_before_others(store: str) -> None:
-    @virtual_test
-    async def run() -> None:
-        calls = Calls("after a message", store, settings=Settings(limits=tight(finished_streams=2)))
+@virtual_test
+async def test_a_stream_that_was_cut_in_its_last_event_is_not_removed_before_others(store: str) -> None:
+    calls = Calls("after a message", store, settings=Settings(limits=tight(finished_streams=2)))
+    async with aclosing(calls.line.engine):
         await calls.open()
         protocol, paper = calls.narrow()
         protocol.data_received(_sent(calls.line, 0))
@@ -145,17 +145,14 @@ def test_a_stream_that_was_cut_in_its_last_event_is_not_removed_before_others(st
         await calls.ends()
         assert whole.statuses == [200]
         assert whole.written.count(b'"long":') == 1
-        await calls.line.engine.aclose()
-
-    run()
 
 
 @pytest.mark.parametrize("how", ["at once", "after a long wait"])
-def test_with_tls_an_answer_is_taken_when_its_client_has_acknowledged_most_of_it(how: str) -> None:
-    @virtual_test
-    async def run() -> None:
-        calls = await Calls(how, "memory").open()
-        sent = _sent(calls.line, 0)
+@virtual_test
+async def test_with_tls_an_answer_is_taken_when_its_client_has_acknowledged_most_of_it(how: str) -> None:
+    calls = await Calls(how, "memory").open()
+    sent = _sent(calls.line, 0)
+    async with aclosing(calls.line.engine):
         for taken in (0, AT_ONCE // 2):
             protocol, paper = HttpProtocol(calls.line.members), Encrypted()
             protocol.connection_made(paper)
@@ -176,9 +173,6 @@ def test_with_tls_an_answer_is_taken_when_its_client_has_acknowledged_most_of_it
         await calls.breaks(protocol, paper)
         assert len(calls.back.handled) == 1
         _check_nothing_is_left(calls.line.engine.store, "taken")
-        await calls.line.engine.aclose()
-
-    run()
 
 
 @virtual_test
@@ -186,19 +180,19 @@ async def test_the_answer_of_a_stream_whose_client_has_closed_its_side_is_kept()
     calls = await Calls("after a long wait", "memory").open()
     protocol, paper = connected_beside(calls.line)
     protocol.data_received(_sent(calls.line, 0))
-    await asyncio.sleep(0.3)
-    # The client may have disconnected, or have closed only its side: both look like this.
-    protocol.half_closed = object()  # type: ignore[assignment]
-    await calls.ends()
-    assert b'"long":' in paper.written
-    assert paper.written.endswith(b"0\r\n\r\n")
-    protocol.half_closed = None
-    await calls.breaks(protocol, paper)
-    other, paper = connected_beside(calls.line)
-    other.data_received(_sent(calls.line, 0))
-    await calls.ends()
-    assert (paper.written.count(b'"long":'), len(calls.back.handled)) == (1, 1)
-    await calls.line.engine.aclose()
+    async with aclosing(calls.line.engine):
+        await asyncio.sleep(0.3)
+        # The client may have disconnected, or have closed only its side: both look like this.
+        protocol.half_closed = object()  # type: ignore[assignment]
+        await calls.ends()
+        assert b'"long":' in paper.written
+        assert paper.written.endswith(b"0\r\n\r\n")
+        protocol.half_closed = None
+        await calls.breaks(protocol, paper)
+        other, paper = connected_beside(calls.line)
+        other.data_received(_sent(calls.line, 0))
+        await calls.ends()
+        assert (paper.written.count(b'"long":'), len(calls.back.handled)) == (1, 1)
 
 
 class Waiting(Paper):

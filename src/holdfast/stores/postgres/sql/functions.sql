@@ -1,0 +1,570 @@
+-- The functions of one release. Their names end with {v}, which is made from this text: releases that differ have functions of
+-- their own, side by side. Each function is one atomic step. Rows are locked in the order gate, session, scope, kept; a part of `total` that
+-- another transaction has locked is passed over, so that nothing waits for it.
+
+CREATE FUNCTION {schema}.clock_{v}(given double precision) RETURNS double precision LANGUAGE sql VOLATILE AS $$
+    SELECT coalesce(given, extract(epoch FROM clock_timestamp())::double precision)
+$$;
+
+CREATE FUNCTION {schema}.count_{v}(d_bytes bigint, d_sessions bigint, d_tasks bigint, d_task_bytes bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE chosen integer;
+BEGIN
+    SELECT part INTO chosen FROM {schema}.total WHERE part >= pg_backend_pid() % 32 ORDER BY part LIMIT 1 FOR UPDATE SKIP LOCKED;
+    UPDATE {schema}.total SET bytes = bytes + d_bytes, sessions = sessions + d_sessions, tasks = tasks + d_tasks,
+        task_bytes = task_bytes + d_task_bytes WHERE part = coalesce(chosen, pg_backend_pid() % 32);
+END $$;
+
+CREATE FUNCTION {schema}.keep_{v}(p_principal bytea, change bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF change <> 0 THEN
+        INSERT INTO {schema}.kept AS k VALUES (p_principal, change) ON CONFLICT (principal) DO UPDATE SET bytes = k.bytes + excluded.bytes;
+        DELETE FROM {schema}.kept WHERE principal = p_principal AND bytes <= 0;
+    END IF;
+END $$;
+
+-- Documents and logs
+
+CREATE FUNCTION {schema}.append_{v}(p_sid bigint, p_streams text[], p_seqs bigint[], p_tags bigint[], p_data bytea[]) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    -- What a failover has left behind under these numbers.
+    DELETE FROM {schema}.event e USING (SELECT s, min(n) AS first FROM unnest(p_streams, p_seqs) u(s, n) GROUP BY s) x
+        WHERE e.sid = p_sid AND e.stream = x.s AND e.seq >= x.first;
+    INSERT INTO {schema}.event (sid, stream, seq, tag, data)
+        SELECT p_sid, s, n, t, d FROM unnest(p_streams, p_seqs, p_tags, p_data) u(s, n, t, d);
+END $$;
+
+-- verdict: 0 no session, 1 applied, 2 applied with these numbers, 3 sent before, 4 writes were lost, 5 stale, 6 the writer is dead.
+CREATE FUNCTION {schema}.commit_{v}(
+    p_key text, p_writer text, p_number bigint, p_acknowledged bigint, p_exact double precision[], p_after double precision[],
+    p_put bytea[], p_values bytea[], p_delete bytea[], p_lives text,
+    p_compare bytea[], p_known bytea[], p_conditions double precision[],
+    p_streams text[], p_seqs bigint[], p_tags bigint[], p_data bytea[], p_cut text[], p_until bigint[], p_drop text[], p_uris bytea[],
+    OUT verdict integer, OUT numbers double precision[], OUT more bytea, OUT names bytea[], OUT vals bytea[], OUT bytes bigint
+) LANGUAGE plpgsql SET lock_timeout = '2s' AS $$
+#variable_conflict use_column
+DECLARE
+    s record;
+    before double precision[] := p_exact;
+    later double precision[] := p_after;
+    last bigint;
+    at integer;
+    id bigint;
+    whose bytea;
+BEGIN
+    IF p_lives IS NOT NULL AND NOT EXISTS (SELECT FROM {schema}.lease WHERE owner = p_lives AND until > 0) THEN
+        verdict := 6;
+        RETURN;
+    END IF;
+    -- Nearly every commit: the writer is the last one, and knows all of the session.
+    UPDATE {schema}.session AS t SET numbers = p_after, number = p_number, hint = p_after[{hint}], detached = p_after[{state}] = 1
+        WHERE t.key = p_key AND t.numbers = p_exact AND t.writer = p_writer RETURNING t.sid, t.principal INTO id, whose;
+    verdict := 1;
+    IF id IS NULL THEN
+        SELECT t.sid, t.principal, t.numbers, t.more, t.writer, t.number INTO s FROM {schema}.session t WHERE t.key = p_key FOR NO KEY UPDATE;
+        IF NOT FOUND THEN
+            verdict := 0;
+            RETURN;
+        END IF;
+        id := s.sid;
+        whose := s.principal;
+        before := s.numbers;
+        IF p_exact IS NULL OR s.numbers <> p_exact THEN
+            numbers := s.numbers;
+            more := s.more;
+            IF s.writer = p_writer THEN
+                last := s.number;
+            ELSE
+                SELECT convert_from(value, 'UTF8')::bigint INTO last FROM {schema}.field WHERE sid = id AND name = convert_to('o:' || p_writer, 'UTF8');
+                last := coalesce(last, 0);
+            END IF;
+            IF last = p_number THEN
+                verdict := 3;
+                RETURN;
+            ELSIF last < p_acknowledged OR last > p_number THEN
+                verdict := 4;
+                RETURN;
+            END IF;
+            verdict := 5;
+            IF p_compare IS NULL THEN
+                SELECT array_agg(name), array_agg(value) INTO names, vals FROM {schema}.field WHERE sid = id;
+                IF s.writer <> '' THEN
+                    names := names || convert_to('o:' || s.writer, 'UTF8');
+                    vals := vals || convert_to(s.number::text, 'UTF8');
+                END IF;
+                RETURN;
+            END IF;
+            SELECT array_agg(w.name), array_agg(f.value) INTO names, vals FROM unnest(p_compare, p_known) w(name, known)
+                LEFT JOIN {schema}.field f ON f.sid = id AND f.name = w.name WHERE f.value IS DISTINCT FROM w.known;
+            IF names IS NOT NULL THEN
+                RETURN;
+            END IF;
+            at := 2;
+            FOR i IN 1 .. p_conditions[1]::integer LOOP
+                IF NOT before[p_conditions[at]::integer + 1] BETWEEN p_conditions[at + 1] AND p_conditions[at + 2] THEN
+                    RETURN;
+                END IF;
+                at := at + 3;
+            END LOOP;
+            later := before;
+            later[1] := later[1] + 1;
+            WHILE at < cardinality(p_conditions) LOOP
+                last := p_conditions[at]::integer + 1;
+                later[last] := CASE p_conditions[at + 1] WHEN 0 THEN p_conditions[at + 2] WHEN 1 THEN later[last] + p_conditions[at + 2]
+                    WHEN 2 THEN greatest(later[last], p_conditions[at + 2]) ELSE least(later[last], p_conditions[at + 2]) END;
+                at := at + 3;
+            END LOOP;
+            numbers := later;
+            verdict := 2;
+        END IF;
+        IF s.writer <> p_writer THEN
+            IF s.writer <> '' THEN
+                INSERT INTO {schema}.field (sid, name, value) VALUES (id, convert_to('o:' || s.writer, 'UTF8'), convert_to(s.number::text, 'UTF8'))
+                    ON CONFLICT (sid, name) DO UPDATE SET value = excluded.value;
+            END IF;
+            DELETE FROM {schema}.field WHERE sid = id AND name = convert_to('o:' || p_writer, 'UTF8');
+            IF NOT FOUND THEN
+                INSERT INTO {schema}.work VALUES (split_part(p_writer, '/', 1), id) ON CONFLICT DO NOTHING;
+            END IF;
+        END IF;
+        UPDATE {schema}.session AS t SET numbers = later, writer = p_writer, number = p_number, hint = later[{hint}], detached = later[{state}] = 1
+            WHERE t.sid = id;
+    END IF;
+    IF p_put IS NOT NULL THEN
+        INSERT INTO {schema}.field (sid, name, value, ended)
+            SELECT id, n, v, CASE WHEN substring(n FOR 2) = '\x663a'::bytea THEN v END FROM unnest(p_put, p_values) u(n, v)
+            ON CONFLICT (sid, name) DO UPDATE SET value = excluded.value, ended = excluded.ended;
+    END IF;
+    IF p_delete IS NOT NULL THEN
+        DELETE FROM {schema}.field WHERE sid = id AND name = ANY (p_delete);
+    END IF;
+    IF p_drop IS NOT NULL THEN
+        DELETE FROM {schema}.event WHERE sid = id AND stream = ANY (p_drop);
+    END IF;
+    IF p_streams IS NOT NULL THEN
+        PERFORM {schema}.append_{v}(id, p_streams, p_seqs, p_tags, p_data);
+    END IF;
+    IF p_cut IS NOT NULL THEN
+        DELETE FROM {schema}.event e USING unnest(p_cut, p_until) x(s, n) WHERE e.sid = id AND e.stream = x.s AND e.seq <= x.n;
+    END IF;
+    IF p_uris IS NOT NULL THEN
+        DELETE FROM {schema}.subscription WHERE sid = id AND uri <> ALL (p_uris);
+        INSERT INTO {schema}.subscription (sid, uri) SELECT id, u FROM unnest(p_uris) u ON CONFLICT DO NOTHING;
+    END IF;
+    IF later[{size}] <> before[{size}] THEN
+        PERFORM {schema}.count_{v}((later[{size}] - before[{size}])::bigint, 0, 0, 0);
+        SELECT sum(t.bytes) INTO bytes FROM {schema}.total t;
+    END IF;
+    IF later[{kept}] <> before[{kept}] THEN
+        PERFORM {schema}.keep_{v}(whose, (later[{kept}] - before[{kept}])::bigint);
+    END IF;
+END $$;
+
+CREATE FUNCTION {schema}.forget_{v}(p_sid bigint, p_left text[]) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    s record;
+    held_bytes bigint;
+BEGIN
+    DELETE FROM {schema}.session WHERE sid = p_sid RETURNING key, principal, numbers INTO s;
+    DELETE FROM {schema}.field WHERE sid = p_sid;
+    DELETE FROM {schema}.subscription WHERE sid = p_sid;
+    DELETE FROM {schema}.work WHERE sid = p_sid;
+    DELETE FROM {schema}.event WHERE sid = p_sid AND stream <> ALL (p_left);
+    PERFORM {schema}.count_{v}(-s.numbers[{size}]::bigint, -1, 0, 0);
+    DELETE FROM {schema}.scope WHERE name = s.key AND due IS NULL RETURNING held INTO held_bytes;
+    IF FOUND THEN
+        DELETE FROM {schema}.cell WHERE scope = s.key;
+        DELETE FROM {schema}.op WHERE scope = s.key;
+    END IF;
+    PERFORM {schema}.keep_{v}(s.principal, -s.numbers[{kept}]::bigint - coalesce(held_bytes, 0));
+END $$;
+
+CREATE FUNCTION {schema}.create_{v}(p_key text, p_principal bytea, p_numbers double precision[], p_more bytea, p_names bytea[], p_values bytea[])
+RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE id bigint;
+BEGIN
+    INSERT INTO {schema}.session (key, principal, numbers, more, hint, detached)
+        VALUES (p_key, p_principal, p_numbers, p_more, p_numbers[{hint}], false) ON CONFLICT DO NOTHING RETURNING sid INTO id;
+    IF id IS NULL THEN
+        RETURN false;
+    END IF;
+    INSERT INTO {schema}.field (sid, name, value) SELECT id, n, v FROM unnest(p_names, p_values) u(n, v);
+    PERFORM {schema}.count_{v}(0, 1, 0, 0);
+    RETURN true;
+END $$;
+
+-- verdict: 0 full, 1 open, 2 open, and the session `opened` was evicted for it. Close to a limit, commands come one after another.
+CREATE FUNCTION {schema}.open_{v}(
+    p_key text, p_principal bytea, p_numbers double precision[], p_more bytea, p_names bytea[], p_values bytea[],
+    p_most bigint, p_own bigint, p_event text, p_now double precision,
+    OUT verdict integer, OUT opened bytea, OUT variable bytea
+) LANGUAGE plpgsql SET lock_timeout = '2s' AS $$
+DECLARE
+    id bigint;
+    is_near boolean := false;
+    count_all bigint;
+    count_own bigint;
+BEGIN
+    verdict := 1;
+    FOR attempt IN 1 .. 2 LOOP
+        IF EXISTS (SELECT FROM {schema}.session WHERE key = p_key) THEN
+            RETURN;
+        END IF;
+        SELECT sum(sessions) INTO count_all FROM {schema}.total;
+        SELECT count(*) INTO count_own FROM {schema}.session WHERE p_own IS NOT NULL AND principal = p_principal;
+        EXIT WHEN is_near OR (count_all + 100 < p_most AND count_own + 100 < coalesce(p_own, 1000));
+        is_near := true;
+        PERFORM FROM {schema}.gate WHERE name = 'sessions' FOR UPDATE;
+    END LOOP;
+    IF count_all >= p_most OR count_own >= p_own THEN
+        verdict := 0;
+        IF p_own IS NULL THEN
+            RETURN;
+        END IF;
+        SELECT sid INTO id FROM {schema}.session WHERE principal = p_principal AND numbers[{running}] = 0 AND numbers[{readers}] = 0
+            ORDER BY numbers[{touched}], sid LIMIT 1 FOR UPDATE SKIP LOCKED;
+        IF NOT FOUND THEN
+            RETURN;
+        END IF;
+        SELECT value INTO opened FROM {schema}.field WHERE sid = id AND name = 'r';
+        SELECT value INTO variable FROM {schema}.field WHERE sid = id AND name = 'm';
+        PERFORM {schema}.forget_{v}(id, '{}');
+        INSERT INTO {schema}.closing (event, at, opened, variable, reason)
+            VALUES (p_event, {schema}.clock_{v}(p_now), coalesce(opened, ''), coalesce(variable, ''), 'evicted');
+        verdict := 2;
+    END IF;
+    PERFORM {schema}.create_{v}(p_key, p_principal, p_numbers, p_more, p_names, p_values);
+END $$;
+
+CREATE FUNCTION {schema}.remove_{v}(
+    p_key text, p_exact double precision[], p_event text, p_reason text, p_opened bytea, p_variable bytea,
+    p_left text[], p_heads bytea[], p_size bigint, p_most bigint, p_seconds double precision,
+    p_streams text[], p_seqs bigint[], p_tags bigint[], p_data bytea[], p_now double precision
+) RETURNS boolean LANGUAGE plpgsql SET lock_timeout = '2s' AS $$
+DECLARE
+    id bigint;
+    now_is double precision := {schema}.clock_{v}(p_now);
+    gone record;
+BEGIN
+    SELECT sid INTO id FROM {schema}.session WHERE key = p_key AND numbers = p_exact FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN EXISTS (SELECT FROM {schema}.closing WHERE event = p_event);
+    END IF;
+    IF p_streams IS NOT NULL THEN
+        PERFORM {schema}.append_{v}(id, p_streams, p_seqs, p_tags, p_data);
+    END IF;
+    PERFORM {schema}.forget_{v}(id, p_left);
+    INSERT INTO {schema}.closing (event, at, opened, variable, reason) VALUES (p_event, now_is, p_opened, p_variable, p_reason);
+    IF cardinality(p_left) > 0 THEN
+        INSERT INTO {schema}.lingering (sid, key, stream, head, bytes, until)
+            SELECT id, p_key, s, h, p_size / cardinality(p_left), now_is + p_seconds FROM unnest(p_left, p_heads) u(s, h);
+        -- The newest streams that fit stay.
+        FOR gone IN
+            SELECT l.n, l.sid, l.stream FROM {schema}.lingering l WHERE l.n IN
+                (SELECT n FROM (SELECT n, sum(bytes) OVER (ORDER BY n DESC) AS total FROM {schema}.lingering) x WHERE total > p_most)
+                FOR UPDATE SKIP LOCKED
+        LOOP
+            DELETE FROM {schema}.lingering WHERE n = gone.n;
+            DELETE FROM {schema}.event WHERE sid = gone.sid AND stream = gone.stream;
+        END LOOP;
+    END IF;
+    RETURN true;
+END $$;
+
+CREATE FUNCTION {schema}.discard_{v}(p_key text) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE id bigint;
+BEGIN
+    SELECT sid INTO id FROM {schema}.session WHERE key = p_key FOR UPDATE;
+    IF FOUND THEN
+        PERFORM {schema}.forget_{v}(id, '{}');
+    END IF;
+END $$;
+
+-- State
+
+CREATE FUNCTION {schema}.forget_scope_{v}(p_name text) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE s record;
+BEGIN
+    DELETE FROM {schema}.scope WHERE name = p_name AND due IS NOT NULL RETURNING principal, held INTO s;
+    IF FOUND THEN
+        DELETE FROM {schema}.cell WHERE scope = p_name;
+        DELETE FROM {schema}.op WHERE scope = p_name;
+        PERFORM {schema}.keep_{v}(s.principal, -s.held);
+    END IF;
+END $$;
+
+CREATE FUNCTION {schema}.open_scope_{v}(p_name text, p_principal bytea, p_is_own boolean, p_ttl double precision, p_most bigint, p_of_one bigint, p_now double precision)
+RETURNS boolean LANGUAGE plpgsql SET lock_timeout = '2s' AS $$
+DECLARE
+    now_is double precision := {schema}.clock_{v}(p_now);
+    whose bytea;
+BEGIN
+    -- Scopes begin one after another, so that their limits are exact.
+    PERFORM FROM {schema}.gate WHERE name = 'scopes' FOR UPDATE;
+    IF EXISTS (SELECT FROM {schema}.scope WHERE name = p_name AND due <= now_is) THEN
+        PERFORM {schema}.forget_scope_{v}(p_name);
+    END IF;
+    UPDATE {schema}.scope SET due = now_is + ttl WHERE name = p_name AND due IS NOT NULL AND principal = p_principal RETURNING principal INTO whose;
+    IF FOUND THEN
+        RETURN true;
+    END IF;
+    IF EXISTS (SELECT FROM {schema}.scope WHERE name = p_name)
+        OR (p_of_one IS NOT NULL AND (SELECT count(*) FROM {schema}.scope WHERE due > now_is AND principal = p_principal AND NOT own) >= p_of_one)
+        OR (SELECT count(*) FROM {schema}.scope WHERE due > now_is AND own = p_is_own) >= p_most THEN
+        RETURN false;
+    END IF;
+    INSERT INTO {schema}.scope (name, principal, own, ttl, due) VALUES (p_name, p_principal, p_is_own, p_ttl, now_is + p_ttl);
+    RETURN true;
+END $$;
+
+-- verdict: 0 gone, 1 done, 2 no room in the scope, 3 no room for the principal, 4 no integer. With p_by, it is added to the field.
+CREATE FUNCTION {schema}.set_{v}(
+    p_scope text, p_field bytea, p_value bytea, p_by numeric, p_op text, p_version bigint,
+    p_most bigint, p_kept bigint, p_entry bigint, p_ops bigint, p_now double precision, OUT verdict integer, OUT result text
+) LANGUAGE plpgsql SET lock_timeout = '2s' AS $$
+DECLARE
+    s record;
+    c record;
+    had bigint;
+    has bigint;
+    change bigint;
+    grows bigint;
+    new_value bytea := p_value;
+BEGIN
+    SELECT principal, bytes, versions, ops INTO s FROM {schema}.scope
+        WHERE name = p_scope AND (due IS NULL OR due > {schema}.clock_{v}(p_now)) FOR UPDATE;
+    IF NOT FOUND THEN
+        INSERT INTO {schema}.scope (name, principal) SELECT key, principal FROM {schema}.session WHERE key = p_scope FOR KEY SHARE
+            ON CONFLICT DO NOTHING;
+        SELECT principal, bytes, versions, ops INTO s FROM {schema}.scope WHERE name = p_scope AND due IS NULL FOR UPDATE;
+        IF NOT FOUND THEN
+            verdict := 0;
+            RETURN;
+        END IF;
+    END IF;
+    verdict := 1;
+    IF p_op <> '' THEN
+        SELECT o.result INTO result FROM {schema}.op o WHERE o.scope = p_scope AND o.op = p_op;
+        IF FOUND THEN
+            RETURN;
+        END IF;
+    END IF;
+    SELECT value, version INTO c FROM {schema}.cell WHERE scope = p_scope AND digest = sha256(p_field);
+    IF p_version IS NOT NULL AND p_version <> coalesce(c.version, 0) THEN
+        result := '-1';
+    ELSE
+        IF p_by IS NOT NULL THEN
+            IF c.value IS NOT NULL AND convert_from(c.value, 'UTF8') !~ '^-?[0-9]+$' THEN
+                verdict := 4;
+                RETURN;
+            END IF;
+            result := (coalesce(convert_from(c.value, 'UTF8')::numeric, 0) + p_by)::text;
+            new_value := convert_to(result, 'UTF8');
+        END IF;
+        had := octet_length(p_field) + octet_length(c.value);
+        has := octet_length(p_field) + octet_length(new_value);
+        change := coalesce(has, 0) - coalesce(had, 0);
+        grows := coalesce(has + p_entry, 0) - coalesce(had + p_entry, 0);
+        IF change > 0 AND s.bytes + change > p_most THEN
+            verdict := 2;
+            RETURN;
+        END IF;
+        PERFORM {schema}.keep_{v}(s.principal, grows);
+        IF grows > 0 AND (SELECT bytes FROM {schema}.kept WHERE principal = s.principal) > p_kept THEN
+            PERFORM {schema}.keep_{v}(s.principal, -grows);
+            verdict := 3;
+            RETURN;
+        END IF;
+        UPDATE {schema}.scope SET bytes = bytes + change, held = held + grows, versions = versions + 1 WHERE name = p_scope;
+        IF new_value IS NULL THEN
+            DELETE FROM {schema}.cell WHERE scope = p_scope AND digest = sha256(p_field);
+            result := '0';
+        ELSE
+            INSERT INTO {schema}.cell (scope, field, value, version) VALUES (p_scope, p_field, new_value, s.versions + 1)
+                ON CONFLICT (scope, digest) DO UPDATE SET value = excluded.value, version = excluded.version;
+            result := coalesce(result, (s.versions + 1)::text);
+        END IF;
+    END IF;
+    IF p_op <> '' THEN
+        UPDATE {schema}.scope SET ops = ops + 1 WHERE name = p_scope;
+        INSERT INTO {schema}.op VALUES (p_scope, s.ops + 1, p_op, result);
+        DELETE FROM {schema}.op WHERE scope = p_scope AND n <= s.ops + 1 - p_ops;
+    END IF;
+END $$;
+
+-- Tasks
+
+-- 0 open, 1 full, 2 the owner is dead.
+CREATE FUNCTION {schema}.open_task_{v}(
+    p_key text, p_principal bytea, p_name bytea, p_value bytea, p_owner text, p_lives text, p_ttl double precision,
+    p_most bigint, p_own_most bigint, p_bytes bigint, p_own_bytes bigint, p_now double precision
+) RETURNS integer LANGUAGE plpgsql SET lock_timeout = '2s' AS $$
+DECLARE
+    t record;
+    own record;
+    now_is double precision := {schema}.clock_{v}(p_now);
+BEGIN
+    PERFORM FROM {schema}.gate WHERE name = 'tasks' FOR UPDATE;
+    IF EXISTS (SELECT FROM {schema}.task WHERE key = p_key AND expires > now_is) THEN
+        RETURN 0;
+    END IF;
+    IF p_lives IS NOT NULL AND NOT EXISTS (SELECT FROM {schema}.lease WHERE owner = p_lives AND until > 0) THEN
+        RETURN 2;
+    END IF;
+    PERFORM {schema}.sweep_tasks_{v}(now_is);
+    SELECT sum(tasks) AS tasks, sum(task_bytes) AS bytes INTO t FROM {schema}.total;
+    SELECT count(*) AS tasks, coalesce(sum(octet_length(value)), 0) AS bytes INTO own FROM {schema}.task WHERE principal = p_principal;
+    IF t.tasks >= p_most OR own.tasks >= p_own_most OR t.bytes + octet_length(p_value) > p_bytes
+        OR own.bytes + octet_length(p_value) > p_own_bytes THEN
+        RETURN 1;
+    END IF;
+    INSERT INTO {schema}.task VALUES (p_key, p_principal, p_name, 1, now_is + p_ttl, p_owner, p_value);
+    PERFORM {schema}.count_{v}(0, 0, 1, octet_length(p_value));
+    RETURN 0;
+END $$;
+
+-- 0 done, 1 the version differs, 2 no room.
+CREATE FUNCTION {schema}.set_task_{v}(
+    p_key text, p_principal bytea, p_value bytea, p_version bigint, p_ttl double precision, p_ends boolean,
+    p_end_bytes bigint, p_task_bytes bigint, p_bytes bigint, p_own_bytes bigint, p_now double precision
+) RETURNS integer LANGUAGE plpgsql SET lock_timeout = '2s' AS $$
+DECLARE
+    t record;
+    now_is double precision := {schema}.clock_{v}(p_now);
+    grows bigint;
+BEGIN
+    SELECT value, version INTO t FROM {schema}.task WHERE key = p_key AND principal = p_principal AND expires > now_is FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN 1;
+    ELSIF t.version = p_version + 1 AND t.value = p_value THEN
+        RETURN 0;
+    ELSIF t.version <> p_version THEN
+        RETURN 1;
+    END IF;
+    grows := octet_length(p_value) - octet_length(t.value);
+    IF NOT (p_ends AND octet_length(p_value) <= p_end_bytes) AND (octet_length(p_value) > p_task_bytes
+        OR (SELECT sum(task_bytes) FROM {schema}.total) + greatest(grows, 0) > p_bytes
+        OR (SELECT sum(octet_length(value)) FROM {schema}.task WHERE principal = p_principal) + greatest(grows, 0) > p_own_bytes) THEN
+        RETURN 2;
+    END IF;
+    UPDATE {schema}.task SET value = p_value, version = p_version + 1, expires = greatest(expires, now_is + p_ttl),
+        owner = CASE WHEN p_ends THEN '' ELSE owner END WHERE key = p_key;
+    PERFORM {schema}.count_{v}(0, 0, 0, grows);
+    RETURN 0;
+END $$;
+
+CREATE FUNCTION {schema}.sweep_tasks_{v}(p_now double precision) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE t record;
+BEGIN
+    WITH gone AS (
+        DELETE FROM {schema}.task WHERE key IN (SELECT key FROM {schema}.task WHERE expires <= p_now ORDER BY expires LIMIT 1000 FOR UPDATE SKIP LOCKED)
+        RETURNING octet_length(value) AS size
+    ) SELECT count(*) AS tasks, coalesce(sum(size), 0) AS bytes INTO t FROM gone;
+    IF t.tasks > 0 THEN
+        PERFORM {schema}.count_{v}(0, 0, -t.tasks, -t.bytes::bigint);
+    END IF;
+END $$;
+
+-- Replicas
+
+CREATE FUNCTION {schema}.renew_{v}(
+    p_replica text, p_owner text, p_seconds double precision, p_now double precision,
+    OUT incarnation bigint, OUT format integer, OUT now_is double precision
+) LANGUAGE plpgsql SET lock_timeout = '2s' AS $$
+#variable_conflict use_column
+BEGIN
+    now_is := {schema}.clock_{v}(p_now);
+    SELECT a.format INTO format FROM {schema}.about a;
+    UPDATE {schema}.lease SET since = CASE WHEN abs(now_is - renewed) > p_seconds / 2 THEN now_is ELSE since END, renewed = now_is,
+        seconds = p_seconds, until = now_is + p_seconds WHERE owner = p_owner AND until > 0;
+    IF FOUND THEN
+        incarnation := substring(p_owner FROM '[0-9]+$')::bigint;
+        RETURN;
+    END IF;
+    UPDATE {schema}.about SET incarnations = incarnations + 1 RETURNING incarnations INTO incarnation;
+    -- An older lease of this name belongs to another process with the same name.
+    UPDATE {schema}.lease SET until = 0, died = now_is WHERE replica = p_replica AND until > 0;
+    INSERT INTO {schema}.lease VALUES (p_replica || '.' || incarnation, p_replica, now_is + p_seconds, now_is, now_is, p_seconds);
+END $$;
+
+-- True if the incarnation has a lease, or never had one. Writes a row, as new work does.
+CREATE FUNCTION {schema}.prove_{v}(p_lives text, p_now double precision) RETURNS boolean LANGUAGE plpgsql SET lock_timeout = '2s' AS $$
+BEGIN
+    INSERT INTO {schema}.notice VALUES ('', 0, '') ON CONFLICT (replica) DO UPDATE SET until = 0;
+    RETURN p_lives IS NULL OR EXISTS (SELECT FROM {schema}.lease WHERE owner = p_lives AND until > {schema}.clock_{v}(p_now));
+END $$;
+
+-- Declare incarnations dead whose lease has ended, if this one may; return the dead ones. See `replicas.py`.
+CREATE FUNCTION {schema}.dead_{v}(p_owner text, p_kept double precision, p_now double precision) RETURNS SETOF text LANGUAGE plpgsql AS $$
+DECLARE
+    now_is double precision := {schema}.clock_{v}(p_now);
+    length double precision;
+BEGIN
+    SELECT seconds INTO length FROM {schema}.lease
+        WHERE owner = p_owner AND until > 0 AND now_is - since >= seconds AND abs(now_is - renewed) <= seconds / 2;
+    IF FOUND THEN
+        -- A lease that was renewed in the future: the clock was set back, and its owner has not renewed since then.
+        UPDATE {schema}.lease SET until = 0, died = now_is WHERE owner IN (
+            SELECT owner FROM {schema}.lease WHERE until > 0 AND (until <= now_is OR renewed - now_is > length / 2) FOR UPDATE SKIP LOCKED);
+    END IF;
+    -- A commit that saw the lease may be a little later than its end: the dead are asked for their work for a while.
+    DELETE FROM {schema}.lease l WHERE l.until = 0 AND abs(now_is - l.died) > p_kept AND NOT EXISTS (SELECT FROM {schema}.work WHERE owner = l.owner);
+    RETURN QUERY SELECT owner FROM {schema}.lease WHERE until = 0;
+END $$;
+
+CREATE FUNCTION {schema}.forward_{v}(p_replica text, p_name text, p_payload bytea, p_seconds double precision, p_most bigint, p_now double precision)
+RETURNS boolean LANGUAGE plpgsql SET lock_timeout = '2s' AS $$
+DECLARE now_is double precision := {schema}.clock_{v}(p_now);
+BEGIN
+    IF NOT EXISTS (SELECT FROM {schema}.lease WHERE replica = p_replica AND until > now_is)
+        OR (SELECT count(*) FROM {schema}.inbox WHERE replica = p_replica AND taken IS NULL) >= p_most THEN
+        RETURN false;
+    END IF;
+    INSERT INTO {schema}.inbox (replica, name, expires, payload) VALUES (p_replica, p_name, now_is + p_seconds, p_payload) ON CONFLICT DO NOTHING;
+    RETURN true;
+END $$;
+
+CREATE FUNCTION {schema}.announce_{v}(p_name text, p_event bytea, p_now double precision) RETURNS void LANGUAGE plpgsql SET lock_timeout = '2s' AS $$
+DECLARE number bigint;
+BEGIN
+    -- The row of `about` is locked: announcements become visible in the order of their numbers.
+    UPDATE {schema}.about SET news = news + 1 RETURNING news INTO number;
+    IF EXISTS (SELECT FROM {schema}.news WHERE name = p_name) THEN
+        UPDATE {schema}.about SET news = news - 1;
+    ELSE
+        INSERT INTO {schema}.news VALUES (number, p_name, {schema}.clock_{v}(p_now), p_event);
+    END IF;
+END $$;
+
+CREATE FUNCTION {schema}.late_closings_{v}(p_seconds double precision, p_most bigint, p_now double precision)
+RETURNS TABLE (event text, opened bytea, variable bytea, reason text) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE now_is double precision := {schema}.clock_{v}(p_now);
+BEGIN
+    RETURN QUERY UPDATE {schema}.closing c SET at = now_is WHERE n IN (
+        SELECT n FROM {schema}.closing WHERE at <= now_is - p_seconds ORDER BY n LIMIT p_most FOR UPDATE SKIP LOCKED)
+        RETURNING c.event, c.opened, c.variable, c.reason;
+END $$;
+
+-- Forget everything that is no session and whose time is over.
+CREATE FUNCTION {schema}.sweep_{v}(p_news_seconds double precision, p_news bigint, p_closings bigint, p_now double precision)
+RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    now_is double precision := {schema}.clock_{v}(p_now);
+    gone record;
+BEGIN
+    PERFORM {schema}.sweep_tasks_{v}(now_is);
+    FOR gone IN SELECT name FROM {schema}.scope WHERE due <= now_is ORDER BY due LIMIT 1000 FOR UPDATE SKIP LOCKED LOOP
+        PERFORM {schema}.forget_scope_{v}(gone.name);
+    END LOOP;
+    FOR gone IN DELETE FROM {schema}.lingering WHERE n IN (SELECT n FROM {schema}.lingering WHERE until <= now_is FOR UPDATE SKIP LOCKED)
+        RETURNING sid, stream LOOP
+        DELETE FROM {schema}.event WHERE sid = gone.sid AND stream = gone.stream;
+    END LOOP;
+    DELETE FROM {schema}.notice WHERE replica IN (SELECT replica FROM {schema}.notice WHERE until <= now_is FOR UPDATE SKIP LOCKED);
+    DELETE FROM {schema}.inbox WHERE n IN (SELECT n FROM {schema}.inbox WHERE expires <= now_is LIMIT 1000 FOR UPDATE SKIP LOCKED);
+    DELETE FROM {schema}.secret WHERE name IN (SELECT name FROM {schema}.secret WHERE until <= now_is FOR UPDATE SKIP LOCKED);
+    DELETE FROM {schema}.news WHERE n IN (SELECT n FROM {schema}.news
+        WHERE at < now_is - p_news_seconds OR n <= (SELECT max(n) FROM {schema}.news) - p_news FOR UPDATE SKIP LOCKED);
+    DELETE FROM {schema}.closing WHERE n IN (SELECT n FROM {schema}.closing
+        WHERE n <= (SELECT max(n) FROM {schema}.closing) - p_closings FOR UPDATE SKIP LOCKED);
+END $$;

@@ -1,0 +1,120 @@
+"""State of sessions and scopes, and tasks (sql/functions.sql)."""
+
+from collections.abc import Collection
+from typing import Any, Final
+
+from holdfast.errors import SessionGone, StateError
+from holdfast.stores.base import REMEMBERED_OPS, TASK_END_BYTES, Cell, OrphanTask, Refusal, WakeUp
+from holdfast.stores.kept import ENTRY_BYTES, too_much
+from holdfast.stores.postgres.bell import ALL, Bell
+from holdfast.stores.postgres.core import hashed
+from holdfast.stores.rules import lease_ended
+from holdfast.stores.scopes import is_own, most_bytes, most_of_one, most_scopes
+
+_GONE, _DONE, _FULL, _TOTAL, _NO_INTEGER = range(5)
+_TASKS: Final = 20
+
+
+class PostgresState(Bell):
+    """Fields with versions, scopes that belong to a principal, tasks."""
+
+    async def open_scope(self, scope: str, principal: str, ttl: float) -> bool:
+        """Begin state that belongs to a principal."""
+        most = (most_scopes(scope, self._limits), most_of_one(scope, principal, self._limits))
+        return bool(
+            await self._one("open_scope", scope, hashed(principal), is_own(scope), ttl, *most, self._told)
+        )
+
+    async def find_scope(self, scope: str, principal: str) -> bool:
+        """Return True if there is such state."""
+        return bool(await self._one("find_scope", scope, hashed(principal), self._told))
+
+    async def get_state(self, scope: str, field: str) -> Cell | None:
+        """Return a field."""
+        rows = await self._run("get", scope, field.encode(), self._told)
+        if not rows:
+            raise SessionGone
+        value, version = rows[0]
+        return None if value is None else Cell(value, version)
+
+    async def set_state(
+        self, scope: str, field: str, value: bytes | None, *, op: str, version: int | None = None
+    ) -> int:
+        """Set or delete a field."""
+        return await self._set(scope, field, value, None, op, version)
+
+    async def add_state(self, scope: str, field: str, by: int, *, op: str) -> int:
+        """Add to a counter."""
+        return await self._set(scope, field, None, by, op, None)
+
+    async def _set(self, scope: str, field: str, value: bytes | None, *change: Any) -> int:
+        limits = self._limits
+        bounds = (most_bytes(scope, limits), limits.principal_kept_bytes, ENTRY_BYTES, REMEMBERED_OPS)
+        [(verdict, result)] = await self._run(
+            "set", scope, field.encode(), value, *change, *bounds, self._told
+        )
+        if verdict == _GONE:
+            raise SessionGone
+        if verdict == _FULL:
+            raise StateError(f"state is limited to {bounds[0]} bytes; {field!r} would exceed it")
+        if verdict == _TOTAL:
+            raise too_much(field, limits)
+        if verdict == _NO_INTEGER:
+            raise StateError(f"state field {field!r} does not hold an integer")
+        return int(result)
+
+    # Tasks
+
+    async def open_task(self, key: str, principal: str, value: bytes, *, ttl: float) -> Refusal | None:
+        """Keep a new task."""
+        limits = self._limits
+        verdict = await self._one(
+            "open_task",
+            key,
+            hashed(principal),
+            principal.encode(),
+            value,
+            self.me,
+            self._lives,
+            ttl,
+            limits.tasks,
+            limits.tasks_per_principal,
+            limits.tasks_bytes,
+            limits.principal_tasks_bytes,
+            self._told,
+        )
+        if verdict == 2:  # noqa: PLR2004 - as functions.sql says
+            raise lease_ended()
+        return Refusal.FULL if verdict else None
+
+    async def get_task(self, key: str, principal: str) -> Cell | None:
+        """Return a task."""
+        rows = await self._run("get_task", key, hashed(principal), self._told)
+        return Cell(*rows[0]) if rows else None
+
+    async def set_task(
+        self, key: str, principal: str, value: bytes, *, version: int, ttl: float, ends: bool = False
+    ) -> int:
+        """Change a task and send TASK, here and at every replica."""
+        limits = self._limits
+        bounds = (TASK_END_BYTES, limits.task_bytes, limits.tasks_bytes, limits.principal_tasks_bytes)
+        verdict = await self._one(
+            "set_task", key, hashed(principal), value, version, ttl, ends, *bounds, self._told
+        )
+        if verdict == 2:  # noqa: PLR2004 - as functions.sql says
+            raise StateError(f"no room for a task of {len(value)} bytes")
+        if verdict:
+            return -1
+        self.wake(WakeUp.TASK, key, "")
+        self._ring(key, [(WakeUp.TASK, "", ALL)])
+        return version + 1
+
+    async def orphan_tasks(self, known: Collection[str] | None = None) -> list[OrphanTask]:
+        """Return some of the tasks of dead replicas, and of those that this one does not run."""
+        mine = [] if known is None else await self._column("own_tasks", self.me, self._told)
+        strays = [key for key in mine if key not in (known or ())]
+        rows = await self._run("orphan_tasks", strays[:_TASKS], self._told, _TASKS)
+        return [
+            OrphanTask(key, name.decode(), owner, Cell(value, version))
+            for key, name, owner, value, version in rows
+        ]

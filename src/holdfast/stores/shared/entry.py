@@ -1,0 +1,107 @@
+"""What this process knows of a session: its document, the commands that wait, and the work that it has in it."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final
+
+from msgspec import Struct
+
+from holdfast.core.lifecycle import SessionState
+from holdfast.core.rules.document import Ask, Exchange
+from holdfast.stores.shared.draft import SharedDocument
+
+NO_SESSION: Final[Any] = object()
+"""The result of a command whose session is unknown or closed."""
+_DOCUMENT: Final = 4_500
+_ENTRY: Final = 250
+"""Bytes of memory: of a document with its tables, and of an entry of a table. A call in flight has two."""
+
+
+class RuleCommand(Struct, eq=False):
+    """A rule with its arguments, and its outcome."""
+
+    rule: Callable[..., Any]
+    args: tuple[Any, ...]
+    more: dict[str, Any]
+    me: str
+    """The incarnation that has sent it. Work that it begins belongs to this one."""
+    result: Any = NO_SESSION
+    error: Exception | None = None
+    done: asyncio.Future[None] | None = None
+    """Of a command that waits for the commit before it."""
+
+    def reset(self, error: Exception | None = None) -> None:
+        """Forget the outcome: nothing of it was committed."""
+        self.result, self.error = NO_SESSION, error
+
+    def outcome(self) -> Any:
+        """Return the result of the rule, or raise its error."""
+        if self.error is not None:
+            raise self.error
+        return self.result
+
+
+class KnownSession:
+    """A session in this process."""
+
+    __slots__ = (
+        "acknowledged", "asks", "careful", "doc", "is_busy", "key", "last", "lost", "number", "queue", "registered", "reported", "running", "shy", "size", "state", "weight",
+        "writer",
+    )  # fmt: skip
+
+    def __init__(self, key: str) -> None:
+        self.key: str = key
+        self.doc: SharedDocument | None = None
+        self.last: SharedDocument | None = None
+        """The last known document, while it is not certain whether it is the stored one."""
+        self.queue: list[RuleCommand] = []
+        self.is_busy: bool = False
+        self.number: int = 0
+        """Of the last commit that was sent."""
+        self.acknowledged: int = 0
+        self.registered: str = ""
+        """The incarnation under which it was registered that there is work here."""
+        self.writer: str = ""
+        """The name under which the commits are numbered."""
+        self.shy: int = 0
+        """How many more commits carry what they have read, because another process writes the session too."""
+        self.careful: int = 0
+        """How many more do so although they are exact, because another process has written between two commits of this one."""
+        self.lost: int | None = None
+        """If the store has lost commits: the last one that it has."""
+        self.running: dict[str, tuple[Exchange, int]] = {}
+        """The exchanges that run here, and the commits that have claimed them."""
+        self.asks: dict[str, tuple[Ask, int]] = {}
+        self.reported: float = 0.0
+        """The hint of the document before the last commit. That it was reported here says nothing: a sweep of another replica may have raised it."""
+        self.size: int = 0
+        """The bytes of its logs before the last commit."""
+        self.state: SessionState = SessionState.ATTACHED
+        """Its state before the last commit."""
+        self.weight: int = 0
+        """The bytes of memory that it counts for."""
+
+    def weighed(self) -> int:
+        """Return about how many bytes of memory its document takes."""
+        doc = self.doc or self.last
+        if doc is None:
+            return _ENTRY
+        size = _DOCUMENT + _ENTRY * sum(map(len, doc.tables.values())) + len(doc.opened_record)
+        if doc.raw:
+            size += sum(len(value or b"") for value in doc.raw.values())
+        if doc.asks:
+            size += sum(len(ask.answer or b"") for ask in dict.values(doc.asks))
+        return size
+
+    def has_work(self, me: str) -> bool:
+        """Return True if something of the session runs, waits or is read here."""
+        if self.running or self.asks or self.is_busy:
+            return True
+        doc = self.doc or self.last
+        return doc is not None and any(one.reader == me for one in dict.values(doc.exchanges))
+
+    def unknown(self) -> None:
+        """Forget the changes of the document, which may not be the stored one."""
+        if self.doc is not None:
+            self.doc.undo()
+            self.last, self.doc = self.doc, None

@@ -1,0 +1,99 @@
+"""What calls cost: round trips, transactions of calls that come at once, and rows that stay."""
+
+import asyncio
+
+from holdfast.core.lifecycle import SessionInput
+from holdfast.testing import VirtualClock
+from holdfast.testing.store.bench import KEY, PRINCIPAL, record
+from tests.postgres.support import TABLES, opened, plain_call, stores
+from tests.postgres_server import PostgresServer, needs_postgres
+from tests.support import async_test
+
+pytestmark = needs_postgres
+
+
+@async_test
+async def test_a_plain_call_takes_two_round_trips_and_calls_at_once_share_transactions(
+    server: PostgresServer,
+) -> None:
+    async with stores(f"{server.url}?pool=2") as [store]:
+        await store.renew(600)
+        await opened(store)
+        await plain_call(store, "first")
+        before = store._lanes.round_trips
+        for number in range(10):
+            await plain_call(store, f"{number}")
+        assert store._lanes.round_trips - before == 20
+        keys = [f"k{number}" for number in range(32)]
+        for key in keys:
+            await store.open(record(key), evict=False)
+        for key in keys:
+            await store.find(key, PRINCIPAL)
+        before = store._lanes.round_trips
+        await asyncio.gather(*(store.find(key, PRINCIPAL) for key in keys))
+        assert store._lanes.round_trips - before <= 6
+
+
+@async_test
+async def test_a_schema_without_sessions_becomes_empty(server: PostgresServer) -> None:
+    clock = VirtualClock()
+    async with stores(server.url, clock=clock) as [store]:
+        await store.renew(10)
+        await opened(store)
+        await plain_call(store, "a")
+        await store.subscribe(KEY, "data://x")
+        await store.set_state(KEY, "n", b"1", op="o")
+        await store.open_task("t", PRINCIPAL, b"{}", ttl=5)
+        await store.open_scope("handle", PRINCIPAL, 5)
+        await store.announce("n", b"changed")
+        await store.secret("s", b"x", seconds=5)
+        await store.forward(store.replica, "f", b"", seconds=5)
+        await store.remove_forwarded("f")
+        closed = await store.close(KEY, SessionInput.DELETED)
+        assert closed is not None
+        await store.closing_reported(closed)
+        await store.release()
+        clock.advance(3_600)
+        await store.sweep()
+        await store.orphans()
+        clock.advance(3_600)
+        await store.orphans()
+        rows = {
+            table: server.tell(f'SELECT count(*) FROM "{store._schema}".{table}')
+            for table in TABLES.split(", ")
+        }
+        assert {table: count for table, count in rows.items() if count != "0"} == {}
+        sums = "sum(bytes), sum(sessions), sum(tasks), sum(task_bytes)"
+        assert server.tell(f'SELECT {sums} FROM "{store._schema}".total') == "0|0|0|0"
+
+
+@async_test
+async def test_a_damaged_session_is_removed_and_others_live(server: PostgresServer) -> None:
+    async with stores(server.url) as [store]:
+        await opened(store)
+        await store.open(record("other"), evict=False)
+        server.tell(
+            f"UPDATE \"{store._schema}\".field SET value = 'x' WHERE name = 'r' AND sid = (SELECT min(sid) FROM \"{store._schema}\".session)"
+        )
+        assert await store.find(KEY, PRINCIPAL) is None
+        assert await store.find("other", PRINCIPAL) is not None
+        assert await store.sessions() == ["other"]
+
+
+@async_test
+async def test_a_dead_replica_is_asked_for_its_work_for_a_while(server: PostgresServer) -> None:
+    """A commit that has seen its lease may become visible after the lease has ended."""
+    clock = VirtualClock()
+    async with stores(server.url, 2, clock=clock) as [one, two]:
+        await one.renew(10)
+        await two.renew(10)
+        for _ in range(6):
+            clock.advance(2.5)
+            await two.renew(10)
+        dead = f"SELECT count(*) FROM \"{one._schema}\".lease WHERE replica = '{one.replica}' AND until = 0"
+        await two.orphans()
+        await two.orphans()
+        assert server.tell(dead) == "1"
+        clock.advance(61)
+        await two.orphans()
+        assert server.tell(dead) == "0"

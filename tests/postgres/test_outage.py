@@ -1,0 +1,225 @@
+"""PostgreSQL that goes away, refuses, or loses answers: commands wait, count once, and the reason is clear."""
+
+import asyncio
+import signal
+
+import pytest
+
+from holdfast.errors import StoreUnavailable
+from holdfast.stores.base import Claim, Claimed, Found, WakeUp
+from holdfast.stores.postgres import lanes, link
+from holdfast.stores.postgres.store import PostgresStore
+from holdfast.stores.shared.shelf import NoRoom
+from holdfast.testing.store.bench import KEY, PRINCIPAL, record
+from tests.postgres.support import Noted, Proxy, Woken, opened, plain_call, stores
+from tests.postgres_server import (
+    FAST,
+    PostgresServer,
+    needs_postgres,
+    postgres_pair,
+    postgres_server,
+    replicate,
+)
+from tests.support import async_test
+
+pytestmark = needs_postgres
+
+
+def test_a_restart_costs_no_session_and_a_connection_that_was_cut_is_not_noticed() -> None:
+    with postgres_server("fsync=off", "synchronous_commit=on") as server:
+        asyncio.run(_restarted(server))
+
+
+async def _restarted(server: PostgresServer) -> None:
+    async with stores(server.url) as [store]:
+        await opened(store)
+        await plain_call(store, "before")
+        server.tell(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'holdfast'"
+        )
+        await plain_call(store, "cut")
+        # A crash: nothing that was acknowledged is lost.
+        server.stop()
+        call = asyncio.create_task(plain_call(store, "while it is away"))
+        await asyncio.sleep(0.1)
+        await asyncio.to_thread(server.start)
+        await call
+        assert (await store.totals()).sessions == 1
+
+
+@async_test
+async def test_a_server_that_stays_away_is_unavailable_and_is_used_again_when_it_is_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lanes, "PATIENCE", 0.3)
+    observer = Noted()
+    with postgres_server() as server:
+        async with stores(server.url, observer=observer) as [store]:
+            await opened(store)
+            server.stop(signal.SIGINT)
+            with pytest.raises(StoreUnavailable, match="cannot be"):
+                await plain_call(store, "a")
+            assert observer.named("store.unreachable")
+            with pytest.raises(StoreUnavailable):
+                await store.prove()
+            await asyncio.to_thread(server.start)
+            await plain_call(store, "b")
+            await store.prove()
+
+
+@async_test
+async def test_a_commit_whose_answer_was_lost_counts_once_and_still_rings(
+    server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy = Proxy(server.port)
+    async with (
+        proxy as url,
+        stores(url, 1, namespace="lost") as [one],
+        stores(server.url, 2, namespace="lost") as [_, two],
+    ):
+        await opened(one)
+        woken = Woken(two)
+        await two.heard()
+        # The wake-up must come by the bell.
+        monkeypatch.setattr(two, "look_again", _no_poll)
+        fence = (await _claimed(two, "a")).fence
+        await two.open_stream(KEY, "a", fence, 1)
+        # The cancellation is a commit of the first replica, for the second one.
+        await one.find(KEY, PRINCIPAL)
+        proxy.loses = b"replica0"
+        await one.cancel(KEY, PRINCIPAL, "a")
+        assert proxy.lost == 1
+        await woken.until(lambda one: one == (WakeUp.CANCEL, KEY, "a"))
+        proxy.loses = b"replica0"
+        await plain_call(one, "b")
+        assert proxy.lost == 2
+        status = await two.look(KEY)
+        assert status is not None
+        assert status.running == 1
+
+
+async def _no_poll() -> None:
+    """Look for no lost wake-up."""
+
+
+async def _claimed(store: PostgresStore, name: str) -> Claimed:
+    claimed = await store.claim(KEY, PRINCIPAL, Claim(name, name, b"body"))
+    assert isinstance(claimed, Claimed)
+    return claimed
+
+
+@async_test
+async def test_a_server_that_does_not_answer_is_given_up(
+    server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lanes, "PATIENCE", 0.2)
+    monkeypatch.setattr(lanes, "SILENCE", 0.2)
+    monkeypatch.setattr(link, "CONNECT_SECONDS", 0.3)
+    proxy = Proxy(server.port)
+    async with proxy as url, stores(url) as [store]:
+        await opened(store)
+        proxy.stays_silent = True
+        with pytest.raises(StoreUnavailable, match="cannot be reached"):
+            await plain_call(store, "a")
+        proxy.stays_silent = False
+        await plain_call(store, "b")
+
+
+@pytest.mark.parametrize(
+    ("state", "kind", "text"),
+    [
+        ("53100", NoRoom, "disk is full"),
+        ("57014", StoreUnavailable, "statement_timeout"),
+        ("55P03", StoreUnavailable, "lock"),
+        ("42501", StoreUnavailable, "lacks a right"),
+        ("25006", StoreUnavailable, "read-only standby"),
+    ],
+)
+def test_each_refusal_has_its_own_reason(
+    server: PostgresServer,
+    monkeypatch: pytest.MonkeyPatch,
+    state: str,
+    kind: type[Exception],
+    text: str,
+) -> None:
+    monkeypatch.setattr(lanes, "PATIENCE", 0.1)
+
+    async def refused() -> None:
+        async with stores(server.url, namespace=f"refusal{state}") as [store]:
+            await opened(store)
+            server.tell(
+                f"CREATE FUNCTION \"{store._schema}\".refuse() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE EXCEPTION USING ERRCODE = '{state}';"
+                f' END$$; CREATE TRIGGER refuse BEFORE INSERT ON "{store._schema}".field FOR EACH ROW EXECUTE FUNCTION "{store._schema}".refuse()'
+            )
+            with pytest.raises(kind, match=text):
+                await plain_call(store, "a")
+            server.tell(f'DROP TRIGGER refuse ON "{store._schema}".field')
+            await plain_call(store, "a")
+
+    asyncio.run(refused())
+
+
+@async_test
+async def test_no_connection_left_is_said_and_fewer_connections_are_enough(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lanes, "PATIENCE", 0.3)
+    # Two are left for our role: the others are reserved for superusers.
+    with postgres_server(
+        *FAST, "max_connections=5", "superuser_reserved_connections=3", "max_wal_senders=0"
+    ) as server:
+        server.tell("CREATE ROLE app LOGIN; GRANT CREATE ON DATABASE postgres TO app")
+        url = server.url.replace("holdfast@", "app@")
+        async with stores(url) as [store], stores(url) as [other]:
+            await opened(store)
+            keys = [f"k{number}" for number in range(20)]
+            await asyncio.gather(*(store.open(record(key), evict=False) for key in keys))
+            assert (await store.totals()).sessions == 21
+            with pytest.raises(StoreUnavailable, match="max_connections"):
+                await other.totals()
+
+
+@async_test
+async def test_a_failover_to_a_standby_is_followed_and_a_standby_alone_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lanes, "PATIENCE", 0.2)
+    with postgres_pair() as (primary, standby):
+        both = f"postgres://holdfast@127.0.0.1:{primary.port},127.0.0.1:{standby.port}/postgres"
+        async with stores(both, namespace="f") as [store]:
+            await opened(store)
+            await plain_call(store, "a")
+            replicate(primary, standby)
+            async with stores(standby.url, namespace="f") as [reader]:
+                with pytest.raises(StoreUnavailable, match="read-only standby"):
+                    await reader.totals()
+            # Lost: a commit that the standby has not received.
+            standby.tell("SELECT pg_wal_replay_pause()")
+            fence = (await _claimed(store, "b")).fence
+            primary.stop()
+            with pytest.raises(StoreUnavailable):
+                await store.settle(KEY, "b", fence, None)
+            standby.tell("SELECT pg_promote()")
+            await plain_call(store, "c")
+            status = await store.look(KEY)
+            assert status is not None
+            await store.settle(KEY, "b", fence, None)
+
+
+@async_test
+async def test_of_commits_that_leave_together_one_that_is_refused_costs_the_others_nothing(
+    server: PostgresServer,
+) -> None:
+    async with stores(f"{server.url}?pool=1") as [store]:
+        keys = ["a", "bad", "c", "d"]
+        for key in keys:
+            await store.open(record(key), evict=False)
+            await store.find(key, PRINCIPAL)
+        schema = store._schema
+        server.tell(
+            f"CREATE FUNCTION \"{schema}\".refuse() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE EXCEPTION USING ERRCODE = '53100'; END$$;"
+            f'CREATE TRIGGER refuse BEFORE UPDATE ON "{schema}".session FOR EACH ROW WHEN (new.key = \'bad\') EXECUTE FUNCTION "{schema}".refuse()'
+        )
+        found = await asyncio.gather(*(store.find(key, PRINCIPAL) for key in keys), return_exceptions=True)
+        assert [isinstance(one, NoRoom) for one in found] == [False, True, False, False], found
+        assert [one.record.key for one in found if isinstance(one, Found)] == ["a", "c", "d"]

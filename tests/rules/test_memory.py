@@ -1,0 +1,19 @@
+"""The rules of a session on documents themselves, in the memory store."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from holdfast.config import Limits
+from holdfast.stores.base import Store
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing import VirtualClock
+from tests.rules.book import RuleBook
+
+
+class TestDocuments(RuleBook):
+    @asynccontextmanager
+    async def make_stores(
+        self, limits: Limits, clock: VirtualClock, count: int
+    ) -> AsyncIterator[Sequence[Store]]:
+        assert count == 1
+        yield [MemoryStore(limits, clock)]
