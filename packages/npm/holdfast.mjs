@@ -6,14 +6,15 @@ import { constants } from "node:os";
 
 const { name, version } = JSON.parse(readFileSync(new URL("package.json", import.meta.url), "utf8"));
 const words = ["--from", `${name}==${version}`, name, ...process.argv.slice(2)];
-const child = spawn("uvx", words, { stdio: "inherit" });
 
 // A terminal sends its signals to both programs; others send them to this one only. Either way the child decides when it ends.
+// The handlers are set before the child starts: a signal that comes between the two would end this program alone.
 for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"]) {
   process.on(signal, () => {
     if (!(signal === "SIGINT" && process.stdin.isTTY)) child.kill(signal);
   });
 }
+const child = spawn("uvx", words, { stdio: "inherit" });
 
 child.on("error", (error) => {
   if (error.code !== "ENOENT") throw error;
