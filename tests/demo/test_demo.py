@@ -226,7 +226,7 @@ def test_replicas_without_a_common_store_do_not_hold() -> None:
 
 
 def test_a_server_that_does_not_start_is_not_run_and_does_not_hold() -> None:
-    side = Side(name="holdfast", version="0", words=("serve", "no.such.module"))
+    side = Side(name="holdfast", version="0", words=("serve", "no.such.module", "--http", "127.0.0.1:0"))
     notes = Notes()
     report = asyncio.run(run([side], ACTS, notes))
     assert {result.verdict for result in notes.results} == {"not run"}
