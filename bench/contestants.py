@@ -62,7 +62,7 @@ def holdfast(
     name: str, *options: str, target: str = "echo.py:server", python: str = sys.executable
 ) -> Contestant:
     """Return `holdfast serve` with options; every setting that is not named has its default."""
-    serve = [python, "-m", "holdfast", "serve", target, "--http", "127.0.0.1:{port}", "--log-level", "error"]
+    serve = [python, "-m", "holdfast", "serve", target, "--http", "127.0.0.1:{port}"]
     return Contestant(name, [*serve, *options], HERE / "servers")
 
 
@@ -119,16 +119,15 @@ def in_mode(mode: Mode) -> dict[str, Entry]:
 
 def with_telemetry(*, modern: bool) -> dict[str, Entry]:
     """Return our server without telemetry, with a log line for each call, and with metrics and the admin surface as well."""
-    logs = ("--log-level", "info")
-    admin = (*logs, "--admin", "127.0.0.1:0")
+    admin = ("--admin", "127.0.0.1:0")
     token = {"HOLDFAST_ADMIN_TOKEN": "a-token-for-measurements-only"}
 
     def entry(name: str, *options: str) -> Entry:
         return lambda s: holdfast(name, *options, python=s.python)._replace(modern=modern, env=token)
 
     return {
-        "telemetry off": entry("telemetry off"),
-        "logs": entry("logs", *logs),
+        "telemetry off": entry("telemetry off", "--log-level", "error"),
+        "logs": entry("logs"),
         "logs and metrics": entry("logs and metrics", *admin),
     }
 
@@ -162,7 +161,7 @@ def in_front(
     name: str, *target: str, options: tuple[str, ...] = (), python: str = sys.executable
 ) -> Contestant:
     """Return Holdfast in front of a URL, or of a program after `--`."""
-    serve = [python, "-m", "holdfast", "serve", "--http", "127.0.0.1:{port}", "--log-level", "error"]
+    serve = [python, "-m", "holdfast", "serve", "--http", "127.0.0.1:{port}"]
     return Contestant(name, [*serve, *options, *target], HERE / "servers")
 
 
