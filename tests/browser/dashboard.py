@@ -4,6 +4,7 @@ import json
 from typing import Final
 
 from tests.browser.chromium import Tab
+from tests.support import BOUND
 
 CALLS: Final = "#calls-table tbody tr"
 SESSIONS: Final = "#sessions-table tbody tr"
@@ -30,12 +31,12 @@ async def count_is(tab: Tab, selector: str, number: int) -> None:
     await tab.until(f"document.querySelectorAll({json.dumps(selector)}).length === {number}")
 
 
-async def row_shows(tab: Tab, selector: str, *texts: str, seconds: float = 15.0) -> None:
+async def row_shows(tab: Tab, selector: str, *texts: str, seconds: float = BOUND) -> None:
     """Wait until one row of a table has all these texts."""
     await tab.until(f"{_matching(selector, texts)} !== undefined", seconds)
 
 
-async def row_is_gone(tab: Tab, selector: str, *texts: str, seconds: float = 15.0) -> None:
+async def row_is_gone(tab: Tab, selector: str, *texts: str, seconds: float = BOUND) -> None:
     """Wait until no row of a table has all these texts."""
     await tab.until(f"{_matching(selector, texts)} === undefined", seconds)
 

@@ -26,6 +26,13 @@ HOSTILE: Final = (
     "\u0000\u001b[31m\ud7ff 'quote\" & &lt;b&gt;",
 )
 
+LINES: Final = """[...document.querySelectorAll('#upstreams-table td:nth-child(-n + 2)')].map((cell) => {
+    const range = document.createRange();
+    range.selectNodeContents(cell);
+    return new Set([...range.getClientRects()].map((line) => line.top)).size;
+})"""
+"""How many lines the name and the state of each server behind take."""
+
 
 @pytest.fixture(autouse=True)
 def _states_come_fast(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -450,6 +457,20 @@ def test_faults_of_the_fleet_are_sentences_at_the_top(browser: Chromium, fleet: 
             await tab.shows("#attention", "The server behind \u2068files\u2069 is \u2068failing")
             await tab.shows("#attention", "\u2068no route\u2069")
             await row_shows(tab, "#upstreams-table tbody tr", "2 min 0", "s ago: no route")
+            fleet.upstreams = [
+                UpstreamView(
+                    "team/samples",
+                    1,
+                    "connected",
+                    3,
+                    "c8be379f5bc8",
+                    worked=95.0,
+                    failed=96.0,
+                    reason="a long reason " * 9,
+                )
+            ]
+            await row_shows(tab, "#upstreams-table tbody tr", "team/samples")
+            assert await tab.js(LINES) == [1, 1]
             fleet.upstreams = []
             await tab.shows("#attention", "Nothing needs attention.")
             (shop,) = fleet.servers

@@ -21,6 +21,7 @@ Lines = Iterable[tuple[str, str]]
 """Labels and values."""
 _EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - recognised, not bound
 """Addresses of all interfaces, and the address of this machine for each."""
+ANY_CALL: Final = "TOOL key=value…"
 EMPTY: Final = "it has no tools, resources and prompts: is the module imported that registers them?"
 _COLOURS: Final = ("\033[1m", "\033[1;36m", "\033[0m")
 """Bold, bold and blue, and as before."""
@@ -37,7 +38,9 @@ class ServerFacts(Struct, frozen=True, kw_only=True):
     public: str = ""
     """The URL as clients know it, if that is another one."""
     needs_token: bool = False
-    call: str = "TOOL key=value…"
+    has_sign_in: bool = False
+    """True if an authorization server gives the tokens."""
+    call: str = ANY_CALL
     """A call to try: a tool and its required arguments."""
     store: str = ""
     """The store, without secrets; empty for memory."""
@@ -65,7 +68,8 @@ def facts(server: "Served", *, url: str, public: str = "") -> ServerFacts:
         url=url,
         public=public,
         needs_token=server.verifier is not None,
-        call=_first_call(server) or ServerFacts.__struct_defaults__[2],
+        has_sign_in=bool(getattr(server.verifier, "authorization_servers", ())),
+        call=_first_call(server) or ANY_CALL,
         store="" if store is None else shown(store, server.namespace),
         is_empty=not server.summary,
     )
@@ -86,6 +90,7 @@ def commands(server: ServerFacts) -> tuple[str, ...]:
     if server.url.startswith(UNIX):
         return (initialize_call(server.url, needs_token=server.needs_token),)
     url, token = callable_url(server.url), " --token-env TOKEN" if server.needs_token else ""
+    token = " --oauth" if server.has_sign_in else token
     return f"holdfast inspect {url}{token}", f"holdfast call {url} {server.call}{token}"
 
 
@@ -137,7 +142,7 @@ def show(known: ReadyReport, workers: int = 1, more: Lines = ()) -> None:
         lines.append(f"  serving   {blue}{server.url}{plain}  (Ctrl+C stops){several}")
         if server.public:
             lines.append(f"  public    {server.public}")
-        lines += [f"  behind    {one}" for one in server.behind]
+        lines += [f"  behind    {one}".replace("\n", "\n" + " " * 12) for one in server.behind]
         if server.store:
             lines.append(f"  store     {server.store}")
         if len(known.servers) == 1:

@@ -101,7 +101,7 @@ async def _probe(server: Proxy, source: ServerSource, options: Options, *, is_al
     try:
         agreed = await server.back.probe()
     except McpError as error:
-        reason = str(error.__cause__ or error).replace("ClientTimes.connect", "--start-timeout")
+        reason = str(error.__cause__ or error)
         if source.kind == COMMAND and is_alone:
             raise ConfigError(
                 f"{source.command[0]} does not work as an MCP server: {reason}; --no-probe serves without this test"

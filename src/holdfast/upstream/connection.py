@@ -417,7 +417,7 @@ class Connection:
         if is_late and isinstance(error, TimeoutError):
             seconds = self._connector.answer_seconds
             return NotSent(
-                f"the server did not answer within {seconds:g} s of its start (ClientTimes.connect); "
+                f"the server did not answer within {seconds:g} s of its start (ClientTimes.connect, --start-timeout); "
                 f"{self._connector.last_words}"
             )
         if isinstance(error, Broken):

@@ -16,9 +16,17 @@ import pytest
 from typer.testing import CliRunner
 
 from holdfast import Principal, Server, Settings, Times, __version__
-from holdfast.auth.verifiers import StaticTokens
+from holdfast.auth.verifiers import JwtVerifier, StaticTokens
 from holdfast.cli.asked import ServeCommand
-from holdfast.cli.banner import ReadyReport, client_config, commands, facts, initialize_call, show
+from holdfast.cli.banner import (
+    ReadyReport,
+    ServerFacts,
+    client_config,
+    commands,
+    facts,
+    initialize_call,
+    show,
+)
 from holdfast.cli.behind import ServerSource
 from holdfast.cli.config.plan import Endpoint
 from holdfast.cli.options import Options
@@ -205,6 +213,22 @@ def test_the_command_of_the_banner_has_a_token_if_the_server_needs_one() -> None
         shown = facts(server, url="http://127.0.0.1:1/mcp")
         command = initialize_call(shown.url, needs_token=shown.needs_token)
         assert ('-H "Authorization: Bearer $TOKEN"' in command) is needed
+
+
+def test_the_banner_says_how_to_sign_in_if_an_authorization_server_gives_the_tokens() -> None:
+    verifier = JwtVerifier(issuer="https://login.example", audience="https://tools.example/mcp")
+    shown = facts(Server("closed", verifier=verifier), url="http://127.0.0.1:1/mcp")
+    assert [command.split()[-1] for command in commands(shown)] == ["--oauth", "--oauth"]
+
+
+def test_the_lines_of_a_reason_stay_below_their_server_in_the_banner(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    server = ServerFacts(
+        name="a", version="", has="", url="http://127.0.0.1:1/mcp", behind=("x: fails: 1\n2", "y: answers")
+    )
+    show(ReadyReport(servers=(server,), patience=1.0))
+    assert "  behind    x: fails: 1\n            2\n  behind    y: answers\n" in capsys.readouterr().err
 
 
 def test_the_banner_counts_tools_resources_and_prompts() -> None:

@@ -104,7 +104,7 @@ def machine_oauth(client: ClientIdentity | None = None, redirect_uri: str = "") 
 
 def _show(url: str) -> bool:
     """Open the page in the browser, and write its URL for a machine without one."""
-    sys.stderr.write(f"holdfast: sign in to the server behind at {url}\n")
+    sys.stderr.write(f"holdfast: sign in at {url}\n")
     sys.stderr.flush()
     webbrowser.open(url)
     return True
