@@ -18,7 +18,7 @@ from holdfast.server.functions.threads import in_thread
 from holdfast.transports.threads import OWNER
 from tests.asgi import Peer
 from tests.messages import LATEST
-from tests.support import async_test, until
+from tests.support import BOUND, async_test, until
 from tests.unit.server.peer import connected
 from tests.unit.server.sessionless_client import sessionless
 
@@ -96,8 +96,7 @@ def test_the_next_listener_is_called_after_a_plain_listener_raised(error: BaseEx
     @async_test
     async def conversation() -> None:
         async with connected(server) as peer:
-            async with asyncio.timeout(5):
-                await peer.session.listeners_called()
+            await peer.session.listeners_called()
             assert heard == ["opened"]
 
     conversation()
@@ -108,11 +107,17 @@ def test_a_call_keeps_its_turn_until_the_thread_of_its_plain_function_has_return
     begun, release = threading.Event(), threading.Event()
     server = Server("ordered", settings=Settings(in_order=True))
 
-    @server.tool(timeout=0.2)
-    def slow() -> str:
+    def hold() -> None:
         begun.set()
-        release.wait(10)
+        release.wait(BOUND)
         ran.append("slow")
+
+    @server.tool
+    async def slow() -> str:
+        held = asyncio.ensure_future(in_thread(hold))
+        await until(begun.is_set)
+        held.cancel()  # As a time limit does.
+        await held
         return ""
 
     @server.tool
@@ -124,7 +129,7 @@ def test_a_call_keeps_its_turn_until_the_thread_of_its_plain_function_has_return
     async def conversation() -> None:
         async with connected(server) as peer:
             late = await peer.message("tools/call", {"name": "slow", "arguments": {}})
-            assert late["result"]["isError"], "its time is over, and it is answered"
+            assert "error" in late or late["result"]["isError"], "it is answered while its thread runs"
             second = asyncio.ensure_future(peer.call("quick"))
             await asyncio.sleep(0.2)  # real time is the subject: nothing says that a call does not begin
             assert ran == []
@@ -133,7 +138,6 @@ def test_a_call_keeps_its_turn_until_the_thread_of_its_plain_function_has_return
             assert ran == ["slow", "quick"]
 
     conversation()
-    assert begun.is_set()
 
 
 def test_a_plain_function_that_is_cancelled_before_its_thread_begins_never_runs_and_holds_no_turn() -> None:
@@ -145,7 +149,7 @@ def test_a_plain_function_that_is_cancelled_before_its_thread_begins_never_runs_
         release = threading.Event()
         loop = asyncio.get_running_loop()
         loop.set_default_executor(ThreadPoolExecutor(1))
-        blocked = loop.run_in_executor(None, release.wait, 10)
+        blocked = loop.run_in_executor(None, release.wait, BOUND)
         TURN.set(turn)
         waiting = asyncio.ensure_future(in_thread(ran.append, "ran"))
         await until(lambda: turn.has_threads)

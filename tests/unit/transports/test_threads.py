@@ -8,7 +8,7 @@ from contextvars import copy_context
 import pytest
 
 from holdfast.transports.threads import OWNER, DaemonThreads, in_turn
-from tests.support import BOUND, async_test, until
+from tests.support import BOUND, async_test, until, wait_until
 
 
 class Pool:
@@ -65,12 +65,13 @@ def test_a_function_that_was_cancelled_while_it_waited_does_not_run() -> None:
 
 
 def test_a_thread_is_used_again_and_a_failure_frees_its_place() -> None:
-    pool = Pool(2)
+    pool = Pool(1)
     for _ in range(10):
         failed = pool.threads.submit(int, "no number")
         assert isinstance(failed.exception(BOUND), ValueError)
-    assert pool.threads._count <= 2
-    assert not pool.threads._gate._held or pool.threads._gate._inside <= 1
+    assert pool.threads._count == 1
+    # The caller has the exception before the thread gives its place back.
+    wait_until(lambda: pool.threads._gate._inside == 0)
     pool.end([])
 
 
