@@ -11,7 +11,7 @@ import yaml
 
 from holdfast.engine.audit import REASONS
 from holdfast.ops.figures import CallOutcome
-from holdfast.ops.metrics.families import FAMILIES, Family
+from holdfast.ops.metrics.families import EVENTS, FAMILIES, Family
 from holdfast.ops.waits import LIVE_STATES, WAITS
 from tools import grafana
 
@@ -37,6 +37,7 @@ FAULTS: Final = {
     "an unanswered ask": 'holdfast_exchange_oldest_seconds{waits_for="ask"}',
     "a blocked loop": "holdfast_loop_delay_max_seconds",
     "restarts of a server behind": "holdfast_upstream_ended_total",
+    "tokens that cannot be checked": "holdfast_verifier_failures_total",
 }
 
 
@@ -113,6 +114,12 @@ def test_every_alert_names_the_fault_and_the_remedy() -> None:
         assert set(rule["annotations"]) == {"summary", "action"}
         for label in re.findall(r"\$labels\.(\w+)", str(rule["annotations"])):
             assert label in rule["expr"] or label in GIVEN_BY_PROMETHEUS | {"server"}, (rule["alert"], label)
+
+
+def test_no_alert_waits_for_the_increase_of_a_counter_that_begins_with_its_first_event() -> None:
+    """`increase` compares two samples: a counter that appears with the value 1 has not increased."""
+    for rule in rules():
+        assert EVENTS.name not in rule["expr"], rule["alert"]
 
 
 @pytest.mark.parametrize(("fault", "metric"), FAULTS.items())

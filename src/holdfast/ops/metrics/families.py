@@ -195,6 +195,11 @@ UPSTREAM_RESTARTS: Final = _counter(
 UPSTREAM_FAILURES: Final = _counter(
     "holdfast_upstream_unreachable_total", "Times that a server behind could not be reached.", "server"
 )
+UNVERIFIED: Final = _counter(
+    "holdfast_verifier_failures_total",
+    "Lines of the log that say that a verifier failed, and tokens could not be checked.",
+    "server",
+)
 UPSTREAM_WORKED: Final = _gauge(
     "holdfast_upstream_last_success_timestamp_seconds",
     "When a server behind last answered, in seconds since 1970; 0: it has not yet.",
@@ -251,5 +256,6 @@ FROM_EVENTS: Final[dict[str, tuple[Family, str]]] = {
     "upstream.ended": (UPSTREAM_ENDS, ""),
     "client.reconnected": (UPSTREAM_RESTARTS, ""),
     "upstream.unreachable": (UPSTREAM_FAILURES, ""),
+    "verifier.failed": (UNVERIFIED, ""),
 }
 """Counters that are the number of an event: the metric, and the value of its second label."""
