@@ -6,7 +6,7 @@ import ssl
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -14,10 +14,12 @@ from msgspec import Struct
 
 from tests.attacks.memory_attacks import (
     ATTACKS,
+    Attack,
     Target,
     unfinished_bodies,
     unfinished_handshakes,
 )
+from tests.attacks.text_attacks import TEXT_ATTACKS
 from tests.http.certificates import write_certificate
 from tests.http.serving import Process, holdfast_serve
 
@@ -27,8 +29,6 @@ SLACK: Final = 1.2
 _PAUSE: Final = 0.05
 """Seconds between two looks at the well-behaved client."""
 _ROOT: Final = Path(__file__).parents[2]
-
-Attack = Callable[[Target], Awaitable[None]]
 
 
 class Result(Struct, frozen=True):
@@ -163,6 +163,7 @@ def named(attacks: Sequence[Attack]) -> str:
 
 def rows() -> list[tuple[tuple[Attack, ...], bool]]:
     """Return the attacks of the whole campaign, and which of them use TLS."""
-    alone = [((attack,), False) for attack in ATTACKS]
+    attacks = (*ATTACKS, *TEXT_ATTACKS)
+    alone = [((attack,), False) for attack in attacks]
     secured = [((attack,), True) for attack in (unfinished_bodies, unfinished_handshakes)]
-    return [*alone, *secured, (ATTACKS, False)]
+    return [*alone, *secured, (attacks, False)]

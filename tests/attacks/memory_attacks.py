@@ -23,6 +23,7 @@ _HELD: Final = 12_000
 _PATIENCE: Final = 60.0
 """Seconds after which an attacker gives up a request."""
 
+Attack = Callable[["Target"], Awaitable[None]]
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
@@ -59,6 +60,15 @@ class Target:
         writer.write(data)
         await writer.drain()
         return reader, writer
+
+    async def ask(self, data: bytes) -> None:
+        """Send bytes on a new connection, and cut it when the head of the answer is there."""
+        reader, writer = await self.send(data)
+        try:
+            await reader.readuntil(b"\r\n\r\n")
+        finally:
+            self._held.discard(writer)
+            writer.transport.abort()
 
     async def session(self, capabilities: Any = None) -> str:
         """Open a session; return its id, or nothing if it was refused."""
@@ -118,10 +128,13 @@ def call(number: int, tool: str, /, **arguments: Any) -> Any:
     return request(number, "tools/call", params)
 
 
-def modern(number: int, method: str, params: Any, key: str = "") -> bytes:
-    """Return the bytes of a request of 2026-07-28; with an idempotency key if one is given."""
+def modern(number: int, method: str, params: Any, key: str = "", **meta: Any) -> bytes:
+    """Return the bytes of a request of 2026-07-28; with an idempotency key if one is given, and other metadata."""
     capabilities: Any = {"elicitation": {"form": {}}, "extensions": {"io.modelcontextprotocol/tasks": {}}}
-    params = {**params, "_meta": {**metadata(capabilities=capabilities), **({KEY: key} if key else {})}}
+    params = {
+        **params,
+        "_meta": {**metadata(capabilities=capabilities), **({KEY: key} if key else {}), **meta},
+    }
     return post(request(number, method, params), headers=modern_headers(method, params))
 
 
@@ -349,7 +362,7 @@ async def keyed_answers(target: Target) -> None:
     await target.many(20_000, one)
 
 
-ATTACKS: Final[tuple[Callable[[Target], Awaitable[None]], ...]] = (
+ATTACKS: Final[tuple[Attack, ...]] = (
     unfinished_heads, remembered_heads, unfinished_bodies, pipelined_bodies, small_messages, small_modern_messages,
     large_messages, asking_calls, listeners, client_data, idle_sessions, subscriptions, tasks, state, unsent_answers,
     cut_streams, cut_answers, keyed_answers, many_addresses,

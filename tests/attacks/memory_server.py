@@ -57,3 +57,17 @@ async def remember(size: int, ctx: Context) -> str:
 async def note(name: str) -> str:
     """Return the name."""
     return name
+
+
+@server.tool
+async def fail(text: str) -> str:
+    """Fail with this text."""
+    raise ValueError(text)
+
+
+@server.tool
+async def report(number: int, size: int, ctx: Context) -> str:
+    """Report progress often, with a long message."""
+    for at in range(number):
+        await ctx.progress(at, number, "x" * size)
+    return "done"

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import gc
 import json
 import re
 import stat
@@ -11,6 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
+from weakref import ref
 
 import pytest
 from aiohttp import web
@@ -24,7 +26,7 @@ from holdfast.auth.oauth.users import MOST_USERS
 from holdfast.cli.behind import ServerSource
 from holdfast.cli.options import Options
 from holdfast.config import HttpSettings
-from holdfast.errors import INVALID_REQUEST, URL_ELICITATION_REQUIRED, Busy
+from holdfast.errors import INVALID_REQUEST, URL_ELICITATION_REQUIRED
 from holdfast.ports import SystemRandom
 from tests.asgi import Call, Peer
 from tests.loopback import on_loopback
@@ -503,15 +505,24 @@ def test_a_client_registered_by_hand_signs_in_without_registration(
 
 
 @async_test
-async def test_an_anonymous_client_cannot_sign_in_and_the_number_of_users_is_bounded(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_an_anonymous_client_cannot_sign_in() -> None:
     with pytest.raises(McpError, match="this client is anonymous"):
         async with Client(Remote("https://example.test/mcp", oauth=UserOAuth(CALLBACK))) as client:
             await client.list_tools()
+
+
+def test_a_further_user_takes_the_place_of_the_one_that_was_not_seen_for_the_longest_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert MOST_USERS > 1
     monkeypatch.setattr(users, "MOST_USERS", 2)
     oauth = UserOAuth(CALLBACK)
-    assert oauth.of("a") is oauth.of("a") is not oauth.of("b")
-    with pytest.raises(Busy):
-        oauth.of("c")
+    used = oauth.of("a")
+    first, second = ref(oauth.of("b")), ref(oauth.of("c"))
+    assert oauth.of("c") is second()
+    oauth.of("d")
+    gc.collect()
+    assert first() is None, "it was used before the others"
+    assert second() is not None
+    # A connection still uses this one. With another one for the same principal, both would renew its tokens.
+    assert oauth.of("a") is used

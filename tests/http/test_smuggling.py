@@ -88,6 +88,11 @@ def test_a_body_in_single_bytes_is_accepted() -> None:
     assert (found.statuses, found.served) == ([200], [("POST", "/first", b"a" * 20_000)])
 
 
+def test_a_read_full_of_single_bytes_is_refused_before_all_of_it_is_parsed() -> None:
+    found = asyncio.run(outcome([chunked(b"1\r\na\r\n" * 40_000)]))
+    assert (found.statuses, found.served) == ([400], [])
+
+
 @async_test
 async def test_a_read_full_of_requests_is_answered_in_order_with_few_of_them_in_memory() -> None:
     waiting: list[int] = []

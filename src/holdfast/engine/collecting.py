@@ -26,6 +26,7 @@ from holdfast.engine.exchange import Exchange
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.tasks import REFUSED_KEY, Tasks
 from holdfast.errors import AskError, AskRefused, CallEnded, Cancelled, McpError, UnknownTask
+from holdfast.protocol.params import progress_token
 from holdfast.protocol.versions import SESSIONLESS
 
 LOOK_SECONDS: Final = 2.0
@@ -98,9 +99,9 @@ class Collecting:
     async def _report(self, exchange: Exchange, state: TaskState) -> None:
         """Send the progress of the task, if the client wants progress and this is new."""
         meta = exchange.request.params.get("_meta")
-        token = meta.get("progressToken") if type(meta) is dict else None
+        token = progress_token(meta if type(meta) is dict else None)
         done, last = state.progress, exchange.progress
-        if type(token) not in (int, str) or done is None or (last is not None and done <= last):
+        if token is None or done is None or (last is not None and done <= last):
             return
         exchange.progress = done
         params: dict[str, Any] = {"progressToken": token, "progress": done}

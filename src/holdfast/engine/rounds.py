@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from holdfast.core.ledger import Charge
+from holdfast.core.ledger import Account, Charge
 from holdfast.core.rounds import Asked, Rounds, Taken
 from holdfast.engine.outcome import Outcome
 from holdfast.engine.wake import Wake
@@ -22,7 +22,8 @@ MAX_ROUNDS: Final = 64
 CONTINUED_ROUNDS: Final = 10
 """How many rounds of a long call may end with only its state: official clients send ten retries at most."""
 _MAX_MESSAGES: Final = 256
-"""Unwritten messages of one response after which its handler must wait."""
+_MAX_BYTES: Final = 65_536
+"""Unwritten messages of one response, and their bytes, after which its handler must wait."""
 
 
 _ENDED: Final = object()
@@ -60,11 +61,15 @@ class ResponseWaiter(Struct, eq=False):
 
     number: int
     messages: list[bytes] = []
-    """Messages that were sent and not yet written to the connection."""
+    """Messages that were sent and not yet taken to be written to the connection."""
+    size: int = 0
+    """Their bytes."""
+    charge: Charge | None = None
+    """Their memory, and that of those that are being written."""
     is_over: bool = False
     """The client has disconnected: nothing more is to be written."""
-    is_writing: bool = False
-    """True from the moment in which messages were taken until they are written: a write waits only for the client."""
+    writing: int = 0
+    """Bytes that were taken and are not written: a write waits only for the client."""
     _wake: Wake | None = None
 
     @property
@@ -110,6 +115,8 @@ class RoundWriter(Struct, eq=False):
     """Called after each retry: the request, its metadata and its caller are those of the retry."""
     charge: Charge | None = None
     """The memory that its rounds take while it is kept."""
+    account: Account | None = None
+    """The account of its messages that wait for a slow client."""
     _rounds: Rounds | None = None
     _answers: Answers = {}
     _waiters: list[ResponseWaiter] = []
@@ -136,7 +143,7 @@ class RoundWriter(Struct, eq=False):
     @property
     def is_unread(self) -> bool:
         """True if a connection does not take the messages that are written to it."""
-        return any(waiter.is_writing for waiter in self._waiters)
+        return any(waiter.writing for waiter in self._waiters)
 
     @property
     def asks(self) -> int:
@@ -159,14 +166,23 @@ class RoundWriter(Struct, eq=False):
     def leave(self, waiter: ResponseWaiter) -> bool:
         """Remove a connection. True: the call runs, and no connection waits for it."""
         self._waiters.remove(waiter)
+        waiter.charge = None
         self._make_room()
         return not self._waiters and waiter.number not in self.outcomes and not self.is_parked
 
     def taken(self, waiter: ResponseWaiter) -> list[bytes]:
         """Return the messages to write to the connection now, and remove them."""
         messages, waiter.messages = waiter.messages, []
+        waiter.writing, waiter.size = waiter.size, 0
         self._make_room()
         return messages
+
+    @staticmethod
+    def written(waiter: ResponseWaiter) -> None:
+        """Note that the messages which were taken are written: from now on, their connection is charged for what its client has not read."""
+        waiter.writing = 0
+        if waiter.charge is not None:
+            waiter.charge.set(waiter.size)
 
     def _wake_waiters(self) -> None:
         """Wake the connections that wait: a round has its outcome."""
@@ -188,11 +204,23 @@ class RoundWriter(Struct, eq=False):
             return
         waiter = self._waiters[-1]
         waiter.messages.append(message)
+        waiter.size += len(message)
         waiter.wake_up()
-        while len(waiter.messages) >= _MAX_MESSAGES and waiter in self._waiters:
+        while waiter in self._waiters and self._check_full(waiter):
             self._room = self._room or asyncio.Event()
             self._room.clear()
             await self._room.wait()
+
+    def _check_full(self, waiter: ResponseWaiter) -> bool:
+        """Charge the messages that wait. True if the handler must wait until some are taken: they are too many, too long, or have no room."""
+        if waiter.writing and waiter.size and self.account is not None:
+            # The charge of the call is enough for messages that leave at once.
+            size = waiter.writing + waiter.size
+            waiter.charge = waiter.charge or self.account.open()
+            if not waiter.charge.grow(size, urgent=True):
+                waiter.charge.set(size)
+                return True
+        return waiter.size >= _MAX_BYTES or len(waiter.messages) >= _MAX_MESSAGES
 
     async def ask(
         self, method: str, params: object, timeout: float | None = None, key: str | None = None

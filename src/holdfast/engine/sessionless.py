@@ -159,7 +159,6 @@ class AwaitedCall(Struct, frozen=True):
         """Return the messages that wait and the outcome. The outcome is read first, so that no message comes after it."""
         outcome = self.outcome
         messages = self.writer.taken(self.waiter)
-        self.waiter.is_writing = bool(messages)
         if outcome is None:
             return Batch(messages) if messages else None
         messages.append(outcome.message(self.request_id))
@@ -167,7 +166,7 @@ class AwaitedCall(Struct, frozen=True):
 
     def written(self, batch: Batch) -> None:  # noqa: ARG002 - its messages were taken from the waiter
         """Move on: a message that was taken is forgotten, and an outcome is kept for repeats."""
-        self.waiter.is_writing = False
+        self.writer.written(self.waiter)
 
     async def wait(self, seconds: float | None) -> bool:
         """Wait for a message or the outcome. False: the time has passed without either."""
@@ -238,6 +237,7 @@ class SessionlessCalls:
             limits.asks,
             request.method in SUSPENDABLE,
             given.answers,
+            account=caller.account,
         )
         # It gets its key when it is parked: before that no retry can name it.
         exchange = Exchange("", client, request, caller, writer, runtime.store)

@@ -32,6 +32,7 @@ from msgspec.structs import replace
 from holdfast.core.eras import check_client, check_handshake, own_meta
 from holdfast.core.ledger import Charge
 from holdfast.core.lifecycle import SessionInput
+from holdfast.core.remembered import remembered
 from holdfast.engine.anonymous import AnonymousSessions
 from holdfast.engine.asks import ask
 from holdfast.engine.author_errors import ends_the_task
@@ -564,9 +565,9 @@ def _checked(params: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     return client, capabilities
 
 
-@lru_cache(maxsize=128)
+@remembered(128, longest=1_024)
 def _shared(declared: bytes) -> dict[str, Any]:
-    """Return the declaration of a client, as one object for all sessions with the same declaration: do not change it.
+    """Return the declaration of a client; a short one as one object for all sessions with the same declaration: do not change it.
 
     Most sessions of a server are opened by a few programs.
     """

@@ -238,6 +238,41 @@ async def test_two_equal_retries_at_once_both_get_the_result() -> None:
 
 
 @engine_test
+async def test_a_handler_waits_for_a_client_that_does_not_take_long_messages_and_they_are_charged() -> None:
+    sent = 0
+
+    async def chatty(exchange: Exchange) -> object:
+        nonlocal sent
+        for _ in range(100):
+            await exchange.notify("notifications/message", {"data": "x" * 10_000})
+            sent += 1
+        return {}
+
+    async with house(chatty, limits=Limits(memory=10_000_000)) as home:
+        ledger = home.engine.load.ledger
+        account = ledger.account("alice")
+        visit = home.call(caller=Caller("alice", account=account))
+        await settle_down()
+        assert sent == 6
+        batch = await visit.awaited.take()
+        assert batch is not None
+        await settle_down()
+        assert sent == 13
+        assert account.used == sum(map(len, batch.messages)) + visit.awaited.waiter.size > 2 * 65_536
+        others = ledger.account("others").open()
+        others.set(9_900_000)
+        visit.awaited.written(batch)
+        await visit.awaited.take()
+        await settle_down()
+        assert sent == 14, "without room, one message waits"
+        visit.awaited.stop()
+        await visit.hang_up()
+        del visit, batch
+        await settle_down()
+        assert ledger.used == others.size
+
+
+@engine_test
 async def test_foreign_tampered_mismatched_and_expired_state_get_one_and_the_same_error() -> None:
     async with house(one_ask, times=Times(parked=600)) as home:
         first = await home.call({"arguments": {"a": 1}}).answer()

@@ -317,7 +317,8 @@ def test_a_sampling_answer_joins_its_texts() -> None:
         (None, None),
         ({}, None),
         ({"progressToken": 0}, 0),
-        ({"progressToken": "x"}, "x"),
+        ({"progressToken": "x" * 256}, "x" * 256),
+        ({"progressToken": "x" * 257}, None),
         ({"progressToken": True}, None),
     ],
 )

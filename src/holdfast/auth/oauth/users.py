@@ -25,12 +25,14 @@ takes it out of the store exchanges its code.
 import asyncio
 import sys
 import webbrowser
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from hmac import compare_digest
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
+from weakref import WeakValueDictionary
 
 from holdfast.auth.authorizer import Authorizer, Challenge
 from holdfast.auth.forward_key import ForwardKey
@@ -44,14 +46,14 @@ from holdfast.auth.oauth.pkce import Begun
 from holdfast.auth.oauth.storage import Credentials, FileStorage, TokenStorage, turn_of
 from holdfast.auth.oauth.web import Bounds
 from holdfast.auth.urls import is_loopback
-from holdfast.errors import AuthorizationFailed, Busy, ConfigError, SignInRequired
+from holdfast.errors import AuthorizationFailed, ConfigError, SignInRequired
 from holdfast.ports import Clock, Random, SystemClock, SystemRandom
 from holdfast.stores.base.state import StatePart
 
 USER_SECONDS: Final = 600.0
 """How long a user may take to agree."""
 MOST_USERS: Final = 10_000
-"""How many principals may have an account in one process; the next one is refused as busy."""
+"""How many accounts a process keeps that no connection uses. The one that was not used for the longest time is forgotten; its tokens stay stored."""
 
 
 class LastingSignIn:
@@ -152,7 +154,9 @@ class UserOAuth:
         }
         self._ports = ports or (SystemClock(), SystemRandom())
         self._vault: Vault | None = None
-        self._accounts: dict[str, UserAccount] = {}
+        self._accounts: WeakValueDictionary[str, UserAccount] = WeakValueDictionary()
+        """By principal. A connection, and a sign-in that runs, keep theirs: a principal never has two, which would renew the same tokens."""
+        self._recent: OrderedDict[str, UserAccount] = OrderedDict()
         self._finishing: set[asyncio.Task[None]] = set()
 
     def __repr__(self) -> str:
@@ -178,15 +182,16 @@ class UserOAuth:
 
         Raises:
             AuthorizationFailed: the client is anonymous.
-            Busy: too many principals have one.
         """
         if not principal:
             raise AuthorizationFailed("each user signs in with its own account, and this client is anonymous")
         account = self._accounts.get(principal)
         if account is None:
-            if len(self._accounts) >= MOST_USERS:
-                raise Busy("Busy: too many users are signed in to the server behind")
             account = self._accounts[principal] = UserAccount(self, principal)
+        self._recent[principal] = account
+        self._recent.move_to_end(principal)
+        if len(self._recent) > MOST_USERS:
+            self._recent.popitem(last=False)
         return account
 
     def oauth(self, principal: str, consent: "Consent") -> OAuth:
@@ -222,7 +227,7 @@ class UserOAuth:
 
     async def aclose(self) -> None:
         """End every sign-in that runs."""
-        for account in self._accounts.values():
+        for account in list(self._accounts.values()):
             await account.aclose()
         for task in list(self._finishing):
             task.cancel()

@@ -55,7 +55,7 @@ from holdfast.errors import (
 )
 from holdfast.ports import Observer
 from holdfast.protocol.methods import METHODS, REPEATABLE
-from holdfast.protocol.params import LOGGING_LEVELS
+from holdfast.protocol.params import LOGGING_LEVELS, ProgressToken, progress_token
 from holdfast.protocol.sessionless import SUSPENDABLE
 from holdfast.protocol.versions import SESSIONLESS
 from holdfast.upstream.connection import Connection
@@ -197,10 +197,10 @@ class Call:
 
     # From the server
 
-    def _token(self) -> Any:
+    def _token(self) -> ProgressToken | None:
         """Return the progress token of the client's request, which may be a retry by now."""
         meta = self.exchange.request.params.get("_meta")
-        return meta.get("progressToken") if type(meta) is dict else None
+        return progress_token(meta if type(meta) is dict else None)
 
     def _wants_progress(self) -> bool:
         """True if the client wants progress, or an answer that hands the call over may have to say how far it is."""

@@ -6,7 +6,6 @@ character in percent-encoding that needs none, or with an encoded slash, is not 
 """
 
 import re
-from functools import lru_cache
 from string import ascii_letters, digits
 from typing import Final
 from urllib.parse import unquote
@@ -21,7 +20,6 @@ def is_decoded(raw: bytes) -> bool:
     return not any(chr(int(code, 16)) in _PLAIN for code in _ENCODED.findall(raw))
 
 
-@lru_cache(maxsize=256)
 def path_of(raw: bytes) -> str:
     """Return the path of a request by the bytes that were sent."""
     text = raw.decode("latin-1")

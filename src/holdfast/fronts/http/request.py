@@ -20,6 +20,8 @@ AT_ONCE: Final = 65_536
 """The longest answer that its client has taken when it is written. A longer one is taken when no more bytes of it wait."""
 
 
+_LONGEST_ID: Final = 128
+"""The characters of a session id that are read: our ids are shorter, so a longer text is unknown."""
 _ACCOUNTED: Final = frozenset({b"authorization", b"forwarded", b"mcp-session-id", b"x-forwarded-for"})
 
 
@@ -51,7 +53,7 @@ class RawRequest:
         """The headers; their names are in lower case."""
         # The values that every request needs are read once: a connection sends the same head again and again.
         self.version: str = self.head.text(b"mcp-protocol-version")
-        self.session_id: str = self.head.text(b"mcp-session-id")
+        self.session_id: str = self.head.text(b"mcp-session-id")[:_LONGEST_ID]
         self.has_origin: bool = self.head.has(b"origin")
         self.client: str | None = client
         """The address of the client; None: it is not known, or the socket is a Unix socket."""
@@ -71,7 +73,9 @@ class RawRequest:
         other.version = (
             head.text(b"mcp-protocol-version") if b"mcp-protocol-version" in values else self.version
         )
-        other.session_id = head.text(b"mcp-session-id") if b"mcp-session-id" in values else self.session_id
+        other.session_id = (
+            head.text(b"mcp-session-id")[:_LONGEST_ID] if b"mcp-session-id" in values else self.session_id
+        )
         # The rules read the address of the client, which a trusted proxy reports in this header.
         other.passed = None if b"x-forwarded-for" in values else self.passed
         # The account belongs to a principal or an address, and to a session.

@@ -14,6 +14,7 @@ import msgspec
 from holdfast.auth import Principal
 from holdfast.errors import AskError, NoBackChannel, NoSession
 from holdfast.ports import Random
+from holdfast.protocol.params import progress_token
 from holdfast.protocol.types import (
     CreateMessageResult,
     ElicitResult,
@@ -21,7 +22,6 @@ from holdfast.protocol.types import (
     LoggingLevel,
     Meta,
     ProgressParams,
-    ProgressToken,
     RequestId,
     Root,
 )
@@ -204,7 +204,7 @@ class Context(ContextBase):
         if self._exchange.progress is not None and done <= self._exchange.progress:
             return
         self._exchange.progress = done
-        token = self._progress_token
+        token = progress_token(self.meta)
         if await describe(self._exchange, self.server, done, total, message) or token is None:
             return
         params = ProgressParams(progress_token=token, progress=done, total=total, message=message)
@@ -212,11 +212,6 @@ class Context(ContextBase):
 
     report_progress = progress
     """The name of `progress` in FastMCP and `mcp`."""
-
-    @property
-    def _progress_token(self) -> ProgressToken | None:
-        token = self.meta.get("progressToken")
-        return token if type(token) in (int, str) else None
 
     async def log(self, level: LoggingLevel, data: object, logger: str | None = None) -> None:
         """Send the client a log message with any JSON value.

@@ -6,6 +6,7 @@ import pytest
 
 from holdfast.config import HttpSettings
 from holdfast.fronts.http.head import Head, HeadRules
+from holdfast.fronts.http.request import RawRequest
 from tests.asgi import Call
 from tests.messages import BOTH, LATEST, notification, request
 from tests.unit.fronts.http.bench import REVISIONS, bench, front_test
@@ -20,6 +21,11 @@ def refusal(call: Call, status: int, code: int = INVALID) -> dict[str, Any]:
     error: dict[str, Any] = call.json["error"]
     assert error["code"] == code
     return error
+
+
+def test_of_a_long_session_id_only_the_beginning_is_kept() -> None:
+    sent = RawRequest("POST", "/mcp", [(b"mcp-session-id", b"x" * 16_000)], None)
+    assert sent.session_id == sent.changed({b"mcp-session-id": b"x" * 15_000}).session_id == "x" * 128
 
 
 # Host and Origin

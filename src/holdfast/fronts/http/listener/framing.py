@@ -5,9 +5,9 @@ folded headers, a space before a colon, two lengths, a length together with a co
 here. `tests/http/smuggling.py` lists both with the expected answers.
 """
 
-from functools import lru_cache
 from typing import Final, NamedTuple
 
+from holdfast.core.remembered import remembered
 from holdfast.fronts.http.paths import path_of
 
 LENGTH: Final = b"content-length"
@@ -92,7 +92,7 @@ def length_of(fields: list[tuple[bytes, bytes]], version: str) -> int:
     return CHUNKED
 
 
-@lru_cache(maxsize=256)
+@remembered(256, longest=256)
 def split(target: bytes) -> tuple[str, bytes, bytes]:
     """Return the path, the path as it was sent, and the query of a target."""
     path, _, query = target.partition(b"?")

@@ -3,7 +3,7 @@
 It reports to its connection: the head of a request, the parts of its body, its end. Nothing of a request runs inside these
 reports. A refused request raises out of `feed`, before the bytes behind its error are parsed.
 
-Limits: the head and the trailers by `Limits.headers`, and the overhead of chunks. A head may begin in the middle
+Limits: the head and the trailers by `Limits.headers`, the overhead of chunks, and the short chunks of one read. A head may begin in the middle
 of the fed bytes; how many bytes of it were fed is then known only when it is complete.
 """
 
@@ -39,6 +39,11 @@ HEADER_BYTES: Final = 176
 """The memory of a header besides its bytes: two objects in a tuple in a list."""
 _PER_BYTE: Final = 8
 """Bytes of overhead that are allowed for each byte of a body in chunks, besides those of a head. A chunk of one byte takes six."""
+_USUAL_CHUNK: Final = 32
+_SHORT: Final = 8
+"""Chunks of one read that are shorter than the usual one may be short by so many times the limit of a head in all: 4,000 of one byte. Each
+costs as much time as a long one, and a read may bring 40,000 of them."""
+_TOO_SMALL: Final = "Bad request: the chunks of the body are too small"
 _INVALID: Final = "Bad request: Invalid HTTP request received."
 
 
@@ -68,7 +73,7 @@ class RequestParser:
     """The parser of a connection."""
 
     __slots__ = (
-        "_chunk", "_fed", "_headers", "_is_unsure", "_limit", "_notable", "_overhead", "_parser", "_sink", "_target",
+        "_chunk", "_fed", "_headers", "_is_unsure", "_limit", "_missing", "_notable", "_overhead", "_parser", "_sink", "_target",
         "_trailers", "began", "length", "phase",
     )  # fmt: skip
 
@@ -93,6 +98,8 @@ class RequestParser:
         """The head began in the middle of the fed bytes, so `_fed` is too small."""
         self._overhead: int | None = None
         """The overhead of chunks and trailers so far, less the allowed overhead; None: the body is not in chunks."""
+        self._missing = 0
+        """Bytes that short chunks of the fed bytes have less than usual ones."""
         self._trailers = 0
 
     @property
@@ -119,7 +126,7 @@ class RequestParser:
             Refused: a request is wrong or too large. Feed nothing more.
         """
         before, is_fresh = self.phase, self.is_fresh
-        self._chunk, self.began = len(data), 0
+        self._chunk, self.began, self._missing = len(data), 0, 0
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as offer:
@@ -136,7 +143,7 @@ class RequestParser:
         elif self.phase == before == BODY and self._overhead is not None:
             self._overhead += len(data)
             if self._overhead > self._limit:
-                raise RefusedRequest(400, "Bad request: the chunks of the body are too small")
+                raise RefusedRequest(400, _TOO_SMALL)
 
     def _decline(self, rest: memoryview) -> None:
         """Continue in HTTP/1.1 with a client that offers another protocol: this server has no other.
@@ -216,7 +223,12 @@ class RequestParser:
     def on_body(self, part: bytes) -> None:
         """Take a part of the body."""
         if self._overhead is not None:
-            self._overhead -= (_PER_BYTE + 1) * len(part)
+            size = len(part)
+            self._overhead -= (_PER_BYTE + 1) * size
+            if size < _USUAL_CHUNK:
+                self._missing += _USUAL_CHUNK - size
+                if self._missing > self._limit * _SHORT:
+                    raise RefusedRequest(400, _TOO_SMALL)
         self._sink.part_came(part)
 
     def on_message_complete(self) -> None:
