@@ -9,8 +9,7 @@ import pytest
 from typing_extensions import override
 
 from holdfast.config import Limits
-from holdfast.stores.base import Store
-from holdfast.stores.postgres.core import silent
+from holdfast.stores.base import Store, silent
 from holdfast.stores.postgres.store import PostgresStore
 from holdfast.testing import BackendContract, SharedContract, StoreContract, VirtualClock
 from tests.postgres.support import emptied

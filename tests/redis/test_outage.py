@@ -9,6 +9,7 @@ from holdfast.config import Settings, Times
 from holdfast.core.stream import Position
 from holdfast.engine.exchange import Exchange
 from holdfast.errors import StoreUnavailable
+from holdfast.stores.base import OnWake
 from holdfast.stores.redis.store import RedisStore
 from holdfast.testing import ScriptedBack
 from tests.redis_server import needs_redis, redis_server
@@ -23,9 +24,10 @@ PROGRESS = "notifications/progress"
 class Watched(RedisStore):
     """Says when it could not append."""
 
-    def __init__(self, url: str) -> None:
-        super().__init__(url)
+    @override
+    def bind(self, on_wake: OnWake) -> None:
         self.failed = asyncio.Event()
+        super().bind(on_wake)
 
     @override
     async def append(self, *args: Any) -> Position:

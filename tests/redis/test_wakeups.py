@@ -133,7 +133,7 @@ async def test_a_cut_subscription_connection_is_opened_again(server: RedisServer
 async def test_wake_ups_of_an_unknown_kind_are_ignored(
     server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.stores.redis.wakeups.POLL_SECONDS", 1_000.0)
+    monkeypatch.setattr("holdfast.stores.shared.server.POLL_SECONDS", 1_000.0)
     store = RedisStore(server.url, namespace="wakeups")
     wakeups: asyncio.Queue[WakeUp] = asyncio.Queue()
     store.bind(lambda what, key, name: wakeups.put_nowait(what))  # noqa: ARG005

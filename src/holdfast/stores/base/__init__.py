@@ -68,7 +68,7 @@ from holdfast.stores.base.sessions import LINGER_SECONDS, LINGER_SHARE, SessionP
 from holdfast.stores.base.state import REMEMBERED_OPS, Cell, NoState, StatePart, refuse_state
 from holdfast.stores.base.streams import StreamPart
 from holdfast.stores.base.tasks import TASK_END_BYTES, NoTasks, OrphanTask, TaskPart, refuse_tasks
-from holdfast.stores.base.wakeups import OnWake
+from holdfast.stores.base.wakeups import OnWake, silent
 
 
 class Store(RequiredPart, StatePart, TaskPart, ReplicaPart, Protocol):
@@ -125,4 +125,5 @@ __all__ = [
     "WakeUp",
     "refuse_state",
     "refuse_tasks",
+    "silent",
 ]

@@ -15,14 +15,10 @@ from holdfast.core.records import Closed, Orphan, Status, WakeUp
 from holdfast.ports import Clock, SystemClock
 from holdfast.stores.base.overview import Listing, Totals
 from holdfast.stores.base.replicas import INBOX, Announced, Forwarded
-from holdfast.stores.base.wakeups import OnWake
+from holdfast.stores.base.wakeups import OnWake, silent
 
 _ANNOUNCEMENTS: Final = 1_000
 """Announcements kept; the oldest are deleted first."""
-
-
-def _ignore(kind: WakeUp, session: str, name: str) -> None:
-    """Drop a wake-up: no process has called `bind` yet."""
 
 
 class _Sessions(Protocol):
@@ -41,7 +37,7 @@ class OneProcess:
 
     def __init__(self, clock: Clock | None = None) -> None:
         self.now: Callable[[], float] = (clock or SystemClock()).now
-        self.wake: OnWake = _ignore
+        self.wake: OnWake = silent
         self._inbox: OrderedDict[str, bytes] = OrderedDict()
         self._events: OrderedDict[str, tuple[int, bytes]] = OrderedDict()
         """Announcements by name, each with its number."""

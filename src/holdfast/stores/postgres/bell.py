@@ -12,20 +12,20 @@ with the process that would have sent them, and with a connection. The log says 
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from hashlib import sha256
 from typing import Final
 
+from typing_extensions import override
+
 from holdfast.errors import StoreError
-from holdfast.stores.base import OnWake, WakeUp
+from holdfast.stores.base import WakeUp
 from holdfast.stores.postgres.core import PostgresCore
 from holdfast.stores.postgres.link import Connection, Link
 from holdfast.stores.shared.answers import Later, Lost
-from holdfast.stores.shared.sessions import SharedSessions
-from holdfast.supervision import supervise
+from holdfast.stores.shared.server import POLL_SECONDS
 
-POLL_SECONDS: Final = 1.0
 QUICK: Final = 0.1
 """Seconds between two polls while wake-ups do not arrive."""
 PROBE_SECONDS: Final = 10.0
@@ -40,23 +40,18 @@ ALL: Final = ""
 """In place of a replica: all of them."""
 
 
-class Bell(PostgresCore, SharedSessions):
-    """bind, and the tasks behind it."""
+class Bell(PostgresCore):
+    """Sends and receives wake-ups."""
 
-    _tasks: list[asyncio.Task[None]]
-    _listening: asyncio.Event
+    unheard_seconds = QUICK
     _waiting: dict[tuple[str, str], None]
     """Messages that are not sent yet: channel and line."""
     _sending: asyncio.Task[None] | None
 
-    def bind(self, on_wake: OnWake) -> None:
-        """Call this function from now on; take a name for this process, and start to listen to the other replicas."""
-        self.wake = on_wake
-        if not self._tasks:
-            self._take_name()
-            self.forget_all()
-            loops = {"wake-ups": self._listen, "polling": self._poll}
-            self._tasks = [supervise(name, loop, self._observer) for name, loop in loops.items()]
+    @override
+    def forget_all(self) -> None:
+        super().forget_all()
+        self._waiting, self._sending = {}, None
 
     # Sending
 
@@ -95,10 +90,7 @@ class Bell(PostgresCore, SharedSessions):
 
     # Receiving
 
-    async def heard(self) -> None:
-        """Return when wake-ups of other replicas arrive; until then, each change is noticed by polling."""
-        await self._listening.wait()
-
+    @override
     async def _listen(self) -> None:
         link = Link(self._address.listen, self._observer, self._random, self._credentials)
         is_said = False
@@ -164,23 +156,10 @@ class Bell(PostgresCore, SharedSessions):
                     self.woken(kind, key, name)
         return False
 
-    async def _poll(self) -> None:
-        while True:
-            await asyncio.sleep(POLL_SECONDS if self._listening.is_set() else QUICK)
-            await self.look_again()
-
-    async def look_again(self) -> None:
-        """Wake up everything in this process that has changed and had no wake-up."""
-        for kind in (WakeUp.FORWARD, WakeUp.NEWS):
-            self.wake(kind, "", "")
-        await super().look_again()
-
-    async def _stop(self, tasks: Sequence[asyncio.Task[None]]) -> None:
-        """End the tasks, after the wake-ups that wait are sent."""
+    @override
+    async def _disconnect(self) -> None:
         if self._sending is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(PATIENCE):
                     await asyncio.shield(self._sending)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._lanes.aclose()

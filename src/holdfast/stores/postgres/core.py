@@ -1,31 +1,23 @@
 """The common part of all operations: the names of this process, the clock of the server, and statements by name."""
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any, Final
 
-from holdfast.config import Limits
-from holdfast.errors import ConfigError, StoreUnavailable
-from holdfast.ports import Clock, Observer, Random
-from holdfast.stores.base import OnWake, WakeUp
-from holdfast.stores.credentials import Credentials
+from typing_extensions import override
+
+from holdfast.errors import StoreUnavailable
 from holdfast.stores.postgres import schema
 from holdfast.stores.postgres.lanes import Lanes, Rows
 from holdfast.stores.postgres.link import Connection, Link
 from holdfast.stores.postgres.refusals import code_of
-from holdfast.stores.postgres_address import PostgresAddress
+from holdfast.stores.postgres_address import parse
 from holdfast.stores.shared.answers import Later
-from holdfast.stores.shared.server_clock import ServerClock
+from holdfast.stores.shared.server import ServerStore
 
-_NAMESPACE: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _MADE_BY_ANOTHER: Final = frozenset(("23505", "42P06", "42P07", "42723", "42710"))
 """Another process has made the same schema, table or function at the same moment."""
-
-
-def silent(kind: WakeUp, session: str, name: str) -> None:
-    """Wake no task: the callback before `bind`."""
 
 
 @lru_cache(maxsize=4_096)
@@ -34,50 +26,18 @@ def hashed(principal: str) -> bytes:
     return sha256(principal.encode()).digest()
 
 
-class PostgresCore:
+class PostgresCore(ServerStore[str]):
     """Statements by name."""
 
-    replica: str
-    me: str
-    wake: OnWake
-    _limits: Limits
-    _lanes: Lanes
+    format = schema.FORMAT
 
-    def __init__(
-        self,
-        address: PostgresAddress,
-        limits: Limits,
-        clock: Clock | None,
-        random: Random,
-        observer: Observer,
-        replica: str,
-        credentials: Credentials | None,
-    ) -> None:
-        self._address = address
-        self._credentials = credentials
-        self._schema = address.schema
-        self._queries = schema.queries(address.schema)
-        self._limits = limits
-        self._random = random
-        self._observer = observer
-        self._clock = ServerClock(clock)
-        self._given_clock = clock
-        self.now: Callable[[], float] = self._clock.now
-        self.wake = silent
-        self._named = replica
-        self._take_name()
-        self._open()
-
+    @override
     def _open(self) -> None:
-        """Make the lanes; they connect when they are first used."""
+        self._address = parse(self._url, self._namespace)
+        self._schema = self._address.schema
+        self._queries = schema.queries(self._schema)
         self._link = Link(self._address.url, self._observer, self._random, self._credentials)
         self._lanes = Lanes(self._link, self._address.pool, self._observer, self._prepare)
-
-    def _take_name(self) -> None:
-        """Become a replica that owns nothing yet."""
-        self.replica = self._named or self._random.token(6)
-        self.incarnation = 0
-        self.me = f"{self.replica}.0"
 
     # Statements
 
@@ -147,16 +107,6 @@ class PostgresCore:
                 f"a later Holdfast has written this schema (format {found}, this one knows {schema.FORMAT}): "
                 "upgrade this one, or give it another namespace or schema"
             )
-
-
-def check_namespace(namespace: str) -> None:
-    """Check the name of a namespace.
-
-    Raises:
-        ConfigError: it is not valid.
-    """
-    if not _NAMESPACE.fullmatch(namespace):
-        raise ConfigError(f"namespace={namespace!r}: use letters, digits, dots, dashes and underscores")
 
 
 def texts(names: Sequence[str]) -> list[bytes]:

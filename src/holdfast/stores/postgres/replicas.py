@@ -7,7 +7,6 @@ the declaration change the same row, so one of them decides. A replica that has 
 from holdfast.core.records import WakeUp
 from holdfast.stores.base import INBOX, Announced, Forwarded
 from holdfast.stores.postgres.bell import ALL, Bell
-from holdfast.stores.postgres.schema import FORMAT
 from holdfast.stores.rules import lease_ended
 
 _NEWS = 100
@@ -16,19 +15,11 @@ _NEWS = 100
 class PostgresReplicas(Bell):
     """renew, release, replicas, forward, inbox, announce, secret, notices."""
 
-    _other_format: int = FORMAT
-
     async def renew(self, seconds: float) -> int:
         """Take the lease or make it longer; after this incarnation was declared dead, a new one begins."""
         [(incarnation, found, now)] = await self._run("renew", self.replica, self.me, seconds, self._told)
         self._clock.measure(now)
-        if found not in (FORMAT, self._other_format):
-            self._observer.note("store.formats", format=FORMAT, other=found)
-        self._other_format = found
-        if incarnation != self.incarnation:
-            self.incarnation = incarnation
-            self.me: str = f"{self.replica}.{incarnation}"
-        return int(incarnation)
+        return self._renewed(int(incarnation), found)
 
     async def release(self) -> None:
         """End the lease; other replicas reap the remaining work."""

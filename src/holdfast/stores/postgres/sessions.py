@@ -42,7 +42,7 @@ def _record(fixed: bytes | None, variable: bytes | None) -> SessionRecord | None
 class PostgresSessions(PostgresDocuments):
     """open, sweep, look, orphans, closings."""
 
-    _stray_after: int
+    _stray_after: int = 0
 
     @override
     async def register(self, key: str) -> None:
@@ -75,11 +75,7 @@ class PostgresSessions(PostgresDocuments):
     async def sweep(self) -> list[Closed]:
         """Close the sessions that are due, and forget everything else whose time is over."""
         await self._run("sweep", *_NEWS, _UNREPORTED, self._told)
-        closed: list[Closed] = []
-        while keys := await self.due():
-            ended = await asyncio.gather(*(self.end(key, self._examine) for key in keys))
-            closed += [one for one in ended if one is not None]
-        return closed
+        return await super().sweep()
 
     async def listed(self, principal: str | None = None) -> list[str]:
         """Return the keys of all open sessions, or of one principal's."""

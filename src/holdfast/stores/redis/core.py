@@ -22,20 +22,19 @@ command counts once. A command that Redis refused was not executed (`refusals.py
 """
 
 import asyncio
-import re
 from collections.abc import Awaitable, Iterable
 from functools import lru_cache
 from hashlib import sha256
 from itertools import chain, count, repeat
-from math import ceil, inf
+from math import ceil
 from typing import Any, Final, NamedTuple, TypeVar
 
-from holdfast.config import Limits
-from holdfast.errors import ConfigError, StoreError, StoreUnavailable
-from holdfast.ports import Clock, Observer, Random, SystemClock
-from holdfast.stores.base import OnWake, WakeUp
-from holdfast.stores.redis.link import Argument, RedisLink
+from typing_extensions import override
+
+from holdfast.errors import StoreError, StoreUnavailable
+from holdfast.stores.redis.link import Argument, RedisLink, connect
 from holdfast.stores.shared.answers import Later, Lost
+from holdfast.stores.shared.server import ServerStore
 
 FORMAT: Final = 1
 """In every key and channel. It changes only if an older release would misread the data of a newer one. A field that
@@ -48,21 +47,12 @@ PATIENCE: Final = 3.0
 SHARED: Final = "*"
 _MARKS: Final = "01"
 """The flag of a command when it is sent for the first time, and when it is sent again."""
-_JUMP: Final = 0.5
-_OLD: Final = 30.0
-"""Seconds by which the clock of Redis was set back for sure, and after which a measurement is forgotten."""
 _STEPS: Final = 8_192
 """The allowance of a session (lua/cells_prelude.lua) grows in steps of its principal's total: 8 KiB of 64 MiB. It has at most two
 that it does not use."""
 _LEAST_STEP: Final = 1_024
 
 T = TypeVar("T")
-
-_NAMESPACE: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
-
-
-def silent(kind: WakeUp, session: str, name: str) -> None:
-    """Wake no task: the callback before `bind`."""
 
 
 @lru_cache(maxsize=4_096)
@@ -100,65 +90,29 @@ class Room(NamedTuple):
         return self.largest if how == "trim" and not self.is_own else writer
 
 
-class Core:
+class Core(ServerStore[str | RedisLink]):
     """Scripts, sent until they are answered."""
 
-    replica: str
-    me: str
-    wake: OnWake
+    format = FORMAT
 
-    def __init__(
-        self,
-        link: RedisLink,
-        limits: Limits,
-        clock: Clock | None,
-        random: Random,
-        observer: Observer,
-        namespace: str,
-        replica: str,
-    ) -> None:
-        if not _NAMESPACE.fullmatch(namespace):
-            raise ConfigError(f"namespace={namespace!r}: use letters, digits, dots, dashes and underscores")
-        self._link = link
-        self._limits = limits
-        self._clock = clock
-        self._random = random
-        self._observer = observer
-        self._prefix = f"hf:{FORMAT}:{namespace}:"
-        self.wake = silent
-        self._named = replica
-        self._local: Clock = SystemClock()
-        self._offset = self._local.wall() - self._local.now()
-        """What is added to the local time to get that of Redis."""
-        self._measured = -inf
-        self._take_name()
-        self._report_step = max(1, limits.streams_bytes // limits.sessions)
+    @override
+    def _open(self) -> None:
+        given, limits = self._url, self._limits
+        self._link: RedisLink = connect(given, self._credentials) if isinstance(given, str) else given
+        self._prefix = f"hf:{self.format}:{self._namespace}:"
         # A session reports the bytes of its logs when they have changed by this much.
+        self._report_step = max(1, limits.streams_bytes // limits.sessions)
         self._step = max(1, limits.principal_kept_bytes // _STEPS)
 
+    @override
+    async def _disconnect(self) -> None:
+        await self._link.aclose()
+
+    @override
     def _take_name(self) -> None:
-        """Become a replica that owns nothing yet. No two processes may use the same replica name or the same command names."""
+        super()._take_name()
         self._nonce = self._random.token(6)
         self._numbers = count()
-        self.replica = self._named or self._random.token(6)
-        self.incarnation = 0
-        self.me = f"{self.replica}.0"
-
-    # Time
-
-    def now(self) -> float:
-        """Return the time of Redis, as far as it is known here."""
-        return self._local.now() + self._offset if self._clock is None else self._clock.now()
-
-    def time_is(self, seconds: bytes, microseconds: bytes) -> None:
-        """Compare the local clock with a time that Redis has just told.
-
-        Each reply comes late, so of several measurements the largest is the best one. But clocks may be set: an old one is forgotten.
-        """
-        local = self._local.now()
-        offset = int(seconds) + int(microseconds) / 1_000_000 - local
-        if offset > self._offset or self._offset - offset > _JUMP or local - self._measured > _OLD:
-            self._offset, self._measured = offset, local
 
     # Commands
 
@@ -169,7 +123,8 @@ class Core:
     async def run(self, script: str, key: str, *arguments: Argument) -> Any:
         """Run a script on a slot; while its reply is lost, send it again under the same name."""
         name = f"{self._nonce}{next(self._numbers)}"
-        now = "" if self._clock is None else str(ceil(self._clock.now() * 1000))
+        told = self._clock.told
+        now = "" if told is None else str(ceil(told * 1000))
         first, again = ((now, self.me, name, mark, *arguments) for mark in _MARKS)
         return await self.send(script, key, first, again)
 

@@ -51,7 +51,7 @@ class RedisDocuments(Core):
     async def stored(self, key: str, known: bytes = b"") -> Stored | None:
         """Return a session."""
         seconds, microseconds, numbers, flat = await self.send("load", key, (known,))
-        self.time_is(seconds, microseconds)
+        self._clock.measure(int(seconds) + int(microseconds) / 1_000_000)
         if numbers is None:
             return None
         if not numbers:

@@ -21,17 +21,12 @@ receivers, which also poll once a second, because a wake-up may be lost.
 
 from holdfast.errors import StoreUnavailable
 from holdfast.stores.base import INBOX, Announced, Forwarded, Orphan
-from holdfast.stores.redis.core import FORMAT, flag, milliseconds
-from holdfast.stores.redis.documents import RedisDocuments
+from holdfast.stores.redis.core import Core, flag, milliseconds
 from holdfast.stores.rules import lease_ended
-from holdfast.stores.shared.sessions import SharedSessions
 
 
-class ReplicaMethods(RedisDocuments, SharedSessions):
+class ReplicaMethods(Core):
     """renew, release, replicas, orphans, reap, forward, inbox, remove_forwarded, announce, announced, secret, post_notice."""
-
-    _other_format: int = FORMAT
-    """The format that another replica of this namespace uses, as far as it is known."""
 
     async def renew(self, seconds: float) -> int:
         """Take the lease or make it longer; after this incarnation was declared dead, a new one begins.
@@ -42,21 +37,23 @@ class ReplicaMethods(RedisDocuments, SharedSessions):
         reply = await self.index("lease", self.replica, self.incarnation, milliseconds(seconds))
         if reply[0] == b"later":
             raise StoreUnavailable(
-                f"a later Holdfast serves this namespace (format {reply[2]}, this one knows {FORMAT}): "
+                f"a later Holdfast serves this namespace (format {reply[2]}, this one knows {self.format}): "
                 "upgrade this one, or give it another namespace"
             )
-        incarnation, other = map(int, reply[2:4])
-        if other not in (FORMAT, self._other_format):
-            self._observer.note("store.formats", format=FORMAT, other=other)
-        self._other_format = other
-        if incarnation != self.incarnation:
-            self.incarnation = incarnation
-            self.me: str = f"{self.replica}.{incarnation}"
-        return incarnation
+        return self._renewed(*map(int, reply[2:4]))
 
     async def release(self) -> None:
         """End the lease."""
         await self.index("release", self.replica, self.me)
+
+    async def prove(self) -> None:
+        """Check the lease, and write a key of the shared indexes, which every new session needs.
+
+        Raises:
+            StoreUnavailable: also if the lease of this replica has ended.
+        """
+        if (await self.index("prove"))[0] == b"dead":
+            raise lease_ended()
 
     async def replicas(self) -> dict[str, float]:
         """Return the replicas whose lease runs, and for how long."""

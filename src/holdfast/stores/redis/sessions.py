@@ -33,7 +33,6 @@ from holdfast.stores.redis.documents import RedisDocuments
 from holdfast.stores.shared.draft import SharedDocument, opened
 from holdfast.stores.shared.entry import KnownSession
 from holdfast.stores.shared.fields import Unreadable
-from holdfast.stores.shared.sessions import SharedSessions
 from holdfast.stores.shared.shelf import Erasure
 
 _BATCH: Final = 100
@@ -86,11 +85,11 @@ class _KeptBytes(Struct):
 _kept: Final = msgspec.msgpack.Decoder(_KeptBytes).decode
 
 
-class SessionMethods(RedisDocuments, SharedSessions):
+class SessionMethods(RedisDocuments):
     """open, sweep, subscriptions, and closings whose listeners must be called."""
 
     over: int
-    frees: frozenset[Callable[..., Any]] = SharedSessions.frees | {_examined, _freed}
+    frees: frozenset[Callable[..., Any]] = RedisDocuments.frees | {_examined, _freed}
     _doubtful: dict[str, None]
     """Sessions of which the shared slot may not know the last change."""
     _compared: str = ""
@@ -98,6 +97,11 @@ class SessionMethods(RedisDocuments, SharedSessions):
     _compared_at: float = 0.0
     _unreported: dict[str, tuple[int, float]]
     """Sessions whose logs have other sizes than the shared slot knows: their bytes, and when their oldest complete stream ended."""
+
+    @override
+    def forget_all(self) -> None:
+        super().forget_all()
+        self._doubtful, self._unreported = {}, {}
 
     async def open(self, record: SessionRecord, *, evict: bool) -> list[Closed] | Refusal:
         """Take a place in the index, evict a session if the contract demands it, then begin the session."""

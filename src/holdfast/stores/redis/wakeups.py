@@ -1,11 +1,7 @@
-"""Wake-ups from other replicas, and a poll for those that were lost.
+"""Wake-ups from other replicas, over pub/sub.
 
-A wake-up names the thing to read and carries no data. Pub/sub does not keep messages: a message that is published while no
-connection is open is lost. So once a second each session that has work here is read again (`SharedSessions.look_again`). A lost wake-up
-costs at most that second.
-
-There are two channels: `bell` for all replicas, and `bell:<replica>` for one. A replica ignores its own messages; it has
-called its callback already when it made the change.
+Pub/sub does not keep messages: a message that is published while no connection is open is lost (`stores/shared/server.py`). There are two channels: `bell` for all
+replicas, and `bell:<replica>` for one.
 """
 
 import asyncio
@@ -13,36 +9,37 @@ import contextlib
 from typing import Any, Final
 
 from redis.exceptions import RedisClusterException, RedisError
+from typing_extensions import override
 
 from holdfast.errors import StoreUnavailable
-from holdfast.stores.base import OnWake, WakeUp
-from holdfast.stores.redis.documents import RedisDocuments
-from holdfast.stores.shared.sessions import SharedSessions
-from holdfast.supervision import supervise
+from holdfast.stores.base import WakeUp
+from holdfast.stores.redis.core import PATIENCE, Core
 
-POLL_SECONDS: Final = 1.0
 _WAKEUPS: Final = {kind.value.encode(): kind for kind in WakeUp}
 
 
-class WakeUpMethods(RedisDocuments, SharedSessions):
-    """bind, and the two tasks behind it."""
-
-    _tasks: list[asyncio.Task[None]]
-    _listening: asyncio.Event
-
-    def bind(self, on_wake: OnWake) -> None:
-        """Call this function from now on; take a name for this process, and start to listen to the other replicas."""
-        self.wake = on_wake
-        if not self._tasks:
-            self._take_name()
-            self.forget_all()
-            loops = {"wake-ups": self._listen, "polling": self._poll}
-            self._tasks = [supervise(name, loop, self._observer) for name, loop in loops.items()]
+class WakeUpMethods(Core):
+    """Receives wake-ups."""
 
     async def check(self) -> None:
-        """Check the settings of Redis."""
-        raise NotImplementedError
+        """Check that Redis can be reached, and warn if it deletes keys when its memory is full.
 
+        Raises:
+            StoreUnavailable: it cannot be reached.
+        """
+        try:
+            async with asyncio.timeout(PATIENCE):
+                policy = await self._link.policy()
+        except (RedisError, RedisClusterException, OSError, TimeoutError) as error:
+            raise StoreUnavailable(f"the store cannot be reached: {error}") from error
+        if policy not in {"", "noeviction"}:
+            self._observer.note(
+                "store.evicts",
+                policy=policy,
+                advice="set maxmemory-policy noeviction: this Redis may delete sessions when it is full",
+            )
+
+    @override
     async def _listen(self) -> None:
         with contextlib.suppress(StoreUnavailable):
             await self.check()
@@ -76,14 +73,3 @@ class WakeUpMethods(RedisDocuments, SharedSessions):
         # A later release may send kinds that this one does not know.
         if (kind := _WAKEUPS.get(what)) is not None:
             self.woken(kind, key.decode(), name.decode())
-
-    async def _poll(self) -> None:
-        while True:
-            await asyncio.sleep(POLL_SECONDS)
-            await self.look_again()
-
-    async def look_again(self) -> None:
-        """Wake up everything in this process that has changed and had no wake-up."""
-        for kind in (WakeUp.FORWARD, WakeUp.NEWS):
-            self.wake(kind, "", "")
-        await super().look_again()

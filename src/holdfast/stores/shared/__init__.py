@@ -5,4 +5,6 @@ SharedSessions ── sessions.py     applies rules to drafts of cached document
  ├─ fields.py                     documents as named fields
  ├─ Commit ── commit.py           the one value that changes a session
  └─ Shelf ── shelf.py             what a backend has to do: load, commit, create, erase, read
+
+ServerStore ── server.py          a store on a server: name, clock, lease, wake-ups (Redis, PostgreSQL)
 """

@@ -15,7 +15,7 @@ class ServerClock:
 
     def __init__(self, given: Clock | None = None) -> None:
         """With a clock `given`, its time counts: for tests and simulations."""
-        self._given = given
+        self.given: Clock | None = given
         self._local: Clock = SystemClock()
         self._offset = self._local.wall() - self._local.now()
         """What is added to the local time to get that of the server."""
@@ -23,12 +23,12 @@ class ServerClock:
 
     def now(self) -> float:
         """Return the time of the server."""
-        return self._local.now() + self._offset if self._given is None else self._given.now()
+        return self._local.now() + self._offset if self.given is None else self.given.now()
 
     @property
     def told(self) -> float | None:
         """The time that a command tells the server; None: the server's own time counts."""
-        return None if self._given is None else self._given.now()
+        return None if self.given is None else self.given.now()
 
     def measure(self, now: float) -> None:
         """Compare the local clock with a time that the server has just told.

@@ -5,6 +5,7 @@ SharedSessions ── sessions.py   commands that are more than a rule: closing,
      └─ KnownSessions ── known.py   the documents that this process knows
 """
 
+import asyncio
 from collections.abc import Mapping
 from typing import Final
 
@@ -73,6 +74,14 @@ class SharedSessions(CommandRounds):
         return await self.apply(orphan.session, False, calls.reap, *facts, tag=tag)  # noqa: FBT003
 
     # Closing, reading, totals
+
+    async def sweep(self) -> list[Closed]:
+        """Close the sessions that are due, those of one round at the same time."""
+        closed: list[Closed] = []
+        while keys := await self.due():
+            ended = await asyncio.gather(*(self.end(key, self._examine) for key in keys))
+            closed += [one for one in ended if one is not None]
+        return closed
 
     async def end(self, key: str, why: Why, ending: Ending | None = None) -> Closed | None:
         """Close a session. If it was changed after it was loaded, decide again."""

@@ -135,7 +135,7 @@ def inbox(tx: Transaction) -> list[Forwarded]:
     return [Forwarded(*row) for row in found]
 
 
-def remove_forwarded(tx: Transaction, name: str, replica: str) -> bool:
+def remove_forwarded(tx: Transaction, name: str, *, replica: str = "") -> bool:
     """Remove a request from an inbox, by default the own one. True if it was there."""
     whose = replica or tx.identity.replica
     return tx.one("DELETE FROM inbox WHERE replica = ? AND name = ? RETURNING 1", whose, name) is not None

@@ -3,21 +3,17 @@
 Documents, logs and their indexes are in one file, so a transaction changes them together: nothing is carried over later, and no index is behind.
 """
 
-import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from functools import partial
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from typing_extensions import override
 
-from holdfast.core.records import Closed, Orphan, Refusal, SessionRecord, Status, WakeUp
+from holdfast.core.records import Closed, Orphan, Refusal, SessionRecord, WakeUp
 from holdfast.errors import StoreError
-from holdfast.stores.base import Listing, Totals
-from holdfast.stores.shared.commit import Commit, Reply
 from holdfast.stores.shared.draft import opened
 from holdfast.stores.shared.sessions import SharedSessions
-from holdfast.stores.shared.shelf import Erasure, Piece, Stored
 from holdfast.stores.sqlite import overview, places, replicas, shelf
 from holdfast.stores.sqlite.transaction import Identity, Transaction
 from holdfast.stores.sqlite.worker import Worker
@@ -25,9 +21,26 @@ from holdfast.stores.sqlite.worker import Worker
 P = ParamSpec("P")
 T = TypeVar("T")
 Operation = Callable[Concatenate[Transaction, P], T]
+Method = Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]
 
-SWEPT_AT_ONCE: Final = 200
-"""Sessions examined in one transaction: a sweep must not delay other commands for long."""
+
+def _method(operation: Operation[P, T], *, is_writing: bool) -> Method[P, T]:
+    @wraps(operation)
+    async def method(self: "SqliteSessions", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        done: T = await self._worker.submit(lambda tx: operation(tx, *args, **kwargs), writes=is_writing)
+        return done
+
+    return method
+
+
+def writes(operation: Operation[P, T]) -> Method[P, T]:
+    """Return a method that runs an operation which writes."""
+    return _method(operation, is_writing=True)
+
+
+def reads(operation: Operation[P, T]) -> Method[P, T]:
+    """Return a method that runs an operation which only reads: it waits for no lock."""
+    return _method(operation, is_writing=False)
 
 
 class SqliteSessions(SharedSessions):
@@ -42,45 +55,16 @@ class SqliteSessions(SharedSessions):
         """The incarnation of this process."""
         return self._identity.owner
 
-    async def _do(self, operation: Operation[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run an operation that writes."""
-        done: T = await self._worker.submit(partial(_with, operation, args, kwargs), writes=True)
-        return done
-
-    async def _look(self, operation: Operation[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run an operation that only reads: it waits for no lock."""
-        seen: T = await self._worker.submit(partial(_with, operation, args, kwargs), writes=False)
-        return seen
-
     # The shelf
 
-    @override
-    async def stored(self, key: str, known: bytes = b"") -> Stored | None:
-        return await self._look(shelf.stored, key, known)
-
-    @override
-    async def create(self, record: SessionRecord, numbers: bytes, fields: Mapping[str, bytes]) -> bool:
-        return await self._do(shelf.create, record, numbers, fields)
-
-    @override
-    async def commit(self, key: str, commit: Commit) -> Reply:
-        return await self._do(shelf.commit, key, commit)
-
-    @override
-    async def remove(self, key: str, erasure: Erasure) -> bool:
-        return await self._do(shelf.remove, key, erasure)
-
-    @override
-    async def tell(self, key: str, told: Sequence[tuple[WakeUp, str, str]]) -> None:
-        await self._do(shelf.tell, key, told)
-
-    @override
-    async def piece(self, key: str, stream: str, seq: int, max_events: int, max_bytes: int) -> Piece | None:
-        return await self._look(shelf.piece, key, stream, seq, max_events, max_bytes)
-
-    @override
-    async def sizes(self, key: str, stream: str) -> Sequence[tuple[int, int, int]]:
-        return await self._look(shelf.sizes, key, stream)
+    stored = reads(shelf.stored)
+    create = writes(shelf.create)
+    commit = writes(shelf.commit)
+    remove = writes(shelf.remove)
+    tell = writes(shelf.tell)
+    piece = reads(shelf.piece)
+    sizes = reads(shelf.sizes)
+    discard = writes(shelf.discard)
 
     @override
     async def register(self, key: str) -> None:
@@ -88,66 +72,37 @@ class SqliteSessions(SharedSessions):
 
     @override
     async def poisoned(self, key: str, error: Exception) -> None:
-        await self._do(shelf.discard, key)
+        await self.discard(key)
 
     # Places and indexes
 
+    due = reads(shelf.due)
+    listed = reads(shelf.listed)
+    subscribers = reads(shelf.subscribers)
+    oldest_finished = reads(shelf.oldest_finished)
+    spare_kept = reads(places.spare_kept)
+    look = reads(overview.look)
+    sessions_after = reads(overview.sessions_after)
+    totals = reads(overview.totals)
+    _take_place = writes(places.take)
+
     async def open(self, record: SessionRecord, *, evict: bool) -> list[Closed] | Refusal:
         """Keep a new session; evict the longest idle session of a principal that is at its limit."""
-        numbers, fields = opened(record, self.now(), self._mark)
-        return await self._do(places.take, record, numbers, fields, evict=evict)
-
-    async def due(self) -> list[str]:
-        """Return some of the sessions whose hint has passed."""
-        return await self._look(shelf.due, SWEPT_AT_ONCE)
-
-    @override
-    async def sweep(self) -> list[Closed]:
-        """Close the sessions that are due. Those of one round share their transactions."""
-        closed: list[Closed] = []
-        while keys := await self.due():
-            ended = await asyncio.gather(*(self.end(key, self._examine) for key in keys))
-            closed += [one for one in ended if one is not None]
-        return closed
-
-    async def listed(self, principal: str | None = None) -> list[str]:
-        """Return the keys of all open sessions, or of one principal's."""
-        return await self._look(shelf.listed, principal)
-
-    async def subscribers(self, uri: str) -> list[str]:
-        """Return the sessions that subscribed."""
-        return await self._look(shelf.subscribers, uri)
-
-    async def oldest_finished(self) -> tuple[str, str] | None:
-        """Return the oldest complete stream without a reader."""
-        return await self._look(shelf.oldest_finished)
-
-    async def spare_kept(self, key: str) -> int:
-        """Return the kept bytes that the principal of a session may still add."""
-        return await self._look(places.spare_kept, key)
-
-    @override
-    async def look(self, key: str) -> Status | None:
-        """Return an open session."""
-        return await self._look(overview.look, key)
-
-    async def sessions_after(self, after: str, *, limit: int) -> Listing:
-        """Return the sessions that follow in the order of their keys."""
-        return await self._look(overview.sessions_after, after, limit)
-
-    async def totals(self) -> Totals:
-        """Return the totals of all sessions."""
-        return await self._look(overview.totals)
+        return await self._take_place(record, *opened(record, self.now(), self._mark), evict=evict)
 
     # The work of dead replicas
+
+    _declare_dead = writes(replicas.declare_dead)
+    _owned = reads(replicas.owned)
+    _forget_lease = writes(replicas.forget_lease)
 
     async def orphans(self) -> list[Orphan]:
         """Return the exchanges of dead replicas; their readers and turns are forgotten."""
         found: list[Orphan] = []
-        for owner in await self._do(replicas.declare_dead):
-            for key in await self._look(replicas.owned, owner):
+        for owner in await self._declare_dead():
+            for key in await self._owned(owner):
                 found += await self.left_by(owner, key) or []
-            await self._do(replicas.forget_lease, owner)
+            await self._forget_lease(owner)
         return found
 
     # Wake-ups that were missed
@@ -163,7 +118,3 @@ class SqliteSessions(SharedSessions):
             await self.look_again()
         for kind in (WakeUp.FORWARD, WakeUp.NEWS):
             self.wake(kind, "", "")
-
-
-def _with(operation: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any], tx: Transaction) -> T:
-    return operation(tx, *args, **kwargs)

@@ -44,6 +44,8 @@ _SIGN: Final = 1 << 63
 _SPAN: Final = 1 << 64
 """A tag has 64 bits without a sign, and SQLite's integers have one."""
 _HINT, _SIZE, _STATE = PLACES["hint"], PLACES["size"], PLACES["state"]
+_SWEPT: Final = 200
+"""Sessions examined in one transaction: a sweep must not delay other commands for long."""
 _PUT: Final = "INSERT INTO field (sid, name, value) VALUES (?, ?, ?) ON CONFLICT (sid, name) DO UPDATE SET value = excluded.value"
 decode_exchange: Final[Callable[[bytes], Exchange]] = TABLES["exchanges"].decode
 _uris: Final = msgspec.msgpack.Decoder(list[str]).decode
@@ -85,38 +87,38 @@ def create(tx: Transaction, record: SessionRecord, numbers: bytes, fields: Mappi
     return True
 
 
-def commit(tx: Transaction, key: str, wanted: Commit) -> Reply:
+def commit(tx: Transaction, key: str, commit: Commit) -> Reply:
     """Apply a commit, if the session is the known one, or the fields and numbers that its rules have read are."""
     row = tx.execute("SELECT sid, numbers, writer, number FROM session WHERE key = ?", (key,)).fetchone()
     if row is None:
         return None
     sid, before, writer, number = row
-    after = wanted.after
-    if before != wanted.exact:
-        last = number if writer == wanted.writer else int(_field(tx, sid, f"o:{wanted.writer}") or 0)
-        verdict = fate(wanted, last)
+    after = commit.after
+    if before != commit.exact:
+        last = number if writer == commit.writer else int(_field(tx, sid, f"o:{commit.writer}") or 0)
+        verdict = fate(commit, last)
         if verdict is not CommitFate.APPLY:
             return Done(before, sent_before=True) if verdict is CommitFate.BEFORE else LostWrites()
-        if wanted.compare is None:
+        if commit.compare is None:
             return Stale(before, _fields(tx, sid, writer, number))
         differing = {
-            name: value for name, known in wanted.compare.items() if (value := _field(tx, sid, name)) != known
+            name: value for name, known in commit.compare.items() if (value := _field(tx, sid, name)) != known
         }
-        found = merged(wanted, before)
+        found = merged(commit, before)
         if differing or found is None:
             return Stale(before, differing)
         after = found
-    if not wanted.frees and any(name[:2] == "x:" for name in wanted.put):
-        tx.must_live(wanted.writer.rpartition("/")[0])
-    _apply(tx, sid, wanted)
+    if not commit.frees and any(name[:2] == "x:" for name in commit.put):
+        tx.must_live(commit.writer.rpartition("/")[0])
+    _apply(tx, sid, commit)
     _index(tx, sid, before, after)
-    if writer != wanted.writer:
-        _change_writer(tx, sid, writer, number, wanted.writer)
+    if writer != commit.writer:
+        _change_writer(tx, sid, writer, number, commit.writer)
     tx.execute(
         "UPDATE session SET numbers = ?, writer = ?, number = ? WHERE sid = ?",
-        (after, wanted.writer, wanted.number, sid),
+        (after, commit.writer, commit.number, sid),
     )
-    tell(tx, key, wanted.told)
+    tell(tx, key, commit.told)
     return Done(after)
 
 
@@ -295,13 +297,13 @@ def sizes(tx: Transaction, key: str, stream: str) -> list[tuple[int, int, int]]:
 # Indexes
 
 
-def due(tx: Transaction, limit: int) -> list[str]:
-    """Return sessions whose hint has passed."""
-    found = tx.execute("SELECT key FROM session WHERE hint <= ? ORDER BY hint LIMIT ?", (tx.now, limit))
+def due(tx: Transaction) -> list[str]:
+    """Return some of the sessions whose hint has passed."""
+    found = tx.execute("SELECT key FROM session WHERE hint <= ? ORDER BY hint LIMIT ?", (tx.now, _SWEPT))
     return [key for (key,) in found]
 
 
-def listed(tx: Transaction, principal: str | None) -> list[str]:
+def listed(tx: Transaction, principal: str | None = None) -> list[str]:
     """Return the keys of all open sessions, or of one principal's, the oldest first."""
     if principal is None:
         found = tx.execute("SELECT key FROM session ORDER BY sid")

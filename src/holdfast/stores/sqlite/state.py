@@ -21,59 +21,59 @@ _KINDS: Final = {own: (len(OWN), OWN, own) for own in (False, True)}
 _ALIVE: Final = "(due IS NULL OR due > ?)"
 
 
-def open_scope(tx: Transaction, name: str, principal: str, ttl: float) -> bool:
+def open_scope(tx: Transaction, scope: str, principal: str, ttl: float) -> bool:
     """Begin a scope. A second call changes nothing."""
     sweep(tx)
-    if tx.one("SELECT 1 FROM scope WHERE name = ? AND due IS NOT NULL", name):
-        return find_scope(tx, name, principal)
-    own_most = most_of_one(name, principal, tx.limits)
+    if tx.one("SELECT 1 FROM scope WHERE name = ? AND due IS NOT NULL", scope):
+        return find_scope(tx, scope, principal)
+    own_most = most_of_one(scope, principal, tx.limits)
     if own_most is not None and tx.one(f"{_COUNT} AND principal = ?", *_KINDS[False], principal) >= own_most:
         return False
-    if tx.one(_COUNT, *_KINDS[is_own(name)]) >= most_scopes(name, tx.limits):
+    if tx.one(_COUNT, *_KINDS[is_own(scope)]) >= most_scopes(scope, tx.limits):
         return False
-    _insert(tx, name, principal, ttl, tx.now + ttl)
+    _insert(tx, scope, principal, ttl, tx.now + ttl)
     return True
 
 
-def find_scope(tx: Transaction, name: str, principal: str) -> bool:
+def find_scope(tx: Transaction, scope: str, principal: str) -> bool:
     """Return True if this principal has such a scope; its time starts again."""
     found = tx.one(
         "UPDATE scope SET due = ? + ttl WHERE name = ? AND principal = ? AND due > ? RETURNING 1",
-        tx.now, name, principal, tx.now,
+        tx.now, scope, principal, tx.now,
     )  # fmt: skip
     return found is not None
 
 
-def get(tx: Transaction, name: str, field: str) -> Cell | None:
+def get_state(tx: Transaction, scope: str, field: str) -> Cell | None:
     """Return a field."""
-    _the_scope(tx, name)
-    return _cell(tx, name, field)
+    _the_scope(tx, scope)
+    return _cell(tx, scope, field)
 
 
-def set_field(
-    tx: Transaction, name: str, field: str, value: bytes | None, *, op: str, version: int | None
+def set_state(
+    tx: Transaction, scope: str, field: str, value: bytes | None, *, op: str, version: int | None = None
 ) -> int:
     """Set or delete a field if it has the expected version; return the new version or −1."""
-    scope = _the_scope(tx, name)
-    before = _result(tx, name, op)
+    owner = _the_scope(tx, scope)
+    before = _result(tx, scope, op)
     if before is not None:
         return before
-    cell = _cell(tx, name, field)
+    cell = _cell(tx, scope, field)
     if version is not None and version != (cell.version if cell else 0):
-        return _remember(tx, scope, op, -1)
-    return _remember(tx, scope, op, _write(tx, scope, field, value, cell))
+        return _remember(tx, owner, op, -1)
+    return _remember(tx, owner, op, _write(tx, owner, field, value, cell))
 
 
-def add(tx: Transaction, name: str, field: str, by: int, *, op: str) -> int:
+def add_state(tx: Transaction, scope: str, field: str, by: int, *, op: str) -> int:
     """Add to an integer field; return its new value."""
-    scope = _the_scope(tx, name)
-    before = _result(tx, name, op)
+    owner = _the_scope(tx, scope)
+    before = _result(tx, scope, op)
     if before is not None:
         return before
-    cell = _cell(tx, name, field)
+    cell = _cell(tx, scope, field)
     total = added(field, cell, by)
-    _write(tx, scope, field, msgspec.json.encode(total), cell)
-    return _remember(tx, scope, op, total)
+    _write(tx, owner, field, msgspec.json.encode(total), cell)
+    return _remember(tx, owner, op, total)
 
 
 def sweep(tx: Transaction) -> None:

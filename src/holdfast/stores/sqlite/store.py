@@ -6,7 +6,7 @@ the host's clock, which all its processes share, so they hold across a restart.
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Coroutine
 from copy import copy
 from functools import partial
 from os import PathLike
@@ -18,26 +18,24 @@ from typing_extensions import override
 from holdfast.config import Limits
 from holdfast.ports import Clock, Observer, SilentObserver, SystemClock, SystemRandom
 from holdfast.stores.base import (
-    Announced,
-    Cell,
     Closed,
-    Forwarded,
     OnWake,
-    OrphanTask,
-    Refusal,
-    WakeUp,
+    silent,
 )
 from holdfast.stores.sqlite import outbox, replicas, schema, shelf, state, tasks
 from holdfast.stores.sqlite.failures import unavailable
 from holdfast.stores.sqlite.files import Files
-from holdfast.stores.sqlite.sessions import SqliteSessions
+from holdfast.stores.sqlite.sessions import SqliteSessions, reads, writes
 from holdfast.stores.sqlite.transaction import Identity, Transaction
 from holdfast.stores.sqlite.worker import Worker
 from holdfast.stores.sqlite_address import Synchronous
 
 
-def _silent(kind: WakeUp, key: str, name: str) -> None:
-    """Pass on no wake-up: nothing listens yet."""
+def _sweep(tx: Transaction) -> None:
+    """Forget what is not a session, and whose time is over."""
+    for part in (tasks, state, replicas, outbox, shelf):
+        part.sweep(tx)
+    tx.tidy()
 
 
 class SqliteStore(SqliteSessions):
@@ -74,7 +72,7 @@ class SqliteStore(SqliteSessions):
         self.replica: str = replica or SystemRandom().token(6)
         self._identity = Identity(self.replica)
         self._worker = self._new_worker()
-        self.wake: OnWake = _silent
+        self.wake: OnWake = silent
         super().__init__(limits, SystemRandom())
         schema.prepare(self._path)
 
@@ -133,59 +131,25 @@ class SqliteStore(SqliteSessions):
         await self._worker.aclose()
         self.forget_all()
 
-    async def prove(self) -> None:
-        """Write one row, as all work does."""
-        await self._do(replicas.prove)
+    prove = writes(replicas.prove)
 
     @override
     async def sweep(self) -> list[Closed]:
         """Close the sessions that are due, and forget everything else whose time is over."""
-        await self._do(_sweep)
+        await self._forget_old()
         return await super().sweep()
 
-    # State
+    # State and tasks
 
-    async def open_scope(self, scope: str, principal: str, ttl: float) -> bool:
-        """Begin state that belongs to a principal."""
-        return await self._do(state.open_scope, scope, principal, ttl)
-
-    async def find_scope(self, scope: str, principal: str) -> bool:
-        """Return True if there is such state."""
-        return await self._do(state.find_scope, scope, principal)
-
-    async def get_state(self, scope: str, field: str) -> Cell | None:
-        """Return a field."""
-        return await self._look(state.get, scope, field)
-
-    async def set_state(
-        self, scope: str, field: str, value: bytes | None, *, op: str, version: int | None = None
-    ) -> int:
-        """Set or delete a field."""
-        return await self._do(state.set_field, scope, field, value, op=op, version=version)
-
-    async def add_state(self, scope: str, field: str, by: int, *, op: str) -> int:
-        """Add to a counter."""
-        return await self._do(state.add, scope, field, by, op=op)
-
-    # Tasks
-
-    async def open_task(self, key: str, principal: str, value: bytes, *, ttl: float) -> Refusal | None:
-        """Keep a new task."""
-        return await self._do(tasks.open_task, key, principal, value, ttl=ttl)
-
-    async def get_task(self, key: str, principal: str) -> Cell | None:
-        """Return a task."""
-        return await self._look(tasks.get, key, principal)
-
-    async def set_task(
-        self, key: str, principal: str, value: bytes, *, version: int, ttl: float, ends: bool = False
-    ) -> int:
-        """Change a task and send TASK."""
-        return await self._do(tasks.set_task, key, principal, value, version=version, ttl=ttl, ends=ends)
-
-    async def orphan_tasks(self, known: Collection[str] | None = None) -> list[OrphanTask]:
-        """Return some of the tasks of dead replicas, and of those that this one does not run."""
-        return await self._look(tasks.orphans, known)
+    open_scope = writes(state.open_scope)
+    find_scope = writes(state.find_scope)
+    get_state = reads(state.get_state)
+    set_state = writes(state.set_state)
+    add_state = writes(state.add_state)
+    open_task = writes(tasks.open_task)
+    get_task = reads(tasks.get_task)
+    set_task = writes(tasks.set_task)
+    orphan_tasks = reads(tasks.orphan_tasks)
 
     # Replicas
 
@@ -197,62 +161,29 @@ class SqliteStore(SqliteSessions):
 
     async def renew(self, seconds: float) -> int:
         """Take the lease or make it longer; after this incarnation was declared dead, a new one begins."""
-        incarnation, found = await self._do(replicas.renew, seconds)
+        incarnation, found = await self._renew(seconds)
         if found not in (schema.FORMAT, self._other_format):
             self._observer.note("store.formats", format=schema.FORMAT, other=found)
         self._other_format = found
         self._identity.owner = f"{self.replica}.{incarnation}"
         return incarnation
 
-    async def release(self) -> None:
-        """Give the lease back."""
-        await self._do(replicas.release)
-
-    async def replicas(self) -> dict[str, float]:
-        """Return the replicas whose lease runs, and for how long."""
-        return await self._look(replicas.living)
-
-    async def forward(self, replica: str, name: str, payload: bytes, *, seconds: float) -> bool:
-        """Put a request into a living replica's inbox and send FORWARD."""
-        return await self._do(replicas.forward, replica, name, payload, seconds=seconds)
-
-    async def inbox(self) -> list[Forwarded]:
-        """Return the requests in this replica's inbox."""
-        return await self._look(replicas.inbox)
-
-    async def remove_forwarded(self, name: str, *, replica: str = "") -> bool:
-        """Take a request out of an inbox, by default the own one."""
-        return await self._do(replicas.remove_forwarded, name, replica)
-
-    async def announce(self, name: str, event: bytes) -> None:
-        """Announce an event to all replicas."""
-        await self._do(outbox.announce, name, event)
-
-    async def announced(self, after: str) -> Announced:
-        """Return the announcements after a cursor."""
-        return await self._look(outbox.announced, after)
-
-    async def secret(self, name: str, candidate: bytes, *, seconds: float) -> bytes:
-        """Return the secret of this name: the first candidate offered."""
-        return await self._do(replicas.secret, name, candidate, seconds)
-
     async def post_notice(self, notice: bytes, *, seconds: float) -> list[bytes]:
         """Replace the notice of this replica; return those of the others."""
-        if not notice:
-            return await self._look(replicas.notices)
-        return await self._do(replicas.post_notice, notice, seconds)
+        return await (self._post_notice(notice, seconds) if notice else self._notices())
 
-    async def closing_reported(self, closed: Closed) -> None:
-        """Record that the listeners were called for a closing."""
-        await self._do(outbox.closing_reported, closed)
-
-    async def unreported_closings(self) -> list[Closed]:
-        """Return closings that were not reported for a while."""
-        return await self._do(outbox.unreported_closings)
-
-
-def _sweep(tx: Transaction) -> None:
-    """Forget what is not a session, and whose time is over."""
-    for part in (tasks, state, replicas, outbox, shelf):
-        part.sweep(tx)
-    tx.tidy()
+    release = writes(replicas.release)
+    forward = writes(replicas.forward)
+    inbox = reads(replicas.inbox)
+    remove_forwarded = writes(replicas.remove_forwarded)
+    announce = writes(outbox.announce)
+    announced = reads(outbox.announced)
+    secret = writes(replicas.secret)
+    closing_reported = writes(outbox.closing_reported)
+    unreported_closings = writes(outbox.unreported_closings)
+    _renew = writes(replicas.renew)
+    _post_notice = writes(replicas.post_notice)
+    _notices = reads(replicas.notices)
+    _forget_old = writes(_sweep)
+    # The last one: it hides the module from the lines above.
+    replicas = reads(replicas.living)

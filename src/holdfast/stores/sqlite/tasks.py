@@ -29,7 +29,7 @@ def open_task(tx: Transaction, key: str, principal: str, value: bytes, *, ttl: f
     return None
 
 
-def get(tx: Transaction, key: str, principal: str) -> Cell | None:
+def get_task(tx: Transaction, key: str, principal: str) -> Cell | None:
     """Return a task of this principal that has not expired."""
     row = tx.execute(
         "SELECT value, version FROM task WHERE key = ? AND principal = ? AND expires > ?",
@@ -39,10 +39,10 @@ def get(tx: Transaction, key: str, principal: str) -> Cell | None:
 
 
 def set_task(
-    tx: Transaction, key: str, principal: str, value: bytes, *, version: int, ttl: float, ends: bool
+    tx: Transaction, key: str, principal: str, value: bytes, *, version: int, ttl: float, ends: bool = False
 ) -> int:
     """Change a task that still has this version, and send TASK."""
-    cell = get(tx, key, principal)
+    cell = get_task(tx, key, principal)
     if cell is None:
         return -1
     if cell != Cell(value, version + 1):
@@ -67,7 +67,7 @@ def _has_room(tx: Transaction, principal: str, size: int) -> bool:
     return has_task_room(tx.limits, size, store=tx.one("SELECT task_bytes FROM total"), own=own)
 
 
-def orphans(tx: Transaction, known: Collection[str] | None) -> list[OrphanTask]:
+def orphan_tasks(tx: Transaction, known: Collection[str] | None = None) -> list[OrphanTask]:
     """Return tasks whose owner was declared dead, and own ones that are not `known`. An owner without a lease is dead too."""
     mine = () if known is None else tx.execute("SELECT key FROM task WHERE owner = ?", (tx.identity.owner,))
     strays = [key for (key,) in mine if key not in (known or ())][:_AT_ONCE]
