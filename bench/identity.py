@@ -20,9 +20,9 @@ from holdfast import Server
 from holdfast.auth import Verifier
 from holdfast.auth.verifiers import JwtVerifier
 from holdfast.config import HttpSettings, Limits
-from holdfast.fronts.http.listener.deadlines import Deadlines
-from holdfast.fronts.http.listener.members import Members
-from holdfast.fronts.http.listener.protocol import HttpProtocol
+from holdfast.fronts.http.http1.connection import HttpConnection
+from holdfast.fronts.http.http1.deadlines import Deadlines
+from holdfast.fronts.http.http1.members import Members
 from holdfast.transports.loops import run
 
 CALLS: Final = 2_000
@@ -65,7 +65,7 @@ class Caller:
 
     def __init__(self, server: Server, token: str) -> None:
         front = server.front(HttpSettings())
-        self._protocol = HttpProtocol(Members(front.serve, Deadlines(Limits(), 30.0)))
+        self._protocol = HttpConnection(Members(front.serve, Deadlines(Limits(), 30.0)))
         self._paper = Recorder()
         self._protocol.connection_made(self._paper)
         self._head = f"Authorization: Bearer {token}\r\n" if token else ""

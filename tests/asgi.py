@@ -11,9 +11,9 @@ from typing import Any
 
 from typing_extensions import override
 
-from holdfast.fronts.http.asgi import AsgiChannel, request_of
+from holdfast.fronts.http.asgi_host.host import AsgiChannel, request_of
+from holdfast.fronts.http.decide.started_call import finish
 from holdfast.fronts.http.front import HttpFront
-from holdfast.fronts.http.started import finish
 from tests.messages import (
     BOTH,
     JSON_TYPE,

@@ -60,7 +60,7 @@ LAZY_MODULES: Final = POSIX_MODULES | {
 }
 LAZY_LAYERS: Final = {"server"}
 LAZY_HOMES: Final = {
-    "holdfast.fronts.http.listener.service",
+    "holdfast.fronts.http.http1.start_and_stop",
     "holdfast.tracing.observer",
     "holdfast.tracing.spans",
     "holdfast.stores.redis.store",
@@ -534,7 +534,7 @@ ALLOWED: Final = [
     (visible_imports, source("engine.x", "class A:\n    import json")),
     (
         visible_imports,
-        source("fronts.x", "def f():\n    from holdfast.fronts.http.listener.service import Service"),
+        source("fronts.x", "def f():\n    from holdfast.fronts.http.http1.start_and_stop import Service"),
     ),
     (pydantic_at_home, source("server.functions", "import pydantic")),
     (facade, source("engine.x", "self.runtime.store\nengine._sweep()\nself._runtime")),

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast.fronts.http import identity
-from holdfast.fronts.http.head import Head
+from holdfast.fronts.http.decide import identity
+from holdfast.fronts.http.read.head import Head
 from holdfast.ops.log import LogObserver
 from holdfast.testing import NotingObserver
 

@@ -32,8 +32,8 @@ from typing import Any, Final, NamedTuple
 import holdfast
 from holdfast import Context, Process, Server
 from holdfast.config import HttpSettings
-from holdfast.fronts.http.listener.service import Service
-from holdfast.fronts.http.listener.sockets import bind
+from holdfast.fronts.http.http1.sockets import bind
+from holdfast.fronts.http.http1.start_and_stop import Service
 from holdfast.transports.loops import run
 from tools.ports import free_port
 

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from holdfast.config import Limits
 from holdfast.errors import StoreUnavailable
-from holdfast.fronts.http.listener.accepting import Acceptor
-from holdfast.fronts.http.listener.deadlines import Deadlines
-from holdfast.fronts.http.listener.members import Members
-from holdfast.fronts.http.listener.sockets import bind
+from holdfast.fronts.http.http1.accept import Acceptor
+from holdfast.fronts.http.http1.deadlines import Deadlines
+from holdfast.fronts.http.http1.members import Members
+from holdfast.fronts.http.http1.sockets import bind
 from holdfast.ops.admin import surface
 from holdfast.ops.metrics.samples import Sample
 from holdfast.ops.ring import Happened

@@ -29,9 +29,9 @@ from holdfast.engine.stream_buffer import Append, StreamBuffer
 from holdfast.engine.wake import Wake
 from holdfast.engine.writer import LogWriter
 from holdfast.errors import Fenced
-from holdfast.fronts.http import sessionless
+from holdfast.fronts.http.decide import sessionless_posts as sessionless
 from holdfast.fronts.http.front import HttpFront
-from holdfast.fronts.http.request import RawRequest
+from holdfast.fronts.http.read.request import RawRequest
 from holdfast.stores.base import (
     Answered,
     Attached,

@@ -27,7 +27,7 @@ from holdfast.engine.exchange import Exchange, SessionExchange
 from holdfast.engine.reader import Reader
 from holdfast.engine.writer import LogWriter
 from holdfast.errors import StoreUnavailable
-from holdfast.fronts.http.listener.sockets import bind
+from holdfast.fronts.http.http1.sockets import bind
 from holdfast.fronts.http.serve import serve
 from holdfast.ops.log import LogObserver
 from holdfast.server.context.session_view import SessionView

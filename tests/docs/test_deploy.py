@@ -22,7 +22,7 @@ from holdfast.auth.urls import RESOURCE
 from holdfast.cli.whole import app
 from holdfast.cli.worker import MARGIN
 from holdfast.config import Limits
-from holdfast.fronts.http.health import LIVE, READY
+from holdfast.fronts.http.decide.health import LIVE, READY
 from holdfast.stores.postgres_address import parse
 from holdfast.stores.urls import SCHEMES
 from tests.http.client import Client, http_test

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from holdfast import errors
-from holdfast.fronts.http import answer
+from holdfast.fronts.http.write import answer
 from holdfast.protocol.quirks import KNOWN
 
 ROOT: Final = Path(__file__).parents[2]

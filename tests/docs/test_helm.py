@@ -13,7 +13,7 @@ from jsonschema import Draft7Validator
 from holdfast.auth.urls import RESOURCE
 from holdfast.cli.whole import app
 from holdfast.cli.worker import MARGIN
-from holdfast.fronts.http.health import LIVE, READY
+from holdfast.fronts.http.decide.health import LIVE, READY
 from tests.docs.helm import Chart, Failed, merged
 from tests.docs.kubernetes_objects import faults
 

@@ -18,11 +18,11 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from holdfast.config import Limits
-from holdfast.fronts.http.head import RawHeaders
-from holdfast.fronts.http.listener.deadlines import Deadlines
-from holdfast.fronts.http.listener.members import Members
-from holdfast.fronts.http.listener.protocol import HttpProtocol
-from holdfast.fronts.http.request import Channel, Gone, RawRequest
+from holdfast.fronts.http.http1.connection import HttpConnection
+from holdfast.fronts.http.http1.deadlines import Deadlines
+from holdfast.fronts.http.http1.members import Members
+from holdfast.fronts.http.read.head import RawHeaders
+from holdfast.fronts.http.read.request import Channel, Gone, RawRequest
 from tests.http.paper import Paper, quiet
 from tests.http.smuggling import CORPUS
 
@@ -98,7 +98,7 @@ async def outcome(parts: Sequence[bytes]) -> Outcome:
             raise
 
     members = Members(serve, Deadlines(LIMITS, 30.0))
-    connection, paper = HttpProtocol(members), Paper()
+    connection, paper = HttpConnection(members), Paper()
     connection.connection_made(paper)
     for part in parts:
         if paper.is_closing():

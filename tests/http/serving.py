@@ -17,8 +17,8 @@ from typing import IO
 import uvicorn
 
 from holdfast.engine.engine import Engine
-from holdfast.fronts.http.listener.service import Service
-from holdfast.fronts.http.request import Application
+from holdfast.fronts.http.http1.start_and_stop import Service
+from holdfast.fronts.http.read.request import Application
 from holdfast.ports import Clock
 from tests.http.back import DEFAULT, Config, ToolBack, build
 from tests.http.client import Connection

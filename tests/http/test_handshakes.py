@@ -12,10 +12,10 @@ import pytest
 
 from holdfast import Limits, Server, Settings
 from holdfast.config import HttpSettings
-from holdfast.fronts.http.listener.certificates import tls_context
-from holdfast.fronts.http.listener.held import TLS_BYTES
-from holdfast.fronts.http.listener.service import Service
-from holdfast.fronts.http.listener.sockets import bind
+from holdfast.fronts.http.http1.certificates import tls_context
+from holdfast.fronts.http.http1.connection_charge import TLS_BYTES
+from holdfast.fronts.http.http1.sockets import bind
+from holdfast.fronts.http.http1.start_and_stop import Service
 from holdfast.transports.loops import new_loop
 from tests.http.test_descriptors import Exhausted
 from tests.http.test_sockets import PROBE

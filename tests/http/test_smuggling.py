@@ -5,10 +5,10 @@ import asyncio
 import pytest
 
 from holdfast.config import Limits
-from holdfast.fronts.http.listener.deadlines import Deadlines
-from holdfast.fronts.http.listener.members import Members
-from holdfast.fronts.http.listener.protocol import HttpProtocol
-from holdfast.fronts.http.request import Channel, RawRequest
+from holdfast.fronts.http.http1.connection import HttpConnection
+from holdfast.fronts.http.http1.deadlines import Deadlines
+from holdfast.fronts.http.http1.members import Members
+from holdfast.fronts.http.read.request import Channel, RawRequest
 from tests.http.fuzz import fuzz, outcome
 from tests.http.paper import Paper, quiet
 from tests.http.serving import Process
@@ -101,7 +101,7 @@ async def test_a_read_full_of_requests_is_answered_in_order_with_few_of_them_in_
         waiting.append(len(connection._waiting))
         channel.answer(200, [(b"content-length", b"0")], b"")
 
-    connection, paper = HttpProtocol(Members(serve, Deadlines(Limits(), 30.0))), Paper()
+    connection, paper = HttpConnection(Members(serve, Deadlines(Limits(), 30.0))), Paper()
     connection.connection_made(paper)
     connection.data_received(SECOND * 5_000)
     paused = [paper.paused]

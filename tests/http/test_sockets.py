@@ -19,9 +19,8 @@ import pytest
 from holdfast import Server
 from holdfast.config import HttpSettings
 from holdfast.errors import ConfigError
-from holdfast.fronts.http.listener.certificates import tls_context
-from holdfast.fronts.http.listener.service import Service
-from holdfast.fronts.http.listener.sockets import (
+from holdfast.fronts.http.http1.certificates import tls_context
+from holdfast.fronts.http.http1.sockets import (
     bind,
     bind_unix,
     from_systemd,
@@ -30,6 +29,7 @@ from holdfast.fronts.http.listener.sockets import (
     listening,
     url_of,
 )
+from holdfast.fronts.http.http1.start_and_stop import Service
 from tests.http.certificates import key_of, write_certificate
 from tests.http.serving import ROOT
 from tests.support import BOUND, async_test, until, wait_until

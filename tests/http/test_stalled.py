@@ -8,7 +8,7 @@ import time
 import pytest
 
 from holdfast.config import Limits, Settings, Times
-from holdfast.fronts.http.listener.service import Service
+from holdfast.fronts.http.http1.start_and_stop import Service
 from holdfast.testing.store.limits import tight
 from tests.http.back import Config, build
 from tests.http.client import Client, Connection, call, http_test, text

@@ -17,7 +17,7 @@ import pytest
 
 from holdfast import Process, Remote
 from holdfast.config import HttpSettings
-from holdfast.fronts.http.listener.service import Service
+from holdfast.fronts.http.http1.start_and_stop import Service
 from holdfast.upstream.settings import ClientTimes
 from tests.http.serving import listening, wait_until_connected
 from tests.interop.peers import ROOT, serving

@@ -16,9 +16,9 @@ from typing_extensions import override
 
 from holdfast.config import Limits
 from holdfast.fronts.http.front import HttpFront
-from holdfast.fronts.http.listener.deadlines import Deadlines
-from holdfast.fronts.http.listener.members import Members
-from holdfast.fronts.http.listener.protocol import HttpProtocol
+from holdfast.fronts.http.http1.connection import HttpConnection
+from holdfast.fronts.http.http1.deadlines import Deadlines
+from holdfast.fronts.http.http1.members import Members
 from tests.simulation.loop import Actor, SimLoop
 from tests.simulation.network import Call, Headers, Json, Network, Node
 
@@ -42,7 +42,7 @@ class SocketNode(Node):
         """Accept a connection with one request. Runs as the actor."""
         if self._members is None:
             self._members = Members(self._front.serve, Deadlines(self._limits, 5.0))
-        call.protocol = HttpProtocol(self._members)
+        call.protocol = HttpConnection(self._members)
         call.protocol.connection_made(_Transport(call))
         call.protocol.data_received(call.request)
 
@@ -57,7 +57,7 @@ class SocketCall(Call):
         self.request: bytes = b"".join(
             [scope["method"].encode(), b" /mcp HTTP/1.1\r\n", *lines, length, body]
         )
-        self.protocol: HttpProtocol | None = None
+        self.protocol: HttpConnection | None = None
 
     @property
     def is_known_to_be_broken(self) -> bool:

@@ -7,7 +7,7 @@ import msgspec
 
 from holdfast.config import HttpSettings, Settings
 from holdfast.fronts.http import HttpFront
-from holdfast.fronts.http.request import Receive, Scope, Send
+from holdfast.fronts.http.read.request import Receive, Scope, Send
 from tests.http.back import Config, build
 from tests.http.client import Client, call, http_test, text
 from tests.http.serving import in_loop, under_uvicorn

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from holdfast.cli.stores import shown
-from holdfast.fronts.http.listener.sockets import UNIX
+from holdfast.fronts.http.http1.sockets import UNIX
 from holdfast.ops.log_lines import is_coloured
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 from holdfast.cli.process_options import DEFAULT_ADDRESS, ProcessOptions
 from holdfast.errors import ConfigError
-from holdfast.fronts.http.listener.certificates import tls_context
-from holdfast.fronts.http.listener.sockets import from_systemd, inherited, listening
+from holdfast.fronts.http.http1.certificates import tls_context
+from holdfast.fronts.http.http1.sockets import from_systemd, inherited, listening
 from holdfast.transports.loops import check_http_system
 
 

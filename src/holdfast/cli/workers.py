@@ -29,7 +29,7 @@ from holdfast.cli.reloading import Reloader
 from holdfast.cli.serve import begin_logging
 from holdfast.cli.worker import AT_ONCE, MARGIN, RETIRE, Job, Started
 from holdfast.errors import ConfigError
-from holdfast.fronts.http.listener.certificates import load_certificate
+from holdfast.fronts.http.http1.certificates import load_certificate
 from holdfast.ops.log import LogObserver
 from holdfast.ports import SystemClock, SystemRandom
 

@@ -25,7 +25,7 @@ that message forever, instead of making it wait for its turn. If the process has
 
 Some things are in memory when they are noticed: bytes that wait for a slow client, for example. They are charged without a
 question (`Charge.set`). Then the sum may be above the figure for a moment, nothing new is taken, and their owner makes room (for
-unsent answers: `fronts/http/listener/accepting.py`).
+unsent answers: `fronts/http/http1/accept.py`).
 
 Why a charge is an object. The bytes are in use while the charge exists. Code that keeps a charged message keeps its charge beside it;
 several objects may share one charge; and no path that ends early can forget to free it. Python may delete an object between

@@ -4,7 +4,7 @@ A client waits for the messages of one request, or of one stream. They come from
 
     source                                     loop                       sink
     ───────────────────────────────────────    ──────────────────────     ───────────────────────────────────────────
-    Reader          the log in the store       clear the wake-up          HttpSink     an HTTP response, JSON or events
+    Reader          the log in the store       clear the wake-up          HTTP         a response, JSON or events
     AwaitedCall     a sessionless call,        take the messages          duplex       one connection for everything
                     in memory              ─▶  write it               ─▶  log          the stream of a forwarded request
     Listener        changes, in memory         report them as written
@@ -43,17 +43,21 @@ Why the loop ends
 
 Silence. Each sink says how long it waits for the next message. When that time has passed, the loop calls `silence`, and
 the sink decides: an HTTP response that has not begun becomes a stream, one that has begun gets a keep-alive,
-and the stream of a forwarded request checks that its client is still there.
+and the stream of a forwarded request checks that its client is still there. A response that becomes a stream which can be
+resumed lets its source begin the log; the next batch then says that the stream begins, and opens the response.
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
 from holdfast.core.stream import Position
 from holdfast.engine.wake import Wake
 from holdfast.errors import McpError
+
+if TYPE_CHECKING:
+    from holdfast.engine.reader import Reader
 
 
 class Batch(Struct, frozen=True):
@@ -70,6 +74,8 @@ class Batch(Struct, frozen=True):
     """The name of their log."""
     ends: int = 1
     """How many of the messages are terminal ones, if it is finished."""
+    begins: "Reader | None" = None
+    """The reader of a stream that begins with this batch."""
     error: McpError | None = None
     """The error in the terminal message, where the source knows it: HTTP takes a status from it."""
 

@@ -64,7 +64,7 @@ class Merged:
         """Ends that were written, and are not taken yet."""
         self._current: tuple[Member, Batch] | None = None
         """The messages that are being written, if they are no ends."""
-        self._is_left = False
+        self._is_left = self._is_open = self._is_announced = False
         self.is_stream: bool = False
         """The response is a stream: ends are written when they are there."""
         self.wake: Wake = _Wakes(self.members)
@@ -81,8 +81,15 @@ class Merged:
         self._ends.append((None, Batch((message,), finished=True)))
 
     async def begin(self) -> None:
+        """Become a stream: an empty batch begins it."""
+        await self._open_all()
+        self._is_announced = True
+
+    async def _open_all(self) -> None:
         """Become a stream. Calls that run get streams of their own, which can be resumed."""
-        self.is_stream = True
+        if self._is_open or not self._streams:
+            return
+        self.is_stream = self._is_open = True
         for member in self.members:
             # `take` answers a member that cannot be read: the others go on.
             with suppress(McpError, SessionGone):
@@ -116,15 +123,21 @@ class Merged:
 
     async def take(self) -> Batch | None:
         """Return the next messages of one of them, or the ends of all."""
+        if self._is_announced:
+            self._is_announced, self._current = False, None
+            return Batch(())
         for member in list(self.members):
             batch = await self._take_from(member)
             if batch is None:
                 continue
             if not batch.finished:
+                await self._open_all()
                 self._current = member, batch
                 return batch
             self._ends.append((member, batch))
             self.is_stream |= self._streams and len(batch.messages) > 1
+        if self.is_stream:
+            await self._open_all()
         return self._next_ends() if self._ends and (self.is_stream or not self.members) else None
 
     async def _take_from(self, member: Member) -> Batch | None:

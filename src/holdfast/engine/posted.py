@@ -34,13 +34,13 @@ from holdfast.wire.jsonrpc import RequestId
 class PostedExchange:
     """The messages of an exchange, for the POST that claimed it. Call `close` in any case."""
 
-    __slots__ = ("_is_answered", "_is_left", "_readers", "_writer", "exchange", "reader", "wake")
+    __slots__ = ("_is_answered", "_is_begun", "_is_left", "_readers", "_writer", "exchange", "reader", "wake")
 
     def __init__(self, readers: Readers, exchange: SessionExchange) -> None:
         self._readers = readers
         self.exchange: SessionExchange = exchange
         self._writer = exchange.writer
-        self._is_answered = self._is_left = False
+        self._is_answered = self._is_begun = self._is_left = False
         self.reader: Reader | None = None
         """The POST as a reader of the exchange's stream, once there is one."""
         self.wake: Wake = self._writer.wake
@@ -92,10 +92,15 @@ class PostedExchange:
         if self.reader is None and writer.terminal is not None and writer.position is None:
             writer.report(FateInput.WROTE)
             return Batch((writer.terminal,), finished=True)
-        if self.reader is not None:
-            return await self.reader.take()
-        # An empty batch: the stream has begun, and the response begins with it even if it is silent.
-        return Batch(()) if writer.position is not None and await self.open() is not None else None
+        if self.reader is None and writer.position is not None:
+            await self.open()
+        if self.reader is None:
+            return None
+        if not self._is_begun:
+            # The response begins with it, even if the stream is silent.
+            self._is_begun = True
+            return Batch((), begins=self.reader)
+        return await self.reader.take()
 
     def written(self, batch: Batch) -> None:
         """Move on."""

@@ -7,7 +7,7 @@ often goes to all. So every living replica is asked, and the first that stays de
 Why a wrong answer does no harm. No answer in time counts as no: the streams are served to their end here. A replica
 that says yes and gets its own signal a moment later still serves resumes while it drains, and so does this one, as long
 as it listens. A worker that does not listen was replaced by its parent, which has said that another worker stays
-(`fronts/http/listener/service.py`).
+(`fronts/http/http1/start_and_stop.py`).
 """
 
 import asyncio

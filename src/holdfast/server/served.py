@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from holdfast.core.names import Naming
     from holdfast.engine.back import Back
     from holdfast.engine.engine import Engine
+    from holdfast.fronts.http.asgi_host.mount import Mount
     from holdfast.fronts.http.front import HttpFront
-    from holdfast.fronts.http.mount import Mount
     from holdfast.ops.operated import Operated
     from holdfast.server.authoring.routes import Route
     from holdfast.stores.base import Store

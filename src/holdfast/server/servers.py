@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from holdfast.config import AdminSettings, HttpOptions, HttpSettings
 from holdfast.errors import ConfigError
+from holdfast.fronts.http.asgi_host.mount import Mount
 from holdfast.fronts.http.front import HttpFront
-from holdfast.fronts.http.mount import Mount
 from holdfast.fronts.http.router import Router
 from holdfast.fronts.http.serve import run_http
 from holdfast.ops.tracebacks import trimmed

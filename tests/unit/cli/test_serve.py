@@ -36,8 +36,8 @@ from holdfast.cli.rows import entries
 from holdfast.cli.whole import app
 from holdfast.config import LOOPBACK_HOSTS, HttpSettings, Quirks
 from holdfast.errors import ConfigError
-from holdfast.fronts.http.head import HeadRules
-from holdfast.fronts.http.listener.sockets import address
+from holdfast.fronts.http.decide.host_and_origin import HeadRules
+from holdfast.fronts.http.http1.sockets import address
 from holdfast.server.proxy import Proxy
 from tests.command_line import run
 from tests.support import BOUND

@@ -8,8 +8,8 @@ from typing import Any, Final
 import pytest
 
 from holdfast.errors import StoreUnavailable
-from holdfast.fronts.http.asgi import AsgiChannel, request_of
-from holdfast.fronts.http.request import Receive, Scope, Send
+from holdfast.fronts.http.asgi_host.host import AsgiChannel, request_of
+from holdfast.fronts.http.read.request import Receive, Scope, Send
 from holdfast.ops.admin.guard import GUESSES
 from holdfast.ops.admin.surface import ROUTES, Surface
 from holdfast.ops.metrics import families
@@ -20,7 +20,7 @@ from holdfast.testing import NotingObserver
 from tests.asgi import Call, Peer
 from tests.http.paper import settled
 from tests.support import LoopClock, virtual_test
-from tests.unit.fronts.http.listener.test_protocol import connected_to
+from tests.unit.fronts.http.http1.test_protocol import connected_to
 
 TOKEN: Final = "operator-token"
 HOST: Final = "127.0.0.1:9000"

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast import errors
 from holdfast.engine.tasks import REFUSED_KEY
-from holdfast.fronts.http.answer import SESSION_NOT_FOUND
+from holdfast.fronts.http.write.answer import SESSION_NOT_FOUND
 from holdfast.protocol import sessionless
 from holdfast.protocol.hand_over import TICKET_KEY
 from holdfast.protocol.idempotency import KEY, KEYS_EXTENSION

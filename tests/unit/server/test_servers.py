@@ -11,7 +11,7 @@ import pytest
 from holdfast import Limits, Server, Servers, Settings, Times
 from holdfast.config import HttpSettings
 from holdfast.errors import ConfigError
-from holdfast.fronts.http.mount import Mount
+from holdfast.fronts.http.asgi_host.mount import Mount
 from holdfast.fronts.http.router import Router
 from holdfast.fronts.http.serve import check_exposure
 from holdfast.routes import HttpRequest, HttpResponse

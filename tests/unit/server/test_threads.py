@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.config import Settings
 from holdfast.engine.turn import TURN, Turn
-from holdfast.fronts.http.addresses import counted
+from holdfast.fronts.http.read.addresses import counted
 from holdfast.server.app import Server
 from holdfast.server.context.session_view import SessionView
 from holdfast.server.functions.depends import Depends

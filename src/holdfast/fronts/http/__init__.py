@@ -1,4 +1,14 @@
-"""Streamable HTTP: a bare ASGI application."""
+"""Streamable HTTP.
+
+front        one request, step by step: head, token, body, era, answer
+read/        the head, the body within its limits, the path, the client's address
+decide/      Host and Origin, the token, rates, health; POSTs with and without a session, batches, streams of a session
+write/       whole answers and refusals; the response that waits, becomes a stream, and gets keep-alive comments
+http1/       the HTTP/1.1 server of `holdfast serve`: sockets, TLS, connections, drain
+asgi_host/   the same front as an application of another ASGI server
+router       several fronts at one server, by the path
+serve        `holdfast serve --http` without the command line
+"""
 
 from holdfast.fronts.http.front import HttpFront
 

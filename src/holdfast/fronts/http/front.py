@@ -31,8 +31,22 @@ from holdfast.errors import (
     Unresumable,
     Withdrawn,
 )
-from holdfast.fronts.http.addresses import LOCAL, Addresses, counted, is_forwarded
-from holdfast.fronts.http.answer import (
+from holdfast.fronts.http.asgi_host.host import AsgiChannel, lifespan, request_of
+from holdfast.fronts.http.decide.author_routes import CustomRoutes, RouteApplication
+from holdfast.fronts.http.decide.health import LIVE, READY, health
+from holdfast.fronts.http.decide.host_and_origin import HeadRules, check_version, cors_headers, preflight
+from holdfast.fronts.http.decide.identity import Identities
+from holdfast.fronts.http.decide.protection import Protection
+from holdfast.fronts.http.decide.rates import Found, awaited, rated
+from holdfast.fronts.http.decide.session_posts import Posts
+from holdfast.fronts.http.decide.session_streams import Streamer
+from holdfast.fronts.http.decide.sessionless_posts import SessionlessPosts
+from holdfast.fronts.http.decide.started_call import StartedCall, Unfinished, finish
+from holdfast.fronts.http.read.addresses import LOCAL, Addresses, counted, is_forwarded
+from holdfast.fronts.http.read.body import BadBody, read_body, whole_body
+from holdfast.fronts.http.read.head import Head
+from holdfast.fronts.http.read.request import Channel, Gone, RawRequest, Receive, Scope, Send
+from holdfast.fronts.http.write.answer import (
     NO_CONTENT,
     Answer,
     joined,
@@ -41,21 +55,7 @@ from holdfast.fronts.http.answer import (
     refuse,
     refused_unstarted,
 )
-from holdfast.fronts.http.asgi import AsgiChannel, request_of
-from holdfast.fronts.http.connection import BadBody, Connection
-from holdfast.fronts.http.cors import cors_headers, preflight
-from holdfast.fronts.http.head import Head, HeadRules, check_version
-from holdfast.fronts.http.health import LIVE, READY, health
-from holdfast.fronts.http.identity import Identities
-from holdfast.fronts.http.lifespan import lifespan
-from holdfast.fronts.http.posts import Posts
-from holdfast.fronts.http.protection import Protection
-from holdfast.fronts.http.rated import Found, awaited, rated
-from holdfast.fronts.http.request import Channel, Gone, RawRequest, Receive, Scope, Send
-from holdfast.fronts.http.routes import CustomRoutes, RouteApplication
-from holdfast.fronts.http.sessionless import SessionlessPosts
-from holdfast.fronts.http.started import StartedCall, Unfinished, finish
-from holdfast.fronts.http.streams import Streamer
+from holdfast.fronts.http.write.response import WaitingResponse
 from holdfast.protocol.sessionless import VERSION, declared_version
 from holdfast.protocol.versions import REVISIONS
 from holdfast.wire.jsonrpc import BATCH, Message, Notification, Request, RequestId, decode
@@ -146,20 +146,20 @@ class HttpFront:
                 return self._elsewhere(path, request, channel)
         if not self._engine.started:
             return self._serve_first(request, channel)
-        connection = Connection(request, channel, self)
+        response = WaitingResponse(request, channel, self)
         if request.has_origin and self._rules.origin_allowed(origin := request.head.text(b"origin")):
             # The page may also read a refusal.
-            connection.allow_origin(cors_headers(origin))
+            response.allow_origin(cors_headers(origin))
         try:
-            found = self._answer(request, connection)
+            found = self._answer(request, response)
         except (HoldfastError, BadBody, Gone) as error:
-            found = connection.failed(error)
+            found = response.failed(error)
         if found is None or isinstance(found, StartedCall):
             return found
         if not isinstance(found, Answer):
-            return connection.conclude(found)
-        answer = connection.reported(found)
-        return None if connection.answers(answer) else connection.answer(answer)
+            return response.conclude(found)
+        answer = response.reported(found)
+        return None if response.answer_nowait(answer) else response.answer(answer)
 
     async def _serve_first(self, request: RawRequest, channel: Channel) -> None:
         """Start the engine, then serve a request."""
@@ -174,9 +174,9 @@ class HttpFront:
             return self._protection.forbidden(head, error)
         return refusal_for(error)
 
-    def reported(self, answer: Answer, connection: Connection) -> Answer:
+    def reported(self, answer: Answer, response: WaitingResponse) -> Answer:
         """Report a refusal and return it; or, if too many requests of its address were refused, return 429."""
-        request, address = connection.request, self._addresses.of(connection.request)
+        request, address = response.request, self._addresses.of(response.request)
         if answer.audit in STORMS and (over := self._rates.refused(counted(address))) is not None:
             answer = refused_unstarted(over)
         if answer.audit is None:
@@ -185,7 +185,7 @@ class HttpFront:
             self._engine.readiness.doubt()
         has_session = (answer.audit == "session" or answer.audit in JOINED) and request.session_id
         session = session_key(request.session_id) if has_session else ""
-        audit, principal = self._engine.audit, _owner(connection.principal)
+        audit, principal = self._engine.audit, _owner(response.principal)
         correlation = audit.refused(answer.audit, address, principal, session)
         return joined(answer, correlation) if correlation else answer
 
@@ -201,71 +201,71 @@ class HttpFront:
         """Answer a request for another path: a probe; or check Host and Origin, then an author's route or the metadata."""
         # A route has one spelling, as the rules for its path in a proxy do.
         route = self._routes.get(request.path or "/")
-        connection = Connection(request, channel, self)
+        response = WaitingResponse(request, channel, self)
         if route is None and path in {LIVE, READY}:
-            await connection.answer(await health(self._engine, path, self.trouble))
+            await response.answer(await health(self._engine, path, self.trouble))
             return
         refused = None if getattr(route, "is_open", False) else self._rules.check("", request.head)
         if refused is None and route is not None:
-            admitted = await self._beside.admit(route, connection)
+            admitted = await self._beside.admit(route, response)
             if isinstance(admitted, Answer):
-                await connection.refuse(admitted)
+                await response.refuse(admitted)
             else:
-                await self._beside.run(route, admitted, channel, connection)
+                await self._beside.run(route, admitted, channel, response)
         elif refused is None and path in self._protection.paths:
-            await connection.answer(self._protection.answer(request.method, request.head))
+            await response.answer(self._protection.answer(request.method, request.head))
         else:
             missing = refuse(404, f"Not found: the endpoint is {self.path}")
-            await connection.refuse(refused or missing)
+            await response.refuse(refused or missing)
 
     # Steps that need not wait are plain functions: a coroutine, and the task that runs it, would cost a fifth of a
     # plain call.
 
-    def _answer(self, request: RawRequest, connection: Connection) -> Found:
+    def _answer(self, request: RawRequest, response: WaitingResponse) -> Found:
         """Check the head, then the token, then answer."""
         if request.passed is not self and (refused := self._check(request)) is not None:
             return refused
         if self._identity is not None:
-            known = connection.principal = self._identity.remembered(request)
+            known = response.principal = self._identity.remembered(request)
             if known is None:
-                return self._identify(self._identity, request, connection)
-            return self._admit(request, known, connection)
-        return self._admit(request, None, connection)
+                return self._identify(self._identity, request, response)
+            return self._admit(request, known, response)
+        return self._admit(request, None, response)
 
     async def _identify(
-        self, identity: Identities, request: RawRequest, connection: Connection
+        self, identity: Identities, request: RawRequest, response: WaitingResponse
     ) -> Answer | None:
-        connection.is_doubtful = self._is_waking()
+        response.is_doubtful = self._is_waking()
         found = await identity.of(request)
         if isinstance(found, Answer):
             return found
-        connection.principal = found
-        admitted = self._admit(request, found, connection)
-        connection.pay()
+        response.principal = found
+        admitted = self._admit(request, found, response)
+        response.pay()
         return await awaited(admitted)
 
-    def _admit(self, request: RawRequest, principal: Principal | None, connection: Connection) -> Found:
+    def _admit(self, request: RawRequest, principal: Principal | None, response: WaitingResponse) -> Found:
         """Answer a client that may use this endpoint."""
         head, limits = request.head, self._limits
         if request.method != "POST":
-            return self._on_session(request, principal, connection)
-        body = connection.whole_body(limits.body)
+            return self._on_session(request, principal, response)
+        body = whole_body(response.channel, limits.body)
         account = request.account
         if account is None:
             account = request.account = self._account(request, principal)
         if body is None:
-            return self._charge_first(account, body, request, principal, connection)
+            return self._charge_first(account, body, request, principal, response)
         size, ledger, charge = len(body), account.ledger, None
         if size <= SHORT and ledger.charged < ledger.plenty:
-            connection.unpaid = size
+            response.unpaid = size
         elif size >= LARGE or (charge := account.take(self._load.cost(body))) is None:
-            return self._charge_first(account, body, request, principal, connection)
+            return self._charge_first(account, body, request, principal, response)
         message = decode(body, max_depth=limits.depth, max_values=limits.values, max_batch=BATCH)
         key = ANONYMOUS if principal is None else principal.key
-        caller = Caller(key, principal, head, charge, connection, account)
-        if connection.is_doubtful or self._is_waking():
-            return self._if_present(message, body, caller, connection)
-        return self._post(message, body, caller, connection)
+        caller = Caller(key, principal, head, charge, response, account)
+        if response.is_doubtful or self._is_waking():
+            return self._if_present(message, body, caller, response)
+        return self._post(message, body, caller, response)
 
     async def _charge_first(
         self,
@@ -273,7 +273,7 @@ class HttpFront:
         body: bytes | None,
         request: RawRequest,
         principal: Principal | None,
-        connection: Connection,
+        response: WaitingResponse,
     ) -> Answer | None:
         """Answer a message that is not short, has not arrived, or has no room: charge its memory before it is decoded."""
         limits, owner, head = self._limits, _owner(principal), request.head
@@ -281,15 +281,16 @@ class HttpFront:
         try:
             if body is None:
                 length = head.text(b"content-length")
-                body = await connection.body(limits.body, limits.body_seconds, length, intake.read)
+                seconds = limits.body_seconds
+                body = await read_body(response.channel, limits.body, seconds, length, intake.read)
             charge = intake.charge(body)
         except TooMuchWork as busy:
             return refused_unstarted(busy)
         message = decode(body, max_depth=limits.depth, max_values=limits.values, max_batch=BATCH)
         if not intake.may_pass(message):
             return refused_unstarted(TooMuchWork(), message.id if isinstance(message, Request) else None)
-        caller = Caller(owner, principal, head, charge, connection, account)
-        return await self._if_present(message, body, caller, connection)
+        caller = Caller(owner, principal, head, charge, response, account)
+        return await self._if_present(message, body, caller, response)
 
     def _account(self, request: RawRequest, principal: Principal | None) -> Account:
         """Return the account of a request: of its session, and so of its principal; of its address if it has none."""
@@ -325,7 +326,7 @@ class HttpFront:
             )
 
     async def _on_session(
-        self, request: RawRequest, principal: Principal | None, connection: Connection
+        self, request: RawRequest, principal: Principal | None, response: WaitingResponse
     ) -> Answer | None:
         if request.version == VERSION:
             return not_allowed("POST")
@@ -336,28 +337,28 @@ class HttpFront:
             return refused
         key = session_key(request.session_id)
         if request.method == "GET":
-            return await self._get(key, request.head.text(b"last-event-id"), principal, connection)
-        return await self._delete(key, principal, connection)
+            return await self._get(key, request.head.text(b"last-event-id"), principal, response)
+        return await self._delete(key, principal, response)
 
     async def _if_present(
-        self, message: Message | list[Message], body: bytes, caller: Caller, connection: Connection
+        self, message: Message | list[Message], body: bytes, caller: Caller, response: WaitingResponse
     ) -> Answer | None:
         """Answer a message. A request whose client has left is not answered."""
-        if isinstance(message, Request | list) and (connection.is_doubtful or self._is_waking()):
-            await connection.look()
-            if connection.gone:
+        if isinstance(message, Request | list) and (response.is_doubtful or self._is_waking()):
+            await response.look()
+            if response.gone:
                 # It was sent while this process could not run, and another replica may have answered its client.
                 self._engine.observer.note("request.dropped")
                 request_id = message.id if isinstance(message, Request) else None
-                return refused_unstarted(Withdrawn(), request_id) if connection.is_half_closed else None
-        return await awaited(self._post(message, body, caller, connection))
+                return refused_unstarted(Withdrawn(), request_id) if response.is_half_closed else None
+        return await awaited(self._post(message, body, caller, response))
 
     def _post(
         self,
         message: Message | list[Message],
         body: bytes,
         caller: Caller,
-        connection: Connection,
+        response: WaitingResponse,
         *,
         is_rated: bool = False,
     ) -> Found:
@@ -367,23 +368,23 @@ class HttpFront:
                 self._engine.stopping(), message.id if isinstance(message, Request) else None
             )
         if self._rates.is_on and not is_rated:
-            serve = partial(self._post, body=body, caller=caller, connection=connection, is_rated=True)
-            return rated(self._rates, message, caller, connection, serve)
-        head = connection.request
+            serve = partial(self._post, body=body, caller=caller, response=response, is_rated=True)
+            return rated(self._rates, message, caller, response, serve)
+        head = response.request
         if type(message) is not Request:
             if head.version == VERSION:
                 # This revision has no responses over HTTP.
                 if not isinstance(message, Notification):
                     return _ONE_REQUEST
                 return self._sessionless.cancel(message, head.head, caller)
-            return self._in_session(message, body, head, caller, connection)
+            return self._in_session(message, body, head, caller, response)
         declared = declared_version(message.params)
         # An initialize with its own metadata is a method that 2026-07-28 does not have.
         if message.method == "initialize" and declared is None:
             return self._posts.initialize(message, head.session_id, caller)
         if declared is not None or head.version == VERSION or not self._sessions:
-            return self._sessionless.request(message, head.head, caller, connection)
-        return self._in_session(message, body, head, caller, connection)
+            return self._sessionless.request(message, head.head, caller, response)
+        return self._in_session(message, body, head, caller, response)
 
     def _in_session(
         self,
@@ -391,14 +392,14 @@ class HttpFront:
         body: bytes,
         head: RawRequest,
         caller: Caller,
-        connection: Connection,
+        response: WaitingResponse,
     ) -> Found:
         """Answer a message of the era with sessions."""
         request_id = message.id if type(message) is Request else None
         if head.version not in REVISIONS and (refused := check_version(head.version, request_id)) is not None:
             return refused
         if self._engine.settings.stateless:
-            return self._posts.stateless(message, head.version, caller, connection)
+            return self._posts.stateless(message, head.version, caller, response)
         if not head.session_id:
             return _no_session_id(request_id)
         key = session_key(head.session_id)
@@ -406,13 +407,13 @@ class HttpFront:
             # The digest distinguishes a repeat of the request from another one. All releases on one store must use
             # the same hash.
             digest = sha256(body).digest()
-            return self._posts.request(key, caller, message, digest, connection)
+            return self._posts.request(key, caller, message, digest, response)
         if isinstance(message, list):
-            return self._posts.batch(key, caller, message, connection)
+            return self._posts.batch(key, caller, message, response)
         return self._posts.control(key, caller, message)
 
     async def _get(
-        self, key: str, last_event_id: str, principal: Principal | None, connection: Connection
+        self, key: str, last_event_id: str, principal: Principal | None, response: WaitingResponse
     ) -> Answer | None:
         if self._engine.drained:
             raise self._engine.stopping()
@@ -428,13 +429,13 @@ class HttpFront:
                 await self._check_stream(key, stream, principal)
         readers = self._engine.readers
         reader = await readers.attach(key, _owner(principal), stream, cursor)
-        reader.caller = Caller(_owner(principal), principal, connection.request.head)
+        reader.caller = Caller(_owner(principal), principal, response.request.head)
         try:
             if reader.end is End.FINISHED:
                 # After an empty stream the official TypeScript client 1.x reconnects forever. With 204 a server of events
                 # says that there are no more.
                 return NO_CONTENT
-            await self._streamer.pump(reader, connection, principal)
+            await self._streamer.pump(reader, response, principal)
         except BaseException:
             reader.stop(End.BROKE)
             raise
@@ -453,13 +454,13 @@ class HttpFront:
                 raise Unresumable
             access.demand(scopes, caller)
 
-    async def _delete(self, key: str, principal: Principal | None, connection: Connection) -> Answer:
+    async def _delete(self, key: str, principal: Principal | None, response: WaitingResponse) -> Answer:
         session = await self._engine.sessions.find(key, _owner(principal))
         # Run it to its end even if this request is cancelled: the listeners of a closed session must be called.
         closing = self._engine.begin(self._engine.sessions.close(session, SessionInput.DELETED))
         if not await asyncio.shield(closing):
             raise SessionGone
-        address = self._addresses.of(connection.request)
+        address = self._addresses.of(response.request)
         self._engine.audit.done("session_deleted", address, _owner(principal), key)
         return NO_CONTENT
 

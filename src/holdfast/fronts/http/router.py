@@ -10,14 +10,13 @@ from typing import Final
 from holdfast.engine.audit import Reason
 from holdfast.engine.group import EngineGroup
 from holdfast.errors import ConfigError
-from holdfast.fronts.http.answer import Answer, refuse
-from holdfast.fronts.http.asgi import AsgiChannel, request_of
-from holdfast.fronts.http.connection import Connection
+from holdfast.fronts.http.asgi_host.host import AsgiChannel, lifespan, request_of
+from holdfast.fronts.http.decide.health import LIVE, READY, health
+from holdfast.fronts.http.decide.started_call import Unfinished, finish
 from holdfast.fronts.http.front import HttpFront
-from holdfast.fronts.http.health import LIVE, READY, health
-from holdfast.fronts.http.lifespan import lifespan
-from holdfast.fronts.http.request import Channel, RawRequest, Receive, Scope, Send
-from holdfast.fronts.http.started import Unfinished, finish
+from holdfast.fronts.http.read.request import Channel, RawRequest, Receive, Scope, Send
+from holdfast.fronts.http.write.answer import Answer, refuse
+from holdfast.fronts.http.write.response import WaitingResponse
 
 _PROBES: Final = (LIVE, READY)
 CATALOG: Final = "/.well-known/ai-catalog.json"
@@ -61,15 +60,15 @@ class Router:
             path = request.path.rstrip("/") or "/"
             front = self._by_path.get(path)
             if front is None:
-                return self._elsewhere(path, Connection(request, channel))
+                return self._elsewhere(path, WaitingResponse(request, channel))
         return front.serve(request, channel)
 
     def refused(self, reason: Reason, address: str | None) -> None:
         """Report a connection or request that was refused before its server was known."""
         next(iter(self.fronts.values())).refused(reason, address)
 
-    async def _elsewhere(self, path: str, connection: Connection) -> None:
-        await connection.answer(await self._health(path) if path in _PROBES else _NOT_FOUND)
+    async def _elsewhere(self, path: str, response: WaitingResponse) -> None:
+        await response.answer(await self._health(path) if path in _PROBES else _NOT_FOUND)
 
     async def _health(self, path: str) -> Answer:
         """Ready if all fronts are; else the answer of the first that is not."""

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 from holdfast.config import LOOPBACK_HOSTS
 from holdfast.errors import Exposed
 from holdfast.fronts.http.front import HttpFront
-from holdfast.fronts.http.listener.descriptors import connections_that_fit
-from holdfast.fronts.http.listener.sockets import bind, host_of, url_of
+from holdfast.fronts.http.http1.descriptors import connections_that_fit
+from holdfast.fronts.http.http1.sockets import bind, host_of, url_of
 from holdfast.fronts.http.router import Router
 from holdfast.transports.loop_watch import LoopWatch
 from holdfast.transports.loops import Beside, Orders, run
@@ -78,7 +78,7 @@ async def serve(
         StoreUnavailable: the store cannot be used at the start.
         LifespanEnded: the lifespan of a server ended, and the drain after it is over.
     """
-    from holdfast.fronts.http.listener.service import Service  # noqa: PLC0415 - imports httptools
+    from holdfast.fronts.http.http1.start_and_stop import Service  # noqa: PLC0415 - imports httptools
 
     await front.engine.ensure_started()
     connections = connections_that_fit(front.engine.settings.limits.connections)

@@ -18,10 +18,10 @@ from msgspec import Struct
 
 from holdfast.config import LOOPBACK_HOSTS, AdminSettings, Limits
 from holdfast.errors import ConfigError
-from holdfast.fronts.http.listener.accepting import Acceptor
-from holdfast.fronts.http.listener.deadlines import Deadlines
-from holdfast.fronts.http.listener.members import Members
-from holdfast.fronts.http.listener.sockets import host_of, is_unix, listening, url_of
+from holdfast.fronts.http.http1.accept import Acceptor
+from holdfast.fronts.http.http1.deadlines import Deadlines
+from holdfast.fronts.http.http1.members import Members
+from holdfast.fronts.http.http1.sockets import host_of, is_unix, listening, url_of
 from holdfast.fronts.http.serve import is_loopback
 from holdfast.ops.admin.surface import FleetSource, Surface
 from holdfast.ports import Clock, Observer, SystemRandom

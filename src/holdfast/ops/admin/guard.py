@@ -19,9 +19,10 @@ from holdfast.config import HttpSettings, Rate
 from holdfast.core.call_rates import CallRates
 from holdfast.core.log_rates import LogRates
 from holdfast.engine.audit import TOTAL, Act, Reason
-from holdfast.fronts.http.addresses import LOCAL, counted
-from holdfast.fronts.http.head import HeadRules, RawHeaders
-from holdfast.fronts.http.request import RawRequest
+from holdfast.fronts.http.decide.host_and_origin import HeadRules
+from holdfast.fronts.http.read.addresses import LOCAL, counted
+from holdfast.fronts.http.read.head import RawHeaders
+from holdfast.fronts.http.read.request import RawRequest
 from holdfast.ops.metrics import families
 from holdfast.ops.metrics.samples import Sample, number
 from holdfast.ports import Clock, Observer

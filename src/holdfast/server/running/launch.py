@@ -6,8 +6,8 @@ use, and `from holdfast import Server` stays quick (`tools/import_time.py`).
 
 from holdfast.backs.shown import shown_back
 from holdfast.engine.engine import Engine
+from holdfast.fronts.http.asgi_host.mount import Mount
 from holdfast.fronts.http.front import HttpFront
-from holdfast.fronts.http.mount import Mount
 from holdfast.fronts.http.serve import run_http
 from holdfast.fronts.stdio import run_stdio
 from holdfast.ops.log import LogObserver

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 from urllib.parse import parse_qsl
 
-from holdfast.fronts.http.asgi import AsgiChannel, request_of
-from holdfast.fronts.http.connection import Connection
-from holdfast.fronts.http.request import Receive, Scope, Send
-from holdfast.fronts.http.routes import PRINCIPAL, RouteApplication
+from holdfast.fronts.http.asgi_host.host import AsgiChannel
+from holdfast.fronts.http.decide.author_routes import PRINCIPAL, RouteApplication
+from holdfast.fronts.http.read.body import read_body
+from holdfast.fronts.http.read.request import Receive, Scope, Send
 from holdfast.server.authoring.routes import HttpRequest, HttpResponse, Route
 
 MAX_BODY: Final = 4 * 1024 * 1024
@@ -51,8 +51,8 @@ class _Application:
             await _send(HttpResponse("Method not allowed", 405, allowed), send)
             return
         length = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
-        connection = Connection(request_of(scope), AsgiChannel(scope, receive, send))
-        body = await connection.body(MAX_BODY, self._body_seconds, length.decode("latin-1"))
+        channel = AsgiChannel(scope, receive, send)
+        body = await read_body(channel, MAX_BODY, self._body_seconds, length.decode("latin-1"))
         await _send(await route.handler(_request(scope, body)), send, bodiless=method == "HEAD")
 
 

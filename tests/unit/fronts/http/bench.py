@@ -10,7 +10,7 @@ from holdfast.config import HttpSettings, Settings
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Exchange
 from holdfast.fronts.http.front import HttpFront
-from holdfast.fronts.http.head import Head
+from holdfast.fronts.http.read.head import Head
 from holdfast.stores.base import Store
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import NotingObserver, ScriptedBack, SeededRandom

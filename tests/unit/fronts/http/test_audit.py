@@ -13,8 +13,8 @@ from holdfast.auth.verifiers import AnyOf, JwtVerifier
 from holdfast.config import Limits, RateLimits, Settings, Times
 from holdfast.engine.audit import ACTS, REASONS, Act, Reason
 from holdfast.engine.sessions import session_key
-from holdfast.fronts.http.addresses import Addresses, counted
-from holdfast.fronts.http.request import RawRequest
+from holdfast.fronts.http.read.addresses import Addresses, counted
+from holdfast.fronts.http.read.request import RawRequest
 from holdfast.testing.store.limits import tight
 from tests.asgi import Call
 from tests.messages import LATEST, notification

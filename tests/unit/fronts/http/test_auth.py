@@ -9,7 +9,7 @@ from holdfast.auth import AuthRequest, Principal, Verifier
 from holdfast.auth.verifiers import AnyOf
 from holdfast.config import Settings, Times
 from holdfast.errors import AuthorizationFailed
-from holdfast.fronts.http.request import RawRequest
+from holdfast.fronts.http.read.request import RawRequest
 from tests.asgi import Call, Peer
 from tests.messages import LATEST, metadata, notification
 from tests.support import LoopClock

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from holdfast.config import HttpSettings
-from holdfast.fronts.http.head import Head, HeadRules
-from holdfast.fronts.http.request import RawRequest
+from holdfast.fronts.http.decide.host_and_origin import HeadRules
+from holdfast.fronts.http.read.head import Head
+from holdfast.fronts.http.read.request import RawRequest
 from tests.asgi import Call
 from tests.messages import BOTH, LATEST, notification, request
 from tests.unit.fronts.http.bench import REVISIONS, bench, front_test

@@ -14,7 +14,7 @@ from starlette.routing import Mount, Route
 
 from holdfast import Context, Server
 from holdfast.auth.verifiers import JwtVerifier
-from holdfast.fronts.http.request import Application
+from holdfast.fronts.http.read.request import Application
 from holdfast.server.authoring.routes import HttpRequest, HttpResponse
 from tests.asgi import Peer
 from tests.messages import request

@@ -6,13 +6,13 @@ from urllib.parse import unquote
 
 from holdfast.engine.engine import Engine
 from holdfast.fronts.http.front import HttpFront
-from holdfast.fronts.http.request import Receive, Scope, Send
+from holdfast.fronts.http.read.request import Receive, Scope, Send
 from holdfast.fronts.http.router import Router
 from holdfast.testing.back import ScriptedBack
 from tests.asgi import Peer
 from tests.http.paper import settled
 from tests.support import virtual_test
-from tests.unit.fronts.http.listener.test_protocol import Public, connected_to
+from tests.unit.fronts.http.http1.test_protocol import Public, connected_to
 
 HOOK: Final = "/hook"
 SPELLINGS: Final = (

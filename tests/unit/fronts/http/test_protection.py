@@ -11,7 +11,7 @@ from holdfast.auth.oauth import AuthorizationCode, MemoryStorage, OAuth
 from holdfast.auth.verifiers import AnyOf, JwtVerifier, StaticTokens
 from holdfast.config import HttpSettings
 from holdfast.errors import ConfigError
-from holdfast.fronts.http.listener.service import Service
+from holdfast.fronts.http.http1.start_and_stop import Service
 from holdfast.server.servers import Servers
 from tests.asgi import Peer
 from tests.http.serving import listening

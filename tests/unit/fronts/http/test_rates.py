@@ -18,7 +18,7 @@ from holdfast.config import Limits, Rate, RateLimits
 from holdfast.engine.caller import Caller
 from holdfast.engine.engine import Engine
 from holdfast.errors import ConfigError, RateLimited, StoreUnavailable
-from holdfast.fronts.http.request import RawRequest
+from holdfast.fronts.http.read.request import RawRequest
 from holdfast.routes import HttpRequest, HttpResponse
 from holdfast.stores.base import Store
 from holdfast.stores.memory import MemoryStore

@@ -20,9 +20,9 @@ from holdfast.config import HttpSettings
 from holdfast.engine.engine import Engine
 from holdfast.errors import ConfigError
 from holdfast.fronts.http.front import HttpFront
-from holdfast.fronts.http.listener.deadlines import Deadlines
-from holdfast.fronts.http.listener.service import Service
-from holdfast.fronts.http.listener.sockets import bind, url_of
+from holdfast.fronts.http.http1.deadlines import Deadlines
+from holdfast.fronts.http.http1.sockets import bind, url_of
+from holdfast.fronts.http.http1.start_and_stop import Service
 from holdfast.fronts.http.serve import check_exposure, is_loopback
 from holdfast.testing.back import ScriptedBack
 from tests.http.client import Connection

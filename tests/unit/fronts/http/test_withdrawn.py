@@ -14,10 +14,10 @@ from holdfast.engine.engine import Engine
 from holdfast.engine.reader import Reader
 from holdfast.engine.session import Session
 from holdfast.fronts.http.front import HttpFront
-from holdfast.fronts.http.listener.channel import SocketChannel
-from holdfast.fronts.http.listener.deadlines import Deadlines
-from holdfast.fronts.http.listener.members import Members
-from holdfast.fronts.http.listener.protocol import HttpProtocol
+from holdfast.fronts.http.http1.channel import SocketChannel
+from holdfast.fronts.http.http1.connection import HttpConnection
+from holdfast.fronts.http.http1.deadlines import Deadlines
+from holdfast.fronts.http.http1.members import Members
 from holdfast.testing import ScriptedBack
 from holdfast.wire.jsonrpc import RequestId
 from tests.http.paper import Paper
@@ -26,7 +26,7 @@ from tests.stores import ScriptedStore
 from tests.support import LoopClock
 from tests.unit.engine.harness import settle_down
 from tests.unit.fronts.http.bench import OLDEST, bench, front_test
-from tests.unit.fronts.http.listener.test_plain_calls import post
+from tests.unit.fronts.http.http1.test_plain_calls import post
 from tests.unit.fronts.http.test_batches import answers
 
 ONE_SLOT = Settings(limits=Limits(running=1))
@@ -149,7 +149,7 @@ class Verified:
         self.back = ScriptedBack({"tools/call": lambda _: asyncio.sleep(0, {})})
         self.engine = Engine(self.back, clock=LoopClock())
         front = HttpFront(self.engine, verifier=self._verify)
-        self.protocol = HttpProtocol(Members(front.serve, Deadlines(self.engine.settings.limits, 30.0)))
+        self.protocol = HttpConnection(Members(front.serve, Deadlines(self.engine.settings.limits, 30.0)))
         self.paper = Paper()
 
     async def _verify(self, token: str) -> Principal:

@@ -1,0 +1,1 @@
+"""Decide: who may call, and the answer to each kind of request."""

@@ -1,0 +1,140 @@
+"""Batches (2025-03-26): several requests in one POST, each its own exchange, answered together.
+
+If all are quick, the answer is one JSON array. Otherwise it is one response with the streams of all of them: both are the one
+delivery loop with a merged source (`engine/merged.py`). Once a handler has started, the batch is never refused as a whole: a client
+would send it again, and the handlers would run twice. The batch waits for an unavailable store instead, as a single request does.
+"""
+
+from collections.abc import Callable
+from hashlib import sha256
+
+from msgspec.structs import replace
+
+from holdfast.auth import Principal
+from holdfast.engine.caller import Caller
+from holdfast.engine.delivery import Batch
+from holdfast.engine.engine import Engine
+from holdfast.engine.exchange import SessionExchange
+from holdfast.engine.merged import Member, Merged
+from holdfast.engine.posted import PostedExchange, RepeatedExchange
+from holdfast.engine.reader import End
+from holdfast.engine.wake import after_few
+from holdfast.errors import INVALID_REQUEST, HoldfastError, McpError
+from holdfast.fronts.http.decide.session_streams import Streamer
+from holdfast.fronts.http.read.request import Gone
+from holdfast.fronts.http.write.answer import Answer, json_answer, refusal_for
+from holdfast.fronts.http.write.response import WaitingResponse
+from holdfast.wire import sse
+from holdfast.wire.jsonrpc import Request, encode, error_message
+
+
+class BatchedRequests:
+    """The requests of one POST."""
+
+    def __init__(
+        self, engine: Engine, streamer: Streamer, response: WaitingResponse, principal: Principal | None
+    ) -> None:
+        self._engine = engine
+        self._streamer = streamer
+        self._response = response
+        self._streams = not streamer.form.is_json
+        self._merged = Merged(
+            lambda reader: streamer.bind(reader, response, principal), self._restart, streams=self._streams
+        )
+        self._requests: dict[Member, tuple[str, Caller, Request]] = {}
+        self._exchanges: list[SessionExchange] = []
+        self._on_gone: Callable[[], object] = lambda: None
+
+    async def answer(self, key: str, caller: Caller, requests: list[Request]) -> None:
+        """Run the requests side by side and answer them all here."""
+        merged, response = self._merged, self._response
+        # The answers are kept for a repeat, which may arrive before the next turn of the loop.
+        response.watch(self._left)
+        try:
+            for number, request in enumerate(requests):
+                await after_few(number)
+                await self._start(key, caller, request)
+            form = self._streamer.form
+            await response.deliver(merged, form, whole=_array, opening=_opening, begin=merged.begin)
+        except Gone:
+            merged.stop(End.BROKE if response.may_be_gone else End.STALLED)
+        finally:
+            await self._engine.readers.clean_up(self._close())
+
+    async def _close(self) -> None:
+        # The callers are charged until they are deleted, and this object is part of a reference cycle.
+        self._requests.clear()
+        await self._merged.close()
+        for exchange in self._exchanges:
+            await self._engine.readers.close(exchange)
+
+    async def _start(self, key: str, caller: Caller, request: Request) -> None:
+        """Add a request, or its refusal."""
+        try:
+            member = await self._submit(key, caller, request)
+        except HoldfastError as error:
+            self._merged.refuse(_refusal(error, request))
+        else:
+            self._requests[member] = key, caller, request
+            self._merged.add(member)
+
+    async def _restart(self, member: Member) -> None:
+        """Start the request of a member that repeats one of which nothing ran."""
+        await self._start(*self._requests.pop(member))
+
+    async def _submit(self, key: str, caller: Caller, request: Request) -> Member:
+        if request.method == "initialize":
+            raise McpError(INVALID_REQUEST, "Invalid request: initialize may not be part of a batch")
+        digest = sha256(encode([request.id, request.method, request.params])).digest()
+        submit, readers = self._engine.exchanges.submit, self._engine.readers
+        own = replace(caller, waiter=self)
+        submitted = await submit(key, own, request, digest, streams=self._streams)
+        if isinstance(submitted, SessionExchange):
+            readers.hold(submitted)
+            self._exchanges.append(submitted)
+            return PostedExchange(readers, submitted)
+        return RepeatedExchange(readers, submitted.session, submitted.stream, submitted.id)
+
+    # The connection, for the member that is being submitted
+
+    @property
+    def address(self) -> str:
+        """The address of the client."""
+        return self._response.address
+
+    @property
+    def gone(self) -> bool:
+        """True if the client is known to have disconnected."""
+        return self._response.gone
+
+    def watch(self, on_gone: Callable[[], object]) -> None:
+        """Call `on_gone` when the client disconnects, and no function that was given before."""
+        self._on_gone = on_gone
+        if self.gone:
+            on_gone()
+
+    async def look(self) -> None:
+        """Let the loop read everything that has arrived, and set `gone`."""
+        await self._response.look()
+
+    def _left(self) -> None:
+        self._on_gone()
+        self._merged.leave()
+        if self._response.is_half_closed:
+            # Its client may wait. Some of the requests may run, so no refusal fits: the client sends the batch again.
+            self._response.abort()
+
+
+def _opening(_batch: Batch) -> bytes:
+    return sse.comment("open")
+
+
+def _array(batch: Batch) -> Answer:
+    """Return the answer of requests that have all ended without a stream."""
+    return json_answer(b"[" + b",".join(batch.messages) + b"]")
+
+
+def _refusal(error: HoldfastError, request: Request) -> bytes:
+    if isinstance(error, McpError):
+        return error_message(request.id, error.code, error.message, error.data)
+    return refusal_for(error, request.id).body

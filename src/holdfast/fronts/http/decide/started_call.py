@@ -1,0 +1,49 @@
+"""A call whose handler has started, and which is not answered yet.
+
+Most handlers never wait: they have ended after one turn of the loop. So `holdfast serve` checks the call then
+(`answer_nowait`), and a call that is answered by this check needs no task except its handler's. A call that takes longer is
+awaited. An ASGI host has a task for each request, and awaits every call.
+
+Each era implements the check and the wait: `session_posts.py`, `sessionless_posts.py`.
+"""
+
+from collections.abc import Coroutine, Generator
+from typing import Any
+
+from holdfast.fronts.http.write.answer import Answer
+from holdfast.fronts.http.write.response import WaitingResponse
+
+
+class StartedCall:
+    """A call that has started, and the response that waits for it."""
+
+    __slots__ = ("response",)
+
+    def __init__(self, response: WaitingResponse) -> None:
+        self.response: WaitingResponse = response
+
+    def answer_nowait(self) -> bool:
+        """Answer the call if its handler has ended and the answer can be written at once. Call it after a turn."""
+        raise NotImplementedError
+
+    def left(self) -> None:
+        """Record that the client has disconnected before the call was checked."""
+
+    def wait(self) -> Coroutine[Any, Any, Answer | None]:
+        """Let the loop turn once; then answer the call, also if it takes long, or return its answer."""
+        raise NotImplementedError
+
+    def __await__(self) -> Generator[Any, Any, Answer | None]:
+        return self.wait().__await__()
+
+
+Unfinished = StartedCall | Coroutine[Any, Any, object] | None
+"""The rest of serving a request. None: nothing is left to do."""
+
+
+async def finish(unfinished: Unfinished) -> None:
+    """Do the rest of serving a request."""
+    if isinstance(unfinished, StartedCall):
+        await unfinished.response.conclude(unfinished.wait())
+    elif unfinished is not None:
+        await unfinished

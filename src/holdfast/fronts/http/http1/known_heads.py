@@ -1,0 +1,134 @@
+"""Heads that a connection has sent before: they are not parsed again.
+
+A client sends the same head again and again; only the number in `Content-Length` changes. A proxy that keeps its connections
+sends the requests of many clients on each: then the session, the token or the name of the tool changes too. So a connection
+remembers its last heads. A read is served without the parser if:
+
+- its head has the lines of a remembered head, in the same order;
+- only the values of headers in `_VARYING` differ. No rule of the server reads them before the front has the request,
+  and the parser gives them no meaning. If the front has read one of them to accept the first request, it checks the other
+  request again (`RawRequest.changed`);
+- such a value consists of printable ASCII characters and neither begins nor ends with a space. The parser would
+  return it unchanged;
+- the head is not longer than the limit;
+- exactly as many bytes follow as its length says: a complete request, and nothing behind it.
+
+Everything else goes to the parser. So this module never refuses, and never accepts a request that the parser would
+refuse. The memory belongs to the connection, since a head may have a token.
+"""
+
+from itertools import compress
+from operator import ne
+from typing import Final, NamedTuple
+
+from holdfast.fronts.http.http1.framing import CHUNKED, LENGTH, Parsed
+from holdfast.fronts.http.read.request import RawRequest
+
+SHAPES: Final = 4
+"""Heads that a connection remembers. Clients of different programs behind one proxy send different lines."""
+_LONGEST: Final = 4_096
+"""Bytes of the longest head that is remembered."""
+_MOST_LINES: Final = 64
+"""Lines of such a head."""
+_LINE_BYTES: Final = 1_024
+"""The memory of a line of a remembered head besides its bytes: in the lines, in their names, and in the headers of its request."""
+_DIGITS: Final = 8
+"""Digits of the longest number."""
+_VARYING: Final = frozenset({
+    LENGTH, b"authorization", b"baggage", b"forwarded", b"last-event-id", b"mcp-method", b"mcp-name", b"mcp-protocol-version",
+    b"mcp-session-id", b"traceparent", b"tracestate", b"user-agent", b"x-forwarded-for", b"x-real-ip", b"x-request-id",
+})  # fmt: skip
+_COPIES: Final = 4
+"""How often the bytes of a remembered head are in memory."""
+_PRINTABLE: Final = bytes(range(0x20, 0x7F))
+_END: Final = b"\r\n\r\n"
+
+
+class _Line(NamedTuple):
+    """A line of a head."""
+
+    at: int
+    name: bytes
+    """The name of the header, if its value may differ; else empty."""
+    before: bytes
+    """The bytes before the value."""
+
+
+class KnownHead:
+    """One of the last heads of a connection, and its request."""
+
+    __slots__ = ("_head", "_length", "_lines", "_longest", "_size", "_text", "cost", "parsed", "request")
+
+    def __init__(self, head: bytes, length: int, request: RawRequest, parsed: Parsed, longest: int) -> None:
+        self._head = head
+        self._length = length
+        self._size = len(head) + length
+        """Bytes of the whole request."""
+        self._longest = longest
+        self._text: list[bytes] = []
+        self._lines: list[_Line] = []
+        """Empty until another head is compared: most connections of a single client never need them."""
+        self.request: RawRequest = request
+        """The request that was matched last."""
+        self.parsed: Parsed = parsed
+        self.cost: int = _COPIES * len(head) + _LINE_BYTES * head.count(b"\n")
+        """The memory that it takes."""
+
+    def match(self, data: bytes) -> int:
+        """Return where the body begins, if a read is this head and a whole body; 0: the parser must read it."""
+        if len(data) == self._size and data.startswith(self._head):
+            return len(self._head)
+        end = data.find(_END, 0, self._longest)
+        if end < 0:
+            return 0
+        if not self._lines:
+            self._text = self._head[: -len(_END)].split(b"\r\n")
+            self._lines = _lines(self._text, self.request)
+        text = data[:end].split(b"\r\n")
+        if len(text) != len(self._lines):
+            return 0
+        values: dict[bytes, bytes] = {}
+        for at, name, before in compress(self._lines, map(ne, text, self._text)):
+            line = text[at]
+            value = line[len(before) :]
+            if not name or not line.startswith(before) or not _is_plain(value):
+                return 0
+            values[name] = value
+        length, start = self._length, end + len(_END)
+        if LENGTH in values:
+            digits = values[LENGTH]
+            if not digits.isdigit() or len(digits) > _DIGITS:
+                return 0
+            length = int(digits)
+        if len(data) - start != length:
+            return 0
+        self._head, self._text, self._length, self._size = data[:start], text, length, len(data)
+        self.request = self.request.changed(values)
+        return start
+
+
+def known_head(data: bytes, length: int, request: RawRequest, parsed: Parsed, limit: int) -> KnownHead | None:
+    """Return the head of a request that was exactly one read; None if it is not remembered."""
+    if parsed.is_last or length == CHUNKED:
+        return None
+    head = data[: len(data) - length]
+    # The parser drops empty lines before and behind a request: then these bytes are not exactly its head.
+    if head.find(_END) + len(_END) != len(head) or len(head) > _LONGEST or head.count(b"\n") > _MOST_LINES:
+        return None
+    return KnownHead(head, length, request, parsed, min(limit, _LONGEST))
+
+
+def _lines(text: list[bytes], request: RawRequest) -> list[_Line]:
+    """Return the lines of a head. A header that was sent twice does not vary: its values are joined."""
+    names = [name for name, _ in request.head.lines]
+    found = [_Line(0, b"", b"")]
+    for at, line in enumerate(text[1:], 1):
+        name = line.partition(b":")[0]
+        before = name + b": "
+        varies = names.count(name.lower()) == 1 and name.lower() in _VARYING and line.startswith(before)
+        found.append(_Line(at, name.lower() if varies else b"", before))
+    return found
+
+
+def _is_plain(value: bytes) -> bool:
+    return bool(value) and value.strip(b" ") == value and not value.translate(None, _PRINTABLE)

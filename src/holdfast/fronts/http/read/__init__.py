@@ -1,0 +1,1 @@
+"""Read: the head and the body of a request, the path, and the address of its client."""
