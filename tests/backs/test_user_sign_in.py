@@ -164,6 +164,18 @@ async def test_a_redirect_is_accepted_only_from_the_principal_that_started_the_s
         assert at.seen["/token"] == 1
 
 
+@async_test
+async def test_a_user_who_must_sign_in_is_no_failure_of_the_server_behind(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The dashboard showed the server as failing, with the page of the user in the reason."""
+    async with behind() as at, served(at) as app:
+        page = page_of(await Peer(app, token="ann").initialize())
+        await signed_in(at, app, "bob")
+    assert "upstream.unusable" not in caplog.text
+    assert page not in caplog.text
+
+
 @asynccontextmanager
 async def two_behind_one(*callbacks: str) -> AsyncIterator[tuple[list[Behind], Any]]:
     """Serve two servers with OAuth at one address."""

@@ -36,7 +36,7 @@ from holdfast.backs.proxy.turns import Turns, needs_turns
 from holdfast.backs.renaming import LISTED
 from holdfast.core.ledger import Charge
 from holdfast.engine.back import Outside
-from holdfast.errors import ClientError, HoldfastError, NotSent, VersionRefused
+from holdfast.errors import ClientError, HoldfastError, NotSent, SignInRequired, VersionRefused
 from holdfast.ports import Ports
 from holdfast.protocol.params import LOGGING_LEVELS, LoggingLevel
 from holdfast.protocol.subscriptions import all_changes, list_kinds
@@ -150,7 +150,8 @@ class Upstream:
             self._observer.note("upstream.unreachable", error=error)
             raise unreachable(error) from error
         except (ClientError, VersionRefused) as error:
-            self._observer.note("upstream.unusable", error=error)
+            if not isinstance(error, SignInRequired):
+                self._observer.note("upstream.unusable", error=error)
             raise unusable(error) from error
         self._observer.note("upstream.opened")
         self._use(agreed)
