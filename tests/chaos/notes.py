@@ -35,6 +35,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     lanes: int = 2
     """Calls of one session side by side."""
     lease: float = 2.0
+    drain: float = 5.0
     grace: float = 20.0
     stream_after: float = 0.1
     patience: float = 60.0
@@ -62,7 +63,7 @@ class Plan(Struct, frozen=True, kw_only=True):
             loop_patience=self.lease * 3,
             sweep=0.5,
             keep_alive=2.0,
-            drain=5.0,
+            drain=self.drain,
             stream_after=self.stream_after,
             retry=(0.05, 0.2),
         )

@@ -36,6 +36,9 @@ PLAN: Final = Plan(
     duplicates=0.0,
     leavers=0,
     principals=4,
+    # No replica dies, and none is stopped before its calls have ended: a loaded machine may be slow.
+    lease=30.0,
+    drain=60.0,
     grace=12.0,
     patience=30.0,
     fault_seconds=0.0,

@@ -1,4 +1,5 @@
-"""A server whose replicas share a store. Its lease is short, so that a test sees a death noticed."""
+"""A server whose replicas share a store. Its lease is short, so that a test sees a death noticed; a loaded machine may pause a process for
+seconds, and a replica that lives must not be declared dead."""
 
 import asyncio
 import itertools
@@ -9,12 +10,14 @@ from pathlib import Path
 
 from holdfast import Context, Server, Settings, Times
 
+LEASE = 4.0
+
 server = Server(
     "shop",
     version="1.0",
     settings=Settings(
         times=Times(
-            lease=1.5,
+            lease=LEASE,
             lease_renewal=0.4,
             sweep=0.2,
             stream_after=0.1,
