@@ -1,5 +1,4 @@
-"""The application of the replicas of test_replicas.py: one of the three backs, named by the environment. Its lease is short, but a
-loaded machine may pause a process for seconds, and a replica that lives must not be declared dead."""
+"""The application of the replicas of test_replicas.py: one of the three backs, named by the environment. Its lease is short."""
 
 import importlib.util
 import os

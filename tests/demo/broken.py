@@ -5,7 +5,9 @@ import asyncio
 from holdfast import Context, Server, Settings, Times
 from holdfast.cli.demo.ours import LEASE_SECONDS
 
-server = Server("broken", settings=Settings(times=Times(lease=LEASE_SECONDS, lease_renewal=LEASE_SECONDS / 8)))
+server = Server(
+    "broken", settings=Settings(times=Times(lease=LEASE_SECONDS, lease_renewal=LEASE_SECONDS / 8))
+)
 texts: list[str] = []
 
 

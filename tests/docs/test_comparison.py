@@ -9,9 +9,12 @@ from tools.comparison.collect import collected
 from tools.comparison.page import PAGE, load, written
 from tools.comparison.peers import PEERS, Peer
 from tools.comparison.rows import ROWS
+from tools.comparison.trials import Cell
 
 HASTE: Final = 2.0
-"""Seconds for an answer, while all servers run at once. Cells that differ then are measured again, alone and with more time."""
+"""Seconds for an answer, while all servers run at once."""
+PATIENCE: Final = (4.0, 15.0)
+"""Cells that differ are measured again, alone and with more time: on a loaded machine also a good server is late."""
 
 
 def expected(peer: Peer) -> dict[str, str]:
@@ -38,15 +41,19 @@ def test_the_data_have_a_cell_for_every_row_and_server() -> None:
     assert {len(row) for row in cells.values()} == {len(PEERS)}
 
 
+def _differing(cells: dict[str, Cell], verdicts: dict[str, str]) -> dict[str, Cell]:
+    return {key: cell for key, cell in cells.items() if cell.verdict != verdicts[key]}
+
+
 def test_every_cell_is_still_true() -> None:
-    @async_test_within(200)
+    @async_test_within(280)
     async def attempt() -> None:
         wanted = [expected(peer) for peer in PEERS]
         found = await asyncio.gather(*(collected(peer, timeout=HASTE) for peer in PEERS))
         for peer, cells, verdicts in zip(PEERS, found, wanted, strict=True):
-            differing = [key for key, cell in cells.items() if cell.verdict != verdicts[key]]
-            again = await collected(peer, only=differing) if differing else {}
-            wrong = {key: cell for key, cell in again.items() if cell.verdict != verdicts[key]}
+            wrong = _differing(cells, verdicts)
+            for seconds in PATIENCE:
+                wrong = wrong and _differing(await collected(peer, only=wrong, timeout=seconds), verdicts)
             assert wrong == {}, f"{peer.name} {peer.version} does not behave as docs/comparison.md says"
 
     attempt()

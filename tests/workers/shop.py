@@ -1,5 +1,4 @@
-"""A server whose replicas share a store. Its lease is short, so that a test sees a death noticed; a loaded machine may pause a process for
-seconds, and a replica that lives must not be declared dead."""
+"""A server whose replicas share a store."""
 
 import asyncio
 import itertools
@@ -11,6 +10,8 @@ from pathlib import Path
 from holdfast import Context, Server, Settings, Times
 
 LEASE = 4.0
+"""It is short, so that a test sees a death noticed. A loaded machine may pause a process for seconds: a replica that lives must not be
+declared dead."""
 
 server = Server(
     "shop",

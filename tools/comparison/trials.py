@@ -143,7 +143,9 @@ async def asked(peer: Peer, version: str) -> str:
         return dict.fromkeys(form.requested_schema["properties"], "Ada")
 
     try:
-        async with Client(peer.url, protocol_version=version, elicitation=user, timeout=4) as client:
+        async with Client(
+            peer.url, protocol_version=version, elicitation=user, timeout=peer.patience
+        ) as client:
             done = await client.call_tool("ask", {}, raise_on_error=False)
     except HoldfastError as error:
         raise ProbeFailed(str(error)) from error
