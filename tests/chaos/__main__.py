@@ -7,6 +7,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from tests.chaos.backs import BACKS
 from tests.chaos.breakages import BREAKAGES
 from tests.chaos.databases import KINDS
 from tests.chaos.faults import schedule
@@ -22,12 +23,29 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--break", dest="broken", choices=sorted(BREAKAGES), default="")
     parser.add_argument("--store", choices=sorted(KINDS), default="redis")
+    parser.add_argument("--back", choices=sorted(BACKS), default="native")
+    parser.add_argument(
+        "--workers", type=int, default=0, help="one `holdfast serve --workers` instead of replicas"
+    )
+    parser.add_argument(
+        "--fault", action="append", default=[], metavar="KIND=NUMBER", help="instead of those of the plan"
+    )
+    parser.add_argument("--history", type=Path, help="write the history to this file")
     parser.add_argument("--keep", type=Path, help="copy logs and journals to this directory")
     arguments = parser.parse_args()
-    plan = replace(FULL if arguments.full else SMALL, seed=arguments.seed)
+    plan = replace(
+        FULL if arguments.full else SMALL,
+        seed=arguments.seed,
+        store=arguments.store,
+        back=arguments.back,
+        workers=arguments.workers,
+    )
+    if arguments.fault:
+        pairs = [one.partition("=") for one in arguments.fault]
+        plan = replace(plan, faults={kind: int(number) for kind, _, number in pairs})
     print(f"seed {plan.seed}: {plan}")
     print("faults:", ", ".join(f"{fault.kind} at {fault.after:g}" for fault in schedule(plan)), flush=True)
-    report = asyncio.run(trial(plan, broken=arguments.broken, store=arguments.store, keep=arguments.keep))
+    report = asyncio.run(trial(plan, broken=arguments.broken, keep=arguments.keep, history=arguments.history))
     print("\n".join(report.weather))
     print(show(report))
     return 0 if report.is_valid and not report.violations else 1

@@ -1,11 +1,15 @@
 """The databases of a trial: started, taken away and brought back, and looked into."""
 
+import contextlib
+import sqlite3
+import subprocess
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final, Protocol
 
 from tests.postgres_server import FAST, PostgresServer, make_standby, server_home
 from tests.redis_server import RedisServer
+from tests.support import wait_until
 from tools.ports import free_port
 
 DURABLE: Final = ("--appendonly", "yes", "--appendfsync", "always", "--maxmemory-policy", "noeviction")
@@ -14,7 +18,12 @@ DURABLE: Final = ("--appendonly", "yes", "--appendfsync", "always", "--maxmemory
 class Database(Protocol):
     """What a trial needs of the database of its fleet."""
 
-    url: str
+    ports: tuple[int, ...]
+    """Where it is, or may be."""
+
+    def url_at(self, *ports: int) -> str:
+        """Return its URL, if these ports lead to it."""
+        ...
 
     def restart(self) -> None:
         """Bring it back, after `stop`."""
@@ -26,6 +35,18 @@ class Database(Protocol):
 
     def end(self) -> None:
         """End everything."""
+        ...
+
+    def pid(self) -> int:
+        """Return its process."""
+        ...
+
+    def fill(self) -> None:
+        """Let it refuse writes for lack of room."""
+        ...
+
+    def empty(self) -> None:
+        """Let it have room again."""
         ...
 
     def of_session(self, key: str) -> dict[str, str]:
@@ -41,8 +62,21 @@ class Redis:
     """Redis that writes every command to its disk."""
 
     def __init__(self, home: Path) -> None:
+        self._home = home
         self.server: RedisServer = RedisServer(home / "redis", *DURABLE, port=free_port())
-        self.url: str = self.server.url
+        self.ports: tuple[int, ...] = (self.server.port,)
+
+    def url_at(self, *ports: int) -> str:
+        return f"redis://127.0.0.1:{ports[0]}"
+
+    def pid(self) -> int:
+        return self.server.pid
+
+    def fill(self) -> None:
+        self.server.tell("CONFIG", "SET", "maxmemory", "1")
+
+    def empty(self) -> None:
+        self.server.tell("CONFIG", "SET", "maxmemory", "0")
 
     def restart(self) -> None:
         self.server.start()
@@ -74,6 +108,113 @@ class Redis:
                 yield name, ""
 
 
+class FailingRedis(Redis):
+    """Redis with a standby that takes over without the writes of the last second. One address leads to the server in charge, as with Sentinel."""
+
+    def __init__(self, home: Path) -> None:
+        super().__init__(home)
+        self._generation = 0
+        self._standby = self._new_standby()
+
+    def _new_standby(self) -> RedisServer:
+        self._generation += 1
+        follow = ("--replicaof", "127.0.0.1", str(self.server.port), "--repl-diskless-sync-delay", "0")
+        standby = RedisServer(self._home / f"standby{self._generation}", *DURABLE, *follow, port=free_port())
+        wait_until(lambda: "master_link_status:up" in standby.tell("INFO", "replication"))
+        return standby
+
+    def part(self) -> None:
+        """Let nothing more reach the standby: what is written from now on will be lost."""
+        self._standby.tell("REPLICAOF", "NO", "ONE")
+
+    def fail_over(self) -> tuple[int, int]:
+        """Lose the server in charge; return the port of the new one and that of the old one."""
+        old = self.server
+        old.stop()
+        self.server = self._standby
+        self.ports = (self.server.port,)
+        return self.server.port, old.port
+
+    def follow(self) -> None:
+        """Give the server in charge a new standby."""
+        self._standby = self._new_standby()
+
+    def end(self) -> None:
+        super().end()
+        self._standby.stop()
+
+
+class Sqlite:
+    """A SQLite file on a small disk of its own, if one can be mounted."""
+
+    SIZE: Final = 64 * 1024 * 1024
+
+    def __init__(self, home: Path) -> None:
+        self._home = home / "disk"
+        self._home.mkdir()
+        self._is_mounted = (
+            subprocess.run(
+                ["mount", "-t", "tmpfs", "-o", f"size={self.SIZE}", "holdfast-chaos", str(self._home)],
+                check=False,
+                capture_output=True,
+            ).returncode
+            == 0
+        )
+        self.ports: tuple[int, ...] = ()
+
+    def url_at(self, *ports: int) -> str:
+        del ports
+        return f"sqlite://{self._home}/chaos.db"
+
+    def pid(self) -> int:
+        raise NotImplementedError("a file has no process")
+
+    def restart(self) -> None:
+        """It was never away."""
+
+    def stop(self) -> None:
+        """A file cannot be stopped."""
+
+    def fill(self) -> None:
+        assert self._is_mounted, "without the right to mount a disk no disk can be filled"
+        with contextlib.suppress(OSError), (self._home / "ballast").open("wb", buffering=0) as ballast:
+            while True:
+                ballast.write(b"\0" * 4096)
+
+    def empty(self) -> None:
+        (self._home / "ballast").unlink()
+
+    def end(self) -> None:
+        if self._is_mounted:
+            subprocess.run(["umount", "-l", str(self._home)], check=False)
+
+    def of_session(self, key: str) -> dict[str, str]:
+        with contextlib.closing(sqlite3.connect(self._home / "chaos.db")) as file:
+            sid = file.execute("SELECT sid FROM session WHERE key = ?", (key,)).fetchone()
+            found: dict[str, str] = {}
+            for table in self._tables(file):
+                columns = [row[1] for row in file.execute(f"PRAGMA table_info({table})")]
+                if sid is not None and "sid" in columns:
+                    rows = file.execute(f"SELECT * FROM {table} WHERE sid = ?", sid).fetchall()
+                    found[table] = repr(sorted(map(repr, rows)))
+            return found
+
+    def _tables(self, file: sqlite3.Connection) -> list[str]:
+        return [name for (name,) in file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+
+    def left(self, sessions: Iterable[str]) -> Iterator[tuple[str, str]]:
+        del sessions
+        with contextlib.closing(sqlite3.connect(self._home / "chaos.db")) as file:
+            for table in self._tables(file):
+                columns = [row[1] for row in file.execute(f"PRAGMA table_info({table})")]
+                if "sid" in columns:
+                    for _ in file.execute(f"SELECT 1 FROM {table}"):
+                        yield (
+                            table,
+                            "" if table in {"inbox", "event"} else "has a row that outlived its session",
+                        )
+
+
 class Postgres:
     """PostgreSQL; with a standby, which takes over when it is taken away. A commit is acknowledged when the standby has it."""
 
@@ -86,13 +227,25 @@ class Postgres:
         self.server: PostgresServer = PostgresServer(home, *durable, data="primary")
         self.server.make()
         self.server.start()
-        self.url: str = self.server.url
+        self.ports: tuple[int, ...] = (self.server.port,)
         self._standby: PostgresServer | None = None
         if has_standby:
             self._standby = make_standby(self.server, *durable)
             self.server.tell("ALTER SYSTEM SET synchronous_standby_names = '*'; SELECT pg_reload_conf()")
-            hosts = f"127.0.0.1:{self.server.port},127.0.0.1:{self._standby.port}"
-            self.url = f"postgres://holdfast@{hosts}/postgres"
+            self.ports += (self._standby.port,)
+
+    def url_at(self, *ports: int) -> str:
+        hosts = ",".join(f"127.0.0.1:{port}" for port in ports)
+        return f"postgres://holdfast@{hosts}/postgres"
+
+    def pid(self) -> int:
+        return self.server.pid
+
+    def fill(self) -> None:
+        raise NotImplementedError("a full disk ends PostgreSQL")
+
+    def empty(self) -> None:
+        """It was never full."""
 
     def restart(self) -> None:
         if self._standby is None:
@@ -143,6 +296,8 @@ class Postgres:
 
 KINDS: Final[dict[str, Callable[[Path], Database]]] = {
     "redis": Redis,
+    "redis-failover": FailingRedis,
+    "sqlite": Sqlite,
     "postgres": Postgres,
     "postgres-standby": lambda home: Postgres(home, has_standby=True),
 }

@@ -54,8 +54,8 @@ class Intruder:
         except (Cut, OSError, TimeoutError):
             return
         response.connection.cut()
-        self._notes.counts["intrusions"] += 1
-        self._notes.statuses[f"intruder {response.status}"] += 1
+        self._notes.count("intrusions")
+        self._notes.status(f"intruder {response.status}")
         if response.status not in {404, 502, 503, 504}:
             self._notes.violate("I10", f"{way} by a stranger got {response.status}: {body[:100]}")
         if "nonce-" in body:
@@ -90,7 +90,7 @@ async def nothing_moves(fleet: Fleet, players: list[Player], notes: Notes, seed:
                 break
         else:
             notes.violate("I10", f"a stranger changed {changed} in the store")
-        notes.counts["sessions compared"] += 1
+        notes.count("sessions compared")
 
 
 def _dump(fleet: Fleet, player: Player) -> dict[str, str]:

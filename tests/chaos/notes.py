@@ -1,7 +1,6 @@
 """The notes of a trial's clients, and the parameters of a trial."""
 
 import time
-from collections import Counter
 from typing import Any
 
 from msgspec import Struct, field
@@ -24,11 +23,22 @@ class Plan(Struct, frozen=True, kw_only=True):
     interval: float
     """Seconds between two events of a call, on average."""
     cuts: int
-    kills: int
-    stops: int
-    stop_seconds: float
-    redis_restarts: int
-    redis_away: float
+    faults: dict[str, int] = {}
+    """How many of each kind of `faults.FAULTS`."""
+    stop_seconds: float = 3.5
+    """How long a replica stands still: longer than the lease."""
+    away: float = 1.0
+    """How long the database is away when it is restarted."""
+    store: str = "redis"
+    """One of `databases.KINDS`."""
+    back: str = "native"
+    """One of `backs.BACKS`."""
+    workers: int = 0
+    """0: replicas behind a balancer. More: one `holdfast serve --workers`."""
+    moderns: int = 0
+    """Clients of 2026-07-28."""
+    modern_calls: int = 0
+    """Calls of each of them."""
     duplicates: float = 0.05
     leavers: int = 6
     principals: int = 20
@@ -66,11 +76,12 @@ class Plan(Struct, frozen=True, kw_only=True):
             drain=self.drain,
             stream_after=self.stream_after,
             retry=(0.05, 0.2),
+            task=self.patience * 3,
         )
         return Settings(limits=Limits(asks=CREDIT), times=times)
 
 
-class Violation(Struct, frozen=True):
+class Violation(Struct, frozen=True, kw_only=False):
     """A broken invariant."""
 
     law: str
@@ -78,44 +89,77 @@ class Violation(Struct, frozen=True):
     at: float
 
 
-class Call(Struct, kw_only=True):
+class Received(Struct, frozen=True, array_like=True):
+    """One message, as its client received it."""
+
+    at: float
+    id: str
+    """The id of its event; empty without one."""
+    what: str
+    """progress, ask, answer or other."""
+    text: str
+    """Whose it is, or, of an answer, the id that it answers."""
+
+
+class Call(Struct, kw_only=True, tag="call", tag_field="kind"):
     """One request, from its first byte to its answer, over all its connections."""
 
     nonce: str
-    principal: str
     session: str
     id: int | str
     tool: str
-    arguments: dict[str, Any]
-    body: bytes = b""
+    mark: str
+    """The prefix of every payload of this call: principal, session and nonce, where the server knows all of them."""
+    steps_wanted: int = 0
+    """Its events, if it reaches its end."""
+    era: str = "2025"
     began: float = 0.0
     ended: float = 0.0
-    last_id: str = ""
-    stream: str = ""
-    seq: int = 0
-    events: int = 0
-    steps: int = 0
-    gaps: int = 0
     answer: Any = None
+    gave_up: str = ""
+    """Why its client stopped waiting; empty if it did not."""
+    is_left: bool = False
+    """Its client left on purpose."""
     posts: int = 0
     resumes: int = 0
-    cuts: int = 0
     refused: int = 0
     """Repeats turned away because the first was still in flight."""
     left: list[float] = field(default_factory=list)
     """When the client cut its connections."""
-    took: list[float] = field(default_factory=list)
+    received: list[Received] = field(default_factory=list)
+    """Every message, in the order of arrival."""
+    gaps: list[str] = field(default_factory=list)
+    """The comments about lost events."""
 
     @property
-    def mark(self) -> str:
-        """The prefix of every payload of this call."""
-        return f"{self.principal}/{self.session}/{self.nonce}"
+    def last_id(self) -> str:
+        """The position from which it is resumed."""
+        return next((one.id for one in reversed(self.received) if one.id), "")
+
+    @property
+    def steps(self) -> int:
+        """How many of its events have arrived."""
+        return sum(one.what == "progress" for one in self.received)
 
     @property
     def code(self) -> int | None:
         """The error's code, if it ended with one."""
         code: int | None = self.answer["error"]["code"] if self.answer and "error" in self.answer else None
         return code
+
+    @property
+    def text(self) -> str:
+        """The text of its result; empty without one."""
+        content = (self.answer or {}).get("result", {}).get("content") or [{}]
+        return str(content[0].get("text", ""))
+
+    @property
+    def state(self) -> str:
+        """How far it is, for reports."""
+        return (
+            f"{self.posts} posts, {self.resumes} resumes, {len(self.left)} cuts, {self.refused} refused, "
+            f"{self.steps} steps, at {self.last_id or 'no event'}"
+        )
 
 
 class Leaver(Struct, frozen=True):
@@ -125,31 +169,37 @@ class Leaver(Struct, frozen=True):
     at: float
 
 
-class Notes:
+class Notes(Struct, kw_only=True, tag="notes", tag_field="kind"):
     """The events of a trial as its clients saw them."""
 
-    def __init__(self) -> None:
-        self.violations: list[Violation] = []
-        self.calls: list[Call] = []
-        self.counts: Counter[str] = Counter()
-        self.statuses: Counter[str] = Counter()
-        self.unavailable: list[float] = []
-        """When a replica said 503."""
-        self.secrets: set[str] = set()
-        """Session ids and tokens: in no log."""
-        self.sessions: dict[str, str] = {}
-        """Key's beginning to principal."""
-        self.duplicates: dict[str, tuple[str, int]] = {}
-        """A duplicate's nonce: the nonce of the call it imitates, and the status it got."""
-        self.deleted: dict[str, float] = {}
-        self.leavers: list[Leaver] = []
-        self.counters: dict[str, tuple[int, int]] = {}
-        """By session: increments that were acknowledged, and the counter's value at the end."""
-        self.most_asked: Counter[str] = Counter()
-        """By session: asks outstanding at once, at most."""
-        self.crowds: list[tuple[float, str]] = []
-        """When more asks seemed to be outstanding than may be. A call that was lost no longer counts, but is replayed."""
-        self.latencies: list[float] = []
+    violations: list[Violation] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+    statuses: dict[str, int] = field(default_factory=dict)
+    unavailable: list[float] = field(default_factory=list)
+    """When a replica said 503."""
+    secrets: list[str] = field(default_factory=list)
+    """Session ids and tokens: in no log."""
+    sessions: dict[str, float] = field(default_factory=dict)
+    """Key's beginning to the time of its opening."""
+    duplicates: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """A duplicate's nonce: the nonce of the call it imitates, and the status it got."""
+    deleted: dict[str, float] = field(default_factory=dict)
+    leavers: list[Leaver] = field(default_factory=list)
+    counters: dict[str, int] = field(default_factory=dict)
+    """By session: the counter's value at the end."""
+    most_asked: dict[str, int] = field(default_factory=dict)
+    """By session: asks outstanding at once, at most."""
+    crowds: list[tuple[float, str]] = field(default_factory=list)
+    """When more asks seemed to be outstanding than may be. A call that was lost no longer counts, but is replayed."""
+
+    def count(self, name: str) -> None:
+        """Count something that happened."""
+        self.counts[name] = self.counts.get(name, 0) + 1
+
+    def status(self, name: str) -> None:
+        """Count an answer of the server."""
+        self.statuses[name] = self.statuses.get(name, 0) + 1
 
     def violate(self, law: str, what: str) -> None:
         """Write a violation down, and say so at once."""

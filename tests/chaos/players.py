@@ -8,9 +8,12 @@ from collections import deque
 from collections.abc import Iterable
 from hashlib import sha256
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from tests.chaos.notes import CREDIT, FANOUT, Call, Leaver, Notes, Plan
+from typing_extensions import override
+
+from tests.chaos.backs import BACKS
+from tests.chaos.notes import CREDIT, FANOUT, Call, Leaver, Notes, Plan, Received
 from tests.chaos.replica import TOKEN
 from tests.http.client import Client, Connection, Cut, Response
 from tests.messages import Event, request
@@ -22,6 +25,68 @@ BURST: Final = 6
 """Increments at once, at the end of a session: they land on all replicas."""
 PAUSE: Final = (0.02, 0.3)
 """Seconds before a client comes back."""
+PLACES: Final = ("answer",) * 5 + ("head", "body", "last", "half", "slow")
+"""Where a connection is cut: in what the client reads; in the head or the body of its request; before the last event. Or it is closed on
+one side, or not read for a while."""
+SLOW: Final = (0.5, 2.0)
+"""Seconds for which a slow client reads nothing."""
+
+
+class Work(NamedTuple):
+    """One kind of call."""
+
+    has_events: bool = False
+    """It reports progress, so often and in such intervals as the plan says."""
+    is_cut: bool = False
+    """Its connections are cut. A plain answer that was written counts as received: only streams are cut, or answers that would become streams."""
+    fans_out: bool = False
+
+
+WORK: Final[dict[str, Work]] = {
+    "ticks": Work(has_events=True, is_cut=True),
+    "fanout": Work(is_cut=True, fans_out=True),
+    "bump": Work(),
+    "quick": Work(),
+    "counter": Work(),
+}
+
+
+class Trick(NamedTuple):
+    """What one connection of a client does."""
+
+    place: str
+    at: int
+
+
+class Clipped(Connection):
+    """A connection that ends while its client sends, or is closed on one side, or not read for a while."""
+
+    send_at: int | None = None
+    """Cut after so many bytes of the request."""
+    half = False
+    slow = 0.0
+    is_clipped = False
+    """It was cut as planned."""
+
+    @override
+    async def send(self, data: bytes) -> None:
+        if self.send_at is not None and len(data) > self.send_at:
+            await super().send(data[: self.send_at])
+            # The other side must have read it: a reset would take the bytes away.
+            await asyncio.sleep(0.02)
+            self.is_clipped = True
+            self.cut()
+            raise Cut(f"cut by the test after {self.send_at} bytes of the request")
+        await super().send(data)
+        if self.half:
+            self._transport.write_eof()
+        if self.slow:
+            self.stop_reading()
+            asyncio.get_running_loop().call_later(self.slow, self._go_on)
+
+    def _go_on(self) -> None:
+        if not self.is_ended:
+            self.go_on_reading()
 
 
 class Lost(Exception):
@@ -44,12 +109,11 @@ class Player:
         self.principal = f"user{number % plan.principals}"
         self.client = Client(port, token=f"{TOKEN}{self.principal}")
         self.session = ""
-        self.cuts: deque[int] = deque(
-            self.random.randrange(OPENING_BYTES)
+        self.cuts: deque[Trick] = deque(
+            Trick(self.random.choice(PLACES), self.random.randrange(OPENING_BYTES))
             for _ in range(plan.cuts // plan.sessions + (number < plan.cuts % plan.sessions))
         )
         self.imitations = plan.imitations // plan.sessions + (number < plan.imitations % plan.sessions)
-        self.bumped = 0
         self.asking: set[str] = set()
         self.tasks: set[asyncio.Task[None]] = set()
         self.calls: list[Call] = []
@@ -65,14 +129,15 @@ class Player:
                 self.session = key_of(opened.session_id)
                 break
             await self._pause()
-        self.notes.sessions[self.session] = self.principal
-        self.notes.secrets |= {self.client.session_id, self.client.token}
+        self.notes.sessions[self.session] = time.time()
+        self.notes.secrets += [self.client.session_id, self.client.token]
 
     async def play(self) -> None:
         """Make all calls, then read the counter."""
         await self.open()
         kinds = ["ticks"] * self.plan.requests
-        kinds += [("bump", "fanout", "quick")[index % 3] for index in range(max(3, self.plan.requests // 4))]
+        others = BACKS[self.plan.back].kinds
+        kinds += [others[index % len(others)] for index in range(max(3, self.plan.requests // 4))]
         self.random.shuffle(kinds)
         await self.calls_of(kinds)
 
@@ -88,11 +153,12 @@ class Player:
             for _ in range(self.plan.lanes):
                 lanes.create_task(lane())
         await asyncio.gather(*self.tasks)
+        if "bump" not in BACKS[self.plan.back].kinds:
+            return
         await asyncio.gather(*(self.call("bump") for _ in range(BURST)))
         call = await self.call("counter")
-        if call.answer is not None and "result" in call.answer:
-            value = int(_text(call).rpartition("/")[2])
-            self.notes.counters[self.session] = (self.bumped, value)
+        if call.text:
+            self.notes.counters[self.session] = int(call.text.rpartition("/")[2])
 
     async def stay(self, over: asyncio.Event) -> None:
         """Send something now and then, also after all calls were made."""
@@ -105,10 +171,11 @@ class Player:
 
     async def leave(self) -> None:
         """Begin a call and leave in the middle of it, and never return."""
-        call = self._new("ticks")
+        call, body = self._new("ticks")
+        call.is_left = True
         connection = await Connection.open(self.client.port)
         try:
-            response = await self.client.post(call.body, on=connection)
+            response = await self.client.post(body, on=connection)
             if not response.is_stream:
                 raise Cut(f"no stream to leave, but {response.status}")
             async for event in response.events():
@@ -120,97 +187,122 @@ class Player:
 
     # One call
 
-    def _new(self, tool: str) -> Call:
+    def _new(self, tool: str) -> tuple[Call, bytes]:
         number = next(self.client.numbers)
         nonce = f"nonce-{self.plan.seed}-{self.number}-{number}"
         arguments: dict[str, Any] = {"nonce": nonce}
-        if tool == "ticks":
+        work = WORK[tool]
+        if work.has_events:
             interval = self.random.uniform(0.5, 1.5) * self.plan.interval
             arguments |= {"n": self.plan.events, "interval": interval}
-        elif tool == "fanout":
+        elif work.fans_out:
             arguments["n"] = FANOUT
         call = Call(
             nonce=nonce,
-            principal=self.principal,
             session=self.session,
             id=number if self.random.random() < 0.5 else str(number),
             tool=tool,
-            arguments=arguments,
+            mark=BACKS[self.plan.back].mark(self.principal, self.session, nonce),
+            steps_wanted=self.plan.events if work.has_events else 0,
         )
         params = {"name": tool, "arguments": arguments, "_meta": {"progressToken": nonce}}
-        call.body = json.dumps(request(call.id, "tools/call", params)).encode()
         self.calls.append(call)
         self.notes.calls.append(call)
-        return call
+        return call, json.dumps(request(call.id, "tools/call", params)).encode()
 
     async def call(self, tool: str) -> Call:
         """Make a call and see it through to its answer."""
-        call = self._new(tool)
+        call, body = self._new(tool)
         call.began = time.time()
         try:
             async with asyncio.timeout(self.plan.patience):
                 while call.answer is None:
-                    if await self._connection(call):
+                    if await self._connection(call, body):
                         await self._pause()
         except TimeoutError:
-            self.notes.violate(
-                "I1", f"{call.nonce} has no end after {self.plan.patience:g} s: {_state(call)}"
-            )
-        except Lost:
-            pass
+            call.gave_up = f"nothing came for {self.plan.patience:g} s"
+        except Lost as reason:
+            call.gave_up = str(reason)
         call.ended = time.time()
-        self.notes.latencies.append(call.ended - call.began)
         self.asking -= {name for name in self.asking if name.startswith(f"{call.nonce} ")}
-        if call.answer is not None:
-            self._judge(call)
         return call
 
-    async def _connection(self, call: Call) -> bool:
+    async def _connection(self, call: Call, body: bytes) -> bool:
         """Use one connection for a call; True if it is wise to wait before the next."""
-        # A plain answer that was written counts as received: only streams are cut, or answers that would become streams.
-        cut = self.cuts.popleft() if self.cuts and call.tool in {"ticks", "fanout"} else None
+        trick = self.cuts.popleft() if self.cuts and WORK[call.tool].is_cut else None
         fired = False
-        connection: Connection | None = None
+        connection: Clipped | None = None
         try:
-            connection = await Connection.open(self.client.port)
+            connection = await Clipped.open(self.client.port)
+            cut_at = self._prepare(connection, trick, len(body))
+            # Closed on one side, or read late: it has happened, whatever comes.
+            fired = trick is not None and trick.place in {"half", "slow"}
             if call.last_id:
                 call.resumes += 1
-                response = await self.client.get(call.last_id, on=connection, cut_at=cut)
+                response = await self.client.get(call.last_id, on=connection, cut_at=cut_at)
             else:
                 call.posts += 1
-                response = await self.client.post(call.body, on=connection, cut_at=cut)
-            return await self._read(call, response)
+                response = await self.client.post(body, on=connection, cut_at=cut_at)
+            return await self._read(
+                call, response, body, connection if trick and trick.place == "last" else None
+            )
         except (Cut, OSError):
-            fired = connection is not None and cut is not None and connection.received >= cut
-            call.cuts += fired
+            if trick is not None and connection is not None:
+                fired = (
+                    fired
+                    or connection.is_clipped
+                    or (trick.place == "answer" and connection.received >= trick.at)
+                )
             if fired:
                 call.left.append(time.time())
-            self.notes.counts["cuts" if fired else "broken by others"] += 1
+            else:
+                self.notes.count("broken by others")
             return True
         finally:
-            if cut is not None and not fired:
-                self.cuts.appendleft(cut)
+            if trick is not None and not fired:
+                self.cuts.append(trick)
+            elif trick is not None:
+                self.notes.count("cuts")
+                self.notes.count(f"cuts: {trick.place}")
             if connection is not None:
                 connection.cut(reset=self.random.random() < 0.5)
 
-    async def _read(self, call: Call, response: Response) -> bool:
-        self.notes.statuses[str(response.status)] += 1
+    def _prepare(self, connection: Clipped, trick: Trick | None, size: int) -> int | None:
+        """Tell a connection what it will do; return how many bytes of the answer it reads."""
+        match trick:
+            case Trick("answer", at):
+                return at
+            case Trick("head", at):
+                connection.send_at = 1 + at % 150
+            case Trick("body", at):
+                connection.send_at = 150 + at % max(1, size)
+            case Trick("half"):
+                connection.half = True
+            case Trick("slow"):
+                connection.slow = self.random.uniform(*SLOW)
+            case _:
+                pass
+        return None
+
+    async def _read(self, call: Call, response: Response, body: bytes, clipped: Clipped | None) -> bool:
+        """Read an answer; `clipped`: only until its last event."""
+        self.notes.status(str(response.status))
         if response.status != 200:
             await self._refused(call, response)
             return True
         if not response.is_stream:
-            call.answer = await response.json()
+            self._take(call, Event("", (await response.body()).decode()))
             return False
         async for event in response.events(comments=True):
             if event.comment.startswith("gap"):
-                call.gaps += 1
-                self.notes.violate("I2", f"{call.nonce} has a gap: {event.comment}")
-            if call.answer is not None and event.data:
-                self.notes.violate("I1", f"{call.nonce} gets more after its end: {event.data[:200]}")
+                call.gaps.append(event.comment)
             self._take(call, event)
             if call.steps == 1 and event.data and self._may_imitate():
                 self.imitations -= 1
-                self._spawn(self._imitate(call))
+                self._spawn(self._imitate(call, body))
+            if clipped is not None and call.answer is None and call.steps >= call.steps_wanted > 0:
+                clipped.is_clipped = True
+                raise Cut("cut by the test before the last event")
         return call.answer is None
 
     def _may_imitate(self) -> bool:
@@ -221,75 +313,39 @@ class Player:
     async def _refused(self, call: Call, response: Response) -> None:
         body = (await response.body()).decode(errors="replace")
         ours = "jsonrpc" in body
-        what = f"{call.nonce} got {response.status} {body[:200]}: {_state(call)}"
         match response.status:
             case 400 if IN_FLIGHT in body and not call.last_id:
                 call.refused += 1
-            case 404:
-                self.notes.violate("I8", f"a living session was not found: {what}")
-                raise Lost
             case 503 if ours:
                 self.notes.unavailable.append(time.time())
             case 502 | 503 | 504 if not ours:
-                self.notes.counts["balancer had no replica"] += 1
+                self.notes.count("balancer had no replica")
+            case 400 | 408 if not ours:
+                # The balancer, about a request that was closed on one side or came in part.
+                self.notes.count("balancer refused half a request")
             case status if status >= 500:
-                self.notes.violate("I12", what)
-            case 204:
-                self.notes.violate("I1", f"nothing is left, but the end never came: {what}")
-                raise Lost
-            case _:
-                self.notes.violate("I2", what)
-                raise Lost
+                self.notes.violate("I12", f"{call.nonce} got {status} {body[:200]}: {call.state}")
+            case status:
+                raise Lost(f"{status} {body[:300]}")
 
     def _take(self, call: Call, event: Event) -> None:
-        if not event.id:
-            return
-        call.last_id = event.id
-        stream, seq, _tag = event.id.rsplit(".", 2)
-        if call.stream not in ("", stream):
-            self.notes.violate("I2", f"{call.nonce} moved from one stream to another")
-        call.stream = stream
+        """Write a message down, and answer the questions."""
         if not event.data:
+            if event.id:
+                call.received.append(Received(time.time(), event.id, "mark", ""))
             return
-        if call.seq and int(seq) != call.seq + 1:
-            self.notes.violate("I2", f"{call.nonce} got event {seq} after {call.seq}")
-        call.seq = int(seq)
-        call.events += 1
-        self._message(call, event.message)
-
-    def _message(self, call: Call, message: Any) -> None:
+        message = event.message
+        what, text = "other", ""
         if "method" not in message:
-            if message.get("id") != call.id or type(message.get("id")) is not type(call.id):
-                self.notes.violate("I1", f"{call.nonce} got the answer to another id")
-            call.answer = message
+            what, text = "answer", repr(message.get("id"))
+            call.answer = call.answer or message
         elif "id" in message:
-            self._asked(call, message)
-        else:
-            params = message["params"]
-            expected = f"{call.mark}/{call.steps + 1}"
-            if params.get("message") != expected:
-                law = "I2" if str(params.get("message")).startswith(call.mark) else "I3"
-                self.notes.violate(law, f"{call.nonce} got {params.get('message')!r}, not {expected!r}")
-            call.steps += 1
-            self.notes.counts["events"] += 1
-
-    def _judge(self, call: Call) -> None:
-        answer = call.answer
-        if "error" in answer:
-            return
-        result, text = answer["result"], _text(call)
-        if result.get("isError"):
-            self.notes.counts["failed tools"] += 1
-        elif not text.startswith(call.mark):
-            self.notes.violate("I3", f"{call.nonce} got {text[:100]!r}")
-        elif call.tool == "ticks" and call.stream and call.steps != self.plan.events:
-            self.notes.violate("I2", f"{call.nonce} ended well after {call.steps} of its events")
-        elif call.tool == "fanout":
-            expected = [call.mark, *(f"answer to {call.mark}/{number}" for number in range(FANOUT))]
-            if text.split("\n") != expected:
-                self.notes.violate("I6", f"{call.nonce} was given other answers: {text[:200]!r}")
-        elif call.tool == "bump":
-            self.bumped += 1
+            what, text = "ask", message["params"]["messages"][0]["content"]["text"]
+            self._asked(call, message, text)
+        elif "message" in message["params"]:
+            what, text = "progress", str(message["params"]["message"])
+            self.notes.count("events")
+        call.received.append(Received(time.time(), event.id, what, text))
 
     # Answers and imitations
 
@@ -298,16 +354,13 @@ class Player:
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
 
-    def _asked(self, call: Call, ask: Any) -> None:
-        question = ask["params"]["messages"][0]["content"]["text"]
-        if not question.startswith(call.mark):
-            self.notes.violate("I3", f"{call.nonce} is asked {question!r}")
+    def _asked(self, call: Call, ask: Any, question: str) -> None:
         name = f"{call.nonce} {ask['id']}"
         if name in self.asking:
             return
         self.asking.add(name)
         most = self.notes.most_asked
-        most[self.session] = max(most[self.session], len(self.asking))
+        most[self.session] = max(most.get(self.session, 0), len(self.asking))
         if len(self.asking) > CREDIT:
             self.notes.crowds.append(
                 (time.time(), f"{len(self.asking)} asks are outstanding in {self.session}")
@@ -325,24 +378,25 @@ class Player:
                 status = await self.client.reply(ask, result)
             except (Cut, OSError):
                 status = 0
-            self.notes.statuses[f"answer {status}"] += 1
+            self.notes.status(f"answer {status}")
             if status == 202:
-                self.notes.counts["answers"] += 1
+                self.notes.count("answers")
                 times -= 1
             elif status == 400:
                 self.notes.violate("I6", f"the answer of {call.nonce} was refused")
                 return
             elif status == 404:
-                self.notes.violate("I8", f"the session of {call.nonce} was not found by an answer")
+                # The call itself, and the judge, see whether its session may be gone.
+                self.notes.count("answers without a session")
                 return
             else:
                 await self._pause()
 
-    async def _imitate(self, call: Call) -> None:
+    async def _imitate(self, call: Call, original: bytes) -> None:
         """Send another request under an id in flight, or the same one although its reader lives."""
         word_for_word = self.random.random() < 0.3
         nonce = call.nonce if word_for_word else f"{call.nonce}-twice"
-        body = call.body if word_for_word else call.body.replace(call.nonce.encode(), nonce.encode())
+        body = original if word_for_word else original.replace(call.nonce.encode(), nonce.encode())
         connection: Connection | None = None
         status = 0
         try:
@@ -355,8 +409,8 @@ class Player:
         finally:
             if connection is not None:
                 connection.cut()
-        self.notes.counts["duplicates"] += 1
-        self.notes.statuses[f"duplicate {status}"] += 1
+        self.notes.count("duplicates")
+        self.notes.status(f"duplicate {status}")
         self.notes.duplicates[nonce] = (call.nonce, status)
 
     async def _pause(self) -> None:
@@ -374,15 +428,3 @@ class Player:
                     return
             await self._pause()
         self.notes.violate("I8", f"{self.session} cannot be deleted")
-
-
-def _text(call: Call) -> str:
-    text: str = call.answer["result"]["content"][0]["text"]
-    return text
-
-
-def _state(call: Call) -> str:
-    return (
-        f"{call.posts} posts, {call.resumes} resumes, {call.cuts} cuts, {call.refused} refused, "
-        f"{call.steps} steps, at {call.last_id or 'no event'}"
-    )

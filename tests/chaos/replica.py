@@ -5,6 +5,7 @@ process, which is never shortened. The judge reads journals, logs and the client
 """
 
 import asyncio
+import importlib
 import logging
 import os
 import signal
@@ -18,7 +19,7 @@ import msgspec
 from msgspec import Struct
 from typing_extensions import override
 
-from holdfast import Context, Server
+from holdfast import Context, Hosted, Process, Remote, Server
 from holdfast.auth import Principal
 from holdfast.config import HttpSettings, Settings
 from holdfast.core.fate import FateInput
@@ -30,8 +31,10 @@ from holdfast.errors import StoreUnavailable
 from holdfast.fronts.http.http1.sockets import bind
 from holdfast.fronts.http.serve import serve
 from holdfast.ops.log import LogObserver
+from holdfast.ports import SystemClock
 from holdfast.server.context.session_view import SessionView
 from holdfast.server.running.native_back import NativeBack
+from holdfast.server.served import Served
 from holdfast.stores.urls import open_store
 from holdfast.transports.loops import run
 from tests.chaos.breakages import break_law
@@ -39,6 +42,10 @@ from tests.chaos.breakages import break_law
 TOKEN: Final = "token-of-"
 NAME_FORM: Final = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 LAG_SECONDS: Final = 0.05
+BEHIND: Final = str(Path(__file__).with_name("behind.py"))
+PEER: Final = Path(__file__).parents[2] / ".peers" / "mcp2"
+KEY: Final = "Y2hhb3MgY2hhb3MgY2hhb3MgY2hhb3MgY2hhb3MgMDA="
+CLOCK_STEP: Final = 300.0
 STARVED_SECONDS: Final = 0.75
 """A loop that is late by so much, without work of its own, did not get the processor."""
 
@@ -53,12 +60,16 @@ class ReplicaConfig(Struct, frozen=True, kw_only=True):
     journal: str
     settings: Settings
     namespace: str = "chaos"
+    back: str = "native"
+    """One of `backs.BACKS`."""
+    behind: str = ""
+    """The URL of the server behind, for the back `url`."""
     anonymous: bool = False
     broken: str = ""
     """A law to break on purpose, to see it noticed."""
 
 
-class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="entry", tag_field="kind"):
     """One line of a journal."""
 
     at: float
@@ -97,22 +108,37 @@ def mark(ctx: Context, nonce: str) -> str:
     return f"{who}/{ctx.session.key[:16]}/{nonce}"
 
 
-def build(config: ReplicaConfig, journal: Journal) -> Server:
-    """Return the server with its tools."""
+def build(config: ReplicaConfig, journal: Journal, *, lifespan: Any = None) -> Served:
+    """Return the server with its tools, in front of its back."""
     observer = LogObserver()
-    store = open_store(
-        config.store, limits=config.settings.limits, namespace=config.namespace, observer=observer
-    )
-    server = Server(
-        "chaos",
-        settings=config.settings,
-        store=store,
-        verifier=None if config.anonymous else Bearers(),
-        observer=observer,
-    )
-    add_tools(server, journal)
-    add_listeners(server, journal)
-    return server
+    shared: Any = {
+        "settings": config.settings,
+        "store": config.store
+        and open_store(
+            config.store, limits=config.settings.limits, namespace=config.namespace, observer=observer
+        ),
+        "namespace": config.namespace,
+        "verifier": None if config.anonymous else Bearers(),
+        "observer": observer,
+    }
+    env = {"CHAOS_JOURNALS": str(Path(config.journal).parent)}
+    match config.back:
+        case "program":
+            return Process(
+                [str(PEER / "bin" / "python"), BEHIND], env=env, forward_key=KEY, children=400, **shared
+            )
+        case "url":
+            return Remote(config.behind, forward_key=KEY, **shared)
+        case "object":
+            os.environ.update(env)
+            sys.path += [str(found) for found in PEER.glob("lib/python3*/site-packages")]
+            # The packages of the peer come after ours on the path, because both run in this process.
+            return Hosted(importlib.import_module("tests.chaos.behind").server, forward_key=KEY, **shared)
+        case _:
+            server = Server("chaos", lifespan=lifespan, **shared)
+            add_tools(server, journal)
+            add_listeners(server, journal)
+            return server
 
 
 def add_tools(server: Server, journal: Journal) -> None:
@@ -232,6 +258,19 @@ def add_listeners(server: Server, journal: Journal) -> None:
         journal.write("closed", session=view.key[:16], note=str(reason))
 
 
+def step_the_clock(journal: Journal) -> None:
+    """Let SIGUSR1 set the clock of this process forward by five minutes, and the next one back."""
+    step = 0.0
+
+    def stepped(*_: object) -> None:
+        nonlocal step
+        step = 0.0 if step else CLOCK_STEP
+        journal.write("clock", value=step)
+
+    setattr(SystemClock, "wall", staticmethod(lambda: time.time() + step))  # noqa: B010 - type checkers refuse the assignment of a method
+    signal.signal(signal.SIGUSR1, stepped)
+
+
 async def measure_lag(journal: Journal) -> None:
     """Write down how late the loop is, and how much memory there is, once a second."""
     loop = asyncio.get_running_loop()
@@ -266,6 +305,7 @@ async def started(config: ReplicaConfig, journal: Journal) -> bool:
 async def main(config: ReplicaConfig) -> None:
     """Serve until a signal."""
     journal = Journal(Path(config.journal), config.name)
+    step_the_clock(journal)
     if config.broken:
         break_law(config.broken)
     lag = asyncio.get_running_loop().create_task(measure_lag(journal))

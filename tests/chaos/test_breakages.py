@@ -20,9 +20,7 @@ SHORT: Final = replace(
     sessions=16,
     requests=4,
     cuts=48,
-    kills=2,
-    stops=1,
-    redis_restarts=0,
+    faults={"kill": 2, "stop": 1},
     fault_seconds=5.0,
     grace=4.0,
     leavers=0,
@@ -37,14 +35,13 @@ CAUGHT: Final = {
     "repeat-last": (SHORT, {"I2"}),
     "close-on-break": (SHORT, {"I8"}),
     "log-ids": (SHORT, {"I11"}),
-    "no-fence": (replace(SHORT, stops=4, kills=0, fault_seconds=8.0), {"I1", "I2"}),
+    "no-fence": (replace(SHORT, faults={"stop": 4}, fault_seconds=8.0), {"I1", "I2"}),
     # Killed at their beginning, before their client has an event to resume from, calls are repeated.
     "no-keeping": (
         replace(
             SHORT,
             requests=20,
-            kills=6,
-            stops=0,
+            faults={"kill": 6},
             lanes=4,
             events=4,
             interval=0.4,
@@ -54,7 +51,7 @@ CAUGHT: Final = {
         ),
         {"I4"},
     ),
-    "read-then-write": (replace(SHORT, kills=0, stops=0, cuts=0), {"I5"}),
+    "read-then-write": (replace(SHORT, faults={}, cuts=0), {"I5"}),
 }
 """By broken law: the plan that shows it, and the invariants of which at least one must be found broken."""
 

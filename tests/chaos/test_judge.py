@@ -1,13 +1,14 @@
-"""The judge of a trial tells a double run from a repeat after an end that its client did not want to read."""
+"""The judge of a trial: what it finds, what it allows, and that it finds the same in the file."""
 
-from types import SimpleNamespace
-from typing import Any, cast
+from pathlib import Path
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from tests.chaos.fleet import Fleet, Life
-from tests.chaos.judge import Judge
-from tests.chaos.notes import Call, Notes
+from tests.chaos.history import Found, History, Life, Opening, Outage, read_history
+from tests.chaos.judge import Judge, main
+from tests.chaos.notes import Call, Notes, Received
 from tests.chaos.replica import Entry
 from tests.chaos.trial import SMALL
 
@@ -58,21 +59,103 @@ def test_a_second_run_is_a_fault_unless_the_client_cut_the_end_of_the_first(
     journal: tuple[Entry, ...], cuts: list[float], died: float | None, *, fault: bool
 ) -> None:
     lives = [Life("a.1", 1, 0.0, ended=died), Life("b.1", 2, 0.0)]
-    fleet: Any = SimpleNamespace(journal=lambda: list(journal), lives=lambda: lives, outages=[])
-    notes = Notes()
-    call = Call(
-        nonce="n",
-        principal="p",
-        session="s",
-        id=1,
-        tool="ticks",
-        arguments={},
-        posts=3,
-        left=cuts,
-        ended=20.0,
-    )
-    leaver = Call(nonce="left", principal="p", session="s", id=1, tool="ticks", arguments={})
-    notes.calls += [call, leaver]
+    call = a_call(posts=3, left=cuts, ended=20.0)
+    leaver = a_call(nonce="left")
     starts = {"n": [one for one in journal if one.what == "start"], "left": [start(1.0, "c.1")]}
-    Judge(SMALL, cast("Fleet", fleet), notes)._starts(starts)
-    assert [one.law for one in notes.violations] == ["I4"] * fault
+    judge = Judge(a_history(call, leaver, lives=lives, journal=list(journal)))
+    judge._starts(starts)
+    assert [one.law for one in judge.violations] == ["I4"] * fault
+
+
+MARKS = ["m/1", "m/2"]
+
+
+def said(*texts: str) -> list[Received]:
+    """Return the events of a stream, one after another, and the answer."""
+    found = [Received(n + 1.0, f"s.{n + 2}.t", "progress", text) for n, text in enumerate(texts)]
+    return [*found, Received(9.0, f"s.{len(texts) + 2}.t", "answer", "1")]
+
+
+@pytest.mark.parametrize(
+    ("received", "laws"),
+    [
+        (said(*MARKS), set()),
+        (said("m/2", "m/1"), {"I2"}),
+        (said("m/1", "m/1", "m/2"), {"I2"}),
+        (said("m/1"), {"I2"}),
+        (said("m/1", "other/2"), {"I3"}),
+        ([*said(*MARKS), *said()], {"I1", "I2"}),
+        ([replace(one, text="'1'") if one.what == "answer" else one for one in said(*MARKS)], {"I1"}),
+        ([one for one in said(*MARKS) if one.id != "s.2.t"], {"I2"}),
+        ([replace(one, id=one.id.replace("s", "r", n == 1)) for n, one in enumerate(said(*MARKS))], {"I2"}),
+    ],
+    ids=[
+        "as it should be",
+        "out of order",
+        "twice",
+        "an event is missing",
+        "of another call",
+        "two ends",
+        "the end of another id",
+        "the first is lost",
+        "two streams",
+    ],
+)
+def test_a_stream_that_is_not_as_promised_is_a_fault(received: list[Received], laws: set[str]) -> None:
+    result = {"id": 1, "result": {"content": [{"text": "m"}]}}
+    judge = Judge(a_history(a_call(received=received, answer=result, steps_wanted=2, ended=20.0)))
+    assert {one.law for one in judge.judge()} == laws
+
+
+def test_a_call_without_an_end_and_a_lost_session_are_faults_unless_the_database_lost_writes() -> None:
+    calls = [a_call(ended=20.0, gave_up=why) for why in ("nothing came for 9 s", "404 no session")]
+    assert [one.law for one in Judge(a_history(*calls)).judge()] == ["I1", "I8"]
+    lost = a_history(*calls, outages=[Outage(5.0, 7.0, "failover", lost=True)])
+    assert [one.law for one in Judge(lost).judge()] == ["I1"]
+
+
+def test_counters_are_exact_as_far_as_increments_were_acknowledged() -> None:
+    answer = {"id": 1, "result": {"content": [{"text": "m/1"}]}}
+    calls = [a_call(nonce=nonce, tool="bump", answer=answer, ended=2.0) for nonce in "ab"]
+    journal = [Entry(at=1.0, replica="a.1", what="start", nonce=nonce) for nonce in "ab"]
+    for value, laws in ((2, []), (1, ["I5"]), (3, ["I5"])):
+        history = a_history(*calls, journal=journal)
+        history.notes.counters["s"] = value
+        assert [one.law for one in Judge(history).judge()] == laws
+
+
+def test_a_history_is_judged_from_its_file_as_at_once(tmp_path: Path) -> None:
+    call = a_call(received=said("m/2"), ended=20.0, gave_up="nothing came")
+    history = a_history(
+        call,
+        lives=[Life("a.1", 1, 0.0)],
+        journal=[start(1.0, "a.1")],
+        outages=[Outage(5.0, 7.0, "restart")],
+        found=[Found("I11", "a token", 1.0)],
+    )
+    history.notes.secrets.append("secret-id")
+    for name in ("history.jsonl", "history.jsonl.gz"):
+        history.write(tmp_path / name)
+        again = read_history(tmp_path / name)
+        assert again == replace(history, notes=replace(history.notes, secrets=[]))
+        assert Judge(again).judge() == Judge(history).judge() != []
+        assert main([str(tmp_path / name)]) == 1
+    assert "secret-id" not in (tmp_path / "history.jsonl").read_text()
+
+
+def test_a_file_that_is_not_whole_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "history.jsonl"
+    a_history(a_call()).write(path)
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
+    with pytest.raises(ValueError, match="not whole"):
+        read_history(path)
+
+
+def a_call(**more: Any) -> Call:
+    given: dict[str, Any] = {"nonce": "n", "session": "s", "id": 1, "tool": "ticks", "mark": "m"}
+    return Call(**(given | more))
+
+
+def a_history(*calls: Call, **more: Any) -> History:
+    opening = Opening(plan=SMALL, versions={}, planned={}, fired={}, weather=[])
+    return History(opening=opening, notes=Notes(calls=list(calls)), **more)

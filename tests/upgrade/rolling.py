@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.chaos.fleet import Fleet, Slot, fleet
+from tests.chaos.history import Opening
 from tests.chaos.judge import Judge
 from tests.chaos.notes import Call, Notes, Plan
-from tests.chaos.players import OPENING_BYTES, Player
+from tests.chaos.players import OPENING_BYTES, Player, Trick
 from tests.chaos.replica import TOKEN
 from tests.chaos.test_replicas import ASKING
-from tests.chaos.trial import until_closed
+from tests.chaos.trial import history_of, until_closed
 from tests.http.client import sessionless
 from tests.support import until
 
@@ -28,11 +29,7 @@ PLAN: Final = Plan(
     events=6,
     interval=0.1,
     cuts=0,
-    kills=0,
-    stops=0,
     stop_seconds=0.0,
-    redis_restarts=0,
-    redis_away=0.0,
     duplicates=0.0,
     leavers=0,
     principals=4,
@@ -60,7 +57,7 @@ class Traveller(Player):
     def _kinds(self, over: asyncio.Event) -> Iterator[str]:
         while not over.is_set():
             if self.random.random() < CUT and not self.cuts:
-                self.cuts.append(self.random.randrange(OPENING_BYTES))
+                self.cuts.append(Trick("answer", self.random.randrange(OPENING_BYTES)))
             yield self.random.choice(KINDS)
 
 
@@ -132,13 +129,15 @@ async def upgrade(old: Path, new: Path, *, replicas: int) -> Notes:
     notes = Notes()
     async with fleet(PLAN.settings(), code=old, replicas=replicas) as running:
         await _under_load(running, old, new, notes)
-        Judge(PLAN, running, notes).judge()
+        opening = Opening(plan=PLAN, versions={}, planned={}, fired={}, weather=[])
+        violations = Judge(history_of(running, opening, notes)).judge()
         lives = [[life.name for life in slot.lives] for slot in running.slots]
         starts = [entry for entry in running.journal() if entry.what == "start"]
-    assert notes.violations == []
+    assert violations == []
     assert [call.nonce for call in notes.calls if not _ended_well(call)] == []
     assert len(notes.counters) == PLAN.sessions
-    assert {session: pair for session, pair in notes.counters.items() if pair[0] != pair[1]} == {}
+    bumps = Counter(call.session for call in notes.calls if call.tool == "bump")
+    assert notes.counters == dict(bumps)
     # The run was a rolling upgrade: both releases served every session, and streams were cut and resumed meanwhile.
     letters = "abc"[:replicas]
     assert lives == [[f"{one}.1", f"{one}.2", *([f"{one}.3"] if one == "a" else [])] for one in letters]
