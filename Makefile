@@ -16,7 +16,7 @@ SIDE_BY_SIDE := tools/side_by_side.sh '$(MAKE) -s lint types' '$(MAKE) -s simula
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help serve test check lint types simulation simulation-full others unit test-pythons format docs record bench bench-quick bench-pythons conformance chaos fuzz attack ten-minutes campaigns wheel wheel-test release-check lock clean venv runtime system node peers
+.PHONY: help serve test check lint types simulation simulation-full others unit test-pythons format docs record bench bench-quick bench-pythons conformance chaos judge record-run fuzz attack ten-minutes campaigns wheel wheel-test release-check lock clean venv runtime system node peers
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -88,6 +88,12 @@ fuzz: venv  ## Try random variants of the smuggling corpus against the HTTP serv
 
 chaos: venv  ## Put three replicas behind a balancer on trial: the full plan and its report (SEED=1)
 	$(BIN)/python -m tests.chaos --full --seed $(or $(SEED),1)
+
+judge: venv  ## Judge the history of a trial again (FILE=docs/proof/redis-store.jsonl.gz)
+	$(BIN)/python -m tests.chaos.judge $(FILE)
+
+record-run: venv peers  ## Hold the eight trials of docs/proof.md, and write its table (70 minutes; MINUTES=8 SEED=1)
+	$(BIN)/python -m tests.chaos.record --minutes $(or $(MINUTES),8) --seed $(or $(SEED),1)
 
 ten-minutes: venv peers  ## Collect a tool of ten minutes with a client that gives up after one, in real time (11 minutes)
 	$(BIN)/python -m tools.ten_minutes

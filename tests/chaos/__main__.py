@@ -30,6 +30,8 @@ def main() -> int:
     parser.add_argument(
         "--fault", action="append", default=[], metavar="KIND=NUMBER", help="instead of those of the plan"
     )
+    parser.add_argument("--sessions", type=int, default=0, help="instead of those of the plan")
+    parser.add_argument("--moderns", type=int, default=0, help="clients of 2026-07-28, with 20 calls each")
     parser.add_argument("--history", type=Path, help="write the history to this file")
     parser.add_argument("--keep", type=Path, help="copy logs and journals to this directory")
     arguments = parser.parse_args()
@@ -39,7 +41,12 @@ def main() -> int:
         store=arguments.store,
         back=arguments.back,
         workers=arguments.workers,
+        moderns=arguments.moderns,
+        modern_calls=20,
     )
+    if arguments.sessions:
+        cuts = plan.cuts * arguments.sessions // plan.sessions
+        plan = replace(plan, sessions=arguments.sessions, cuts=cuts)
     if arguments.fault:
         pairs = [one.partition("=") for one in arguments.fault]
         plan = replace(plan, faults={kind: int(number) for kind, _, number in pairs})

@@ -8,6 +8,8 @@ class Back(NamedTuple):
 
     kinds: tuple[str, ...]
     """The calls beside those with events."""
+    modern: tuple[str, ...]
+    """The calls of clients of 2026-07-28."""
     knows_clients: bool
     """Its tools know who calls; others mark their payloads with the nonce only."""
 
@@ -16,10 +18,12 @@ class Back(NamedTuple):
         return f"{principal}/{session}/{nonce}" if self.knows_clients else nonce
 
 
-BEHIND: Final = Back(kinds=("quick",), knows_clients=False)
+BEHIND: Final = Back(kinds=("quick",), modern=("keyed", "quick"), knows_clients=False)
 """The server behind keeps nothing in our store: no counters. A program's question belongs to no call if several run: no questions."""
 BACKS: Final[dict[str, Back]] = {
-    "native": Back(kinds=("bump", "fanout", "quick"), knows_clients=True),
+    "native": Back(
+        kinds=("bump", "fanout", "quick", "slow"), modern=("keyed", "errand", "quick"), knows_clients=True
+    ),
     "program": BEHIND,
     "url": BEHIND,
     "object": BEHIND,

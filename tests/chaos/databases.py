@@ -22,7 +22,7 @@ class Database(Protocol):
     """Where it is, or may be."""
 
     def url_at(self, *ports: int) -> str:
-        """Return its URL, if these ports lead to it."""
+        """Return its URL at these ports."""
         ...
 
     def restart(self) -> None:
@@ -164,7 +164,7 @@ class Sqlite:
 
     def url_at(self, *ports: int) -> str:
         del ports
-        return f"sqlite://{self._home}/chaos.db"
+        return f"sqlite:///{self._home}/chaos.db"
 
     def pid(self) -> int:
         raise NotImplementedError("a file has no process")
@@ -188,8 +188,13 @@ class Sqlite:
         if self._is_mounted:
             subprocess.run(["umount", "-l", str(self._home)], check=False)
 
+    @property
+    def _file(self) -> Path:
+        """The file of the namespace."""
+        return self._home / "chaos.chaos.db"
+
     def of_session(self, key: str) -> dict[str, str]:
-        with contextlib.closing(sqlite3.connect(self._home / "chaos.db")) as file:
+        with contextlib.closing(sqlite3.connect(self._file)) as file:
             sid = file.execute("SELECT sid FROM session WHERE key = ?", (key,)).fetchone()
             found: dict[str, str] = {}
             for table in self._tables(file):
@@ -203,16 +208,23 @@ class Sqlite:
         return [name for (name,) in file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
 
     def left(self, sessions: Iterable[str]) -> Iterator[tuple[str, str]]:
-        del sessions
-        with contextlib.closing(sqlite3.connect(self._home / "chaos.db")) as file:
+        with contextlib.closing(sqlite3.connect(self._file)) as file:
             for table in self._tables(file):
                 columns = [row[1] for row in file.execute(f"PRAGMA table_info({table})")]
-                if "sid" in columns:
-                    for _ in file.execute(f"SELECT 1 FROM {table}"):
-                        yield (
-                            table,
-                            "" if table in {"inbox", "event"} else "has a row that outlived its session",
-                        )
+                if "sid" in columns and table not in PASSING:
+                    rows = file.execute(f"SELECT s.key FROM {table} t LEFT JOIN session s USING (sid)")
+                    yield from _left_rows(table, (key or "" for (key,) in rows), sessions)
+
+
+PASSING: Final = {"inbox", "event", "lingering"}
+"""Tables whose rows expire by themselves."""
+
+
+def _left_rows(table: str, keys: Iterable[str], sessions: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield the rows of a table by the keys of their sessions. Sessions that only keep answers for idempotency keys live on for minutes."""
+    known = tuple(sessions)
+    for key in keys:
+        yield table, "" if key and not key.startswith(known) else "has a row that outlived its session"
 
 
 class Postgres:
@@ -275,23 +287,14 @@ class Postgres:
         return found
 
     def left(self, sessions: Iterable[str]) -> Iterator[tuple[str, str]]:
-        del sessions
-        for table in (
-            "session",
-            "field",
-            "event",
-            "subscription",
-            "work",
-            "scope",
-            "cell",
-            "op",
-            "kept",
-            "task",
-            "inbox",
-            "closing",
-        ):
+        for table in ("session", "field", "subscription"):
+            found = self.server.tell(
+                f"SELECT coalesce(s.key, '') || ';' FROM {self.SCHEMA}.{table} t LEFT JOIN {self.SCHEMA}.session s USING (sid)"
+            )
+            yield from _left_rows(table, (row.rstrip(";") for row in found.split()), sessions)
+        for table in ("work", "scope", "cell", "op", "closing"):
             for _ in range(int(self.server.tell(f"SELECT count(*) FROM {self.SCHEMA}.{table}"))):
-                yield table, "" if table in {"inbox", "event"} else "has a row that outlived its session"
+                yield table, "has a row that outlived its session"
 
 
 KINDS: Final[dict[str, Callable[[Path], Database]]] = {

@@ -227,5 +227,5 @@ FAULTS: Final[dict[str, Kind]] = {
     "pause": Kind(pause, is_common=True),
     "failover": Kind(failover, is_common=True, needs_line=True),
     "full": Kind(full, is_common=True),
-    "behind": Kind(behind),
+    "behind": Kind(behind, is_common=True),
 }

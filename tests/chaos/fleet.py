@@ -409,6 +409,7 @@ class Worker(Slot):
         found: list[tuple[str, int]] = []
 
         def serves() -> bool:
+            assert self._crew.parent.poll() is None, f"the parent of the workers ended\n{self._crew.said()}"
             taken = {slot.lives[-1].name for slot in self._crew.slots if slot.lives}
             found[:] = [one for one in self._crew.serving() if one[0] not in taken]
             return bool(found)
@@ -438,7 +439,7 @@ class Worker(Slot):
 class Crew(Fleet):
     """One `holdfast serve --workers`, without a balancer."""
 
-    _parent: subprocess.Popen[bytes] | None = None
+    parent: subprocess.Popen[bytes]
 
     @override
     async def start(self, replicas: int) -> None:
@@ -461,7 +462,7 @@ class Crew(Fleet):
             self.database.url_at(),
         ]
         with (self.home / "workers.log").open("wb") as output:
-            self._parent = subprocess.Popen(
+            self.parent = subprocess.Popen(
                 [
                     sys.executable,
                     "-m",
@@ -490,11 +491,10 @@ class Crew(Fleet):
 
     async def replace_all(self) -> None:
         """Ask the parent to replace its workers one after another (SIGHUP), and wait until it has."""
-        assert self._parent is not None
         for slot in self.slots:
             slot.serves = False
             slot.lives[-1].leaving = time.time()
-        self._parent.send_signal(signal.SIGHUP)
+        self.parent.send_signal(signal.SIGHUP)
         for slot in self.slots:
             life = slot.lives[-1]
             await until(lambda life=life: not is_alive(life.pid), _PATIENCE, explain=self.said)
@@ -504,10 +504,10 @@ class Crew(Fleet):
 
     @override
     def end(self) -> None:
-        if self._parent is not None:
-            workers = children(self._parent.pid)
-            self._parent.kill()
-            self._parent.wait()
+        if hasattr(self, "parent"):
+            workers = children(self.parent.pid)
+            self.parent.kill()
+            self.parent.wait()
             for pid in workers:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)

@@ -40,6 +40,8 @@ class Work(NamedTuple):
     is_cut: bool = False
     """Its connections are cut. A plain answer that was written counts as received: only streams are cut, or answers that would become streams."""
     fans_out: bool = False
+    seconds: tuple[float, float] | None = None
+    """How long it works."""
 
 
 WORK: Final[dict[str, Work]] = {
@@ -48,6 +50,7 @@ WORK: Final[dict[str, Work]] = {
     "bump": Work(),
     "quick": Work(),
     "counter": Work(),
+    "slow": Work(seconds=(0.2, 4.0)),
 }
 
 
@@ -197,6 +200,8 @@ class Player:
             arguments |= {"n": self.plan.events, "interval": interval}
         elif work.fans_out:
             arguments["n"] = FANOUT
+        elif work.seconds:
+            arguments["seconds"] = self.random.uniform(*work.seconds)
         call = Call(
             nonce=nonce,
             session=self.session,
@@ -219,6 +224,8 @@ class Player:
                 while call.answer is None:
                     if await self._connection(call, body):
                         await self._pause()
+                while ticket := _ticket(call):
+                    await self._collect(call, ticket)
         except TimeoutError:
             call.gave_up = f"nothing came for {self.plan.patience:g} s"
         except Lost as reason:
@@ -235,7 +242,7 @@ class Player:
         try:
             connection = await Clipped.open(self.client.port)
             cut_at = self._prepare(connection, trick, len(body))
-            # Closed on one side, or read late: it has happened, whatever comes.
+            # Closed on one side, or read late: this has happened also if the call ends well.
             fired = trick is not None and trick.place in {"half", "slow"}
             if call.last_id:
                 call.resumes += 1
@@ -266,6 +273,28 @@ class Player:
                 self.notes.count(f"cuts: {trick.place}")
             if connection is not None:
                 connection.cut(reset=self.random.random() < 0.5)
+
+    async def _collect(self, call: Call, ticket: str) -> None:
+        """Ask for the result of a call that was handed over: at any replica, again and again."""
+        params = {"name": "collect", "arguments": {"ticket": ticket, "wait": 0.3}}
+        self.notes.count("collected")
+        connection: Connection | None = None
+        try:
+            connection = await Connection.open(self.client.port)
+            response = await self.client.post(
+                request(next(self.client.numbers), "tools/call", params), on=connection
+            )
+            self.notes.status(f"collect {response.status}")
+            if response.status == 200:
+                call.answer = await response.answer() or call.answer
+            else:
+                await self._refused(call, response)
+        except (Cut, OSError):
+            self.notes.count("broken by others")
+        finally:
+            if connection is not None:
+                connection.cut()
+        await self._pause()
 
     def _prepare(self, connection: Clipped, trick: Trick | None, size: int) -> int | None:
         """Tell a connection what it will do; return how many bytes of the answer it reads."""
@@ -428,3 +457,9 @@ class Player:
                     return
             await self._pause()
         self.notes.violate("I8", f"{self.session} cannot be deleted")
+
+
+def _ticket(call: Call) -> str:
+    """Return the ticket of a call that was handed over; empty if its result is here."""
+    result = (call.answer or {}).get("result", {})
+    return str(result.get("structuredContent", {}).get("ticket", ""))

@@ -46,6 +46,8 @@ BEHIND: Final = str(Path(__file__).with_name("behind.py"))
 PEER: Final = Path(__file__).parents[2] / ".peers" / "mcp2"
 KEY: Final = "Y2hhb3MgY2hhb3MgY2hhb3MgY2hhb3MgY2hhb3MgMDA="
 CLOCK_STEP: Final = 300.0
+HAND_OVER: Final = 0.5
+"""Seconds after which a slow call is handed over."""
 STARVED_SECONDS: Final = 0.75
 """A loop that is late by so much, without work of its own, did not get the processor."""
 
@@ -105,7 +107,7 @@ class Bearers:
 def mark(ctx: Context, nonce: str) -> str:
     """Return whose payload this is."""
     who = ctx.principal.subject if ctx.principal is not None else "anonymous"
-    return f"{who}/{ctx.session.key[:16]}/{nonce}"
+    return f"{who}/{ctx._exchange.session.record.key[:16]}/{nonce}"
 
 
 def build(config: ReplicaConfig, journal: Journal, *, lifespan: Any = None) -> Served:
@@ -178,6 +180,18 @@ def add_tools(server: Server, journal: Journal) -> None:
         journal.write("end", nonce=nonce)
         return "\n".join([mark(ctx, nonce), *answers])
 
+    @server.tool(task="optional")
+    async def errand(nonce: str, seconds: float, ctx: Context) -> str:
+        await asyncio.sleep(seconds)
+        journal.write("end", nonce=nonce)
+        return mark(ctx, nonce)
+
+    @server.tool(hand_over=HAND_OVER)
+    async def slow(nonce: str, seconds: float, ctx: Context) -> str:
+        await asyncio.sleep(seconds)
+        journal.write("end", nonce=nonce)
+        return mark(ctx, nonce)
+
     add_probes(server)
 
 
@@ -219,9 +233,9 @@ class NotedBack(NativeBack):
     @override
     async def handle(self, exchange: Exchange) -> bytes:
         arguments = exchange.request.params.get("arguments") or {}
-        if isinstance(exchange, SessionExchange) and "nonce" in arguments:
+        if "nonce" in arguments:
             session = exchange.session.record.key[:16]
-            claim = exchange.claim.stream
+            claim = exchange.claim.stream if isinstance(exchange, SessionExchange) else ""
             self._journal.write("start", nonce=arguments["nonce"], claim=claim, session=session)
         return await super().handle(exchange)
 

@@ -14,11 +14,13 @@ from typing import Any, Final
 from msgspec import Struct
 
 import holdfast
+from tests.chaos.backs import BACKS
 from tests.chaos.faults import FAULTS, Weather
 from tests.chaos.fleet import Fleet, fleet
 from tests.chaos.history import Found, History, Opening, read_history
 from tests.chaos.intruder import Intruder, nothing_moves
 from tests.chaos.judge import Judge
+from tests.chaos.modern import Modern, all_hear
 from tests.chaos.notes import Notes, Plan, Violation
 from tests.chaos.players import Player
 from tests.http.client import Connection, Cut
@@ -53,7 +55,7 @@ FULL: Final = Plan(
     patience=120.0,
 )
 _FAILED: Final = re.compile(
-    r"^Traceback|^.*\.failed (?!.*error=\"(SessionGone|StoreUnavailable): ).*$",
+    r"^Traceback|^.*(?<!call)\.failed[ \"](?!.*error\"?[=:] ?\"(SessionGone|StoreUnavailable): ).*$",
     re.MULTILINE,
 )
 """Lines that no log may have. A handler may log that the store or its session is gone."""
@@ -189,6 +191,7 @@ async def _play(plan: Plan, running: Fleet, notes: Notes) -> Weather:
         player.cuts.clear()
         await player.open()
     weather = Weather(running, plan)
+    moderns = [Modern(number, plan, notes, running.port) for number in range(plan.moderns)]
     intruding = asyncio.create_task(Intruder(players, notes, plan.seed).run())
     over = asyncio.Event()
     staying = [asyncio.create_task(player.stay(over)) for player in players]
@@ -197,13 +200,15 @@ async def _play(plan: Plan, running: Fleet, notes: Notes) -> Weather:
         chance = Random(f"{plan.seed}/leavers")
         for player in leavers:
             tasks.create_task(_leave(player, chance.uniform(0, plan.fault_seconds)))
-        for player in players:
-            tasks.create_task(player.play())
+        for play in (*(player.play for player in players), *(modern.play for modern in moderns)):
+            tasks.create_task(play())
     intruding.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await intruding
     over.set()
     await asyncio.gather(*staying)
+    if moderns and "errand" in BACKS[plan.back].modern:
+        await all_hear(running, moderns, notes)
     await nothing_moves(running, players[:3], notes, plan.seed)
     await asyncio.gather(*(player.delete() for player in players))
     await until_closed(plan, running, notes)
@@ -229,7 +234,11 @@ async def until_closed(plan: Plan, running: Fleet, notes: Notes) -> None:
     deadline = time.time() + plan.idle + plan.lease + 10
     while time.time() < deadline:
         closed = {entry.session for entry in running.journal() if entry.what == "closed"}
-        if set(notes.sessions) <= closed:
+        if BACKS[plan.back].knows_clients:
+            is_over = set(notes.sessions) <= closed
+        else:
+            is_over = not any(fault for _, fault in running.database.left(notes.sessions))
+        if is_over:
             # The replica that called the listeners also records it in the store.
             await asyncio.sleep(1.0)
             return

@@ -196,6 +196,9 @@ class Connection(asyncio.Protocol):
 
     async def response(self) -> "Response":
         head = (await self.until(b"\r\n\r\n")).decode("latin-1")
+        while head.split(" ", 2)[1].startswith("1"):
+            # For information only: the final response follows.
+            head = (await self.until(b"\r\n\r\n")).decode("latin-1")
         status, *lines = head.split("\r\n")
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
         return Response(self, int(status.split()[1]), headers)

@@ -1,0 +1,189 @@
+"""The run of record: `python -m tests.chaos.record [--minutes 8] [--only NAME] [--again]`.
+
+Eight configurations hold together every store, every back and every fault. Each of them is one trial with a report in `docs/proof/NAME.json`.
+A configuration whose report is there already, of the same commit and length, is not run again: an interrupted run goes on where it was. At the end the table
+of `docs/proof.md` is written from the reports.
+"""
+
+import argparse
+import asyncio
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tests.chaos.notes import Plan
+from tests.chaos.trial import Report, show, trial
+
+ROOT: Final = Path(__file__).parents[2]
+REPORTS: Final = ROOT / "docs" / "proof"
+PAGE: Final = ROOT / "docs" / "proof.md"
+MINUTES: Final = 8.0
+"""What each configuration takes in a run of record."""
+KEPT: Final = "redis-store"
+"""The configuration whose history is kept beside its report."""
+REPLICAS: Final = {"kill": 14, "stop": 8, "term": 6, "hup": 4, "clock": 8}
+BASE: Final = Plan(
+    seed=1,
+    sessions=100,
+    requests=135,
+    events=10,
+    interval=0.7,
+    cuts=650,
+    stop_seconds=3.5,
+    fault_seconds=440.0,
+    leavers=10,
+    grace=20.0,
+    patience=120.0,
+    moderns=10,
+    modern_calls=150,
+)
+CONFIGURATIONS: Final[dict[str, Plan]] = {
+    "redis-replicas": replace(BASE, faults={**REPLICAS, "roll": 3}),
+    "redis-store": replace(
+        BASE,
+        faults={"restart": 8, "pause": 6, "full": 4, "part": 8, "lose": 20, "kill": 8, "stop": 4},
+    ),
+    "redis-failover": replace(BASE, store="redis-failover", faults={"failover": 12, "kill": 6, "stop": 4}),
+    "sqlite-workers": replace(
+        BASE,
+        store="sqlite",
+        workers=3,
+        faults={"kill": 20, "stop": 10, "term": 6, "roll": 4, "full": 4, "clock": 8},
+    ),
+    "postgres-url": replace(
+        BASE,
+        store="postgres",
+        back="url",
+        faults={"restart": 12, "pause": 6, "part": 8, "lose": 20, "kill": 10, "behind": 12},
+    ),
+    "postgres-standby": replace(BASE, store="postgres-standby", faults={"restart": 1, "kill": 14, "stop": 8}),
+    "redis-program": replace(
+        BASE, back="program", sessions=16, faults={"kill": 20, "stop": 10, "behind": 40}
+    ),
+    "redis-object": replace(BASE, back="object", faults={"kill": 16, "stop": 10, "term": 6, "roll": 3}),
+}
+_PLACE: Final = re.compile(r"(?<=<!-- record -->\n).*?(?=<!-- /record -->)", re.DOTALL)
+
+
+class Recorded(Struct, kw_only=True):
+    """The report of one configuration, with what repeats it."""
+
+    name: str
+    date: str
+    commit: str
+    command: str
+    minutes: float
+    plan: Plan
+    report: Report
+
+
+def plan_of(name: str, minutes: float, seed: int) -> Plan:
+    """Return the plan of a configuration; a shorter run has less of everything, and at least one of each fault."""
+    plan, part = CONFIGURATIONS[name], minutes / MINUTES
+    if part >= 1:
+        return replace(plan, seed=seed)
+    return replace(
+        plan,
+        seed=seed,
+        sessions=min(plan.sessions, 30),
+        requests=max(4, round(plan.requests * part)),
+        cuts=round(plan.cuts * part * 0.6),
+        fault_seconds=plan.fault_seconds * part,
+        faults={kind: max(1, round(number * part)) for kind, number in plan.faults.items()},
+        leavers=max(2, round(plan.leavers * part)),
+        moderns=4,
+        modern_calls=max(6, round(plan.modern_calls * part)),
+    )
+
+
+def record(name: str, minutes: float, seed: int) -> Recorded:
+    """Run one configuration, and write its report."""
+    plan = plan_of(name, minutes, seed)
+    history = REPORTS / f"{name}.jsonl.gz" if name == KEPT else None
+    report = asyncio.run(trial(plan, history=history))
+    made = Recorded(
+        name=name,
+        date=time.strftime("%Y-%m-%d", time.gmtime()),
+        commit=_commit(),
+        command=f"python -m tests.chaos.record --minutes {minutes:g} --seed {seed} --only {name}",
+        minutes=minutes,
+        plan=plan,
+        report=report,
+    )
+    (REPORTS / f"{name}.json").write_bytes(msgspec.json.format(msgspec.json.encode(made), indent=1) + b"\n")
+    print(show(report), flush=True)
+    return made
+
+
+def recorded(name: str) -> Recorded | None:
+    """Return the last report of a configuration."""
+    path = REPORTS / f"{name}.json"
+    return msgspec.json.decode(path.read_bytes(), type=Recorded) if path.exists() else None
+
+
+def table(reports: list[Recorded]) -> str:
+    """Return the reports as the table of the page."""
+    lines = [
+        "| configuration | run | seconds | requests | messages | cuts | other faults, planned and happened | told of a death, median / p99 | violations |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for one in reports:
+        report, fired = one.report, one.report.fired
+        ours = sum(number for name, number in report.statuses.items() if not name.startswith("intruder"))
+        others = ", ".join(f"{kind} {fired.get(kind, 0)}/{n}" for kind, n in one.plan.faults.items())
+        deaths = [report.milliseconds.get(f"told of a death {label}") for label in ("p50", "p99")]
+        told = " / ".join("–" if ms is None else f"{ms / 1000:.1f} s" for ms in deaths)
+        length = "of record" if one.minutes >= MINUTES else "short"
+        verdict = f"{len(report.violations)}" + ("" if report.is_valid else " (**invalid**: too few faults)")
+        lines.append(
+            f"| `{one.name}` | {length}, {one.date}, `{one.commit}`, seed {report.seed} | {report.seconds:.0f} | {ours} | "
+            f"{report.counts['messages received']} | {fired.get('cuts', 0)}/{one.plan.cuts} | {others} | {told} | {verdict} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def write_page() -> None:
+    """Write the table of all reports into the page."""
+    reports = [found for name in CONFIGURATIONS if (found := recorded(name)) is not None]
+    PAGE.write_text(_PLACE.sub(lambda _: table(reports), PAGE.read_text()))
+
+
+def _commit() -> str:
+    return subprocess.run(
+        ["git", "rev-parse", "--short=8", "HEAD"], capture_output=True, text=True, check=True, cwd=ROOT
+    ).stdout.strip()
+
+
+def main() -> int:
+    """Run what is missing; 0 only if every configuration was valid and clean."""
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos.record")
+    parser.add_argument(
+        "--minutes", type=float, default=MINUTES, help="of each configuration; 8 are a run of record"
+    )
+    parser.add_argument("--only", action="append", choices=list(CONFIGURATIONS), help="this configuration")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--again", action="store_true", help="also what has a report of this commit already")
+    arguments = parser.parse_args()
+    REPORTS.mkdir(exist_ok=True)
+    failed = False
+    for name in arguments.only or CONFIGURATIONS:
+        found = recorded(name)
+        same = found is not None and (found.commit, found.minutes) == (_commit(), arguments.minutes)
+        if found is None or not same or arguments.again:
+            print(f"== {name}", flush=True)
+            found = record(name, arguments.minutes, arguments.seed)
+        failed |= bool(found.report.violations) or not found.report.is_valid
+    if PAGE.exists():
+        write_page()
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
