@@ -172,9 +172,9 @@ async def test_the_scopes_of_a_tool_behind_apply_to_its_task_and_its_ticket() ->
         task_id = created.received[-1]["result"]["taskId"]
         for method in ("tasks/get", "tasks/cancel"):
             refused = await ask("none", method, taskId=task_id)
-            assert refused.received[-1]["error"]["code"] == INSUFFICIENT_SCOPE, method
+            assert (refused.status, refused.json["error"]["code"]) == (403, INSUFFICIENT_SCOPE), method
         refused = await ask("none", "tools/call", name="collect", arguments={"ticket": task_id})
-        assert refused.received[-1]["error"]["code"] == INSUFFICIENT_SCOPE
+        assert (refused.status, refused.received[-1]["error"]["code"]) == (403, INSUFFICIENT_SCOPE)
         await asyncio.sleep(100)
         got = await ask("deep", "tasks/get", taskId=task_id)
         assert got.json["result"]["result"]["structuredContent"] == {"seconds": 100.0}

@@ -18,8 +18,8 @@ the back, and must not show it either:
 - A retry of a parked call (2026-07-28) continues it. For a hidden component it finds no parked call.
 
 A request is checked by its own token, also if it reads the answer to an earlier request. A repeat and a retry name
-the component again. A GET that resumes a stream, and a request for a task, name only the stream or the task. So these
-names end with a *mark*: a short hash of the scopes that the call needed. The server makes the names and compares them
+the component again. A GET that resumes a stream, a request for a task, and a call of the tool that collects results name only the stream, the
+task or the ticket. So these names end with a *mark*: a short hash of the scopes that the call needed. The server makes the names and compares them
 as a whole, so a client cannot change a mark. A mark that belongs to no component of this process is refused.
 
 A caller without a principal is the user of this machine, on stdio or in the same process, and has all scopes. An HTTP
@@ -34,6 +34,7 @@ from typing import Final, Protocol
 from holdfast.auth.scopes import NO_SCOPES, Needs, expanded
 from holdfast.engine.caller import Caller
 from holdfast.errors import InsufficientScope
+from holdfast.protocol.hand_over import read_ticket
 from holdfast.wire.jsonrpc import Request, RequestId
 
 _SEPARATOR: Final = "~"
@@ -65,7 +66,7 @@ class ScopeRules(Protocol):
 class Access:
     """The scopes of one back."""
 
-    __slots__ = ("_declared", "_marks", "implied", "own", "rules")
+    __slots__ = ("_declared", "_marks", "collect_tool", "implied", "own", "rules")
 
     def __init__(self, implied: Mapping[str, frozenset[str]] | None = None) -> None:
         self.own: Access = self
@@ -74,6 +75,8 @@ class Access:
         """None while no component needs a scope."""
         self.implied: Mapping[str, frozenset[str]] = implied or {}
         """By scope: the narrower scopes that it stands for."""
+        self.collect_tool: str = ""
+        """The name of the tool that collects the results of calls that were handed over (`hand_over.py`); empty: none are."""
         self._marks: dict[str, frozenset[str]] = {}
         self._declared: frozenset[frozenset[str]] = frozenset()
         """The declared scopes whose marks are known."""
@@ -97,12 +100,33 @@ class Access:
         rules = self.rules
         if rules is None:
             return Needs()
-        needs = rules.needs(request, caller, session)
+        needs = self._needs(rules, request, caller, session)
         if self.missing(needs.hidden, caller):
             self.demand(rules.basic(request), caller, request.id)
             return None
         self.demand(needs.scopes, caller, request.id)
         return needs
+
+    def _needs(self, rules: ScopeRules, request: Request, caller: Caller, session: str) -> Needs:
+        """Return the needs of a request. One that names a task or a ticket needs the scopes of its call.
+
+        A mark that the caller may not know adds nothing: the task is unknown to this caller (`Tasks.check`), or a server behind has it.
+        """
+        if self.collects(request):
+            arguments = request.params.get("arguments")
+            ticket = read_ticket(arguments.get("ticket") if type(arguments) is dict else None)
+            return Needs(self.marked(ticket or "", caller) or NO_SCOPES)
+        needs = rules.needs(request, caller, session)
+        task_id = request.params.get("taskId")
+        return needs.plus(Needs(self.marked(task_id, caller) or NO_SCOPES)) if type(task_id) is str else needs
+
+    def collects(self, request: Request) -> bool:
+        """True if a request calls the tool that collects results: it waits for a call that was handed over, and begins no work."""
+        return (
+            self.collect_tool != ""
+            and request.method == "tools/call"
+            and request.params.get("name") == self.collect_tool
+        )
 
     def demand(self, scopes: frozenset[str], caller: Caller, request_id: RequestId | None = None) -> None:
         """Refuse a caller that lacks one of these scopes.

@@ -11,10 +11,12 @@ because wake-ups get lost, the task is also read from time to time.
     return its result, or the time is over ◀─────────  the end             ◀──────  returns
 
 A question is shown by one request at a time: the first that finds it. If the client does not answer within the time of
-that request, the question stays in the task, and the next request asks again.
+that request, the question stays in the task, and the next request asks again. A request of 2026-07-28 that asks is answered with the question, and
+its client may never come back: so a later request asks too, and the first answer counts.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -23,9 +25,10 @@ import msgspec
 from holdfast.core.rounds import Asked
 from holdfast.core.tasks import Status, TaskState, task_key
 from holdfast.engine.exchange import Exchange
+from holdfast.engine.rounds import RoundWriter
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.tasks import REFUSED_KEY, Tasks
-from holdfast.errors import AskError, AskRefused, CallEnded, Cancelled, McpError, UnknownTask
+from holdfast.errors import AskError, AskRefused, CallEnded, Cancelled, McpError
 from holdfast.protocol.params import progress_token
 from holdfast.protocol.versions import SESSIONLESS
 
@@ -42,26 +45,13 @@ class Collecting:
     def __init__(self, runtime: Runtime, tasks: Tasks) -> None:
         self._runtime = runtime
         self._tasks = tasks
-        self._asking: set[tuple[str, str]] = set()
-        """Key and name of the asks that a request of this process shows to its client now."""
-        self._waiting: dict[str, int] = {}
-        """By owner: how many requests wait for a task."""
+        self._asking: dict[tuple[str, str], Exchange] = {}
+        """By key and name of an ask: the request of this process that shows it to its client."""
+        self._waiting: Counter[str] = Counter()
+        """By owner: how many requests wait for a task. Those that wait for their client do not count."""
 
     def __repr__(self) -> str:
-        return f"<Collecting {sum(self._waiting.values())} requests wait>"
-
-    def check(self, exchange: Exchange, ticket: str) -> None:
-        """Check that the caller has the scopes of the call.
-
-        Raises:
-            UnknownTask: the caller may not know them.
-            InsufficientScope: a scope is missing.
-        """
-        access = self._runtime.access
-        scopes = access.marked(ticket, exchange.caller)
-        if scopes is None:
-            raise UnknownTask
-        access.demand(scopes, exchange.caller, exchange.request.id)
+        return f"<Collecting {self._waiting.total()} requests wait>"
 
     async def follow(self, exchange: Exchange, ticket: str, seconds: float, asking: float) -> TaskState:
         """Return the task when it has ended, or after so many seconds. Meanwhile report its progress and ask its questions.
@@ -72,11 +62,11 @@ class Collecting:
             UnknownTask: the caller has no such task.
             StoreBusy: the store does not work.
         """
-        self.check(exchange, ticket)
+        self._tasks.check(ticket, exchange.caller)
         owner, now = exchange.caller.owner, asyncio.get_running_loop().time
-        waiting = self._waiting.get(owner, 0)
-        deadline = now() + (seconds if waiting < self._runtime.settings.limits.running else 0.0)
-        self._waiting[owner] = waiting + 1
+        is_one_too_many = self._waiting[owner] >= self._runtime.settings.limits.running
+        deadline = now() + (0.0 if is_one_too_many else seconds)
+        self._count(owner, 1)
         try:
             with self._tasks.watched(ticket) as wake:
                 while True:
@@ -92,9 +82,12 @@ class Collecting:
                         return state
                     await wake.wait(min(left, LOOK_SECONDS))
         finally:
-            self._waiting[owner] -= 1
-            if not self._waiting[owner]:
-                del self._waiting[owner]
+            self._count(owner, -1)
+
+    def _count(self, owner: str, number: int) -> None:
+        self._waiting[owner] += number
+        if not self._waiting[owner]:
+            del self._waiting[owner]
 
     async def _report(self, exchange: Exchange, state: TaskState) -> None:
         """Send the progress of the task, if the client wants progress and this is new."""
@@ -115,15 +108,19 @@ class Collecting:
 
     async def _ask(self, exchange: Exchange, ticket: str, asks: Mapping[str, Asked], seconds: float) -> bool:
         """Ask the client all questions of a task that no other request asks; True: the task has answers now."""
-        key = task_key(ticket)
-        mine = {name: asked for name, asked in asks.items() if (key, name) not in self._asking}
+        key, owner = task_key(ticket), exchange.caller.owner
+        mine = {name: asked for name, asked in asks.items() if not _is_shown(self._asking.get((key, name)))}
         if not mine or exchange.has_ended:
             return False
-        self._asking |= {(key, name) for name in mine}
+        self._asking |= {(key, name): exchange for name in mine}
+        self._count(owner, -1)
         try:
             found = await asyncio.gather(*(self._one(exchange, asked, seconds) for asked in mine.values()))
         finally:
-            self._asking -= {(key, name) for name in mine}
+            self._count(owner, 1)
+            for name in mine:
+                if self._asking.get((key, name)) is exchange:
+                    del self._asking[key, name]
         answers = {name: value for name, value in zip(mine, found, strict=True) if value is not None}
         if answers:
             await self._tasks.update(ticket, exchange.caller.key, answers)
@@ -155,9 +152,15 @@ class Collecting:
         if state.status is Status.FAILED:
             error = _decode_error(state.error)
             raise McpError(error["code"], error["message"], error.get("data"))
-        if exchange.session.revision is not SESSIONLESS:
-            return state.result
+        is_sessionless = exchange.session.revision is SESSIONLESS
         members = _decode_members(state.result)
-        if "resultType" in members:
+        if ("resultType" in members) is is_sessionless:
             return state.result
-        return msgspec.json.encode({"resultType": "complete", **members})
+        # The call was made in the other era.
+        members.pop("resultType", None)
+        return msgspec.json.encode({"resultType": "complete", **members} if is_sessionless else members)
+
+
+def _is_shown(asking: Exchange | None) -> bool:
+    """True if a connection of the request that asks a question is open. A parked request has none."""
+    return asking is not None and not (isinstance(asking.writer, RoundWriter) and asking.writer.is_parked)

@@ -208,9 +208,9 @@ class Engine:
     def draining(self, value: bool) -> None:
         self.runtime.is_draining = value
 
-    def refuses(self, method: str, caller: Caller) -> bool:
-        """True if this process is stopping and the method would begin new work: refuse it with `stopping()`."""
-        return self.runtime.refuses(method, caller)
+    def refuses(self, request: Request, caller: Caller) -> bool:
+        """True if this process is stopping and the request would begin new work: refuse it with `stopping()`."""
+        return self.runtime.refuses(request, caller)
 
     def stopping(self) -> Stopping:
         """Return the refusal of new work while this process is stopping."""

@@ -39,7 +39,6 @@ given to an exchange that has ended. (For an exchange that has ended while its h
 
 import asyncio
 import contextlib
-from collections.abc import Callable
 from contextvars import copy_context
 from typing import Final, Protocol
 
@@ -142,8 +141,6 @@ class Exchanges:
         )
         # A request with a span always takes the long way.
         self._at_once = runtime.at_once if self._turns is None and runtime.spans is None else None
-        self.is_collect: Callable[[Request], bool] | None = None
-        """Says which calls are control traffic too: those that wait for a call which was handed over (`hand_over.py`)."""
         self.ending: int = 0
         """How many ends are on their way to the store: a stop waits for them, although no handler runs any more."""
 
@@ -190,13 +187,13 @@ class Exchanges:
         self, claimed: Claimed, request: Request, caller: Caller, home: str
     ) -> Stopping | NotHome | None:
         """Return the reason why a request does not start here although its claim was made: so it is no repeat."""
-        if self._runtime.refuses(request.method, caller) and not self.is_control(request):
+        if self._runtime.refuses(request, caller):
             return self._runtime.stopping()
         return NotHome(claimed.record) if home and claimed.record.home != home else None
 
     def is_control(self, request: Request) -> bool:
         """True if a request passes even when every slot is taken (law 10)."""
-        return request.method in CONTROL or (self.is_collect is not None and self.is_collect(request))
+        return request.method in CONTROL or self._runtime.access.collects(request)
 
     def stream_name(self, caller: Caller) -> str:
         """Return a new name for the stream of an exchange. Later requests that name it find the span of this one."""
@@ -224,7 +221,8 @@ class Exchanges:
             or (session.answering and request.id in session.answering)
         ):
             return None
-        control = request.method in CONTROL or (self.is_collect is not None and self.is_collect(request))
+        access = runtime.access
+        control = request.method in CONTROL or (access.collect_tool != "" and access.collects(request))
         claim = Claim(request.id, runtime.random.token(12), digest, control)
         claimed = self._at_once.claim_now(key, caller.key, claim)
         if not isinstance(claimed, Claimed):

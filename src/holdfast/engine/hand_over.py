@@ -28,7 +28,7 @@ Why no result is lost or doubled. The record is stored before the answer that na
 way, its result is the answer, and the record is ended: no client knows its id. Between the last check of the handler and `become_task` there
 is no await. If the record cannot be stored (a limit, an outage), nothing changes: the request waits on, and it is tried again later.
 
-Why `collect` needs no slot. It would wait behind the call that it waits for. It is control traffic (`is_collect`), in no order, and at
+Why `collect` needs no slot. It would wait behind the call that it waits for. It is control traffic (`Access.collects`), in no order, and at
 most as many requests of one client wait as a session has slots: the others are answered at once.
 """
 
@@ -69,7 +69,7 @@ from holdfast.protocol.sessionless import TASKS, typed_result
 from holdfast.protocol.tasks import Progress, declares_tasks
 from holdfast.protocol.versions import SESSIONLESS
 from holdfast.stores.base import NoTasks, refuse_tasks
-from holdfast.wire.jsonrpc import Request, encode
+from holdfast.wire.jsonrpc import encode
 
 ROUNDS: Final = 8
 """How often a client of 2026-07-28 is asked to come back before it gets a ticket: clients stop after ten rounds, and questions take some."""
@@ -134,11 +134,7 @@ class HandOver:
         if is_on and isinstance(store := unobserved(runtime.store), NoTasks):
             refuse_tasks(store)
         runtime.handle = self.handle if is_on else self._handle
-        self._exchanges.is_collect = self.is_collect if is_on else None
-
-    def is_collect(self, request: Request) -> bool:
-        """True if a request calls the tool that collects: it needs no slot, and begins no work."""
-        return request.method == "tools/call" and request.params.get("name") == self.collect
+        runtime.access.collect_tool = self.collect if is_on else ""
 
     def call_of(self, exchange: Exchange) -> Exchange:
         """Return the exchange that the back has for a request: the call itself."""
@@ -165,7 +161,7 @@ class HandOver:
     # Calls
 
     def _call(self, exchange: Exchange) -> Awaitable[bytes]:
-        if self.is_collect(exchange.request):
+        if self._runtime.access.collects(exchange.request):
             return self._collect(exchange)
         name, client = exchange.request.params.get("name"), exchange.session.record.client
         seconds = self.after(name, client)
@@ -215,7 +211,7 @@ class HandOver:
             return None
         self._keep_slot(outer, handler)
         inner.become_task(task)
-        self._sessionless.count_task(inner)
+        self._sessionless.count_task(inner, outer)
         # From now on its end is the end of a task.
         inner.task = self._runtime.begin(run(self._runtime, inner, self._sessionless, handler))
         takes_tasks = _takes_tasks(outer)
@@ -289,7 +285,7 @@ class HandOver:
             return self._encoded(exchange, told(UNKNOWN_TICKET, is_error=True))
         try:
             if cancels:
-                self._collecting.check(exchange, ticket)
+                self._tasks.check(ticket, exchange.caller)
                 await self._tasks.cancel(ticket, exchange.caller.key)
             state = await self._collecting.follow(exchange, ticket, min(limit, max(0.0, wait)), limit)
         except UnknownTask:
@@ -357,7 +353,6 @@ class HandOver:
         task_id = exchange.request.params.get("taskId")
         if type(task_id) is not str or not await self._tasks.known([task_id], exchange.caller.key):
             return await self._handle(exchange)
-        self._collecting.check(exchange, task_id)
         result = await task_requests.answer(self._tasks, exchange)
         return self._typed("complete", msgspec.json.decode(encode(result)))
 

@@ -149,15 +149,14 @@ class Homes:
         self, key: str, caller: Caller, request: Request, digest: bytes = b"", *, streams: bool = True
     ) -> SessionExchange | Repeat:
         """Start a request here, or have the home of its session start it. Raises as `Exchanges.submit_here`."""
-        is_collect = self._exchanges.is_collect
-        if is_collect is not None and is_collect(request):
+        if self._runtime.access.collects(request):
             # Any replica answers it: the store has the result.
             return await self._exchanges.submit_here(key, caller, request, digest, streams=streams)
         stream = self._exchanges.stream_name(caller)
         if self._runtime.access.rules is not None:
             stream, digest = self._runtime.access.named(stream, digest, request, caller, key)
         record = self._known.get(key) or await self._find(key, caller)
-        if record.home == self._me or self._runtime.refuses(request.method, caller):
+        if record.home == self._me or self._runtime.refuses(request, caller):
             try:
                 return await self._exchanges.submit_here(
                     key, caller, request, digest, streams=streams, stream=stream, home=self._me

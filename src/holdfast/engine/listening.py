@@ -186,7 +186,7 @@ class Listening:
 
     def _check_room(self, owner: str, request: Request, caller: Caller) -> None:
         limits = self._runtime.settings.limits
-        if self._runtime.refuses(request.method, caller):
+        if self._runtime.refuses(request, caller):
             raise self._runtime.stopping()
         # Anonymous clients are not one principal: they share the places of the process.
         if len(self) >= limits.listeners or (owner and self._owners[owner] >= limits.listeners_per_principal):

@@ -22,6 +22,7 @@ from holdfast.ports import Clock, Observer, Random, Spans, SystemClock, spans_of
 from holdfast.protocol.methods import WITHOUT_WORK
 from holdfast.protocol.quirks import ClientQuirks
 from holdfast.stores.base import AtOnce, SessionRecord, Store
+from holdfast.wire.jsonrpc import Request
 
 T = TypeVar("T")
 Handle = Callable[[Exchange], Awaitable[bytes]]
@@ -163,9 +164,9 @@ class Runtime:
         task.add_done_callback(self.tasks.discard)
         return task
 
-    def refuses(self, method: str, caller: Caller) -> bool:
-        """True if the server is stopping and this method would begin new work: raise `stopping()`."""
-        is_new = self.is_draining and method not in WITHOUT_WORK
+    def refuses(self, request: Request, caller: Caller) -> bool:
+        """True if the server is stopping and this request would begin new work: raise `stopping()`."""
+        is_new = self.is_draining and request.method not in WITHOUT_WORK and not self.access.collects(request)
         return is_new and (not caller.is_inner or bool(self.stop_reason))
 
     def stopping(self) -> Stopping:

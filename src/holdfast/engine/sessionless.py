@@ -222,7 +222,7 @@ class SessionlessCalls:
         runtime = self._runtime
         if runtime.spans is not None and caller.span is None:
             return self._within_span(partial(self.start, given=given), meta, caller, request, runtime.spans)
-        if runtime.is_draining and not (given and given.ticket) and runtime.refuses(request.method, caller):
+        if runtime.is_draining and not (given and given.ticket) and runtime.refuses(request, caller):
             raise runtime.stopping()
         limits = runtime.settings.limits
         if runtime.access.rules is not None:
@@ -243,7 +243,8 @@ class SessionlessCalls:
         exchange = Exchange("", client, request, caller, writer, runtime.store)
         exchange.given = given
         waiter = writer.add_waiter(0)
-        if len(self._running) >= self._many and not self._take_place(exchange):
+        is_crowded = len(self._running) >= self._many and not runtime.access.collects(request)
+        if is_crowded and not self._take_place(exchange):
             raise Busy("Busy: too many calls are running; try again shortly")
         self._running.add(exchange)
         exchange.task = runtime.new_task(run(runtime, exchange, self), name=_TASK_NAME)
@@ -404,11 +405,12 @@ class SessionlessCalls:
         """Seal the ticket of a call that was handed over, with the same bindings: a retry of this request asks for the rest."""
         return self._seal(exchange, "", number, ticket=ticket)
 
-    def count_task(self, exchange: Exchange) -> None:
-        """Count a call that was handed over: it has become a task, and belongs to no request any more."""
+    def count_task(self, exchange: Exchange, outer: Exchange) -> None:
+        """Count a call that was handed over: it has become a task, and takes the place of its request."""
         self._running.add(exchange)
-        if self._places is not None:
-            self._take_place(exchange)
+        owner = self._owners.pop(outer, None)
+        if owner is not None:
+            self._owners[exchange] = owner
 
     def go_on(self, meta: RequestMeta, caller: Caller, request: Request) -> AwaitedCall:
         """Continue the call of a retry. From now on the request's id, `_meta` and headers are the retry's.

@@ -27,6 +27,7 @@ async def answer(tasks: Tasks, exchange: Exchange) -> Result:
     task_id = request.params.get("taskId")
     if type(task_id) is not str:
         raise InvalidParams("Invalid params: taskId must be a string")
+    tasks.check(task_id, exchange.caller)
     if request.method == "tasks/get":
         return detailed(task_id, await tasks.get(task_id, principal), tasks.poll)
     if request.method == "tasks/cancel":

@@ -28,6 +28,7 @@ from holdfast.core import tasks as core
 from holdfast.core.exchange import ExchangeInput, step
 from holdfast.core.rounds import Asked, fresh_key
 from holdfast.core.tasks import TaskInput, TaskState, detailed, task_key
+from holdfast.engine.caller import Caller
 from holdfast.engine.exchange import Exchange
 from holdfast.engine.inner import InnerExchange
 from holdfast.engine.listening import Listening
@@ -328,6 +329,15 @@ class Tasks:
         return is_written
 
     # The client's side
+
+    def check(self, task_id: str, caller: Caller) -> None:
+        """Check that a caller may know the scopes of a task's call; that it has them was checked before (`access.py`).
+
+        Raises:
+            UnknownTask: it may not.
+        """
+        if self._runtime.access.marked(task_id, caller) is None:
+            raise UnknownTask
 
     async def get(self, task_id: str, principal: str) -> TaskState:
         """Return a task.

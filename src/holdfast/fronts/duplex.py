@@ -223,7 +223,7 @@ class Duplex:
             return
         try:
             await self._engine.ensure_started()
-            if self._engine.refuses(request.method, self._caller):
+            if self._engine.refuses(request, self._caller):
                 raise self._engine.stopping()
             opened = await self._engine.sessions.open(self._caller, request.params, pipe=self)
         except HoldfastError as error:

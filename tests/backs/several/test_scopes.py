@@ -1,5 +1,6 @@
 """The scopes of one of several servers at one address count for its components only."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from holdfast import Principal, Server
 from holdfast.backs.components import ComponentTable
 from holdfast.backs.proxy.scopes import ScopeTable
 from holdfast.backs.several.access import joined_access
-from holdfast.config import HttpSettings
+from holdfast.config import HttpSettings, Settings
 from holdfast.engine.caller import Caller
 from holdfast.errors import ConfigError, HoldfastError, McpError
 from holdfast.testing import NotingObserver
@@ -146,3 +147,47 @@ def test_scopes_need_a_verifier_of_the_whole() -> None:
     server.include(Part(server_of("a"), scopes=TABLE), "a")
     with pytest.raises(ConfigError, match="has no verifier"):
         server.front(HttpSettings())
+
+
+def _slow(name: str) -> Server:
+    server = server_of(name)
+
+    async def slow() -> str:
+        await asyncio.sleep(100)
+        return f"{name}.slow"
+
+    server.add_tool(slow, name="slow")
+    return server
+
+
+@pytest.mark.parametrize("of_the_whole", [(), ("team",)])
+@pytest.mark.parametrize("era", ["sessions", "sessionless", "tasks"])
+@parts_test
+async def test_the_result_of_a_slow_call_of_a_part_needs_the_scopes_of_this_part_only(
+    era: str, of_the_whole: tuple[str, ...]
+) -> None:
+    both = {
+        "a": Part(_slow("a"), scopes=ScopeTable(server=["first"])),
+        "b": Part(_slow("b"), scopes=ScopeTable(server=["second"])),
+    }
+    own = Server("all", scopes=set(of_the_whole), settings=Settings(hand_over=10), observer=NotingObserver())
+    bob = Principal(subject="bob", scopes=frozenset({*of_the_whole, "second"}))
+    other = Principal(subject="bob", scopes=frozenset({*of_the_whole, "first"}))
+    version = "sessions" if era == "sessions" else "sessionless"
+    declared: dict[str, Any] = {"capabilities": {"extensions": {}}} if era == "tasks" else {}
+    async with made_of(both, own) as server, client_of(server, version, principal=bob, **declared) as client:
+        if era == "tasks":
+            client.declare_tasks()
+        answer = await client.request("tools/call", {"name": "b_slow"})
+        ticket = answer.get("taskId") or answer.get("structuredContent", {}).get("ticket")
+        if ticket is not None:
+            method, params = (
+                ("tasks/get", {"taskId": ticket})
+                if era == "tasks"
+                else ("tools/call", {"name": "collect", "arguments": {"ticket": ticket}})
+            )
+            async with client_of(server, version, principal=other, **declared) as refused:
+                with pytest.raises(McpError, match=r"Insufficient scope: .* second"):
+                    await refused.request(method, params)
+            assert "error" not in await client.request(method, params)
+        assert (await client.call_tool("b_slow")).text == "b.slow"

@@ -21,8 +21,9 @@ from holdfast.protocol.patience import HandOverTime
 from holdfast.stores.base import NoTasks
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import NotingObserver, SeededRandom
+from tests.asgi import Call as HttpCall
 from tests.asgi import Peer as HttpPeer
-from tests.messages import request
+from tests.messages import metadata, request
 from tests.stores import ScriptedStore
 from tests.support import LoopClock, virtual_test, virtual_test_within
 from tests.unit.server.peer import Peer, connect, settle
@@ -324,6 +325,25 @@ async def test_a_client_that_refuses_the_question_refuses_it_for_the_call() -> N
         assert "the user is away" in result["content"][0]["text"]
 
 
+@virtual_test
+async def test_a_question_that_a_client_of_2026_07_28_left_unanswered_is_asked_by_its_next_collect() -> None:
+    async with Work(limits=Limits(running=1)).running() as work:
+        client = SessionlessClient(work.server, token="guest")
+        starter = TaskClient(work.server, token="guest", capabilities={**ALL, **EXTENSION})
+        task_id = await starter.create("ask", seconds=50)
+        await asyncio.sleep(20)
+        params: Json = {"name": "collect", "arguments": {"ticket": task_id}}
+        # The client goes away with these questions, and comes back without their states.
+        left = [await client.send("tools/call", params) for _ in range(3)]
+        assert [one.result["resultType"] for one in left] == ["input_required"] * 3
+        client.answers["elicitation/create"] = accept(name="Ada")
+        assert (await client.request("tools/call", params))["content"][0]["text"] == "accept Ada"
+        # A late answer changes nothing.
+        client.answers["elicitation/create"] = accept(name="Bob")
+        late = await client.send("tools/call", {**params, **client.retry(left[0].result)})
+        assert late.result["content"][0]["text"] == "accept Ada"
+
+
 # Ends and errors
 
 
@@ -374,6 +394,54 @@ async def test_the_scopes_of_the_tool_apply_to_its_result() -> None:
         with pytest.raises(McpError, match="scope"):
             await call(may_not, "collect", ticket=ticket, cancel=True)
         assert (await collected(may, ticket))["content"][0]["text"] == "deep"
+
+
+@pytest.mark.parametrize("era", ["session", "sessionless"])
+@virtual_test
+async def test_collect_without_the_scope_of_the_call_is_refused_as_the_tool_itself(era: str) -> None:
+    async with Work().running() as work:
+        peers = {token: HttpPeer(work.server.asgi(), token=token) for token in ("ada deep", "ada")}
+
+        async def ask(token: str, tool: str, **arguments: Any) -> HttpCall:
+            peer, params = peers[token], {"name": tool, "arguments": arguments}
+            if era == "session":
+                return await peer.post(request(7, "tools/call", params)).done()
+            return await peer.sessionless("tools/call", params, meta=metadata(capabilities=EXTENSION)).done()
+
+        for peer in peers.values() if era == "session" else ():
+            await peer.initialize()
+        answer = (await ask("ada deep", "deep")).received[-1]["result"]
+        ticket = ticket_of(answer) if era == "session" else answer["taskId"]
+        of_the_tool = await ask("ada", "deep")
+        assert of_the_tool.status == 403
+        assert 'error="insufficient_scope"' in of_the_tool.headers["www-authenticate"]
+        for arguments in ({}, {"wait": 0}, {"cancel": True}):
+            refused = await ask("ada", "collect", ticket=ticket, **arguments)
+            assert (refused.status, refused.body) == (403, of_the_tool.body)
+            assert refused.headers["www-authenticate"] == of_the_tool.headers["www-authenticate"]
+        got = await ask("ada deep", "collect", ticket=ticket)
+        while "ticket" in got.received[-1]["result"].get("structuredContent", {}):
+            got = await ask("ada deep", "collect", ticket=ticket)
+        assert got.received[-1]["result"]["content"][0]["text"] == "deep"
+
+
+@virtual_test
+async def test_the_stream_of_a_collect_is_resumed_only_with_the_scopes_of_the_call() -> None:
+    async with Work().running() as work:
+        may = HttpPeer(work.server.asgi(), token="ada deep")
+        await may.initialize()
+        called = await may.post(request(1, "tools/call", {"name": "deep", "arguments": {}})).done()
+        arguments = {"ticket": ticket_of(called.received[-1]["result"])}
+        collecting = await may.post(
+            request(2, "tools/call", {"name": "collect", "arguments": arguments})
+        ).begun()
+        place = collecting.ids[-1]
+        await collecting.cut()
+        await asyncio.sleep(100)
+        may_not = HttpPeer(work.server.asgi(), token="ada")
+        may_not.session, may_not.version = may.session, may.version
+        assert (await may_not.get(place).done()).status == 403
+        assert (await may.get(place).done()).status == 200
 
 
 @virtual_test_within(200_000)
@@ -435,6 +503,33 @@ async def test_a_stop_waits_for_calls_that_were_handed_over_and_says_so_of_those
 
 async def _nothing() -> None:
     pass
+
+
+@virtual_test
+async def test_a_server_that_stops_or_has_no_place_left_still_answers_collect_in_both_eras() -> None:
+    async with Work(limits=Limits(connections=8), times=Times(drain=300)).running() as work:
+        guest = Principal(subject="guest")
+        peer = await connect(work.server, principal=guest)
+        client = TaskClient(work.server, token="guest", capabilities={**ALL, **EXTENSION})
+        answers = [await client.post("tools/call", {"name": "wait", "arguments": {}}) for _ in range(9)]
+        tasks = [answer.result["taskId"] for answer in answers if answer.status == 200]
+        assert (answers[-1].status, answers[-1].error["code"], len(tasks)) == (429, -31001, 7)
+
+        async def check(text: str) -> None:
+            params = {"name": "collect", "arguments": {"ticket": tasks[0], "wait": 1}}
+            for result in (
+                await client.request("tools/call", params),
+                await peer.request("tools/call", params),
+            ):
+                assert text in result["content"][0]["text"]
+
+        await check("still running")
+        draining = asyncio.ensure_future(work.server.engine.drain())
+        await asyncio.sleep(1)
+        await check("still running")
+        work.finish.set()
+        await check("finished")
+        await draining
 
 
 # 2026-07-28

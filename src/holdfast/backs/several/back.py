@@ -276,9 +276,9 @@ class SeveralBack:
 
     def _may_answer(self, request: Request) -> Sequence[Member]:
         """Return the members whose scopes a request needs."""
-        if (found := unmarked(request.params.get("taskId"))) is not None:
-            member = self._by_name.get(found[0])
-            return (self._own if member is None else member,)
+        if "taskId" in request.params:
+            found = unmarked(request.params["taskId"])
+            return ((self._by_name.get(found[0]) if found is not None else None) or self._own,)
         components = _named(request)
         if not components:
             return self.members

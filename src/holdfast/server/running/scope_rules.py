@@ -44,9 +44,6 @@ class ServerRules:
             "resources/subscribe": self._resource,
             "completion/complete": self._reference,
             "subscriptions/listen": self._listening,
-            "tasks/get": self._task,
-            "tasks/update": self._task,
-            "tasks/cancel": self._task,
         }
 
     def needs(self, request: Request, caller: Caller, session: str) -> Needs:
@@ -97,7 +94,11 @@ class ServerRules:
         return self._server.scopes.needs if found is None else found
 
     def _listening(self, params: Params, view: View) -> Needs:
-        """Return the needs of the resources and tasks of a filter. Hidden resources are left out of the filter."""
+        """Return the needs of the resources and tasks of a filter. Hidden resources are left out of the filter.
+
+        Raises:
+            UnknownTask: the call of a task needed scopes that no component of this process has, or that are hidden from the caller.
+        """
         wanted = params.get("notifications")
         if type(wanted) is not dict:
             return NO_NEEDS
@@ -106,21 +107,11 @@ class ServerRules:
             found = find_resource(self._server, uri, view)
             needs = needs.plus(self._known_or_all(found[0].needs if found is not None else None))
         for task_id in _texts(wanted.get(TOPICS["task"].member)):
-            needs = needs.plus(self._task({"taskId": task_id}, view))
+            scopes = self._server.scopes.access.marked(task_id, view.caller)
+            if scopes is None:
+                raise UnknownTask
+            needs = needs.plus(Needs(scopes))
         return needs
-
-    def _task(self, params: Params, view: View) -> Needs:
-        """Return the needs of the call that became the task.
-
-        Raises:
-            UnknownTask: the call needed scopes that no component of this process has, or that are hidden from the caller.
-        """
-        task_id = params.get("taskId")
-        access = self._server.scopes.access
-        scopes = access.marked(task_id, view.caller) if type(task_id) is str else frozenset[str]()
-        if scopes is None:
-            raise UnknownTask
-        return Needs(scopes)
 
 
 def _named(catalog: Catalog[Any], name: object, view: View) -> Needs | None:

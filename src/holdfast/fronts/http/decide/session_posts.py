@@ -104,7 +104,7 @@ class Posts:
         """
         if self.engine.settings.stateless:
             return self._initialize_stateless(request, caller)
-        if self.engine.refuses(request.method, caller):
+        if self.engine.refuses(request, caller):
             return refused_unstarted(self.engine.stopping(), request.id)
         if session_id:
             return self._initialize_again(request, session_id, caller)
