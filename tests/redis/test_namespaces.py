@@ -43,8 +43,8 @@ async def parked(running: Engine) -> str:
     awaited = running.sessionless.start(META, ALICE, Request(1, "tools/call", {"name": "x"}))
     async with asyncio.timeout(BOUND):
         while awaited.outcome is None:
-            awaited.waiter.wake.clear()
-            await awaited.waiter.wake.wait(1)
+            awaited.wake.clear()
+            await awaited.wake.wait(1)
     assert not awaited.leave()
     message: Any = msgspec.json.decode(awaited.outcome.message(1))
     state: str = message["result"]["requestState"]

@@ -22,9 +22,10 @@ from holdfast.engine.caller import Caller
 from holdfast.engine.forwarding import Forwarding
 from holdfast.engine.idempotency import IdempotentCalls, has_key, with_key
 from holdfast.engine.reader import Reader
+from holdfast.engine.rounds import ResponseWaiter
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import HIDDEN
-from holdfast.engine.sessionless import AwaitedCall, SessionlessCalls
+from holdfast.engine.sessionless import SessionlessCalls
 from holdfast.errors import Busy, OutcomeUnknown, ParkedElsewhere, ParkedGone, Unreached, Withdrawn
 from holdfast.protocol.affinity import Affinity
 from holdfast.protocol.sessionless import RequestMeta
@@ -61,7 +62,7 @@ class Conversations:
 
     async def begin(
         self, key: str, meta: RequestMeta, caller: Caller, request: Request
-    ) -> AwaitedCall | Reader:
+    ) -> ResponseWaiter | Reader:
         """Begin the call of a request in its conversation, as `IdempotentCalls.begin` and `SessionlessCalls` do.
 
         Raises:

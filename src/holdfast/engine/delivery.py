@@ -5,7 +5,7 @@ A client waits for the messages of one request, or of one stream. They come from
     source                                     loop                       sink
     ───────────────────────────────────────    ──────────────────────     ───────────────────────────────────────────
     Reader          the log in the store       clear the wake-up          HTTP         a response, JSON or events
-    AwaitedCall     a sessionless call,        take the messages          duplex       one connection for everything
+    ResponseWaiter     a sessionless call,        take the messages          duplex       one connection for everything
                     in memory              ─▶  write it               ─▶  log          the stream of a forwarded request
     Listener        changes, in memory         report them as written
     PostedExchange  a call of a session:       wait for more, or silence

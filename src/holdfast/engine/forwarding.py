@@ -42,9 +42,10 @@ from holdfast.engine.inbox import Inbox, Received
 from holdfast.engine.messages import Began, ForwardedRequest, Late
 from holdfast.engine.reader import Reader
 from holdfast.engine.readers import Readers
+from holdfast.engine.rounds import ResponseWaiter
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import HIDDEN, Session
-from holdfast.engine.sessionless import AwaitedCall, SessionlessCalls
+from holdfast.engine.sessionless import SessionlessCalls
 from holdfast.errors import (
     Busy,
     McpError,
@@ -65,7 +66,7 @@ _HEARTBEAT: Final = 1.0
 """Seconds of silence after which the replica that runs the call checks that the client is still there."""
 
 
-BeginHere = Callable[[RequestMeta, Caller, Request], Coroutine[Any, Any, AwaitedCall]]
+BeginHere = Callable[[RequestMeta, Caller, Request], Coroutine[Any, Any, ResponseWaiter]]
 
 
 class Forwarding:
@@ -165,7 +166,7 @@ class Forwarding:
         try:
             meta = read_meta(retry.request.params)
             begin = self._begin if meta.key is None else self.begin_here
-            awaited = await begin(meta, caller, retry.request)
+            waiter = await begin(meta, caller, retry.request)
         except (McpError, ParkedElsewhere) as failed:
             error = failed if isinstance(failed, McpError) else OutcomeUnknown()
             terminal = refusal(retry.request.id, error)
@@ -175,12 +176,12 @@ class Forwarding:
         try:
             start = await store.open_stream(retry.session, retry.stream, fence, random.tag())
             await received.reply(Began())
-            await deliver(awaited, _AnswerLog(self._runtime, retry, fence, start))
+            await deliver(waiter, _AnswerLog(self._runtime, retry, fence, start))
         finally:
-            if awaited.leave():
-                await self._calls.abandon(awaited.exchange)
+            if waiter.leave():
+                await self._calls.abandon(waiter.exchange)
 
-    async def _begin(self, meta: RequestMeta, caller: Caller, request: Request) -> AwaitedCall:
+    async def _begin(self, meta: RequestMeta, caller: Caller, request: Request) -> ResponseWaiter:
         begin = self._calls.go_on if "requestState" in request.params else self._calls.start
         return begin(meta, caller, request)
 

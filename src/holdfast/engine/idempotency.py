@@ -49,10 +49,10 @@ from holdfast.engine.forwarding import Forwarding
 from holdfast.engine.outages import retried
 from holdfast.engine.outcome import ANSWER_DROPPED, Outcome
 from holdfast.engine.reader import Reader
-from holdfast.engine.rounds import RoundWriter
+from holdfast.engine.rounds import ResponseWaiter, RoundWriter
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import HIDDEN
-from holdfast.engine.sessionless import AwaitedCall, SessionlessCalls, canonical, request_digest
+from holdfast.engine.sessionless import SessionlessCalls, canonical, request_digest
 from holdfast.engine.sessionless_client import SessionlessClient
 from holdfast.errors import (
     Busy,
@@ -120,7 +120,7 @@ class IdempotentCalls:
     def __repr__(self) -> str:
         return f"<IdempotentCalls {len(self._calls)}>"
 
-    async def begin(self, meta: RequestMeta, caller: Caller, request: Request) -> AwaitedCall | Reader:
+    async def begin(self, meta: RequestMeta, caller: Caller, request: Request) -> ResponseWaiter | Reader:
         """Start the call of a request that has a key, or attach to it; a reader if another replica has it.
 
         Raises:
@@ -142,7 +142,7 @@ class IdempotentCalls:
                     raise
             await self._pause(deadline)
 
-    async def here(self, meta: RequestMeta, caller: Caller, request: Request) -> AwaitedCall:
+    async def here(self, meta: RequestMeta, caller: Caller, request: Request) -> ResponseWaiter:
         """Do the same in this process.
 
         Raises:
@@ -150,9 +150,9 @@ class IdempotentCalls:
         """
         calls, params = self._sessionless, request.params
         if "requestState" in params and not calls.starts_again(request, caller):
-            awaited = calls.go_on(meta, caller, request)
-            calls.hold(awaited.exchange)
-            return awaited
+            waiter = calls.go_on(meta, caller, request)
+            calls.hold(waiter.exchange)
+            return waiter
         key = str(meta.key)
         session, claim_id = hidden_session(caller, key), _id_of(key, params)
         digest = request_digest(request)
@@ -224,7 +224,7 @@ class IdempotentCalls:
 
     async def _start(
         self, session: str, claim: Claim, fence: int, meta: RequestMeta, caller: Caller, request: Request
-    ) -> AwaitedCall:
+    ) -> ResponseWaiter:
         """Start the call of a claim; give the claim back if it does not start."""
         place = session, str(claim.id)
         if (running := self._calls.get(place)) is not None:
@@ -234,16 +234,16 @@ class IdempotentCalls:
         try:
             self._check_awaited(session, caller)
             begin = self._sessionless.go_on if "requestState" in request.params else self._sessionless.start
-            awaited = begin(meta, caller, request)
+            waiter = begin(meta, caller, request)
         except BaseException:
             give_back = store.give_back
             await self._runtime.write_eventually(lambda: give_back(session, claim.stream, fence))
             raise
-        call = _Call(awaited.exchange, awaited.writer, claim, fence)
+        call = _Call(waiter.exchange, waiter.writer, claim, fence)
         self._calls[place] = call
         self._sessionless.hold(call.exchange, place)
         call.writer.on_outcome = lambda: self._store_soon(session, call)
-        return awaited
+        return waiter
 
     def _check_awaited(self, session: str, caller: Caller) -> None:
         """Check that a connection waits for the answer (law 12)."""
@@ -276,17 +276,17 @@ class IdempotentCalls:
 
     def _attached(
         self, call: _Call, claim: Claim, meta: RequestMeta, caller: Caller, request: Request
-    ) -> AwaitedCall:
+    ) -> ResponseWaiter:
         """Let one more connection wait for a call. From now on its messages go there, with the token of this request."""
         _check_same(call.claim.stream, claim.stream)
         self._note(claim)
         if not call.writer.outcomes:
             self._sessionless.adopt(call.exchange, meta, caller, request)
-        return AwaitedCall(call.exchange, call.writer, call.writer.add_waiter(0), request.id)
+        return call.writer.add_waiter(call.exchange, 0, request.id)
 
     async def _repeat(
         self, session: str, claim: Claim, earlier: Duplicate, meta: RequestMeta, caller: Caller, request: Request
-    ) -> AwaitedCall | None:  # fmt: skip
+    ) -> ResponseWaiter | None:  # fmt: skip
         """Return the answer of the call that has the key. None: make the claim again.
 
         The answer was forgotten meanwhile; or this replica has claimed the call and not started it, or has died with it.
@@ -304,7 +304,7 @@ class IdempotentCalls:
         writer = RoundWriter(_never, 0, 0, False, {}, {0: outcome})  # noqa: FBT003
         client = SessionlessClient(meta, caller.key, self._runtime.settings.limits)
         exchange = Exchange("", client, request, caller, writer, self._runtime.store, ExchangeState.SETTLED)
-        return AwaitedCall(exchange, writer, writer.add_waiter(0), request.id)
+        return writer.add_waiter(exchange, 0, request.id)
 
     async def _find_kept(self, session: str, stream: str, principal: str) -> Outcome | None:
         store = self._runtime.store

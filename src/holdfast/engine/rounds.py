@@ -7,15 +7,20 @@ and a new response. The handler's body runs once, in one round or in many.
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
 from holdfast.core.ledger import Account, Charge
 from holdfast.core.rounds import Asked, Rounds, Taken
+from holdfast.engine.delivery import Batch
 from holdfast.engine.outcome import Outcome
 from holdfast.engine.wake import Wake
 from holdfast.errors import AskTimeout, BackPressureError, CallEnded, McpError, NoBackChannel
+from holdfast.wire.jsonrpc import RequestId
+
+if TYPE_CHECKING:
+    from holdfast.engine.exchange import Exchange
 
 MAX_ROUNDS: Final = 64
 """A call that needs more rounds fails. No known client sends so many retries."""
@@ -57,9 +62,13 @@ def end_asks(answers: Answers) -> None:
 
 
 class ResponseWaiter(Struct, eq=False):
-    """One connection that waits for the outcome of one round."""
+    """One response that waits for the outcome of one round: the source of messages that are in memory (`delivery.py`)."""
 
+    exchange: "Exchange"
+    writer: "RoundWriter"
     number: int
+    request_id: RequestId
+    """The id of its request. The exchange may have another one: that of a later retry."""
     messages: list[bytes] = []
     """Messages that were sent and not yet taken to be written to the connection."""
     size: int = 0
@@ -83,6 +92,45 @@ class ResponseWaiter(Struct, eq=False):
         """Wake the task that waits."""
         if self._wake is not None:
             self._wake.set()
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """The outcome of its round; None: it is not known yet."""
+        return self.writer.outcomes.get(self.number)
+
+    def leave(self) -> bool:
+        """Forget the response. True: the call runs and no response waits for it, so `abandon` it."""
+        return self.writer.leave(self)
+
+    def check_end(self) -> bool:
+        """True if the client has disconnected."""
+        return self.is_over
+
+    def stop(self) -> None:
+        """End the delivery: the client has disconnected."""
+        self.is_over = True
+        self.wake_up()
+
+    async def take(self) -> Batch | None:
+        """Return the messages that wait and the outcome. The outcome is read first, so that no message comes after it."""
+        outcome = self.outcome
+        messages, self.messages = self.messages, []
+        self.writing, self.size = self.size, 0
+        self.writer.make_room()
+        if outcome is None:
+            return Batch(messages) if messages else None
+        messages.append(outcome.message(self.request_id))
+        return Batch(messages, finished=True, error=outcome.error)
+
+    def written(self, batch: Batch) -> None:  # noqa: ARG002 - its messages were taken
+        """Move on: from now on, the connection is charged for what its client has not read. An outcome is kept for repeats."""
+        self.writing = 0
+        if self.charge is not None:
+            self.charge.set(self.size)
+
+    async def wait(self, seconds: float | None) -> bool:
+        """Wait for a message or the outcome. False: the time has passed without either."""
+        return await self.wake.wait(seconds)
 
 
 GoOut = Callable[["RoundWriter", int, dict[str, Asked]], bytes]
@@ -155,34 +203,20 @@ class RoundWriter(Struct, eq=False):
         """True if a round may end with only the state, without a question. Rounds after the tenth are for questions."""
         return self.suspendable and self.rounds.number < CONTINUED_ROUNDS
 
-    # Connections
+    # Responses
 
-    def add_waiter(self, number: int) -> ResponseWaiter:
-        """Add a connection that waits for the outcome of a round."""
-        waiter = ResponseWaiter(number)
+    def add_waiter(self, exchange: "Exchange", number: int, request_id: RequestId) -> ResponseWaiter:
+        """Add a response that waits for the outcome of a round."""
+        waiter = ResponseWaiter(exchange, self, number, request_id)
         self._waiters.append(waiter)
         return waiter
 
     def leave(self, waiter: ResponseWaiter) -> bool:
-        """Remove a connection. True: the call runs, and no connection waits for it."""
+        """Remove a response. True: the call runs, and none waits for it."""
         self._waiters.remove(waiter)
         waiter.charge = None
-        self._make_room()
+        self.make_room()
         return not self._waiters and waiter.number not in self.outcomes and not self.is_parked
-
-    def taken(self, waiter: ResponseWaiter) -> list[bytes]:
-        """Return the messages to write to the connection now, and remove them."""
-        messages, waiter.messages = waiter.messages, []
-        waiter.writing, waiter.size = waiter.size, 0
-        self._make_room()
-        return messages
-
-    @staticmethod
-    def written(waiter: ResponseWaiter) -> None:
-        """Note that the messages which were taken are written: from now on, their connection is charged for what its client has not read."""
-        waiter.writing = 0
-        if waiter.charge is not None:
-            waiter.charge.set(waiter.size)
 
     def _wake_waiters(self) -> None:
         """Wake the connections that wait: a round has its outcome."""
@@ -192,7 +226,8 @@ class RoundWriter(Struct, eq=False):
             on_outcome, self.on_outcome = self.on_outcome, None
             on_outcome()
 
-    def _make_room(self) -> None:
+    def make_room(self) -> None:
+        """Let a handler go on that waits for room."""
         if self._room is not None:
             self._room.set()
 
@@ -297,7 +332,7 @@ class RoundWriter(Struct, eq=False):
         if on_settled is not None:
             on_settled()
         self._wake_waiters()
-        self._make_room()
+        self.make_room()
 
     # The client's side
 

@@ -62,7 +62,6 @@ from holdfast.core.admission import Admission, SharedGate
 from holdfast.core.exchange import Action, Actions, ExchangeInput, ExchangeState, step
 from holdfast.core.rounds import NOTHING_GIVEN, Asked, Given
 from holdfast.engine.caller import Caller
-from holdfast.engine.delivery import Batch
 from holdfast.engine.exchange import Exchange
 from holdfast.engine.handling import run
 from holdfast.engine.keys import Keys
@@ -72,7 +71,6 @@ from holdfast.engine.rounds import ResponseWaiter, RoundWriter
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.sessionless_client import SessionlessClient
 from holdfast.engine.tasks import TaskWriter
-from holdfast.engine.wake import Wake
 from holdfast.errors import (
     Busy,
     Cancelled,
@@ -84,7 +82,7 @@ from holdfast.errors import (
 )
 from holdfast.ports import Spans
 from holdfast.protocol.sessionless import SUSPENDABLE, RequestMeta, typed_result
-from holdfast.wire.jsonrpc import Request, RequestId, encode
+from holdfast.wire.jsonrpc import Request, encode
 
 _CUT_SHORT: Final = "The server stopped while this task was running; it may have had part of its effect"
 _CALL_BYTES: Final = 4 * KIB
@@ -123,56 +121,6 @@ class _State(Struct, frozen=True, array_like=True):
     """The mark of the request's span, so that a retry with the author's state links to it; empty without traces."""
 
 
-class AwaitedCall(Struct, frozen=True):
-    """A call, and one connection that waits for it: the source of messages that are in memory (`delivery.py`)."""
-
-    exchange: Exchange
-    writer: RoundWriter
-    waiter: ResponseWaiter
-    request_id: RequestId
-    """The id of this connection's request. The exchange may have another one: that of a later retry."""
-
-    @property
-    def outcome(self) -> Outcome | None:
-        """The outcome of this connection's round; None: it is not known yet."""
-        return self.writer.outcomes.get(self.waiter.number)
-
-    def leave(self) -> bool:
-        """Forget the connection. True: the call runs and no connection waits for it, so `abandon` it."""
-        return self.writer.leave(self.waiter)
-
-    @property
-    def wake(self) -> Wake:
-        """Set when there is something to write."""
-        return self.waiter.wake
-
-    def check_end(self) -> bool:
-        """True if the client has disconnected."""
-        return self.waiter.is_over
-
-    def stop(self) -> None:
-        """End the delivery: the client has disconnected."""
-        self.waiter.is_over = True
-        self.waiter.wake_up()
-
-    async def take(self) -> Batch | None:
-        """Return the messages that wait and the outcome. The outcome is read first, so that no message comes after it."""
-        outcome = self.outcome
-        messages = self.writer.taken(self.waiter)
-        if outcome is None:
-            return Batch(messages) if messages else None
-        messages.append(outcome.message(self.request_id))
-        return Batch(messages, finished=True, error=outcome.error)
-
-    def written(self, batch: Batch) -> None:  # noqa: ARG002 - its messages were taken from the waiter
-        """Move on: a message that was taken is forgotten, and an outcome is kept for repeats."""
-        self.writer.written(self.waiter)
-
-    async def wait(self, seconds: float | None) -> bool:
-        """Wait for a message or the outcome. False: the time has passed without either."""
-        return await self.waiter.wake.wait(seconds)
-
-
 class HeldCall(Struct, eq=False):
     """A call that runs on for a while after its connection has broken."""
 
@@ -182,7 +130,7 @@ class HeldCall(Struct, eq=False):
     """Cancels the call; None while a connection waits for it."""
 
 
-BeginCall = Callable[[RequestMeta, Caller, Request], AwaitedCall]
+BeginCall = Callable[[RequestMeta, Caller, Request], ResponseWaiter]
 
 
 class SessionlessCalls:
@@ -207,7 +155,7 @@ class SessionlessCalls:
 
     def start(
         self, meta: RequestMeta, caller: Caller, request: Request, given: Given | None = None
-    ) -> AwaitedCall:
+    ) -> ResponseWaiter:
         """Start the call of a request that has no `requestState`.
 
         The request may have `inputResponses` although it has no state: a client whose state has expired sends its call
@@ -242,13 +190,13 @@ class SessionlessCalls:
         # It gets its key when it is parked: before that no retry can name it.
         exchange = Exchange("", client, request, caller, writer, runtime.store)
         exchange.given = given
-        waiter = writer.add_waiter(0)
         is_crowded = len(self._running) >= self._many and not runtime.access.collects(request)
         if is_crowded and not self._take_place(exchange):
             raise Busy("Busy: too many calls are running; try again shortly")
         self._running.add(exchange)
+        waiter = writer.add_waiter(exchange, 0, request.id)
         exchange.task = runtime.new_task(run(runtime, exchange, self), name=_TASK_NAME)
-        return AwaitedCall(exchange, writer, waiter, request.id)
+        return waiter
 
     def _take_place(self, exchange: Exchange) -> bool:
         """Give a call a place of its owner, if it gets one more."""
@@ -412,7 +360,7 @@ class SessionlessCalls:
         if owner is not None:
             self._owners[exchange] = owner
 
-    def go_on(self, meta: RequestMeta, caller: Caller, request: Request) -> AwaitedCall:
+    def go_on(self, meta: RequestMeta, caller: Caller, request: Request) -> ResponseWaiter:
         """Continue the call of a retry. From now on the request's id, `_meta` and headers are the retry's.
 
         Raises:
@@ -445,7 +393,7 @@ class SessionlessCalls:
         if state.number == writer.rounds.number and state.number not in writer.outcomes:
             exchange.state, _ = step(exchange.state, ExchangeInput.RETRIED)
             self.adopt(exchange, meta, caller, request)
-        return AwaitedCall(exchange, writer, writer.add_waiter(state.number), request.id)
+        return writer.add_waiter(exchange, state.number, request.id)
 
     def adopt(self, exchange: Exchange, meta: RequestMeta, caller: Caller, request: Request) -> None:
         """Let a call continue for another request: a retry, or a repeat with its idempotency key."""
@@ -462,7 +410,7 @@ class SessionlessCalls:
 
     def _within_span(
         self, begin: BeginCall, meta: RequestMeta, caller: Caller, request: Request, spans: Spans
-    ) -> AwaitedCall:
+    ) -> ResponseWaiter:
         """Start or continue a call within the span of its request."""
         with spans.request(request, caller.headers, meta.version) as span:
             awaited = begin(meta, replace(caller, span=span), request)

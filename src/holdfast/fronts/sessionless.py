@@ -15,7 +15,7 @@ from holdfast.engine.engine import Engine
 from holdfast.engine.idempotency import has_key
 from holdfast.engine.listening import Listener, ListenerEnd
 from holdfast.engine.load import is_large
-from holdfast.engine.sessionless import AwaitedCall
+from holdfast.engine.rounds import ResponseWaiter
 from holdfast.engine.sessionless_client import SessionlessClient
 from holdfast.errors import (
     Busy,
@@ -50,7 +50,7 @@ class SessionlessRequests:
         self._flights: dict[RequestId, asyncio.Task[None]] = {}
         """By id: the requests in flight. An id is free when its answer is about to be written."""
         self._tasks: set[asyncio.Task[None]] = set()
-        self._awaited: set[AwaitedCall] = set()
+        self._waiters: set[ResponseWaiter] = set()
         self._listeners: set[Listener] = set()
         self._closing = False
 
@@ -119,20 +119,20 @@ class SessionlessRequests:
             self._engine.observer.note("request.dropped")
             return
         calls = self._engine.sessionless
-        awaited = await self._begin(request, meta, caller)
-        self._awaited.add(awaited)
+        waiter = await self._begin(request, meta, caller)
+        self._waiters.add(waiter)
         try:
-            await deliver(awaited, _Channel(self, request))
+            await deliver(waiter, _Sink(self, request))
         except asyncio.CancelledError:
             # End also a call that was just parked: its answer is not sent, so no retry can come.
-            await calls.end(awaited.exchange, Cancelled("by the client"))
+            await calls.end(waiter.exchange, Cancelled("by the client"))
             raise
         finally:
-            self._awaited.discard(awaited)
-            if awaited.leave():
-                await calls.abandon(awaited.exchange)
+            self._waiters.discard(waiter)
+            if waiter.leave():
+                await calls.abandon(waiter.exchange)
 
-    async def _begin(self, request: Request, meta: RequestMeta, caller: Caller) -> AwaitedCall:
+    async def _begin(self, request: Request, meta: RequestMeta, caller: Caller) -> ResponseWaiter:
         calls = self._engine.sessionless
         begin = calls.go_on if "requestState" in request.params else calls.start
         conversation = self._engine.conversations.named(request, caller)
@@ -150,9 +150,9 @@ class SessionlessRequests:
 
     async def _conversing(
         self, conversation: str, request: Request, meta: RequestMeta, caller: Caller
-    ) -> AwaitedCall:
+    ) -> ResponseWaiter:
         begun = await self._engine.conversations.begin(conversation, meta, caller, request)
-        if isinstance(begun, AwaitedCall):
+        if isinstance(begun, ResponseWaiter):
             return begun
         # One process serves a connection, and another one has the conversation of its client.
         await self._engine.forwarding.drop(begun)
@@ -167,9 +167,9 @@ class SessionlessRequests:
         if self._closing:
             listener.stop(ListenerEnd.STOPPED)
         try:
-            await deliver(listener, _Channel(self, request))
+            await deliver(listener, _Sink(self, request))
             if listener.end is ListenerEnd.SLOW:
-                # Other requests use the channel, so it cannot be closed: this notification says that changes were lost.
+                # Other requests use the connection, so it cannot be closed: this notification says that changes were lost.
                 await self.last(request, dropped_message(request.id, "too many changes wait"))
         finally:
             self._listeners.discard(listener)
@@ -183,8 +183,8 @@ class SessionlessRequests:
         for listener in self._listeners:
             listener.stop(ListenerEnd.STOPPED)
         await self._wait_for_tasks(seconds)
-        for awaited in list(self._awaited):
-            await self._engine.sessionless.end(awaited.exchange, Cancelled("the connection was closed"))
+        for waiter in list(self._waiters):
+            await self._engine.sessionless.end(waiter.exchange, Cancelled("the connection was closed"))
         await self._wait_for_tasks(self._engine.settings.times.write_stall)
         for task in self._tasks:
             task.cancel()
@@ -204,7 +204,7 @@ class SessionlessRequests:
             leaving.cancel()
 
 
-class _Channel:
+class _Sink:
     """A sink: the connection that all requests of a client share."""
 
     patience: Final = None

@@ -112,7 +112,7 @@ async def test_a_sessionless_call_whose_handler_raises_is_answered(error: BaseEx
         awaited = engine.sessionless.start(
             RequestMeta("2026-07-28", {}, {"name": "test"}, ""), Caller(""), Request(1, CALL, {})
         )
-        assert await awaited.waiter.wake.wait(10)
+        assert await awaited.wake.wait(10)
         assert awaited.outcome is not None
         assert awaited.outcome.error is not None
         assert engine.sessionless.live() == []

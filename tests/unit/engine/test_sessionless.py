@@ -15,7 +15,7 @@ from holdfast.core.exchange import ExchangeState
 from holdfast.engine.caller import Caller
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Exchange
-from holdfast.engine.sessionless import AwaitedCall
+from holdfast.engine.rounds import ResponseWaiter
 from holdfast.errors import PARKED_GONE, REQUEST_CANCELLED, Busy, CallEnded, McpError, ParkedGone
 from holdfast.protocol.sessionless import SERVER_KEY, RequestMeta
 from holdfast.stores.base import SessionRecord
@@ -35,15 +35,15 @@ Json = dict[str, Any]
 class Visit:
     """One request and its answer."""
 
-    def __init__(self, engine: Engine, awaited: AwaitedCall) -> None:
+    def __init__(self, engine: Engine, awaited: ResponseWaiter) -> None:
         self._engine = engine
         self.awaited = awaited
 
     async def answer(self) -> Json:
         """Wait for the outcome and leave, as a front does."""
         while self.awaited.outcome is None:
-            self.awaited.waiter.wake.clear()
-            await self.awaited.waiter.wake.wait(3600)
+            self.awaited.wake.clear()
+            await self.awaited.wake.wait(3600)
         outcome = self.awaited.outcome
         if self.awaited.leave():
             await self._engine.sessionless.abandon(self.awaited.exchange)
@@ -55,7 +55,9 @@ class Visit:
             await self._engine.sessionless.abandon(self.awaited.exchange)
 
     def messages(self) -> list[Json]:
-        return [msgspec.json.decode(data) for data in self.awaited.writer.taken(self.awaited.waiter)]
+        messages, self.awaited.messages, self.awaited.size = self.awaited.messages, [], 0
+        self.awaited.writer.make_room()
+        return [msgspec.json.decode(data) for data in messages]
 
 
 class House:
@@ -258,7 +260,7 @@ async def test_a_handler_waits_for_a_client_that_does_not_take_long_messages_and
         assert batch is not None
         await settle_down()
         assert sent == 13
-        assert account.used == sum(map(len, batch.messages)) + visit.awaited.waiter.size > 2 * 65_536
+        assert account.used == sum(map(len, batch.messages)) + visit.awaited.size > 2 * 65_536
         others = ledger.account("others").open()
         others.set(9_900_000)
         visit.awaited.written(batch)

@@ -352,7 +352,7 @@ async def test_a_key_attaches_a_second_request_to_the_running_call_and_a_cancell
     meta = {**META, KEY: "k"}
     for number in (1, 2):
         await wire.say("tools/call", number, name="hold", n="once", _meta=meta)
-    await until(lambda: len(wire.duplex._sessionless._awaited) == 2)
+    await until(lambda: len(wire.duplex._sessionless._waiters) == 2)
     await wire.say("tools/call", 3, name="hold", n="other", _meta=meta)
     assert (await wire.answer(3))["error"]["code"] == -32600
     back.gate.set()

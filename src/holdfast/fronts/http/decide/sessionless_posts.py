@@ -21,7 +21,7 @@ from holdfast.engine.idempotency import has_key
 from holdfast.engine.listening import Listener, ListenerEnd
 from holdfast.engine.load import is_large
 from holdfast.engine.reader import End, Reader
-from holdfast.engine.sessionless import AwaitedCall
+from holdfast.engine.rounds import ResponseWaiter
 from holdfast.engine.sessionless_client import SessionlessClient
 from holdfast.engine.wake import turn
 from holdfast.errors import (
@@ -55,7 +55,7 @@ from holdfast.protocol.mirrored_headers import check_headers, check_parameters
 from holdfast.protocol.sessionless import RequestMeta, read_meta
 from holdfast.wire.jsonrpc import Notification, Request
 
-Begin = Callable[[RequestMeta, Caller, Request], Awaitable[AwaitedCall | Reader]]
+Begin = Callable[[RequestMeta, Caller, Request], Awaitable[ResponseWaiter | Reader]]
 """Begins the call of a request, here or at another replica."""
 _REMEMBERED: Final = 256
 _STATUS: Final = {
@@ -217,12 +217,12 @@ class SessionlessPosts:
             return replace(meta, key=self._allowed(read_key(meta.key, said[0][-1]), caller))
         return meta
 
-    async def wait(self, request: Request, awaited: AwaitedCall, response: WaitingResponse) -> None:
+    async def wait(self, request: Request, waiter: ResponseWaiter, response: WaitingResponse) -> None:
         """Answer a call that takes time: with its result, or with a stream that begins in the meantime."""
-        response.watch(awaited.stop)
-        hand_over = self._hand_over(awaited)
+        response.watch(waiter.stop)
+        hand_over = self._hand_over(waiter)
         try:
-            await response.deliver(awaited, self._form, whole=partial(self._whole, request))
+            await response.deliver(waiter, self._form, whole=partial(self._whole, request))
         except Gone:
             return
         finally:
@@ -235,57 +235,57 @@ class SessionlessPosts:
             return _refused(request, batch.error)
         return ready_answer(batch.messages[-1], self.mode)
 
-    def _hand_over(self, awaited: AwaitedCall) -> asyncio.TimerHandle | None:
+    def _hand_over(self, waiter: ResponseWaiter) -> asyncio.TimerHandle | None:
         """Start the timer after which a running call is answered with only its state, so that the client comes back."""
         seconds = self._continue_after
-        if seconds is None or not awaited.writer.may_continue:
+        if seconds is None or not waiter.writer.may_continue:
             return None
-        return asyncio.get_running_loop().call_later(seconds, awaited.writer.go_out)
+        return asyncio.get_running_loop().call_later(seconds, waiter.writer.go_out)
 
 
 class SessionlessCall(StartedCall):
     """A sessionless call."""
 
-    __slots__ = ("_awaited", "_posts", "_request")
+    __slots__ = ("_posts", "_request", "_waiter")
 
     def __init__(
-        self, posts: SessionlessPosts, request: Request, awaited: AwaitedCall, response: WaitingResponse
+        self, posts: SessionlessPosts, request: Request, waiter: ResponseWaiter, response: WaitingResponse
     ) -> None:
         self.response = response
         self._posts = posts
         self._request = request
-        self._awaited = awaited
+        self._waiter = waiter
 
     @override
     def answer_nowait(self) -> bool:
         """Answer a call that has ended with a result and without another message, if it can be written at once."""
-        awaited = self._awaited
-        outcome = awaited.outcome
+        waiter = self._waiter
+        outcome = waiter.outcome
         if (
             outcome is None
             or outcome.error is not None
-            or awaited.waiter.messages
+            or waiter.messages
             or not self.response.answer_message_nowait(outcome.message(self._request.id), self._posts.mode)
         ):
             return False
-        awaited.leave()
+        waiter.leave()
         return True
 
     @override
     async def wait(self) -> Answer | None:
-        posts, request, awaited = self._posts, self._request, self._awaited
+        posts, request, waiter = self._posts, self._request, self._waiter
         try:
             await turn()
-            outcome = awaited.outcome
-            if outcome is None or awaited.waiter.messages:
-                await posts.wait(request, awaited, self.response)
+            outcome = waiter.outcome
+            if outcome is None or waiter.messages:
+                await posts.wait(request, waiter, self.response)
                 return None
             if outcome.error is not None:
                 return _refused(request, outcome.error)
             return ready_answer(outcome.message(request.id), posts.mode)
         finally:
-            if awaited.leave():
-                await posts.engine.sessionless.abandon(awaited.exchange)
+            if waiter.leave():
+                await posts.engine.sessionless.abandon(waiter.exchange)
 
 
 def _unstarted(request: Request, error: McpError) -> Answer:
