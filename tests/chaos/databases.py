@@ -14,6 +14,9 @@ from tools.ports import free_port
 
 DURABLE: Final = ("--appendonly", "yes", "--appendfsync", "always", "--maxmemory-policy", "noeviction")
 
+LINGERING: Final = 30_000
+"""Milliseconds for which the ends of calls can be read after their session was closed."""
+
 
 class Database(Protocol):
     """What a trial needs of the database of its fleet."""
@@ -102,7 +105,10 @@ class Redis:
         for name in self.server.tell("KEYS", "*").split():
             if self.server.tell("PTTL", name) == "-1":
                 yield name, "would stay forever"
-            elif any(session in name for session in sessions):
+            elif (
+                any(session in name for session in sessions)
+                and int(self.server.tell("PTTL", name)) > LINGERING
+            ):
                 yield name, "outlived its session"
             else:
                 yield name, ""
@@ -287,12 +293,12 @@ class Postgres:
         return found
 
     def left(self, sessions: Iterable[str]) -> Iterator[tuple[str, str]]:
-        for table in ("session", "field", "subscription"):
+        for table in ("session", "field", "subscription", "work"):
             found = self.server.tell(
                 f"SELECT coalesce(s.key, '') || ';' FROM {self.SCHEMA}.{table} t LEFT JOIN {self.SCHEMA}.session s USING (sid)"
             )
             yield from _left_rows(table, (row.rstrip(";") for row in found.split()), sessions)
-        for table in ("work", "scope", "cell", "op", "closing"):
+        for table in ("scope", "cell", "op", "closing"):
             for _ in range(int(self.server.tell(f"SELECT count(*) FROM {self.SCHEMA}.{table}"))):
                 yield table, "has a row that outlived its session"
 

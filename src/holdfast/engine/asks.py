@@ -155,9 +155,12 @@ async def _send_and_wait(
             await asyncio.sleep(_PLACE_SECONDS)
         asked.is_sent = True
         await send(message)
-        await asked.arrived
-        # The deadline of the ask limits the wait for an unavailable store.
-        answer = await retried(lambda: store.take_answer(session.record.key, name))
+        # The deadline of the ask limits the wait for an unavailable store, and for an answer that a failover of the store has lost: its client
+        # has sent it, and the ask waits in the store as before.
+        answer: bytes | None = b""
+        while answer == b"":
+            await asked.wait()
+            answer = await retried(lambda: store.take_answer(session.record.key, name))
         if answer is None and asked.has_ended:
             # The store has forgotten the ask with its call, whose handler is being stopped: its cancellation or end ends this.
             await asyncio.get_running_loop().create_future()

@@ -46,11 +46,11 @@ class ClientPipe(Protocol):
 class OpenAsk:
     """An ask of this process that has not ended."""
 
-    __slots__ = ("_bound", "arrived", "has_ended", "is_sent", "stream")
+    __slots__ = ("_arrived", "_bound", "has_ended", "is_sent", "stream")
 
     def __init__(self, stream: str, bound: asyncio.Timeout) -> None:
         self.stream: str = stream
-        self.arrived: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._arrived: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when its answer may be in the store, or can no longer come."""
         self.is_sent: bool = False
         """False while it waits for a place."""
@@ -60,8 +60,13 @@ class OpenAsk:
 
     def look(self) -> None:
         """Let the handler look for the answer."""
-        if not self.arrived.done():
-            self.arrived.set_result(None)
+        if not self._arrived.done():
+            self._arrived.set_result(None)
+
+    async def wait(self) -> None:
+        """Return when it is time to look for the answer; the next time after another `look`."""
+        await self._arrived
+        self._arrived = asyncio.get_running_loop().create_future()
 
     def end(self) -> None:
         """End it: it waits for a place or for its answer."""

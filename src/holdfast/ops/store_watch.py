@@ -99,7 +99,7 @@ def _counts(figures: StoreFigures) -> dict[str, Count]:
         figures.asks += bool(has_place)
 
     def answered(_: object, answer: object) -> None:
-        figures.answers += answer is not None
+        figures.answers += bool(answer)
 
     return {
         "open_stream": opened,

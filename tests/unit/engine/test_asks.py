@@ -76,6 +76,22 @@ async def test_fifty_asks_are_in_flight_at_once_and_each_gets_its_own_answer() -
 
 
 @engine_test
+async def test_a_wake_up_without_an_answer_does_not_end_the_call_that_asked() -> None:
+    # A failover of the store may lose an answer after its wake-up.
+    async with engine_harness(ScriptedBack({CALL: ask_many})) as d:
+        post = await d.post(1, params={"count": 1})
+        await settle_down()
+        [ask] = asks_of(post)
+        for _ in range(2):
+            d.session.pending[ask["id"]].look()
+            await settle_down()
+        assert await d.answer(ask, {"echo": 1}) is Answered.FIRST
+        [*_, terminal] = await post.whole()
+        assert terminal["result"]["results"] == [{"echo": 1}]
+        nothing_is_left(d)
+
+
+@engine_test
 async def test_a_call_whose_ask_the_store_forgot_in_a_living_session_was_ended_elsewhere() -> None:
     async def ask_once(exchange: Exchange) -> object:
         return await exchange.ask(ASK, {})

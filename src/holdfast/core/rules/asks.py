@@ -48,9 +48,9 @@ def answer(
 
 
 def take_answer(doc: Document, name: str) -> bytes | None:
-    """Return the answer of an ask; None if it has none yet."""
+    """Return the answer of an ask; empty while it waits; None if it is unknown or forgotten."""
     known = doc.asks.get(name)
-    return None if known is None else known.answer
+    return None if known is None else known.answer or b""
 
 
 def _forgotten(doc: Document, name: str, digest: bytes, now: float) -> Answered:

@@ -33,7 +33,7 @@ class AskPart(Protocol):
         ...
 
     async def take_answer(self, key: str, ask: str) -> bytes | None:
-        """Return the answer of an ask; None if it has none, or is unknown or forgotten. The answer stays."""
+        """Return the answer of an ask, which stays; empty while the ask waits; None if it is unknown or forgotten."""
         ...
 
     async def withdraw(self, key: str, ask: str) -> None:
