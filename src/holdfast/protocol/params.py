@@ -1,7 +1,7 @@
 """The parameters of every request and notification between a server and a client of the session eras."""
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from msgspec import field
 
@@ -26,18 +26,10 @@ LOGGING_LEVELS: dict[LoggingLevel, int] = {
 """The rank of each level: a client that set `warning` gets levels of rank 3 and higher."""
 
 
-_LONGEST_TOKEN: Final = 256
-
-
 def progress_token(meta: Mapping[str, Any] | None) -> ProgressToken | None:
-    """Return the token for progress notifications; None if the sender wants none.
-
-    A text of more than 256 characters is no token: each notification would carry it.
-    """
+    """Return the token for progress notifications; None if the sender wants none. Notifications that wait are bounded by their bytes."""
     token = meta.get("progressToken") if meta else None
-    if type(token) is str:
-        return token if len(token) <= _LONGEST_TOKEN else None
-    return token if type(token) is int else None
+    return token if type(token) in (int, str) else None
 
 
 class Params(Leaf, frozen=True, kw_only=True):
