@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast.core.lifecycle import SessionInput
+from holdfast.core.stream import Event, Position
 from holdfast.errors import HoldfastError
 from holdfast.stores.base import LINGER_SECONDS
 from holdfast.stores.redis.store import RedisStore
@@ -25,7 +26,6 @@ from holdfast.stores.shared.commit import (
     PLACES,
     SET,
     Commit,
-    NewEvent,
     Stale,
     pack,
     unpack,
@@ -87,12 +87,12 @@ def commits(draw: Callable[..., Any], key: str, session: DictSession) -> Command
     put: dict[str, bytes] = draw(st.dictionaries(NAMES, VALUES, max_size=2))
     made.put, made.delete = put, [name for name in draw(st.lists(NAMES, max_size=1)) if name not in put]
     made.drop = draw(st.lists(STREAMS, max_size=1))
-    events: list[NewEvent] = []
+    events: dict[str, list[Event]] = {}
     for stream in draw(st.lists(STREAMS, max_size=2, unique=True)):
         put[f"l:{stream}"] = b"head"
         top = 0 if stream in made.drop else max(session.logs[stream], default=0)
         added = range(top + 1, top + 1 + draw(st.integers(1, 3)))
-        events += [NewEvent(stream, seq, 2**64 - seq, b"x" * seq) for seq in added]
+        events[stream] = [Event(Position(seq, 2**64 - seq), b"x" * seq) for seq in added]
     made.events = events
     until = draw(st.dictionaries(STREAMS, st.integers(0, 6), max_size=1)).items()
     made.cut = {
@@ -139,7 +139,7 @@ async def commit_both(data: st.DataObject, model: DictStore, store: SharedSessio
             record(key),
             f"{key}.end",
             left,
-            [],
+            {},
             10,
             [],
             [],
@@ -246,7 +246,7 @@ async def play_commits(data: st.DataObject, model: DictStore, store: Any, _: Vir
         for key, session in list(model.shelves.sessions.items()):
             why = session.numbers, SessionInput.DELETED, record(key), f"{key}.cut"
             for one in (store, model):
-                await one.remove(key, Erasure(*why, {}, [], 0, [], [], []))
+                await one.remove(key, Erasure(*why, {}, {}, 0, [], [], []))
 
 
 @contextmanager

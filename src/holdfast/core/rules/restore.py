@@ -13,15 +13,14 @@ from msgspec.structs import replace
 from holdfast.core.records import WakeUp
 from holdfast.core.rules.document import Ask, Document, Exchange
 from holdfast.core.rules.streams import start
-from holdfast.core.stream import Position
+from holdfast.core.stream import Event, Position
 
 
 class Writes(Struct, frozen=True):
     """The newest events of a stream, and the position before them."""
 
     before: Position
-    events: Sequence[tuple[int, int, bytes]]
-    """Number, tag and data of each."""
+    events: Sequence[Event]
 
 
 def restore(
@@ -69,9 +68,9 @@ def _restore_log(doc: Document, stream: str, exchange: Exchange, writes: Writes)
     size = log.bytes
     if writes.before.seq > log.top.seq:
         log.skip_to(writes.before)
-    missing = [event for event in writes.events if event[0] > log.top.seq]
-    for _, tag, data in missing:
-        log.append(tag, data)
+    missing = [event for event in writes.events if event.position.seq > log.top.seq]
+    for event in missing:
+        log.append(event.position.tag, event.data)
     doc.size += log.bytes - size
     if missing:
         doc.told += ((WakeUp.STREAM, stream, exchange.reader),)

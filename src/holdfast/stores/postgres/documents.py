@@ -21,7 +21,6 @@ from holdfast.stores.shared.commit import (
     Commit,
     Done,
     LostWrites,
-    NewEvent,
     Reply,
     Stale,
     pack,
@@ -46,12 +45,14 @@ def _fields(names: Sequence[bytes] | None, values: Sequence[Any] | None) -> dict
     return {name.decode(): value for name, value in zip(names or (), values or (), strict=True)}
 
 
-def _columns(events: Sequence[NewEvent]) -> tuple[Any, ...]:
+def _columns(events: Mapping[str, Sequence[Event]]) -> tuple[Any, ...]:
     """Return events as columns: streams, numbers, tags, data."""
-    if not events:
-        return _NOTHING
-    tags = [tag if (tag := one.tag) < _SIGN else tag - _SPAN for one in events]
-    return [one.stream for one in events], [one.seq for one in events], tags, [one.data for one in events]
+    rows = [
+        (stream, seq, tag if tag < _SIGN else tag - _SPAN, data)
+        for stream, added in events.items()
+        for (seq, tag), data in added
+    ]
+    return tuple(map(list, zip(*rows, strict=True))) or _NOTHING
 
 
 class PostgresDocuments(Bell):
@@ -108,7 +109,7 @@ class PostgresDocuments(Bell):
             None if compare is None else [name.encode() for name in compare],
             None if compare is None else list(compare.values()),
             None if compare is None else list(commit.conditions),
-            *(_columns(commit.events) if commit.events else _NOTHING),
+            *_columns(commit.events),
             list(commit.cut) if commit.cut else None,
             list(commit.cut.values()) if commit.cut else None,
             list(commit.drop) if commit.drop else None,

@@ -12,7 +12,7 @@ from holdfast.core.stream import Event, Position
 from holdfast.stores.base import LINGER_SECONDS
 from holdfast.stores.redis.core import Core, milliseconds
 from holdfast.stores.redis.link import Argument
-from holdfast.stores.shared.commit import SLACK, Commit, Done, LostWrites, NewEvent, Reply, Stale
+from holdfast.stores.shared.commit import SLACK, Commit, Done, LostWrites, Reply, Stale
 from holdfast.stores.shared.fields import Unreadable
 from holdfast.stores.shared.shelf import Erasure, Piece, Stored
 
@@ -40,9 +40,14 @@ class _Rest:
         self.bytes.append(value)
         return len(self.bytes)
 
-    def events(self, events: Sequence[NewEvent]) -> list[Any]:
+    def events(self, events: Mapping[str, Sequence[Event]]) -> list[Any]:
         """Return events as the scripts read them."""
-        return [word for one in events for word in (one.stream, one.seq, str(one.tag), self.place(one.data))]
+        return [
+            word
+            for stream, added in events.items()
+            for (seq, tag), data in added
+            for word in (stream, seq, str(tag), self.place(data))
+        ]
 
 
 class RedisDocuments(Core):

@@ -11,7 +11,7 @@ each sweep also compares some other sessions, all of them in turn (`_compare`).
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Any, Final
@@ -30,11 +30,13 @@ from holdfast.stores.base import LINGER_SECONDS, LINGER_SHARE, UNREPORTED_SECOND
 from holdfast.stores.kept import ENTRY_BYTES, growth
 from holdfast.stores.redis.core import Room, flag, hashed, milliseconds
 from holdfast.stores.redis.documents import RedisDocuments
+from holdfast.stores.shared.commit import PLACES
+from holdfast.stores.shared.document import STATES
 from holdfast.stores.shared.draft import SharedDocument, opened
-from holdfast.stores.shared.entry import KnownSession
 from holdfast.stores.shared.fields import Unreadable
 from holdfast.stores.shared.shelf import Erasure
 
+_HINT, _STATE = PLACES["hint"], PLACES["state"]
 _BATCH: Final = 100
 _COMPARED: Final = 50
 """Sessions that a sweep compares with the shared slot, at most every _COMPARE_SECONDS: 100,000 sessions take a replica half an hour."""
@@ -345,18 +347,18 @@ class SessionMethods(RedisDocuments):
         return At(self.now(), self.me, self._limits, self._limits.store_bytes)
 
     @override
-    async def applied(self, entry: KnownSession, doc: SharedDocument) -> None:
+    async def applied(self, key: str, doc: SharedDocument, known: Sequence[float], grown: int) -> None:
         """Tell the shared slot when the session is due, whether it is detached, and how large its logs are, if this commit has changed it.
 
         A report of the size is made when it passes a multiple of a step, in either direction, by the replica that writes.
         """
-        key, step = entry.key, self._report_step
-        if doc.size // step != entry.size // step:
+        step = self._report_step
+        if doc.size // step != (doc.size - grown) // step:
             self._unreported[key] = doc.size, min(dict.values(doc.finished), default=0.0)
             self.over = 1
-        if doc.hint < entry.reported:
+        if doc.hint < known[_HINT]:
             await self.index("hint", key, milliseconds(doc.hint))
-        if doc.state is not entry.state:
+        if doc.state is not STATES[int(known[_STATE])]:
             await self.index("away", key, flag(doc.state is SessionState.DETACHED))
 
     async def settle(

@@ -24,6 +24,7 @@ from typing import Final
 from msgspec import Struct
 
 from holdfast.core.records import WakeUp
+from holdfast.core.stream import Event
 
 ADDED: Final = ("running", "calls", "readers", "outstanding", "size", "kept", "complete")
 """Counters: they change by a difference."""
@@ -53,15 +54,6 @@ SLACK: Final = 3_600.0
 """Seconds for which a session is kept in the store longer than it can exist without a commit."""
 
 
-class NewEvent(Struct, frozen=True, gc=False):
-    """An event of a log. Its number and its tag are its position."""
-
-    stream: str
-    seq: int
-    tag: int
-    data: bytes
-
-
 class Commit(Struct):
     """The changes of a session, and on which conditions they are made."""
 
@@ -83,9 +75,8 @@ class Commit(Struct):
     """Fields with their new values."""
     delete: Sequence[str] = ()
     """Fields that are forgotten, also if they are absent."""
-    events: Sequence[NewEvent] = ()
-    """Events that are added to their logs, each with the number after the last one of its log. If a log has an event with this number or
-    a later one already, that and all later ones are removed first: they are what a failover has left."""
+    events: Mapping[str, Sequence[Event]] = {}
+    """By stream: events that are added to its log, the first with the number after the last one of the log."""
     cut: Mapping[str, int] = {}
     """Streams whose events up to this number are forgotten."""
     drop: Sequence[str] = ()

@@ -5,16 +5,16 @@ nothing else, their commit depends on the numbers alone, as if all of the sessio
 nothing of others in between, compares fields once.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 from typing import Any, Final
 
 from holdfast.core.lifecycle import SessionState
 from holdfast.core.records import SessionRecord
 from holdfast.core.rules.document import Document, Told
+from holdfast.core.stream import Event
 from holdfast.stores.shared.commit import (
     ADD,
-    ADDED,
     HOW,
     NUMBERS,
     PLACES,
@@ -23,10 +23,9 @@ from holdfast.stores.shared.commit import (
     SLACK,
     Commit,
     Done,
-    NewEvent,
     pack,
 )
-from holdfast.stores.shared.document import STATES, NotedDocument
+from holdfast.stores.shared.document import NotedDocument
 from holdfast.stores.shared.fields import (
     BY_PREFIX,
     TABLES,
@@ -39,12 +38,10 @@ from holdfast.stores.shared.fields import (
 )
 from holdfast.stores.shared.tables import ABSENT
 
-_MOVING: Final = ("fence", "turned", "settled", "broke", "hint")
 _MARK, _HINT, _STATE, _SETTLED = (PLACES[name] for name in ("mark", "hint", "state", "settled"))
 _CHANGED: Final = tuple(PLACES.values())
 _HOW: Final = tuple(None if name in {"version", "mark", "opened"} else HOW[name] for name in NUMBERS)
 """How each number is merged; None: in its own way."""
-_TOUCHED: Final = PLACES["touched"]
 _DETACHED: Final = SessionState.DETACHED
 
 
@@ -65,21 +62,19 @@ class SharedDocument(NotedDocument):
     fresh: set[str]
     told: tuple[Told, ...]
 
-    def _grown(self, name: str) -> float:
-        """Return by how much rules have changed a number."""
-        change: float = getattr(self, name) - self.known[PLACES[name]]
-        return change
+    def _numbers(self) -> tuple[float, ...]:
+        """Return the numbers as rules have made them, without the first two."""
+        return (
+            self.running, self.calls, self.readers, self.outstanding, self.size, self.kept, self.complete, self._fence, self.turned,
+            self.touched, self.settled, self.broke, self.expires, self.hint, 1.0 if self.state is _DETACHED else 0.0, self.opened,
+        )  # fmt: skip
 
     def is_changed(self) -> bool:
         """Return True if the rules have changed anything."""
-        known = self.known
-        if self.touched != known[_TOUCHED]:
-            return True
         return bool(
-            self.gone_writers
+            self._numbers() != self.known[2:]
+            or self.gone_writers
             or self.is_record_changed
-            or any(self._grown(name) for name in (*ADDED, *_MOVING))
-            or STATES[int(known[PLACES["state"]])] is not self.state
             or any(True for table in self.tables.values() for _ in table.changes())
             or any(True for _ in self._changed_values())
         )
@@ -94,10 +89,7 @@ class SharedDocument(NotedDocument):
         self, writer: str, number: int, acknowledged: int, mark: float, *, compares: bool = True
     ) -> Commit:
         """Make a commit of the changes. Without `compares`, one that is exact has no conditions besides."""
-        self.numbers = (
-            self.known[0] + 1, mark, self.running, self.calls, self.readers, self.outstanding, self.size, self.kept, self.complete, self.fence,
-            self.turned, self.touched, self.settled, self.broke, self.expires, self.hint, 1.0 if self.state is _DETACHED else 0.0, self.opened,
-        )  # fmt: skip
+        self.numbers = (self.known[0] + 1, mark, *self._numbers())
         put: dict[str, bytes] = {}
         delete: list[str] = []
         is_whole = False
@@ -154,7 +146,7 @@ class SharedDocument(NotedDocument):
         delete += [f"o:{name}" for name in self.gone_writers]
 
     def _add_events(self, commit: Commit) -> None:
-        events: list[NewEvent] = []
+        events: dict[str, Sequence[Event]] = {}
         cut: dict[str, int] = {}
         drop: list[str] = []
         for stream, before, log in self.logs.changes():
@@ -163,7 +155,9 @@ class SharedDocument(NotedDocument):
                 continue
             low = log.low.seq
             new = log.new
-            events += new if not new or new[0].seq > low else [event for event in new if event.seq > low]
+            if new:
+                is_kept = new[0].position.seq > low
+                events[stream] = new if is_kept else [event for event in new if event.position.seq > low]
             if before is not ABSENT and low > before.low.seq:
                 cut[stream] = low
         commit.events, commit.cut, commit.drop = events, cut, drop

@@ -6,7 +6,6 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from holdfast.core.lifecycle import SessionState
 from holdfast.core.rules.document import Ask, Exchange
 from holdfast.stores.shared.draft import SharedDocument
 
@@ -45,8 +44,7 @@ class KnownSession:
     """A session in this process."""
 
     __slots__ = (
-        "acknowledged", "asks", "careful", "doc", "is_busy", "key", "last", "lost", "number", "queue", "registered", "reported", "running", "shy", "size", "state", "weight",
-        "writer",
+        "acknowledged", "asks", "careful", "doc", "is_busy", "key", "last", "lost", "number", "queue", "registered", "running", "shy", "weight", "writer",
     )  # fmt: skip
 
     def __init__(self, key: str) -> None:
@@ -72,12 +70,6 @@ class KnownSession:
         self.running: dict[str, tuple[Exchange, int]] = {}
         """The exchanges that run here, and the commits that have claimed them."""
         self.asks: dict[str, tuple[Ask, int]] = {}
-        self.reported: float = 0.0
-        """The hint of the document before the last commit. That it was reported here says nothing: a sweep of another replica may have raised it."""
-        self.size: int = 0
-        """The bytes of its logs before the last commit."""
-        self.state: SessionState = SessionState.ATTACHED
-        """Its state before the last commit."""
         self.weight: int = 0
         """The bytes of memory that it counts for."""
 

@@ -7,7 +7,6 @@ from typing_extensions import override
 
 from holdfast.core.stream import Data, Event, NewEvents, Position
 from holdfast.core.stream import Log as WholeLog
-from holdfast.stores.shared.commit import NewEvent
 
 
 class NeedsIndex(Exception):
@@ -33,7 +32,7 @@ class HeadLog(WholeLog):
         self.name: str = ""
         self.index: deque[tuple[int, int]] | None = deque()
         """Tag and size of each retained event, oldest first; None: unknown."""
-        self.new: list[NewEvent] = []
+        self.new: list[Event] = []
         """Events that are not stored yet."""
 
     @property
@@ -69,25 +68,17 @@ class HeadLog(WholeLog):
 
     @override
     def append(self, tag: int, data: Data, *, final: bool = False) -> Event:
-        event = Event(Position(self.top.seq + 1, tag), data)
-        self.new.append(NewEvent(self.name, event.position.seq, tag, data))
-        if self.index is not None:
-            self.index.append((tag, len(data)))
-        self.top = event.position
-        self.bytes += len(data)
-        self.closed = final
-        return event
+        self.extend([(tag, data)], final=final)
+        return self.new[-1]
 
     @override
     def extend(self, events: NewEvents, *, final: bool = False) -> None:
-        name, first = self.name, self.top.seq + 1
-        new = [NewEvent(name, seq, tag, data) for seq, (tag, data) in enumerate(events, first)]
-        sizes = [len(data) for _, data in events]
+        new = [Event(Position(seq, tag), data) for seq, (tag, data) in enumerate(events, self.top.seq + 1)]
         if self.index is not None:
-            self.index.extend(zip([tag for tag, _ in events], sizes, strict=True))
+            self.index.extend([(tag, len(data)) for tag, data in events])
         self.new += new
-        self.top = Position(new[-1].seq, new[-1].tag)
-        self.bytes += sum(sizes)
+        self.top = new[-1].position
+        self.bytes += sum([len(data) for _, data in events])
         self.closed = final
 
     @override

@@ -6,7 +6,7 @@ that others have written, everything here that waits for it is woken.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Any, Final
@@ -65,10 +65,11 @@ class KnownSessions(SessionCommands, Shelf):
         """Note that this incarnation may have work in a session, before it has. Raises StoreUnavailable if it is dead."""
         raise NotImplementedError
 
-    async def applied(self, entry: KnownSession, doc: SharedDocument) -> None:
-        """Carry a commit over to indexes in other places: `entry` has hint, size and state as they were before it. If this fails, `doubt` follows.
+    async def applied(self, key: str, doc: SharedDocument, known: Sequence[float], grown: int) -> None:
+        """Carry a commit over to indexes in other places. If this fails, `doubt` follows.
 
-        Does nothing: the commit has changed the indexes too.
+        `known`: the numbers before it, as they were known here; that they were reported says nothing, because a sweep of another replica may have
+        raised the hint. `grown`: by how many bytes it has changed the logs. Does nothing: the commit has changed the indexes too.
         """
 
     def doubt(self, key: str) -> None:

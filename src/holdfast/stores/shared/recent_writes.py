@@ -7,9 +7,9 @@ writes its stream, so what it has written is all there is, unless another replic
 They are bounded in bytes.
 """
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Sequence
-from itertools import islice
+from itertools import accumulate
 from typing import Final
 
 from holdfast.core.rules.restore import Writes
@@ -28,13 +28,25 @@ class _Recent:
 
     def __init__(self, before: Position) -> None:
         self.before = before
-        self.events: deque[tuple[int, int, bytes]] = deque()
+        self.events: list[Event] = []
         self.bytes: int = 0
 
     @property
     def end(self) -> Position:
         """The position after the newest one."""
-        return Position(*self.events[-1][:2]) if self.events else self.before
+        return self.events[-1].position if self.events else self.before
+
+    def cut(self, newest: int) -> int:
+        """Forget the oldest events while there are too many bytes, but none of so many newest ones. Return the freed bytes."""
+        freed = count = 0
+        while self.bytes - freed > STREAM_BYTES and len(self.events) - count > newest:
+            freed += len(self.events[count].data)
+            count += 1
+        if count:
+            self.before = self.events[count - 1].position
+            self.bytes -= freed
+            del self.events[:count]
+        return freed
 
 
 class RecentWrites:
@@ -47,22 +59,19 @@ class RecentWrites:
     def __len__(self) -> int:
         return len(self._recent)
 
-    def push(self, key: str, stream: str, before: Position, events: Sequence[tuple[int, int, bytes]]) -> None:
+    def push(self, key: str, stream: str, before: Position, events: Sequence[Event]) -> None:
         """Add the events of one append to a stream, which begin after this position; forget others if there are too many."""
         recent = self._recent.get((key, stream))
         if recent is None or recent.end != before:
             self.forget(key, stream)
             recent = self._recent[key, stream] = _Recent(before)
         recent.events += events
-        size = sum(len(data) for _, _, data in events)
+        size = sum([len(event.data) for event in events])
         recent.bytes += size
         self._bytes += size
         self._recent.move_to_end((key, stream))
-        while recent.bytes > STREAM_BYTES and len(recent.events) > len(events):
-            seq, tag, data = recent.events.popleft()
-            recent.before = Position(seq, tag)
-            recent.bytes -= len(data)
-            self._bytes -= len(data)
+        if recent.bytes > STREAM_BYTES:
+            self._bytes -= recent.cut(len(events))
         while self._bytes > ALL_BYTES and len(self._recent) > 1:
             _, oldest = self._recent.popitem(last=False)
             self._bytes -= oldest.bytes
@@ -70,7 +79,7 @@ class RecentWrites:
     def get(self, key: str, stream: str) -> Writes | None:
         """Return the remembered events of a stream."""
         recent = self._recent.get((key, stream))
-        return None if recent is None else Writes(recent.before, list(recent.events))
+        return None if recent is None else Writes(recent.before, recent.events[:])
 
     def after(
         self, key: str, stream: str, seq: int, top: Position, max_events: int, max_bytes: int
@@ -86,14 +95,11 @@ class RecentWrites:
             or not 0 <= (skipped := seq - recent.before.seq) <= len(recent.events)
         ):
             return None
-        tag = recent.events[skipped - 1][1] if skipped else recent.before.tag
-        found: list[Event] = []
-        size = 0
-        for number, mark, data in islice(recent.events, skipped, skipped + max_events):
-            size += len(data)
-            if found and size > max_bytes:
-                break
-            found.append(Event(Position(number, mark), data))
+        tag = recent.events[skipped - 1].position.tag if skipped else recent.before.tag
+        found = recent.events[skipped : skipped + max_events]
+        if recent.bytes > max_bytes:
+            sizes = accumulate(len(event.data) for event in found)
+            del found[max(1, sum(size <= max_bytes for size in sizes)) :]
         return tag, found
 
     def forget(self, key: str, stream: str) -> None:

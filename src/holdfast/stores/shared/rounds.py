@@ -30,7 +30,6 @@ from holdfast.ports import Random
 from holdfast.stores.backend import P, R, Rule
 from holdfast.stores.rules import lease_ended
 from holdfast.stores.shared.commit import PLACES, SLACK, Commit, Done, LostWrites, Reply, Stale
-from holdfast.stores.shared.document import STATES
 from holdfast.stores.shared.draft import SharedDocument
 from holdfast.stores.shared.entry import NO_SESSION, KnownSession, RuleCommand
 from holdfast.stores.shared.fields import Unreadable
@@ -304,12 +303,7 @@ class CommandRounds(KnownSessions):
             raise
         except BaseException:
             # It may be applied, and then nothing else would report it.
-            known = doc.known
-            if (
-                doc.hint < known[_HINT]
-                or doc.size != known[_SIZE]
-                or doc.state is not STATES[int(known[_STATE])]
-            ):
+            if any(doc.known[place] != doc.numbers[place] for place in (_HINT, _SIZE, _STATE)):
                 self.doubt(entry.key)
             raise
 
@@ -355,7 +349,7 @@ class CommandRounds(KnownSessions):
     async def _done(self, entry: KnownSession, doc: SharedDocument, commit: Commit, reply: Done) -> None:
         self._note_work(entry, doc, commit)
         told, doc.told = doc.told, ()
-        known, grown = doc.known, doc.size - int(doc.known[_SIZE])
+        known, grown = doc.known, int(doc.size - doc.known[_SIZE])
         entry.acknowledged = commit.number
         doc.accept(reply, commit)
         if entry.careful:
@@ -367,9 +361,15 @@ class CommandRounds(KnownSessions):
             if not entry.shy and not doc.is_exact:
                 # No other process has written for a while: know all of the session again.
                 entry.unknown()
-        entry.reported, entry.size, entry.state = known[_HINT], doc.size - grown, STATES[int(known[_STATE])]
-        if told or grown or doc.hint != entry.reported or doc.state is not entry.state:
-            await self._report(entry, doc, told)
+        if told:
+            self._wake_here(entry.key, told)
+        if grown or doc.known[_HINT] != known[_HINT] or doc.known[_STATE] != known[_STATE]:
+            try:
+                await self.applied(entry.key, doc, known, grown)
+            except BaseException as error:
+                self.doubt(entry.key)
+                if not isinstance(error, StoreError):
+                    raise
 
     def _note_work(self, entry: KnownSession, doc: SharedDocument, commit: Commit) -> None:
         """Remember what runs, waits and was written here."""
@@ -382,11 +382,13 @@ class CommandRounds(KnownSessions):
         if doc.tables["asks"].journal:
             self._note_asks(entry, doc, number)
         if doc.logs.journal:
-            self._note_events(entry, doc)
+            self._note_events(entry, doc, commit)
         if entry.lost is not None:
             entry.lost = None
             entry.running = {stream: (one, number) for stream, (one, _) in running.items()}
-            self._observer.note("store.rebased", session=entry.key[:8], events=len(commit.events))
+            self._observer.note(
+                "store.rebased", session=entry.key[:8], events=sum(map(len, commit.events.values()))
+            )
 
     def _note_asks(self, entry: KnownSession, doc: SharedDocument, number: int) -> None:
         for name, _, ask in doc.tables["asks"].changes():
@@ -395,24 +397,12 @@ class CommandRounds(KnownSessions):
             else:
                 entry.asks.pop(name, None)
 
-    def _note_events(self, entry: KnownSession, doc: SharedDocument) -> None:
+    def _note_events(self, entry: KnownSession, doc: SharedDocument, commit: Commit) -> None:
         for stream, before, log in doc.logs.changes():
             if stream in entry.running and log is not ABSENT:
                 low = log.low
                 start = low if before is ABSENT else max(before.top, low)
-                events = [(one.seq, one.tag, one.data) for one in log.new if one.seq > low.seq]
-                self._recent.push(entry.key, stream, start, events)
-
-    async def _report(self, entry: KnownSession, doc: SharedDocument, told: tuple[Told, ...]) -> None:
-        """After a commit: wake tasks of this process, and change indexes in other places."""
-        self._wake_here(entry.key, told)
-        if doc.hint != entry.reported or doc.size != entry.size or doc.state is not entry.state:
-            try:
-                await self.applied(entry, doc)
-            except BaseException as error:
-                self.doubt(entry.key)
-                if not isinstance(error, StoreError):
-                    raise
+                self._recent.push(entry.key, stream, start, commit.events.get(stream, ()))
 
     async def _tell(self, entry: KnownSession, doc: SharedDocument) -> None:
         """Send the wake-ups of rules that have changed nothing."""

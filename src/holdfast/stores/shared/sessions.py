@@ -119,7 +119,7 @@ class SharedSessions(CommandRounds):
             record=record,
             event=event,
             left={name: encode_log(log) for name, log in heads.items()},
-            events=[event for log in heads.values() for event in log.new],
+            events={name: log.new for name, log in heads.items() if log.new},
             size=sum(log.bytes for log in heads.values()),
             told=self._for_others(doc),
             writers=list(doc.writers),

@@ -15,7 +15,7 @@ from holdfast.core.lifecycle import SessionInput
 from holdfast.core.records import SessionRecord, WakeUp
 from holdfast.core.stream import Event
 from holdfast.errors import StoreUnavailable
-from holdfast.stores.shared.commit import Commit, NewEvent, Reply
+from holdfast.stores.shared.commit import Commit, Reply
 
 
 class Stored(Struct, frozen=True):
@@ -48,7 +48,7 @@ class Erasure(Struct, frozen=True):
     """The name of this closing, which no other one has."""
     left: Mapping[str, bytes]
     """Streams that stay readable for LINGER_SECONDS: their heads. `read` finds them, `load` does not."""
-    events: Sequence[NewEvent]
+    events: Mapping[str, Sequence[Event]]
     """Events that are added to the streams that stay."""
     size: int
     """The bytes of the streams that stay."""

@@ -53,4 +53,4 @@ def totals(tx: Transaction) -> Totals:
     """Return the totals of all sessions."""
     sessions, size = tx.execute("SELECT sessions, bytes FROM total").fetchone()
     detached = tx.one("SELECT count(*) FROM session WHERE detached = 1")
-    return Totals(sessions, detached, size, tx.one("SELECT coalesce(sum(bytes), 0) FROM kept"))
+    return Totals(sessions, detached, size + tx.grown, tx.one("SELECT coalesce(sum(bytes), 0) FROM kept"))

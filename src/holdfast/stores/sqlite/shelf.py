@@ -28,7 +28,6 @@ from holdfast.stores.shared.commit import (
     CommitFate,
     Done,
     LostWrites,
-    NewEvent,
     Reply,
     Stale,
     fate,
@@ -143,16 +142,13 @@ def _apply(tx: Transaction, sid: int, wanted: Commit) -> None:
         tx.execute("DELETE FROM event WHERE sid = ? AND stream = ? AND seq <= ?", (sid, stream, seq))
 
 
-def _append(tx: Transaction, sid: int, events: Sequence[NewEvent]) -> None:
-    """Add events. If the file was replaced by an older copy of it, the log may have others under these numbers."""
-    first = {event.stream: event.seq for event in reversed(events)}
-    for stream, seq in first.items():
-        tx.execute("DELETE FROM event WHERE sid = ? AND stream = ? AND seq >= ?", (sid, stream, seq))
+def _append(tx: Transaction, sid: int, events: Mapping[str, Sequence[Event]]) -> None:
     tx.execute_many(
         "INSERT INTO event (sid, stream, seq, tag, data) VALUES (?, ?, ?, ?, ?)",
         [
-            (sid, event.stream, event.seq, tag if (tag := event.tag) < _SIGN else tag - _SPAN, event.data)
-            for event in events
+            (sid, stream, seq, tag if tag < _SIGN else tag - _SPAN, data)
+            for stream, added in events.items()
+            for (seq, tag), data in added
         ],
     )
 

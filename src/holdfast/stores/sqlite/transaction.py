@@ -51,7 +51,7 @@ Step = Callable[["Transaction"], Any]
 class Transaction:
     """The object through which an operation reads and writes. It is used in the worker's thread only."""
 
-    __slots__ = ("_away", "_on_bytes", "execute", "execute_many", "identity", "is_tidied", "limits", "now", "poisoned", "wakeups")  # fmt: skip
+    __slots__ = ("_away", "_on_bytes", "execute", "execute_many", "grown", "identity", "is_tidied", "limits", "now", "poisoned", "wakeups")  # fmt: skip
 
     def __init__(
         self,
@@ -68,6 +68,8 @@ class Transaction:
         self.now: float = 0.0
         self.wakeups: list[AddressedWakeUp] = []
         """Of the operation that runs, for this process."""
+        self.grown: int = 0
+        """By how many bytes all logs have grown in this transaction."""
         self.is_tidied: bool = False
         """Something was swept: check whether the file can shrink."""
         self.poisoned: list[str] = []
@@ -77,6 +79,7 @@ class Transaction:
     def begin(self) -> None:
         """Clear the data of the transaction before."""
         self._away.clear()
+        self.grown = 0
         self.is_tidied = False
         self.poisoned = []
 
@@ -107,11 +110,13 @@ class Transaction:
             self._away[replica, (kind, key, name)] = None
 
     def count_bytes(self, change: int) -> None:
-        """Count bytes of logs."""
-        self._on_bytes(self.one("UPDATE total SET bytes = bytes + ? RETURNING bytes", change))
+        """Count bytes of logs. Their total changes once, before the commit."""
+        self.grown += change
 
-    def leave_wakeups(self) -> None:
-        """Write the wake-ups for other processes, as the last step before the commit."""
+    def finish(self) -> None:
+        """Write the total of bytes, and the wake-ups for other processes, as the last step before the commit."""
+        if self.grown:
+            self._on_bytes(self.one("UPDATE total SET bytes = bytes + ? RETURNING bytes", self.grown))
         for replica, (kind, key, name) in self._away:
             self.execute(
                 "INSERT INTO ring (origin, target, at, what, key, name) VALUES (?, ?, ?, ?, ?, ?)",

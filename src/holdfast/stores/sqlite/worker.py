@@ -273,7 +273,7 @@ class Worker:
             for command in batch:
                 command.perform(tx, self._wall())
             if writes:
-                tx.leave_wakeups()
+                tx.finish()
             connection.execute("COMMIT")
             self.commits += writes
         finally:

@@ -42,7 +42,6 @@ from holdfast.stores.shared.commit import (
     CommitFate,
     Done,
     LostWrites,
-    NewEvent,
     Reply,
     Stale,
     fate,
@@ -70,10 +69,10 @@ class DictSession:
         """Return one of the numbers."""
         return float(unpack(self.numbers)[PLACES[name]])
 
-    def add(self, events: Sequence[NewEvent]) -> None:
+    def add(self, events: Mapping[str, Sequence[Event]]) -> None:
         """Add events to logs."""
-        for event in events:
-            self.logs[event.stream][event.seq] = event.tag, event.data
+        for stream, added in events.items():
+            self.logs[stream].update({seq: (tag, data) for (seq, tag), data in added})
 
     def commit(self, commit: Commit) -> Reply:
         """Compare and apply."""

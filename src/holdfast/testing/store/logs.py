@@ -1,12 +1,12 @@
 """Logs: events are added, cut, dropped and read in pieces; and the end of a session leaves some of them for a moment."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.core.lifecycle import SessionInput
 from holdfast.core.stream import Event, Position
 from holdfast.stores.base import LINGER_SECONDS, WakeUp
-from holdfast.stores.shared.commit import Done, NewEvent
+from holdfast.stores.shared.commit import Done
 from holdfast.stores.shared.shelf import Erasure, Piece, Shelf
 from holdfast.testing.store.bench import KEY, Bench, Contract, record, scenario
 from holdfast.testing.store.documents import ANY, BEGUN, FIRST, UNKNOWN, begun, commit, see
@@ -16,9 +16,9 @@ TAG = 2**64 - 10
 """Tags have 64 bits."""
 
 
-def events(stream: str, *numbers: int, size: int = 10) -> list[NewEvent]:
+def events(stream: str, *numbers: int, size: int = 10) -> dict[str, list[Event]]:
     """Return events with these numbers."""
-    return [NewEvent(stream, number, TAG + number, b"%d" % number * size) for number in numbers]
+    return {stream: [Event(Position(one, TAG + one), b"%d" % one * size) for one in numbers]}
 
 
 def numbers_of(piece: Piece | None) -> list[int]:
@@ -34,13 +34,13 @@ async def streaming(bench: Bench) -> Shelf:
     """Keep a session with two streams of five events."""
     shelf = await begun(bench)
     made = commit(1, compare=ANY, put={"l:s": b"head of s", "l:t": b"head of t"}, life=1e4)
-    made.events = [*events("s", 1, 2, 3, 4, 5), *events("t", 1, 2)]
+    made.events = events("s", 1, 2, 3, 4, 5) | events("t", 1, 2)
     assert isinstance(await shelf.commit(KEY, made), Done)
     return shelf
 
 
 async def erasure(
-    shelf: Shelf, left: dict[str, bytes], added: Sequence[NewEvent] = (), **parts: Any
+    shelf: Shelf, left: dict[str, bytes], added: Mapping[str, Sequence[Event]] | None = None, **parts: Any
 ) -> Erasure:
     """Return the end of a session that is as it is stored."""
     given: dict[str, Any] = {
@@ -53,7 +53,7 @@ async def erasure(
         "writers": [],
         "subscriptions": [],
     }
-    return Erasure(left=left, events=added, **{**given, **parts})
+    return Erasure(left=left, events=added or {}, **{**given, **parts})
 
 
 class LogContract(Contract):
@@ -95,7 +95,7 @@ class LogContract(Contract):
             2,
             compare=ANY,
             cut={"s": 3},
-            events=[*events("s", 6), *events("t", 1, 2, 3)],
+            events=events("s", 6) | events("t", 1, 2, 3),
             drop=["t"],
             life=1e4,
         )
