@@ -377,16 +377,6 @@ SAME_NAMES: Final = {
     "Lifespan": "one idea: of an author's server, and of an object of another framework",
     "Message": "public: of a prompt; between processes every message is one",
     "TaskState": "one idea: a task as its client knows it, and as the store keeps it",
-    # Until the stores and backs are finished that are being changed now: one of each pair gets another name then.
-    "Connection": "to rename: one HTTP request and its response; a connection to a server behind",
-    "Exchange": "to rename: a record of the rules; the object that a back gets",
-    "Fleet": "to rename: the source of the admin surface; the replicas of a test of stores",
-    "Held": "to rename: a turn of the rules; the charge of a connection",
-    "Identity": "to rename: of a hosted server's user; of a process at an SQLite file",
-    "Page": "to rename: of a list for the client (public); of one of several servers; of a stream",
-    "Status": "to rename: of an open session; of a task",
-    "Turns": "to rename: of the calls to a server behind; of the calls of a session",
-    "_Page": "to rename: of headers; of lists",
 }
 """Names that several classes have, each with the reason."""
 
@@ -597,7 +587,7 @@ def test_two_classes_of_one_name_are_found_unless_a_reason_is_written_down() -> 
 
     [complaint] = one_meaning(twice("Waiter"))
     assert complaint.startswith("`Waiter` is a class of holdfast.engine.a and holdfast.ops.b")
-    assert list(one_meaning(twice("Page"))) == []
+    assert list(one_meaning(twice("Message"))) == []
     assert list(one_meaning(twice("Waiter")[:1])) == []
 
 

@@ -17,8 +17,8 @@ from msgspec.structs import replace
 
 from holdfast.core.lifecycle import SessionInput
 from holdfast.core.rules import calls
-from holdfast.core.rules.document import Document, Exchange
-from holdfast.core.stream import Log, NewEvents, Page, Position
+from holdfast.core.rules.document import Document, ExchangeRecord
+from holdfast.core.stream import Log, NewEvents, Position, StreamPage
 from holdfast.engine import idempotency
 from holdfast.engine.delivery import Batch
 from holdfast.engine.exchange import SessionExchange
@@ -116,7 +116,7 @@ def not_scoped_to_session() -> Patches:
                 return await attach(self, session.record.key, session.record.principal, stream, *rest, **more)
         return await attach(self, key, principal, stream, *rest, **more)
 
-    async def read(self: MemoryStore, key: str, stream: str, *rest: Any) -> Page | None:
+    async def read(self: MemoryStore, key: str, stream: str, *rest: Any) -> StreamPage | None:
         logs = [doc.logs[stream] for doc in self._sessions.values() if stream in doc.logs]
         return logs[0].read(*rest) if logs else None
 
@@ -179,7 +179,7 @@ def data_in_the_wake_up() -> Patches:
 def no_fence() -> Patches:
     """A replica that once claimed an exchange may always write to it."""
 
-    def writable(self: Document, stream: str, fence: int) -> Exchange:
+    def writable(self: Document, stream: str, fence: int) -> ExchangeRecord:
         exchange = self.exchanges.get(stream)
         if exchange is None:
             raise Fenced

@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.core.lifecycle import SessionInput
 from holdfast.core.rules import calls, readers
-from holdfast.core.rules.document import Document, Exchange
+from holdfast.core.rules.document import Document, ExchangeRecord
 from holdfast.core.stream import Position
 from holdfast.engine.reader import End, Reader
 from holdfast.engine.readers import Readers
@@ -34,13 +34,13 @@ def no_fence() -> None:
     """A writer whose exchange was reaped may write on: two ends, or events after the end."""
     stop = calls._stop
 
-    def writable(doc: Document, stream: str, fence: int) -> Exchange:
+    def writable(doc: Document, stream: str, fence: int) -> ExchangeRecord:
         exchange = doc.exchanges.get(stream)
         if exchange is None:
             raise Fenced
         return exchange
 
-    def stop_once(doc: Document, exchange: Exchange, now: float) -> None:
+    def stop_once(doc: Document, exchange: ExchangeRecord, now: float) -> None:
         if exchange.running:
             stop(doc, exchange, now)
 

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from holdfast.core.stream import Continuity, Page, Position
+from holdfast.core.stream import Continuity, Position, StreamPage
 from holdfast.errors import Fenced, StoreUnavailable
 from holdfast.stores.base import Answered, Attached, Claim, Claimed, Orphan, Refusal, WakeUp
 from holdfast.stores.redis.store import RedisStore
@@ -60,7 +60,7 @@ async def opened(store: RedisStore) -> tuple[int, Position]:
     return fence, await store.open_stream(KEY, "a", fence, 1)
 
 
-async def read(store: RedisStore, start: Position) -> Page:
+async def read(store: RedisStore, start: Position) -> StreamPage:
     """Read everything after a position of the stream `a`."""
     page = await store.read(KEY, "a", start, 100, 10_000_000)
     assert page is not None

@@ -3,7 +3,7 @@
 from redis import Redis
 
 from holdfast.core.lifecycle import SessionInput
-from holdfast.core.rules.document import Exchange
+from holdfast.core.rules.document import ExchangeRecord
 from holdfast.core.stream import Position
 from holdfast.stores.base import Claim, Claimed
 from holdfast.stores.redis.store import RedisStore
@@ -22,7 +22,7 @@ def fill(client: Redis) -> None:
     """Store finished streams, each with a reader, as thousands of calls would leave them."""
     log = HeadLog(Position(1, 1))
     log.append(2, b"x", final=True)
-    exchange = Exchange(None, b"", False, 1, "x.1", "x.1", running=False)
+    exchange = ExchangeRecord(None, b"", False, 1, "x.1", "x.1", running=False)
     fields = {"x": encode(exchange), "l": encode_log(log), "f": encode(1.0)}
     pipe = client.pipeline(transaction=False)
     for number in range(1, STREAMS + 1):

@@ -99,7 +99,7 @@ class Continuity(Enum):
     FORK = "fork"
 
 
-class Page(Struct, frozen=True):
+class StreamPage(Struct, frozen=True):
     """The result of a read: the events after the cursor."""
 
     continuity: Continuity
@@ -186,14 +186,14 @@ class Log:
         self.bytes -= freed
         return freed
 
-    def read(self, cursor: Position, max_events: int, max_bytes: int) -> Page:
+    def read(self, cursor: Position, max_events: int, max_bytes: int) -> StreamPage:
         """Return the events after `cursor`, up to the limits. If there are events, return at least one.
 
         If the events after the cursor were trimmed, return the retained events, with GAP. If the cursor is not a
         position of this log, return no events, with FORK.
         """
         if not self.proves(cursor):
-            return Page(Continuity.FORK, [], None, finished=False)
+            return StreamPage(Continuity.FORK, [], None, finished=False)
         continuity, missed, start = Continuity.OK, None, cursor.seq - self.low.seq
         if start < 0:
             continuity, missed, start = Continuity.GAP, (cursor.seq + 1, self.low.seq), 0
@@ -206,7 +206,7 @@ class Log:
                 break
             events.append(event)
         end = events[-1].position.seq if events else max(cursor.seq, self.low.seq)
-        return Page(continuity, events, missed, finished=self.closed and end == self.top.seq)
+        return StreamPage(continuity, events, missed, finished=self.closed and end == self.top.seq)
 
     def is_end(self, cursor: Position) -> bool:
         """Return True if the log is complete and this position is its end. The position must belong to this log."""

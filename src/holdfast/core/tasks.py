@@ -18,7 +18,7 @@ from holdfast.core.rounds import Asked
 from holdfast.protocol.tasks import CreateTaskResult, DetailedTask, Progress
 
 
-class Status(Enum):
+class TaskStatus(Enum):
     """The status of a task, as the extension names it."""
 
     WORKING = "working"
@@ -39,18 +39,18 @@ class TaskInput(Enum):
     CANCEL = "cancel"
 
 
-TERMINAL: Final = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELLED})
-TABLE: Final[dict[tuple[Status, TaskInput], Status]] = {
-    (Status.WORKING, TaskInput.ASKED): Status.INPUT_REQUIRED,
-    (Status.INPUT_REQUIRED, TaskInput.ASKED): Status.INPUT_REQUIRED,
-    (Status.INPUT_REQUIRED, TaskInput.ANSWERED): Status.WORKING,
+TERMINAL: Final = frozenset({TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.CANCELLED})
+TABLE: Final[dict[tuple[TaskStatus, TaskInput], TaskStatus]] = {
+    (TaskStatus.WORKING, TaskInput.ASKED): TaskStatus.INPUT_REQUIRED,
+    (TaskStatus.INPUT_REQUIRED, TaskInput.ASKED): TaskStatus.INPUT_REQUIRED,
+    (TaskStatus.INPUT_REQUIRED, TaskInput.ANSWERED): TaskStatus.WORKING,
     **{
         (status, event): end
-        for status in (Status.WORKING, Status.INPUT_REQUIRED)
+        for status in (TaskStatus.WORKING, TaskStatus.INPUT_REQUIRED)
         for event, end in (
-            (TaskInput.RESULT, Status.COMPLETED),
-            (TaskInput.ERROR, Status.FAILED),
-            (TaskInput.CANCEL, Status.CANCELLED),
+            (TaskInput.RESULT, TaskStatus.COMPLETED),
+            (TaskInput.ERROR, TaskStatus.FAILED),
+            (TaskInput.CANCEL, TaskStatus.CANCELLED),
         )
     },
 }
@@ -60,7 +60,7 @@ TABLE: Final[dict[tuple[Status, TaskInput], Status]] = {
 class TaskState(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The stored data of a task. `result` and `error` are JSON."""
 
-    status: Status = Status.WORKING
+    status: TaskStatus = TaskStatus.WORKING
     message: str = ""
     progress: float | None = None
     total: float | None = None

@@ -23,7 +23,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.core.rounds import Asked
-from holdfast.core.tasks import Status, TaskState, task_key
+from holdfast.core.tasks import TaskState, TaskStatus, task_key
 from holdfast.engine.exchange import Exchange
 from holdfast.engine.rounds import RoundWriter
 from holdfast.engine.runtime import Runtime
@@ -147,9 +147,9 @@ class Collecting:
         Raises:
             McpError: the error of the call; Cancelled if it was cancelled.
         """
-        if state.status is Status.CANCELLED:
+        if state.status is TaskStatus.CANCELLED:
             raise Cancelled("the call was cancelled")
-        if state.status is Status.FAILED:
+        if state.status is TaskStatus.FAILED:
             error = _decode_error(state.error)
             raise McpError(error["code"], error["message"], error.get("data"))
         is_sessionless = exchange.session.revision is SESSIONLESS

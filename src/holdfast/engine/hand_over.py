@@ -39,7 +39,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.core.exchange import ExchangeInput, step
-from holdfast.core.tasks import Status, TaskState
+from holdfast.core.tasks import TaskState, TaskStatus
 from holdfast.engine import task_requests
 from holdfast.engine.collecting import Collecting
 from holdfast.engine.exchange import Exchange, SessionExchange
@@ -290,7 +290,7 @@ class HandOver:
             state = await self._collecting.follow(exchange, ticket, min(limit, max(0.0, wait)), limit)
         except UnknownTask:
             return self._encoded(exchange, told(UNKNOWN_TICKET, is_error=True))
-        if state.is_terminal and not (cancels and state.status is Status.CANCELLED):
+        if state.is_terminal and not (cancels and state.status is TaskStatus.CANCELLED):
             return self._collecting.result_of(exchange, state)
         kept = self._runtime.settings.times.task
         running = ticket_result("", ticket, self.collect, state.message, kept)

@@ -77,7 +77,7 @@ class Round:
         """Servers whose store does not answer."""
 
 
-class Fleet:
+class FleetView:
     """The source of the admin surface."""
 
     def __init__(self, parts: Sequence[Part], ring: Ring, *, random: Random | None = None) -> None:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
-from holdfast.core.stream import NewEvents, Page
+from holdfast.core.stream import NewEvents, StreamPage
 from holdfast.engine.observed_store import PARTS, Command, observed_store
 from holdfast.errors import Fenced, SessionGone, StateError, StoreUnavailable, StreamClosed
 from holdfast.ops.figures import Durations, StoreFigures
@@ -92,7 +92,7 @@ def _counts(figures: StoreFigures) -> dict[str, Count]:
     def attached(arguments: Sequence[Any], result: object) -> None:
         figures.resumes += arguments[_CURSOR] is not None and isinstance(result, Attached)
 
-    def was_read(_: object, page: Page | None) -> None:
+    def was_read(_: object, page: StreamPage | None) -> None:
         figures.gaps += page is not None and page.missed is not None
 
     def asked(_: object, has_place: object) -> None:

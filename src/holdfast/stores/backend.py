@@ -25,7 +25,7 @@ from holdfast.config import Limits
 from holdfast.core.lifecycle import SessionInput
 from holdfast.core.records import Closed, Ending, Refusal, SessionRecord
 from holdfast.core.rules.document import At, Document
-from holdfast.core.stream import Page, Position
+from holdfast.core.stream import Position, StreamPage
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -76,7 +76,7 @@ class Backend(Protocol):
 
     async def read(
         self, key: str, stream: str, cursor: Position, max_events: int, max_bytes: int
-    ) -> Page | None:
+    ) -> StreamPage | None:
         """Return the events after the cursor; None if there is no such stream. Also of streams that an erased session left."""
         ...
 

@@ -8,7 +8,7 @@ from holdfast import Server
 from holdfast.backs.components import ComponentTable
 from holdfast.errors import McpError
 from holdfast.ops.figures import Figures
-from holdfast.ops.fleet import Fleet
+from holdfast.ops.fleet import FleetView
 from holdfast.ops.metrics.reading import samples_of
 from holdfast.ops.operated import Operated
 from holdfast.ops.process import Part as OperatedPart
@@ -31,7 +31,7 @@ async def test_operators_see_each_part_by_its_name() -> None:
     parts["b"].place.gate.is_down = True
     parts["c"].place.gate.open.clear()
     async with made_of(parts, own) as server:
-        fleet = Fleet([OperatedPart("all", "1", "memory", server.engine, operated)], ring)
+        fleet = FleetView([OperatedPart("all", "1", "memory", server.engine, operated)], ring)
         async with client_of(server, "sessions") as client:
             assert (await client.call_tool("speak")).text == "a.say"
             with pytest.raises(McpError):

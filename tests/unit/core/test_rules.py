@@ -23,7 +23,7 @@ from holdfast.core.records import (
     WakeUp,
 )
 from holdfast.core.rules import asks, calls, life, readers, streams, turns
-from holdfast.core.rules.document import At, Document, Exchange, Index, Told
+from holdfast.core.rules.document import At, Document, ExchangeRecord, Index, Told
 from holdfast.core.stream import Position
 from holdfast.errors import Fenced, HoldfastError, StreamClosed
 from holdfast.testing.store.bench import PRINCIPAL, STRANGER, record
@@ -256,7 +256,7 @@ def test_a_hint_is_never_later_than_the_deadline_of_an_idle_session() -> None:
     assert doc.hint == 18.0, "it is examined again, should it not be closed now"
 
 
-class Unscanned(dict[str, Exchange]):
+class Unscanned(dict[str, ExchangeRecord]):
     """A table that cannot be read as a whole."""
 
     @override

@@ -14,9 +14,9 @@ from holdfast.core.rounds import Asked
 from holdfast.core.tasks import (
     TABLE,
     TERMINAL,
-    Status,
     TaskInput,
     TaskState,
+    TaskStatus,
     answered,
     asked,
     begun,
@@ -47,16 +47,16 @@ def must(state: TaskState | None) -> TaskState:
 
 def test_the_table_leads_out_of_no_terminal_status() -> None:
     assert not [pair for pair in product(TERMINAL, TaskInput) if pair in TABLE]
-    assert all((status, event) in TABLE for status in set(Status) - TERMINAL for event in ENDS)
+    assert all((status, event) in TABLE for status in set(TaskStatus) - TERMINAL for event in ENDS)
 
 
 def test_an_ask_requires_input_until_the_last_answer() -> None:
     state = must(asked(must(asked(begun(0, 60), "a", ASK)), "b", ASK))
-    assert state.status is Status.INPUT_REQUIRED
+    assert state.status is TaskStatus.INPUT_REQUIRED
     state = must(answered(state, {"a": 1, "stranger": 2}))
-    assert (state.status, list(state.asks), state.answers) == (Status.INPUT_REQUIRED, ["b"], {"a": 1})
+    assert (state.status, list(state.asks), state.answers) == (TaskStatus.INPUT_REQUIRED, ["b"], {"a": 1})
     state = must(answered(state, {"b": 3}))
-    assert (state.status, state.asks, state.answers) == (Status.WORKING, {}, {"a": 1, "b": 3})
+    assert (state.status, state.asks, state.answers) == (TaskStatus.WORKING, {}, {"a": 1, "b": 3})
 
 
 def test_answers_to_unknown_asks_change_nothing() -> None:
@@ -68,7 +68,7 @@ def test_answers_to_unknown_asks_change_nothing() -> None:
 
 def test_an_ask_that_is_withdrawn_is_forgotten_with_its_answer() -> None:
     waiting = must(asked(begun(0, 60), "a", ASK))
-    assert must(withdrawn(waiting, "a")).status is Status.WORKING
+    assert must(withdrawn(waiting, "a")).status is TaskStatus.WORKING
     assert must(withdrawn(must(answered(waiting, {"a": 1})), "a")).answers == {}
     assert withdrawn(waiting, "b") is None
 
@@ -89,7 +89,7 @@ def test_an_end_is_always_final_and_input_is_required_exactly_while_an_ask_is_op
         changed = changes[event](state)
         assert changed is None or not state.is_terminal
         state = changed or state
-        assert (state.status is Status.INPUT_REQUIRED) == bool(state.asks)
+        assert (state.status is TaskStatus.INPUT_REQUIRED) == bool(state.asks)
 
 
 def test_a_change_renews_the_ttl_and_never_shortens_it() -> None:

@@ -19,7 +19,7 @@ from holdfast.engine.session import HIDDEN
 from holdfast.errors import HoldfastError, McpError, StoreError, StoreUnavailable
 from holdfast.ops import session_pages
 from holdfast.ops.figures import Figures
-from holdfast.ops.fleet import Fleet
+from holdfast.ops.fleet import FleetView
 from holdfast.ops.merged_figures import merged_history, merged_tools
 from holdfast.ops.operated import Operated
 from holdfast.ops.process import ANSWER_BYTES, FleetQuestion, Live, Part, Said, ServedProcess, bounded
@@ -72,7 +72,7 @@ class Operation:
             return text
 
         self._operated = operated
-        self.fleet = Fleet([self.part()], self.ring)
+        self.fleet = FleetView([self.part()], self.ring)
 
     def part(self, name: str = "shop") -> Part:
         return Part(name, "1.2", "memory", self.server.engine, self._operated)
@@ -304,7 +304,7 @@ async def test_a_parked_call_and_a_task_are_cancelled_too() -> None:
 async def test_the_most_active_sessions_come_first() -> None:
     clock = VirtualClock()
     part = Operation(MemoryStore(clock=clock)).part("s")
-    fleet, store = Fleet([part], Ring()), part.engine.store
+    fleet, store = FleetView([part], Ring()), part.engine.store
     async with aclosing(part.engine):
         await part.engine.ensure_started()
         keys = [f"{number:08d}{'k' * 20}" for number in range(60)]
@@ -332,7 +332,7 @@ async def test_many_sessions_of_all_servers_come_in_pages_one_server_after_anoth
     monkeypatch.setattr(session_pages, "SORTED_SESSIONS", 71)
     servers = [Operation() for _ in range(3)]
     parts = [one.part(f"s{number}") for number, one in enumerate(servers)]
-    fleet = Fleet(parts, Ring())
+    fleet = FleetView(parts, Ring())
     keys = {0: 70, 1: 0, 2: 2}
     for number, count in keys.items():
         engine = parts[number].engine
@@ -363,7 +363,7 @@ async def test_many_sessions_of_all_servers_come_in_pages_one_server_after_anoth
 async def test_events_of_a_process_with_two_servers_are_shown_once(tmp_path: Path) -> None:
     one, two = (Operation(f"sqlite:///{tmp_path / name}.db") for name in ("one", "two"))
     ring = Ring()
-    fleet = Fleet([one.part("one"), two.part("two")], ring)
+    fleet = FleetView([one.part("one"), two.part("two")], ring)
     ring.add(1.0, "first", {})
     assert [happened.event for happened in (await fleet.state("", 0)).events] == ["first"]
 
@@ -445,7 +445,9 @@ async def test_a_call_whose_client_does_not_read_at_another_replica_waits_for_it
         return await wait(exchange)
 
     async with pair(speaks) as (_, home, other):
-        fleets = [Fleet([Part("shop", "1", "", made.engine, Operated())], Ring()) for made in (home, other)]
+        fleets = [
+            FleetView([Part("shop", "1", "", made.engine, Operated())], Ring()) for made in (home, other)
+        ]
 
         async def waits() -> list[str]:
             for fleet in fleets:

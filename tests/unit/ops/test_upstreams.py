@@ -11,7 +11,7 @@ import pytest
 from holdfast import Client, Process
 from holdfast.errors import McpError
 from holdfast.ops.figures import Figures
-from holdfast.ops.fleet import Fleet
+from holdfast.ops.fleet import FleetView
 from holdfast.ops.operated import Operated
 from holdfast.ops.process import Part
 from holdfast.ops.ring import Ring
@@ -45,7 +45,7 @@ async def test_a_start_is_no_failure_and_an_end_is_no_restart(tmp_path: Path) ->
     behind, ring = Process([sys.executable, "-c", PROGRAM, str(tmp_path)]), Ring()
     operated = Operated(ring=ring, figures=Figures())
     behind.operate(operated)
-    fleet = Fleet([Part("behind", "1", "memory", behind.engine, operated)], ring)
+    fleet = FleetView([Part("behind", "1", "memory", behind.engine, operated)], ring)
 
     async def shown() -> UpstreamView:
         fleet._round = None

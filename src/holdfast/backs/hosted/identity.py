@@ -33,7 +33,7 @@ class PresentUser:
         return getattr(scope.get("user", self._opened_by), name)
 
 
-class Identity:
+class HostedIdentity:
     """Makes requests and users with the classes of the installed `mcp` and Starlette."""
 
     def __init__(self) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, Final, Self
 
-from holdfast.backs.hosted.identity import Identity, PresentUser, caller_of
+from holdfast.backs.hosted.identity import HostedIdentity, PresentUser, caller_of
 from holdfast.backs.hosted.threads import share_threads
 from holdfast.engine.caller import Caller
 from holdfast.errors import BadAnswer, Broken, NotSent
@@ -44,7 +44,7 @@ class Dialect:
         message_module = import_module("mcp.shared.message")
         self._wrap: Callable[..., Any] = message_module.SessionMessage
         self._metadata: Callable[..., Any] = message_module.ServerMessageMetadata
-        self.identity: Identity = Identity()
+        self.identity: HostedIdentity = HostedIdentity()
         if major == 1:
             message = import_module("mcp.types").JSONRPCMessage
             self._decode: Callable[[bytes], Any] = lambda data: message.model_validate_json(data).root

@@ -19,7 +19,7 @@ from holdfast.backs.proxy.questions import Questions
 from holdfast.backs.proxy.silence import Silence
 from holdfast.backs.proxy.target import Target, UpstreamClient
 from holdfast.backs.proxy.translation import SessionlessForm, error_for, for_sessions
-from holdfast.backs.proxy.turns import Slots, Turns
+from holdfast.backs.proxy.turns import Slots, UpstreamTurns
 from holdfast.engine.exchange import Exchange
 from holdfast.errors import BadAnswer, ClientError, McpError, NotSent
 from holdfast.ports import Ports
@@ -55,7 +55,7 @@ class Calls:
         self._connection = connection
         self._client = client
         self._questions = questions
-        self._turns: Turns | None = questions.turns
+        self._turns: UpstreamTurns | None = questions.turns
         self._slots = Slots(options.concurrency, options.queued) if options.concurrency else None
         self._silence = Silence(options.call_seconds)
         self._space = space

@@ -49,7 +49,7 @@ class _Tool(Struct):
     inputSchema: dict[str, Any] = {}  # noqa: N815 - as it travels
 
 
-class _Page(Struct):
+class _HeaderPage(Struct):
     tools: list[_Tool] = []
     nextCursor: str | None = None  # noqa: N815
 
@@ -58,7 +58,7 @@ class _End(Struct):
     nextCursor: str | None = None  # noqa: N815
 
 
-_decode_page = msgspec.json.Decoder(_Page).decode
+_decode_page = msgspec.json.Decoder(_HeaderPage).decode
 _decode_end = msgspec.json.Decoder(_End).decode
 
 

@@ -38,7 +38,7 @@ import msgspec
 
 from holdfast.backs.proxy.call import ASKS, Call, paused, unasked
 from holdfast.backs.proxy.clients import Clients
-from holdfast.backs.proxy.turns import Turns
+from holdfast.backs.proxy.turns import UpstreamTurns
 from holdfast.engine.back import Outside
 from holdfast.errors import INVALID_REQUEST, AskError, CallEnded, McpError, MethodNotFound
 from holdfast.upstream.pending import OutgoingRequest
@@ -62,13 +62,13 @@ class Questions:
 
     def __init__(
         self,
-        turns: Turns | None,
+        turns: UpstreamTurns | None,
         outside: Outside,
         clients: Clients,
         mark: str,
     ) -> None:
         """`mark` begins the tokens of this server's questions, and of no others."""
-        self.turns: Turns | None = turns
+        self.turns: UpstreamTurns | None = turns
         """The turns of calls that may ask; None if they need none."""
         self._outside = outside
         self._clients = clients

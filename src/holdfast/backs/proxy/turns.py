@@ -23,7 +23,7 @@ class TurnTaken(Exception):
     """The call that has the turn waits for its client."""
 
 
-class Turns:
+class UpstreamTurns:
     """The turns of the calls of one upstream, in the order of arrival. State is complete at every await."""
 
     __slots__ = ("_asks", "_is_taken", "_queued", "_waiting")

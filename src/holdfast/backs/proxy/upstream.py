@@ -32,7 +32,7 @@ from holdfast.backs.proxy.restoring import Restoring
 from holdfast.backs.proxy.subscriptions import Subscriptions
 from holdfast.backs.proxy.target import Target, UpstreamClient
 from holdfast.backs.proxy.translation import client_info, without_tasks
-from holdfast.backs.proxy.turns import Turns, needs_turns
+from holdfast.backs.proxy.turns import UpstreamTurns, needs_turns
 from holdfast.backs.renaming import LISTED
 from holdfast.core.ledger import Charge
 from holdfast.engine.back import Outside
@@ -72,7 +72,7 @@ class Upstream:
         self._outside = outside
         self._clock, random, self._observer = ports
         self._profile = _profile(client)
-        turns = Turns(options.queued) if needs_turns(target, client) else None
+        turns = UpstreamTurns(options.queued) if needs_turns(target, client) else None
         self._questions = Questions(turns, outside, self.clients, random.token(_MARK_BYTES))
         self._connection = self._connection_to(target, options, ports)
         lists = Lists(

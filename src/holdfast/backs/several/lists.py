@@ -16,7 +16,7 @@ import msgspec
 
 from holdfast.backs.renaming import LISTED
 from holdfast.backs.several.members import Member, in_time
-from holdfast.backs.several.pages import Page, merged, read_cursor, read_page
+from holdfast.backs.several.pages import PartPage, merged, read_cursor, read_page
 from holdfast.backs.several.routes import Routes, client_of
 from holdfast.config import MIB
 from holdfast.core.names import NameKind
@@ -114,7 +114,7 @@ class MergedLists:
         put_off = {key: wanted[key] for key in self._put_off(kind, pages, exchange)}
         return merged(request.method, pages, is_shown, own, put_off=put_off, is_whole=is_whole)
 
-    def _put_off(self, kind: NameKind, pages: Mapping[str, Page], exchange: Exchange) -> set[str]:
+    def _put_off(self, kind: NameKind, pages: Mapping[str, PartPage], exchange: Exchange) -> set[str]:
         """Return the members whose page must wait: an earlier member that has more pages could have one of its names."""
         waiting, unfinished = set[str](), list[Member]()
         for key, page in pages.items():
@@ -197,7 +197,7 @@ class MergedLists:
             total -= size
             del self._late[key]
 
-    def _page(self, member: Member, method: str, result: bytes) -> Page | None:
+    def _page(self, member: Member, method: str, result: bytes) -> PartPage | None:
         try:
             return read_page(method, result)
         except (msgspec.MsgspecError, TypeError) as error:

@@ -36,7 +36,7 @@ _decode_text = msgspec.json.Decoder(str | None).decode
 _decode_number = msgspec.json.Decoder(float).decode
 
 
-class Page(Struct, frozen=True):
+class PartPage(Struct, frozen=True):
     """A page of one member."""
 
     items: Mapping[str, msgspec.Raw]
@@ -45,7 +45,7 @@ class Page(Struct, frozen=True):
     others: _Page
 
 
-def read_page(method: str, result: bytes) -> Page:
+def read_page(method: str, result: bytes) -> PartPage:
     """Return the page that the result of a list has.
 
     Raises:
@@ -55,12 +55,12 @@ def read_page(method: str, result: bytes) -> Page:
     members = _decode_page(result)
     items = {item_name(method, item): item for item in _decode_items(members.pop(member, _NO_ITEMS))}
     cursor = _decode_text(members.pop("nextCursor", msgspec.Raw(b"null")))
-    return Page(items, cursor or None, members)
+    return PartPage(items, cursor or None, members)
 
 
 def merged(
     method: str,
-    pages: Mapping[str, Page],
+    pages: Mapping[str, PartPage],
     is_shown: Callable[[str, str], bool],
     own: Mapping[str, Any],
     *,

@@ -23,7 +23,7 @@ from holdfast.core.records import (
     WakeUp,
 )
 from holdfast.core.rules.asks import withdraw
-from holdfast.core.rules.document import At, Document, Exchange, is_dead_with
+from holdfast.core.rules.document import At, Document, ExchangeRecord, is_dead_with
 from holdfast.core.rules.readers import lose_readers
 from holdfast.core.rules.streams import finish, forget, free_id, start, write
 from holdfast.core.rules.turns import lose_turns
@@ -70,7 +70,7 @@ def claim(
     returned = doc.client_seen(now)
     doc.fence += 1
     fence = doc.fence
-    doc.exchanges[stream] = Exchange(wanted.id, wanted.digest, control, fence, me, me)
+    doc.exchanges[stream] = ExchangeRecord(wanted.id, wanted.digest, control, fence, me, me)
     doc.ids[wanted.id] = stream
     doc.running += 1
     doc.readers += 1
@@ -78,7 +78,7 @@ def claim(
 
 
 def _claimed_before(
-    doc: Document, stream: str, exchange: Exchange, me: str, now: float
+    doc: Document, stream: str, exchange: ExchangeRecord, me: str, now: float
 ) -> Claimed | Duplicate | Refusal:
     """Answer a claim of a stream that is claimed already."""
     if not exchange.running or exchange.owner != me:
@@ -122,7 +122,7 @@ def _forget_ends(doc: Document, now: float) -> bool:
     return bool(stale)
 
 
-def release(doc: Document, stream: str, exchange: Exchange) -> None:
+def release(doc: Document, stream: str, exchange: ExchangeRecord) -> None:
     """Free the id of an exchange that has ended, and the answer that was kept for a repeat, or its end."""
     if stream not in doc.logs:
         forget(doc, stream)
@@ -144,7 +144,7 @@ def give_back(doc: Document, stream: str, fence: int, now: float) -> None:
         _unclaim(doc, stream, exchange, now)
 
 
-def _unclaim(doc: Document, stream: str, exchange: Exchange, now: float) -> None:
+def _unclaim(doc: Document, stream: str, exchange: ExchangeRecord, now: float) -> None:
     end_plain(doc, stream, exchange.fence, now)
     _withdraw(doc, stream, surely=True)
 
@@ -219,7 +219,7 @@ def reap(doc: Document, stream: str, owner: str, terminal: bytes, at: At, *, tag
 
 
 def _end(
-    doc: Document, stream: str, exchange: Exchange, terminal: bytes, at: At, *, tag: int, keep: bool
+    doc: Document, stream: str, exchange: ExchangeRecord, terminal: bytes, at: At, *, tag: int, keep: bool
 ) -> None:
     _stop(doc, exchange, at.now)
     exchange = doc.exchanges[stream] = replace(exchange, running=False, kept=keep, kept_at=at.now, asks=())
@@ -232,7 +232,7 @@ def _end(
     _look_again(doc)
 
 
-def _stop(doc: Document, exchange: Exchange, now: float) -> None:
+def _stop(doc: Document, exchange: ExchangeRecord, now: float) -> None:
     """Count an exchange as no longer in flight, and forget its asks."""
     doc.running -= 1
     if not exchange.control:
@@ -253,7 +253,7 @@ def _look_again(doc: Document) -> None:
         doc.schedule()
 
 
-def orphaned(doc: Document, owner: str, now: float) -> list[tuple[str, Exchange]]:
+def orphaned(doc: Document, owner: str, now: float) -> list[tuple[str, ExchangeRecord]]:
     """Forget the readers and turns of an incarnation that was declared dead; return the exchanges that it ran.
 
     Those of the earlier incarnations of its replica count too: they are dead as well.
@@ -278,7 +278,7 @@ def keep(doc: Document, stream: str, wanted: Claim, terminal: bytes | None, at: 
     if exchange is None:
         if terminal is None:
             return
-        exchange = Exchange(
+        exchange = ExchangeRecord(
             wanted.id,
             wanted.digest,
             wanted.control,

@@ -30,7 +30,7 @@ from holdfast.wire.jsonrpc import RequestId
 _NONE: Final[frozenset[str]] = frozenset()
 
 
-class Exchange(Struct, frozen=True, array_like=True, omit_defaults=True):
+class ExchangeRecord(Struct, frozen=True, array_like=True, omit_defaults=True):
     """An exchange, or the standalone stream, which has no id and no owner."""
 
     id: RequestId | None
@@ -134,7 +134,7 @@ class Document(SessionClock):
         """The bytes of its state and its subscriptions, as `holdfast.stores.kept` counts them."""
         self.complete: int = 0
         """Complete streams: the length of `finished`."""
-        self.exchanges: dict[str, Exchange] = {}
+        self.exchanges: dict[str, ExchangeRecord] = {}
         self.ids: dict[RequestId, str] = {}
         """The stream that uses an id."""
         self.logs: dict[str, Log] = {}
@@ -168,21 +168,21 @@ class Document(SessionClock):
         due = max(at, self.due()[0])
         self.hint = min(self.hint, due)
 
-    def standalone(self) -> Exchange:
+    def standalone(self) -> ExchangeRecord:
         """Return the standalone stream, which begins with the first call that needs it."""
         name = self.record.standalone
         exchange = self.exchanges.get(name)
         if exchange is None:
-            exchange = Exchange(None, b"", True, STANDALONE_FENCE, "", "", running=False)  # noqa: FBT003
+            exchange = ExchangeRecord(None, b"", True, STANDALONE_FENCE, "", "", running=False)  # noqa: FBT003
             self.exchanges[name] = exchange
             self.logs[name] = Log(Position(0, 0))
         return exchange
 
-    def in_flight(self) -> Iterable[tuple[str, Exchange]]:
+    def in_flight(self) -> Iterable[tuple[str, ExchangeRecord]]:
         """Return the exchanges in flight, with their streams. There are few of them, and there may be many that have ended."""
         return [(stream, one) for stream, one in self.exchanges.items() if one.running]
 
-    def writable(self, stream: str, fence: int) -> Exchange:
+    def writable(self, stream: str, fence: int) -> ExchangeRecord:
         """Return an exchange in flight, if this fence may write it.
 
         Raises:

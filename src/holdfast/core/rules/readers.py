@@ -7,7 +7,7 @@ session: then the session is detached, and its grace period starts.
 from msgspec.structs import replace
 
 from holdfast.core.records import STANDALONE_FENCE, Attached, Probed, Refusal, WakeUp
-from holdfast.core.rules.document import Document, Exchange, is_dead_with, replica_of
+from holdfast.core.rules.document import Document, ExchangeRecord, is_dead_with, replica_of
 from holdfast.core.rules.streams import free_id
 from holdfast.core.stream import Position
 
@@ -38,7 +38,7 @@ def attach(
     return Attached(doc.record, generation, cursor, returned, log.is_end(cursor))
 
 
-def _take_place(doc: Document, stream: str, exchange: Exchange, me: str) -> int:
+def _take_place(doc: Document, stream: str, exchange: ExchangeRecord, me: str) -> int:
     """Make a connection of this replica the reader; return its generation."""
     if not exchange.reader:
         doc.readers += 1
@@ -51,7 +51,7 @@ def _take_place(doc: Document, stream: str, exchange: Exchange, me: str) -> int:
     return exchange.generation + 1
 
 
-def _unreadable(doc: Document, stream: str, exchange: Exchange | None) -> Refusal:
+def _unreadable(doc: Document, stream: str, exchange: ExchangeRecord | None) -> Refusal:
     """Return why a stream that does not exist cannot be read."""
     if exchange is not None and exchange.running:
         return Refusal.UNBEGUN

@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core.records import WakeUp
-from holdfast.core.rules.document import Ask, Document, Exchange
+from holdfast.core.rules.document import Ask, Document, ExchangeRecord
 from holdfast.core.rules.streams import start
 from holdfast.core.stream import Event, Position
 
@@ -24,7 +24,10 @@ class Writes(Struct, frozen=True):
 
 
 def restore(
-    doc: Document, exchanges: Mapping[str, Exchange], asks: Mapping[str, Ask], logs: Mapping[str, Writes]
+    doc: Document,
+    exchanges: Mapping[str, ExchangeRecord],
+    asks: Mapping[str, Ask],
+    logs: Mapping[str, Writes],
 ) -> int:
     """Put back the exchanges and asks that are missing, and the events of the exchanges in flight. Returns how many."""
     count = 0
@@ -50,7 +53,7 @@ def restore(
     return count
 
 
-def _restore_exchange(doc: Document, stream: str, exchange: Exchange) -> None:
+def _restore_exchange(doc: Document, stream: str, exchange: ExchangeRecord) -> None:
     doc.exchanges[stream] = exchange
     doc.fence = max(doc.fence, exchange.fence)
     doc.running += 1
@@ -60,7 +63,7 @@ def _restore_exchange(doc: Document, stream: str, exchange: Exchange) -> None:
         doc.ids[exchange.id] = stream
 
 
-def _restore_log(doc: Document, stream: str, exchange: Exchange, writes: Writes) -> int:
+def _restore_log(doc: Document, stream: str, exchange: ExchangeRecord, writes: Writes) -> int:
     """Add the events that the log does not have. Returns how many."""
     log = doc.logs.get(stream)
     if log is None:

@@ -15,7 +15,7 @@ its request, and without a log. A repeat finds it, and does not run again. It st
 
 from holdfast.config import Limits
 from holdfast.core.records import STANDALONE_FENCE, WakeUp
-from holdfast.core.rules.document import At, Document, Exchange, Index
+from holdfast.core.rules.document import At, Document, ExchangeRecord, Index
 from holdfast.core.stream import Log, NewEvents, Position
 from holdfast.errors import StreamClosed
 
@@ -46,7 +46,7 @@ def append(doc: Document, stream: str, fence: int, events: NewEvents, at: At) ->
 
 
 def write(
-    doc: Document, stream: str, exchange: Exchange, events: NewEvents, at: At, *, final: bool = False
+    doc: Document, stream: str, exchange: ExchangeRecord, events: NewEvents, at: At, *, final: bool = False
 ) -> Position:
     """Add events to a log, and make room for them in the session.
 
@@ -166,7 +166,7 @@ def forget(doc: Document, stream: str) -> None:
         doc.told += ((Index.FORGOTTEN, stream, ""),)
 
 
-def free_id(doc: Document, stream: str, exchange: Exchange) -> None:
+def free_id(doc: Document, stream: str, exchange: ExchangeRecord) -> None:
     """Free the request id of an exchange, unless a later exchange uses it."""
     if exchange.id is not None and doc.ids.get(exchange.id) == stream:
         del doc.ids[exchange.id]

@@ -10,7 +10,7 @@ from holdfast.ops.admin.address import AdminAddress, open_admin
 from holdfast.ops.admin.lines import answering
 from holdfast.ops.admin.surface import FleetSource
 from holdfast.ops.figures import Figures
-from holdfast.ops.fleet import Fleet
+from holdfast.ops.fleet import FleetView
 from holdfast.ops.log import LogObserver
 from holdfast.ops.operated import Operable, Operated
 from holdfast.ops.process import Part
@@ -54,7 +54,7 @@ class Operations:
             Part(server.label or server.name, server.version, _kind(server.store), server.engine, operated)
             for server, operated in self._servers
         ]
-        fleet = Fleet(parts, self._ring)
+        fleet = FleetView(parts, self._ring)
         fleet.start()
         try:
             async with (

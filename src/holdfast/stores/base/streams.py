@@ -24,7 +24,7 @@ most `Limits.finished_streams` complete streams; beyond that they are forgotten 
 from typing import Protocol
 
 from holdfast.core.records import Attached, Refusal
-from holdfast.core.stream import NewEvents, Page, Position
+from holdfast.core.stream import NewEvents, Position, StreamPage
 
 
 class StreamPart(Protocol):
@@ -60,7 +60,7 @@ class StreamPart(Protocol):
 
     async def read(
         self, key: str, stream: str, cursor: Position, max_events: int, max_bytes: int
-    ) -> Page | None:
+    ) -> StreamPage | None:
         """Return the events after the cursor, within the bounds but at least one. None if there is no such stream.
 
         A cursor whose events were trimmed away is answered with GAP, the sequence numbers that are missing, and the

@@ -15,7 +15,7 @@ from holdfast.core.lifecycle import SessionInput
 from holdfast.core.records import Closed, Ending, Refusal, SessionRecord
 from holdfast.core.rules.document import At, Document, Index
 from holdfast.core.rules.life import close, is_crowded
-from holdfast.core.stream import Page, Position
+from holdfast.core.stream import Position, StreamPage
 from holdfast.errors import SessionGone
 from holdfast.stores.backend import P, R, Rule, Why
 from holdfast.stores.base import LINGER_SHARE, OnWake
@@ -256,7 +256,7 @@ class MemoryBackend(SessionCommands):
 
     async def read(
         self, key: str, stream: str, cursor: Position, max_events: int, max_bytes: int
-    ) -> Page | None:
+    ) -> StreamPage | None:
         """Return the events after the cursor."""
         doc = self._sessions.get(key)
         log = doc.logs.get(stream) if doc is not None and stream in doc.exchanges else None

@@ -22,7 +22,7 @@ from typing_extensions import override
 from holdfast.errors import StoreError
 from holdfast.stores.base import WakeUp
 from holdfast.stores.postgres.core import PostgresCore
-from holdfast.stores.postgres.link import Connection, Link
+from holdfast.stores.postgres.link import Link, PostgresConnection
 from holdfast.stores.shared.answers import Later, Lost
 from holdfast.stores.shared.server import POLL_SECONDS
 
@@ -104,7 +104,7 @@ class Bell(PostgresCore):
                     connection.end()
             await asyncio.sleep(PATIENCE / 2)
 
-    async def _receive(self, connection: Connection, *, is_said: bool) -> bool:
+    async def _receive(self, connection: PostgresConnection, *, is_said: bool) -> bool:
         """Receive wake-ups as long as probes come back; return whether the log says that they do not."""
         probed = asyncio.Event()
 
@@ -136,7 +136,7 @@ class Bell(PostgresCore):
             await self._quiet(connection)
         return is_said
 
-    async def _quiet(self, connection: Connection) -> None:
+    async def _quiet(self, connection: PostgresConnection) -> None:
         """Wait until the next probe, or until the connection is lost."""
         for _ in range(round(PROBE_SECONDS / POLL_SECONDS)):
             if connection.is_closed:

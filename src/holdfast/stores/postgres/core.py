@@ -10,7 +10,7 @@ from typing_extensions import override
 from holdfast.errors import StoreUnavailable
 from holdfast.stores.postgres import schema
 from holdfast.stores.postgres.lanes import Lanes, Rows
-from holdfast.stores.postgres.link import Connection, Link
+from holdfast.stores.postgres.link import Link, PostgresConnection
 from holdfast.stores.postgres.refusals import code_of
 from holdfast.stores.postgres_address import parse
 from holdfast.stores.shared.answers import Later
@@ -66,7 +66,7 @@ class PostgresCore(ServerStore[str]):
 
     # The schema
 
-    async def _prepare(self, connection: Connection) -> None:
+    async def _prepare(self, connection: PostgresConnection) -> None:
         """Make what the schema lacks, and check its format.
 
         Raises:
@@ -100,7 +100,7 @@ class PostgresCore(ServerStore[str]):
             "let a role that may run the statements of `holdfast store sql`"
         )
 
-    async def _check_format(self, connection: Connection) -> None:
+    async def _check_format(self, connection: PostgresConnection) -> None:
         [(found,)] = await connection.fetch(schema.format_of(self._schema), ())
         if found > schema.FORMAT:
             raise StoreUnavailable(

@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.ports import Observer
-from holdfast.stores.postgres.link import Connection, Link
+from holdfast.stores.postgres.link import Link, PostgresConnection
 from holdfast.stores.postgres.refusals import NO_CONNECTION, REFUSALS, Reaction, code_of
 from holdfast.stores.shared.answers import Later, Lost
 
@@ -56,7 +56,11 @@ class Lanes:
     """Runs statements."""
 
     def __init__(
-        self, link: Link, most: int, observer: Observer, prepare: Callable[[Connection], Awaitable[None]]
+        self,
+        link: Link,
+        most: int,
+        observer: Observer,
+        prepare: Callable[[PostgresConnection], Awaitable[None]],
     ) -> None:
         self._link = link
         self._most = most
@@ -67,10 +71,10 @@ class Lanes:
         self._queue: deque[_Statement] = deque()
         self._idle: dict[asyncio.Future[bool], float] = {}
         """Lanes without work: what they wait for, and since when."""
-        self._busy: dict[Connection, float] = {}
+        self._busy: dict[PostgresConnection, float] = {}
         """Connections that wait for an answer, and since when."""
         self._watch: asyncio.TimerHandle | None = None
-        self._connections: set[Connection] = set()
+        self._connections: set[PostgresConnection] = set()
         self._full = -inf
         """When the server last had no connection left."""
         self._lanes: set[asyncio.Task[None]] = set()
@@ -149,7 +153,7 @@ class Lanes:
 
     async def _lane(self) -> None:
         """Run commands on one connection."""
-        connection: Connection | None = None
+        connection: PostgresConnection | None = None
         jobs: list[_Statement] = []
         try:
             while await self._wait_for_work():
@@ -178,7 +182,7 @@ class Lanes:
             for job in jobs:
                 self._fail(job, _closed())
 
-    def _leave(self, connection: Connection | None) -> None:
+    def _leave(self, connection: PostgresConnection | None) -> None:
         if connection is not None:
             self._busy.pop(connection, None)
             self._connections.discard(connection)
@@ -213,7 +217,7 @@ class Lanes:
             return [jobs[order] for order in sorted(jobs)]
         return []
 
-    async def _connected(self) -> Connection:
+    async def _connected(self) -> PostgresConnection:
         connection = await self._link.connect()
         self._busy[connection] = asyncio.get_running_loop().time()
         try:
@@ -228,7 +232,7 @@ class Lanes:
         self._connections.add(connection)
         return connection
 
-    async def _send(self, connection: Connection, jobs: list[_Statement]) -> None:
+    async def _send(self, connection: PostgresConnection, jobs: list[_Statement]) -> None:
         self.round_trips += 1
         if len(jobs) == 1:
             [job] = jobs
@@ -246,15 +250,15 @@ class Lanes:
         for job, row in zip(jobs, rows, strict=True):
             _answer(job, [row])
 
-    async def _send_alone(self, connection: Connection, job: _Statement) -> None:
+    async def _send_alone(self, connection: PostgresConnection, job: _Statement) -> None:
         try:
             await self._send(connection, [job])
         except (Later, StoreError) as error:
             self._fail(job, error)
 
     def _failed(
-        self, connection: Connection | None, jobs: list[_Statement], error: Exception
-    ) -> Connection | None:
+        self, connection: PostgresConnection | None, jobs: list[_Statement], error: Exception
+    ) -> PostgresConnection | None:
         """Give a failure to the senders; return the connection if it can be used again."""
         if connection is not None:
             self._busy.pop(connection, None)

@@ -50,7 +50,7 @@ _BROKEN: Final = (
 )
 
 
-class Connection:
+class PostgresConnection:
     """One connection."""
 
     def __init__(self, driver: Any) -> None:
@@ -127,7 +127,7 @@ class Link:
         chosen = parse_qs(urlsplit(url).query).get("target_session_attrs")
         self._servers = None if chosen else "read-write"
 
-    async def connect(self) -> Connection:
+    async def connect(self) -> PostgresConnection:
         """Open a connection for statements.
 
         Raises:
@@ -136,11 +136,11 @@ class Link:
         """
         if self.is_prepared is None:
             return await self._first()
-        return Connection(await self._open(_STATEMENTS if self.is_prepared else 0))
+        return PostgresConnection(await self._open(_STATEMENTS if self.is_prepared else 0))
 
-    async def listen(self) -> Connection:
+    async def listen(self) -> PostgresConnection:
         """Open a connection for wake-ups. As `connect`."""
-        return Connection(await self._open(0))
+        return PostgresConnection(await self._open(0))
 
     def doubt(self, error: BaseException | None) -> None:
         """After a failure: if a pooler is in the way that was not there before, find out again."""
@@ -182,10 +182,10 @@ class Link:
             )
         return driver
 
-    async def _first(self) -> Connection:
+    async def _first(self) -> PostgresConnection:
         """Open a connection, and find out whether statements can be prepared once for it."""
         driver = await self._open(_STATEMENTS)
-        connection = Connection(driver)
+        connection = PostgresConnection(driver)
         try:
             if await self._ask_server(connection, driver.get_server_pid()):
                 self.is_prepared = True
@@ -199,7 +199,7 @@ class Link:
         self.is_prepared = is_translated
         return await self.connect()
 
-    async def _ask_server(self, connection: Connection, pid: int) -> bool:
+    async def _ask_server(self, connection: PostgresConnection, pid: int) -> bool:
         """Return True if the process that serves the connection is the one that the server named at the start."""
         # Not a query: that would be a prepared statement.
         ask = f"DO $$BEGIN IF pg_backend_pid() <> {pid} THEN RAISE EXCEPTION USING ERRCODE = '{_POOLED}'; END IF; END$$"
@@ -211,7 +211,7 @@ class Link:
             raise
         return True
 
-    async def _ask_pooler(self, connection: Connection, driver: Any) -> bool:
+    async def _ask_pooler(self, connection: PostgresConnection, driver: Any) -> bool:
         """Return True if a pooler gives prepared statements names of its own: then it knows them."""
         name = f"holdfast_{self._random.token(6)}"
 

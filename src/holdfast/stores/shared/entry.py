@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from holdfast.core.rules.document import Ask, Exchange
+from holdfast.core.rules.document import Ask, ExchangeRecord
 from holdfast.stores.shared.draft import SharedDocument
 
 NO_SESSION: Final[Any] = object()
@@ -67,7 +67,7 @@ class KnownSession:
         """How many more do so although they are exact, because another process has written between two commits of this one."""
         self.lost: int | None = None
         """If the store has lost commits: the last one that it has."""
-        self.running: dict[str, tuple[Exchange, int]] = {}
+        self.running: dict[str, tuple[ExchangeRecord, int]] = {}
         """The exchanges that run here, and the commits that have claimed them."""
         self.asks: dict[str, tuple[Ask, int]] = {}
         self.weight: int = 0

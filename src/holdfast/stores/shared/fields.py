@@ -20,7 +20,7 @@ from msgspec import Struct
 from msgspec.structs import astuple
 
 from holdfast.core.records import SessionRecord
-from holdfast.core.rules.document import Ask, Exchange, Held
+from holdfast.core.rules.document import Ask, ExchangeRecord, Held
 from holdfast.core.stream import Position
 from holdfast.errors import StoreError
 from holdfast.stores.rules import id_from, id_text
@@ -87,7 +87,7 @@ def kept_members(codec: Codec, value: Any, before: bytes) -> bytes:
 
 
 TABLES: Final = {
-    "exchanges": Codec("x:", encode, msgspec.msgpack.Decoder(Exchange).decode, astuple),
+    "exchanges": Codec("x:", encode, msgspec.msgpack.Decoder(ExchangeRecord).decode, astuple),
     "ids": Codec("i:", str.encode, bytes.decode, text=id_text, key=id_from),
     "logs": Codec("l:", encode_log, decode_log, head_of),
     "finished": Codec("f:", encode, msgspec.msgpack.Decoder(float).decode),

@@ -23,7 +23,7 @@ from typing import Any, Final
 from holdfast.config import Limits
 from holdfast.core.records import WakeUp
 from holdfast.core.rules import asks, calls, life, readers, turns
-from holdfast.core.rules.document import Document, Exchange, Told, replica_of
+from holdfast.core.rules.document import Document, ExchangeRecord, Told, replica_of
 from holdfast.core.rules.restore import restore
 from holdfast.errors import HoldfastError, SessionGone, StoreError, StoreUnavailable
 from holdfast.ports import Random
@@ -45,7 +45,7 @@ _SHY: Final = 64
 """Commits that carry what they have read, after another process has written the session."""
 
 
-def left_by(doc: Document, owner: str, now: float) -> list[tuple[str, Exchange]]:
+def left_by(doc: Document, owner: str, now: float) -> list[tuple[str, ExchangeRecord]]:
     found = calls.orphaned(doc, owner, now)
     if not found and isinstance(doc, SharedDocument):
         doc.forget_writers(owner)

@@ -13,7 +13,7 @@ from holdfast.core.lifecycle import SessionInput
 from holdfast.core.records import Closed, Ending, Orphan
 from holdfast.core.rules import calls, life
 from holdfast.core.rules.document import At
-from holdfast.core.stream import Continuity, Event, Log, Page, Position
+from holdfast.core.stream import Continuity, Event, Log, Position, StreamPage
 from holdfast.errors import Fenced, SessionGone, StreamClosed
 from holdfast.stores.backend import Why
 from holdfast.stores.shared.draft import SharedDocument
@@ -138,7 +138,7 @@ class SharedSessions(CommandRounds):
 
     async def read(
         self, key: str, stream: str, cursor: Position, max_events: int, max_bytes: int
-    ) -> Page | None:
+    ) -> StreamPage | None:
         """Return the events after the cursor."""
         page = self._remembered(key, stream, cursor, max_events, max_bytes)
         if page is not None:
@@ -152,7 +152,7 @@ class SharedSessions(CommandRounds):
 
     def _remembered(
         self, key: str, stream: str, cursor: Position, max_events: int, max_bytes: int
-    ) -> Page | None:
+    ) -> StreamPage | None:
         """Return the events after the cursor if they were written here, by an exchange that runs here."""
         entry = self._entries.get(key)
         if entry is None or stream not in entry.running or entry.doc is None:
@@ -168,13 +168,13 @@ class SharedSessions(CommandRounds):
         return At(self.now(), self.me, self._limits, -self.over)
 
 
-def _page(head: HeadLog, cursor: Position, tag: int | None, events: list[Event]) -> Page:
+def _page(head: HeadLog, cursor: Position, tag: int | None, events: list[Event]) -> StreamPage:
     """Return a page of a log: the events after the cursor, where the event of the cursor has this tag."""
     is_inside = head.low.seq < cursor.seq < head.top.seq
     if not (tag == cursor.tag if is_inside else head.proves(cursor)):
-        return Page(Continuity.FORK, [], None, finished=False)
+        return StreamPage(Continuity.FORK, [], None, finished=False)
     is_gap = cursor.seq < head.low.seq
     end = events[-1].position.seq if events else max(cursor.seq, head.low.seq)
     finished = head.closed and end == head.top.seq
     missed = (cursor.seq + 1, head.low.seq) if is_gap else None
-    return Page(Continuity.GAP if is_gap else Continuity.OK, events, missed, finished)
+    return StreamPage(Continuity.GAP if is_gap else Continuity.OK, events, missed, finished)

@@ -9,7 +9,7 @@ again for each), so none may declare another one dead for one lease, and every l
 
 from typing import Final
 
-from holdfast.core.rules.document import Exchange, Held
+from holdfast.core.rules.document import ExchangeRecord, Held
 from holdfast.stores.base import INBOX, Forwarded, WakeUp
 from holdfast.stores.rules import lease_ended
 from holdfast.stores.shared.fields import TABLES
@@ -101,7 +101,7 @@ def owned(tx: Transaction, owner: str) -> list[str]:
 
 def _is_owned(name: str, value: bytes, owner: str) -> bool:
     try:
-        entry: Exchange | Held = _DECODERS[name[:2]](value)
+        entry: ExchangeRecord | Held = _DECODERS[name[:2]](value)
     except ValueError:
         return True  # The session is removed when it is loaded.
     if isinstance(entry, Held):

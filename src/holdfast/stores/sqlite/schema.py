@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from holdfast.core.rules.document import Exchange
+from holdfast.core.rules.document import ExchangeRecord
 from holdfast.errors import ConfigError
 from holdfast.stores.shared.fields import TABLES
 from holdfast.stores.sqlite import kept
@@ -310,7 +310,7 @@ def _format(connection: sqlite3.Connection, path: Path, newest: int) -> int:
 def is_read_by(value: bytes, owner: str) -> bool:
     """Return True if the field of an exchange names this incarnation as its reader. A function of SQL."""
     try:
-        exchange: Exchange = TABLES["exchanges"].decode(value)
+        exchange: ExchangeRecord = TABLES["exchanges"].decode(value)
     except ValueError:
         return False
     return exchange.reader == owner

@@ -19,7 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.core.records import Closed, SessionRecord, WakeUp
-from holdfast.core.rules.document import Exchange
+from holdfast.core.rules.document import ExchangeRecord
 from holdfast.core.stream import Event, Position
 from holdfast.stores.base import LINGER_SECONDS, LINGER_SHARE
 from holdfast.stores.shared.commit import (
@@ -46,7 +46,7 @@ _HINT, _SIZE, _STATE = PLACES["hint"], PLACES["size"], PLACES["state"]
 _SWEPT: Final = 200
 """Sessions examined in one transaction: a sweep must not delay other commands for long."""
 _PUT: Final = "INSERT INTO field (sid, name, value) VALUES (?, ?, ?) ON CONFLICT (sid, name) DO UPDATE SET value = excluded.value"
-decode_exchange: Final[Callable[[bytes], Exchange]] = TABLES["exchanges"].decode
+decode_exchange: Final[Callable[[bytes], ExchangeRecord]] = TABLES["exchanges"].decode
 _uris: Final = msgspec.msgpack.Decoder(list[str]).decode
 
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from holdfast.config import Limits
 from holdfast.core.lifecycle import SessionInput
-from holdfast.core.stream import Page, Position
+from holdfast.core.stream import Position, StreamPage
 from holdfast.errors import Fenced, StreamClosed
 from holdfast.stores.base import (
     Attached,
@@ -93,7 +93,7 @@ class Bench:
         await self.store.detach(KEY, stream, attached.generation, None, broke=False)
         return attached.cursor
 
-    async def read(self, stream: str, cursor: Position, key: str = KEY) -> Page:
+    async def read(self, stream: str, cursor: Position, key: str = KEY) -> StreamPage:
         """Read all there is after a position of a stream that must exist."""
         page = await self.store.read(key, stream, cursor, *PAGE)
         assert page is not None
@@ -130,7 +130,7 @@ def tag_of(stream: str, number: int) -> int:
     return (sum(stream.encode()) << 32) + number + 1
 
 
-def data_of(page: Page) -> list[bytes]:
+def data_of(page: StreamPage) -> list[bytes]:
     """Return the payloads of a page."""
     return [event.data for event in page.events]
 

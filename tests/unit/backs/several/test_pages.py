@@ -8,7 +8,7 @@ import pytest
 from holdfast.backs.renaming import LISTED
 from holdfast.backs.several.pages import (
     MAX_CURSOR,
-    Page,
+    PartPage,
     merged,
     read_cursor,
     read_page,
@@ -19,11 +19,11 @@ from holdfast.errors import InvalidCursor
 TOOLS = "tools/list"
 
 
-def page(*names: str, **others: Any) -> Page:
+def page(*names: str, **others: Any) -> PartPage:
     return read_page(TOOLS, json.dumps({"tools": [{"name": name} for name in names], **others}).encode())
 
 
-def made(pages: dict[str, Page], hidden: tuple[str, str] = ("", ""), **options: Any) -> dict[str, Any]:
+def made(pages: dict[str, PartPage], hidden: tuple[str, str] = ("", ""), **options: Any) -> dict[str, Any]:
     options = {"is_whole": True, "put_off": {}, **options}
     result = merged(TOOLS, pages, lambda member, name: (member, name) != hidden, {}, **options)
     found: dict[str, Any] = json.loads(result)
@@ -49,7 +49,7 @@ def test_the_cursor_has_the_members_that_have_more() -> None:
 
 
 def test_a_merged_page_is_valid_as_long_as_its_shortest_part_and_public_if_all_are() -> None:
-    def hints(ttl: int, scope: str) -> Page:
+    def hints(ttl: int, scope: str) -> PartPage:
         return page(ttlMs=ttl, cacheScope=scope)
 
     found = made({"one": hints(500, "public"), "two": hints(300, "public")})

@@ -20,7 +20,7 @@ from holdfast.fronts.http.decide.started_call import StartedCall
 from holdfast.fronts.http.http1.acknowledged import is_acknowledged
 from holdfast.fronts.http.http1.answers import AUDITED, FAILED, FULL, NO_MEMORY, refusal_bytes
 from holdfast.fronts.http.http1.channel import HIGH_WATER, SocketChannel, bytes_taken
-from holdfast.fronts.http.http1.connection_charge import Held
+from holdfast.fronts.http.http1.connection_charge import ConnectionCharge
 from holdfast.fronts.http.http1.deadlines import KEEP_ALIVE, Deadlines
 from holdfast.fronts.http.http1.framing import Parsed, RefusedRequest
 from holdfast.fronts.http.http1.half_closed import HalfClosed
@@ -97,7 +97,7 @@ class HttpConnection(asyncio.Protocol):
         )
         self.client: str | None = self.peer[0] if self.peer else None
         self.scheme: str = "https" if transport.get_extra_info("sslcontext") else "http"
-        self._held = Held(self.members.account(self.client), tls=self.scheme == "https")
+        self._held = ConnectionCharge(self.members.account(self.client), tls=self.scheme == "https")
         if not self.members.admit(self, has_room=self._held.begin()):
             self.refuse(FULL)
             if self.members.has_many_refused:

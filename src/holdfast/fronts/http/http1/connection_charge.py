@@ -20,7 +20,7 @@ _TLS_READ: Final = 16 * KIB
 """The longest read that is contained in `TLS_BYTES`."""
 
 
-class Held:
+class ConnectionCharge:
     """The charge of one connection."""
 
     __slots__ = ("_base", "_charge", "longest")

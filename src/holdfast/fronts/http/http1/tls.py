@@ -11,7 +11,7 @@ from typing import Final
 from typing_extensions import override
 
 from holdfast.fronts.http.http1.connection import HttpConnection
-from holdfast.fronts.http.http1.connection_charge import Held
+from holdfast.fronts.http.http1.connection_charge import ConnectionCharge
 from holdfast.fronts.http.http1.members import Members
 from holdfast.ports import Observer
 from holdfast.supervision import supervise
@@ -58,7 +58,7 @@ class Handshake:
     def __init__(self, members: Members, peer: object) -> None:
         self.client: str | None = peer[0] if isinstance(peer, tuple) else None
         self._members = members
-        self._held = Held(members.account(self.client), tls=True)
+        self._held = ConnectionCharge(members.account(self.client), tls=True)
         self.since: float = members.deadlines.now
         self._task: asyncio.Task[None]
 
