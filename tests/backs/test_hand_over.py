@@ -34,10 +34,10 @@ slow_test = virtual_test_within(10_000)
 
 
 class Slow:
-    def __init__(self) -> None:
+    def __init__(self, settings: Settings | None = None) -> None:
         self.runs = 0
         self.stopped = 0
-        self.server = Server("slow")
+        self.server = Server("slow", settings=settings or Settings())
 
         @self.server.tool
         async def work(seconds: float, ctx: Context) -> dict[str, float]:
@@ -178,3 +178,44 @@ async def test_the_scopes_of_a_tool_behind_apply_to_its_task_and_its_ticket() ->
         await asyncio.sleep(100)
         got = await ask("deep", "tasks/get", taskId=task_id)
         assert got.json["result"]["result"]["structuredContent"] == {"seconds": 100.0}
+
+
+@pytest.mark.parametrize("collect_tool", ["collect", "fetch"])
+@pytest.mark.parametrize("version", [SESSION, SESSIONLESS])
+@slow_test
+async def test_a_server_behind_that_hands_over_itself_loses_no_result(
+    version: str, collect_tool: str
+) -> None:
+    slow = Slow(Settings(hand_over=20, collect_tool="fetch"))
+    settings = Settings(hand_over=45, times=Times(task_poll=5), collect_tool=collect_tool)
+    async with in_front(Behind(slow.server, version), settings=settings) as front:
+        async with front.client(version, timeout=10_000, elicitation=user) as caller:
+            assert [tool.name for tool in await caller.list_tools()].count(collect_tool) == 1
+            seen: list[float] = []
+            result = await caller.call_tool(
+                "work", {"seconds": 600}, progress=lambda done, _total, _message: seen.append(done)
+            )
+            assert result.structured_content == {"seconds": 600.0}
+            assert {4, 30} <= set(seen)
+            assert (await caller.call_tool("ask")).text == "accept Ada"
+        assert slow.runs == 1
+
+
+@pytest.mark.parametrize("wait", [43, 100])
+@slow_test
+async def test_a_cancellation_reaches_the_call_that_a_server_behind_has_handed_over(wait: int) -> None:
+    """Before and after the server in front has handed it over too."""
+    slow = Slow(Settings(hand_over=20, collect_tool="fetch"))
+    async with in_front(Behind(slow.server, SESSION), settings=SETTINGS) as front:
+        async with front.client(SESSION, timeout=10_000) as caller:
+            params: dict[str, Any] = {"name": "work", "arguments": {"seconds": 600}}
+            calling = asyncio.ensure_future(caller.request("tools/call", params))
+            await asyncio.sleep(wait)
+            if calling.done():
+                ticket = calling.result()["structuredContent"]["ticket"]
+                arguments = {"ticket": ticket, "cancel": True}
+                await caller.request("tools/call", {"name": "collect", "arguments": arguments})
+            else:
+                calling.cancel()
+            await until(lambda: slow.stopped == 1)
+        assert slow.runs == 1

@@ -12,7 +12,7 @@ from holdfast.client.results import InputNeeded, ToolCallResult, tool_call_resul
 from holdfast.client.structured import shaped
 from holdfast.client.tasks import Task, TaskState
 from holdfast.errors import BadAnswer, ConfigError, HoldfastError, ToolError
-from holdfast.protocol.hand_over import ticket_of, without_ticket
+from holdfast.protocol.hand_over import COLLECT_PAUSE, ticket_of, without_ticket
 from holdfast.protocol.listing import Tool
 from holdfast.protocol.mirrored_headers import mirrored_parameters
 from holdfast.protocol.results import ListToolsResult
@@ -197,6 +197,8 @@ class Tools(Requester):
             result = await self.request(
                 "tools/call", params, timeout=float("inf"), progress=progress, idempotent=True
             )
+            if ticket_of(result) is not None:
+                await asyncio.sleep(COLLECT_PAUSE)
         return result
 
     async def _shape(self, name: str, result: ToolCallResult[Any]) -> None:

@@ -18,6 +18,10 @@ from holdfast.protocol.wrapping import MARK, MEMBER
 
 TICKET_KEY: Final = "io.holdfast/ticket"
 """In the `_meta` of a result: it is no result of the tool yet. A client of ours reads it and collects the result."""
+TICKET_MARK: Final = TICKET_KEY.encode()
+"""What an encoded result has, if it may have a ticket."""
+COLLECT_PAUSE: Final = 0.5
+"""Seconds between two requests for a result: a server that has too many of them answers at once."""
 UNKNOWN_TICKET: Final = (
     "This ticket is not known, or the result is no longer kept. Check that it was copied exactly. If it was, whether the call "
     "was executed is unknown."

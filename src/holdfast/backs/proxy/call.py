@@ -26,6 +26,8 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+import msgspec
+
 from holdfast.backs.proxy.headers import CallHeaders
 from holdfast.backs.proxy.outbox import Outbox, Space
 from holdfast.backs.proxy.silence import Silence, Wait
@@ -54,12 +56,14 @@ from holdfast.errors import (
     UrlElicitationRequired,
 )
 from holdfast.ports import Observer
+from holdfast.protocol.hand_over import COLLECT_PAUSE, TICKET_MARK, ticket_of
 from holdfast.protocol.methods import METHODS, REPEATABLE
 from holdfast.protocol.params import LOGGING_LEVELS, ProgressToken, progress_token
 from holdfast.protocol.sessionless import SUSPENDABLE
 from holdfast.protocol.versions import SESSIONLESS
 from holdfast.upstream.connection import Connection
 from holdfast.upstream.pending import NO_HEADERS
+from holdfast.wire.jsonrpc import Request
 
 ROUNDS: Final = 10
 """How often a 2026-07-28 server may ask for input within one call."""
@@ -72,7 +76,7 @@ NEVER_ASK: Final = frozenset(METHODS) - SUSPENDABLE
 class Call:
     """A client's request on its way to the server and back."""
 
-    __slots__ = ("_headers", "_observer", "_outbox", "_progress", "_silence", "_space", "_wait", "exchange", "is_over", "questions")  # fmt: skip
+    __slots__ = ("_collects", "_headers", "_observer", "_outbox", "_progress", "_silence", "_space", "_wait", "exchange", "is_over", "questions")  # fmt: skip
 
     def __init__(
         self,
@@ -84,6 +88,8 @@ class Call:
         headers: CallHeaders | None = None,
     ) -> None:
         self.exchange: Exchange = exchange
+        self._collects = False
+        """True if the server has handed the call over, and we collect its result."""
         self._headers = headers
         self._silence = silence
         self._wait: Wait | None = None
@@ -140,6 +146,8 @@ class Call:
                 if asked is None:
                     if self._outbox is not None:
                         await self._outbox.flush()
+                    if TICKET_MARK in result and type(self.exchange) is InnerExchange and not self._collects:
+                        return await self._collected(connection, result, sessionless=sessionless)
                     return result
                 retry = await self._answered(asked)
         finally:
@@ -148,6 +156,30 @@ class Call:
         raise McpError(
             INTERNAL_ERROR, f"the server behind this one asked for input in more than {ROUNDS} rounds"
         )
+
+    async def _collected(self, connection: Connection, result: bytes, *, sessionless: bool) -> bytes:
+        """Return the result of a call that the server itself has handed over, if the result is a ticket.
+
+        The ticket is of no use to our client, which knows our own tool that collects. We hand over the call too, if it takes long.
+        """
+        own, params = self.exchange.inner, dict[str, Any]()
+        self._collects = True
+        try:
+            while (ticket := ticket_of(msgspec.json.decode(result))) is not None:
+                if params:
+                    await asyncio.sleep(COLLECT_PAUSE)
+                params = {"name": ticket.collect, "arguments": {"ticket": ticket.ticket}}
+                self.exchange.inner, self._outbox = Request(own.id, own.method, params), None
+                result = await self.run(connection, sessionless=sessionless)
+        except asyncio.CancelledError:
+            # The end of our request does not stop the call there.
+            stopping = {**params, "arguments": {**params["arguments"], "cancel": True}}
+            with contextlib.suppress(McpError):
+                await self._send(connection, own.method, stopping, NO_HEADERS)
+            raise
+        finally:
+            self.exchange.inner = own
+        return result
 
     async def _with_headers(
         self, connection: Connection, method: str, params: dict[str, Any], headers: CallHeaders
@@ -174,7 +206,7 @@ class Call:
                     params,
                     on_progress=self._on_progress if self._wants_progress() else None,
                     headers=headers,
-                    may_repeat=method in REPEATABLE,
+                    may_repeat=self._collects or method in REPEATABLE,
                     owner=self,
                 )
             )
