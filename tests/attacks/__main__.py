@@ -5,7 +5,7 @@ import asyncio
 import logging
 import sys
 
-from tests.attacks.campaign import MIB, attacked, named, rows
+from tests.attacks.campaign import MIB, attacked, rows
 
 
 def main() -> int:
@@ -21,12 +21,10 @@ def main() -> int:
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     is_bounded = True
     for figure in map(int, arguments.figures.split(",")):
-        for attacks, tls in rows():
-            if arguments.only not in named(attacks):
+        for row in rows():
+            if arguments.only not in row.name:
                 continue
-            result = asyncio.run(
-                attacked(attacks, figure * MIB, scale=arguments.scale, tls=tls, options=options)
-            )
+            result = asyncio.run(attacked(row, figure * MIB, scale=arguments.scale, options=options))
             is_bounded &= result.is_bounded
             print(result, flush=True)
     return 0 if is_bounded else 1

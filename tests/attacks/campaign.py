@@ -8,7 +8,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
@@ -16,10 +16,12 @@ from tests.attacks.memory_attacks import (
     ATTACKS,
     Attack,
     Target,
+    asking_calls,
+    cut_streams,
     unfinished_bodies,
     unfinished_handshakes,
 )
-from tests.attacks.text_attacks import TEXT_ATTACKS
+from tests.attacks.text_attacks import TEXT_ATTACKS, used_sessions
 from tests.http.certificates import write_certificate
 from tests.http.serving import Process, holdfast_serve
 
@@ -108,36 +110,44 @@ def _status(pid: int, name: str) -> int:
     raise LookupError(name)
 
 
+class Row(NamedTuple):
+    """Attacks at the same time, and how the server is started."""
+
+    attacks: tuple[Attack, ...]
+    tls: bool = False
+    shared: bool = False
+    """Its store is one that processes can share."""
+
+    @property
+    def name(self) -> str:
+        """The name of its attack, or `together`."""
+        kinds = f"{' (TLS)' if self.tls else ''}{' (SQLite)' if self.shared else ''}"
+        return f"{self.attacks[0].__name__ if len(self.attacks) == 1 else 'together'}{kinds}"
+
+
 @contextlib.contextmanager
-def _served(options: Sequence[str], *, tls: bool) -> Iterator[tuple[Process, Path | None]]:
+def _served(row: Row, options: Sequence[str]) -> Iterator[tuple[Process, Path | None]]:
     target = str(Path(__file__).with_name("memory_server.py")) + ":server"
-    if not tls:
-        with holdfast_serve(target, *options) as process:
-            yield process, None
-        return
     with tempfile.TemporaryDirectory() as folder:
-        path = write_certificate(Path(folder) / "certificate.pem")
-        with holdfast_serve(target, "--tls-cert", str(path), *options) as process:
-            yield process, path
+        certificate = write_certificate(Path(folder) / "certificate.pem") if row.tls else None
+        tls = () if certificate is None else ("--tls-cert", str(certificate))
+        store = ("--store", f"sqlite:///{folder}/store.db") if row.shared else ()
+        with holdfast_serve(target, *tls, *store, *options) as process:
+            yield process, certificate
 
 
 async def attacked(
-    attacks: Sequence[Attack],
-    figure: int,
-    *,
-    scale: float = 1.0,
-    tls: bool = False,
-    options: Sequence[str] | None = None,
+    row: Row, figure: int, *, scale: float = 1.0, options: Sequence[str] | None = None
 ) -> Result:
     """Run attacks, at the same time, against a server with this figure; return the measured memory and latency."""
     options = ("--memory", str(figure)) if options is None else options
-    with _served(options, tls=tls) as (process, certificate):
+    with _served(row, options) as (process, certificate):
         context = None if certificate is None else ssl.create_default_context(cafile=str(certificate))
         target, beside = Target(process.port, scale, tls=context), Beside(process.port, certificate)
         rest = _status(process.pid, "VmRSS")
         async with target.closing():
             client = asyncio.create_task(beside.run())
-            await asyncio.gather(*(attack(target) for attack in attacks))
+            await asyncio.gather(*(attack(target) for attack in row.attacks))
             # The server may still read what was sent: go on until the client beside has been served after that.
             before = len(beside.seconds) + beside.failures.total()
             while len(beside.seconds) + beside.failures.total() < before + 3:
@@ -146,7 +156,7 @@ async def attacked(
             client.cancel()
             await asyncio.wait({client})
     return Result(
-        f"{named(attacks)}{' (TLS)' if tls else ''}",
+        row.name,
         figure,
         rest,
         most,
@@ -156,14 +166,14 @@ async def attacked(
     )
 
 
-def named(attacks: Sequence[Attack]) -> str:
-    """Return the name of a row: that of its attack, or `together`."""
-    return attacks[0].__name__ if len(attacks) == 1 else "together"
-
-
-def rows() -> list[tuple[tuple[Attack, ...], bool]]:
-    """Return the attacks of the whole campaign, and which of them use TLS."""
+def rows() -> list[Row]:
+    """Return the rows of the whole campaign."""
     attacks = (*ATTACKS, *TEXT_ATTACKS)
-    alone = [((attack,), False) for attack in attacks]
-    secured = [((attack,), True) for attack in (unfinished_bodies, unfinished_handshakes)]
-    return [*alone, *secured, (attacks, False)]
+    secured = (unfinished_bodies, unfinished_handshakes)
+    shared = (used_sessions, asking_calls, cut_streams)
+    return [
+        *(Row((attack,)) for attack in attacks),
+        *(Row((attack,), tls=True) for attack in secured),
+        *(Row((attack,), shared=True) for attack in shared),
+        Row(attacks),
+    ]

@@ -21,6 +21,19 @@ async def remembered_texts(target: Target) -> None:
     await target.many(5_000, one)
 
 
+async def used_sessions(target: Target) -> None:
+    """Sessions whose clients describe themselves with 16 KiB, and which are used once: a shared store may remember them."""
+    own: Any = {str(at): {"a": {}} for at in range(900)}
+
+    async def one(number: int) -> None:
+        session = await target.session({"experimental": {f"own {number}": {}, **own}})
+        if session:
+            await target.ask(post(request(1, "ping"), session))
+            await target.ask(post(request(2, "tools/list"), session))
+
+    await target.many(3_000, one)
+
+
 async def progress_tokens(target: Target) -> None:
     """Progress tokens of 500 KB, which a server would send with each message about progress."""
     session = await target.session()
@@ -95,5 +108,5 @@ def _bodiless(method: str, path: str, session: str = "", **headers: str) -> byte
 
 
 TEXT_ATTACKS: Final[tuple[Attack, ...]] = (
-    remembered_texts, progress_tokens, unread_messages, single_bytes, echoed_texts, replays,
+    remembered_texts, used_sessions, progress_tokens, unread_messages, single_bytes, echoed_texts, replays,
 )  # fmt: skip

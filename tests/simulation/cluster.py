@@ -21,7 +21,6 @@ from holdfast.core.rules.turns import lose_turns
 from holdfast.core.stream import NewEvents, Position
 from holdfast.ports import Clock
 from holdfast.stores.base import (
-    INBOX,
     STANDALONE_FENCE,
     UNREPORTED_SECONDS,
     Attached,
@@ -37,6 +36,7 @@ from holdfast.stores.base import (
     Refusal,
     Store,
     WakeUp,
+    is_inbox_full,
 )
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.memory.backend import MemoryDocument
@@ -297,9 +297,12 @@ class Cluster(MemoryStore):
     @override
     async def forward(self, replica: str, name: str, payload: bytes, *, seconds: float) -> bool:
         box = self._inboxes[replica]
-        if replica not in await self.replicas() or len(box) >= INBOX:
+        if replica not in await self.replicas():
             return False
-        box.setdefault(name, (self.now() + seconds, payload))
+        if name not in box:
+            if is_inbox_full([one for _, one in box.values()], payload):
+                return False
+            box[name] = self.now() + seconds, payload
         self._wake({f"{replica}.": None}, WakeUp.FORWARD, "", "")
         return True
 

@@ -31,7 +31,7 @@ from holdfast.engine.inner import answering
 from holdfast.engine.listener_homes import ListenerHomes
 from holdfast.engine.listening import Listening
 from holdfast.engine.load import Load
-from holdfast.engine.observed_store import observed_store, store_kind
+from holdfast.engine.observed_store import observed_store, store_kind, unobserved
 from holdfast.engine.outages import PatientState
 from holdfast.engine.outside import EngineOutside
 from holdfast.engine.pulse import Pulse
@@ -242,8 +242,10 @@ class Engine:
         self.failure, self.runtime.stop_reason = None, ""
         try:
             self._take_store()
-            if self.runtime.at_once is not None:
-                self.runtime.at_once.charge_all(self.load.ledger)
+            store = unobserved(self.store)
+            # Optional: what a store keeps in this process is charged.
+            if (charge_all := getattr(type(store), "charge_all", None)) is not None:
+                charge_all(store, self.load.ledger)
             await self.replica.start()
             await self.sessionless.keys.renew()
             await self._start_back()

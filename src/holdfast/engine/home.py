@@ -88,10 +88,12 @@ from holdfast.engine.writer import AnsweredWriter, ForwardedWriter
 from holdfast.errors import Busy, Fenced, SessionGone, StoreError, StreamClosed, TooMuchWork
 from holdfast.protocol.methods import CONTROL
 from holdfast.stores.base import Claim, Claimed, Duplicate, Refusal, SessionRecord
-from holdfast.wire.jsonrpc import Request
+from holdfast.wire.jsonrpc import Request, encode
+from holdfast.wire.shape import counted_cost
 
 _KNOWN: Final = 1_024
-"""How many records of sessions are remembered to know their homes. A record has at most some 16 KiB."""
+_KNOWN_BYTES: Final = 16_384
+"""How many records of sessions are remembered to know their homes, and the most memory of one: the description of a client may take 300 KiB."""
 _REQUEST_SECONDS: Final = 600.0
 """How long a request stays in the inbox of a home that is alive and cannot take it."""
 _HOPS: Final = 8
@@ -196,6 +198,10 @@ class Homes:
         return self._know(session.record)
 
     def _know(self, record: SessionRecord) -> SessionRecord:
+        described = encode([record.client, record.capabilities, record.meta])
+        if counted_cost(described, len(described)) > _KNOWN_BYTES:
+            self._known.pop(record.key, None)
+            return record
         self._known[record.key] = record
         self._known.move_to_end(record.key)
         if len(self._known) > _KNOWN:

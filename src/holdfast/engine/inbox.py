@@ -36,6 +36,7 @@ from holdfast.engine.messages import (
     ForwardedRequest,
     Late,
     Message,
+    Notify,
     Replies,
     Verdict,
     caller_fields,
@@ -58,7 +59,7 @@ _LAST_SECONDS: Final = 0.1
 _RENEWED_SECONDS: Final = 0.1
 """How often a message is tried again while its replica may renew its lease."""
 _SENDERS: Final = "forwarded"
-"""The principal that a message is charged to until it is decoded and its own principal is known."""
+"""The account of messages until they are decoded and their own principal is known, and of anonymous clients: only the sender knows their addresses."""
 _FULL: Final = "Busy: the replica that must answer has too much to do; try again shortly"
 _UNSEALED: Final = Late(
     "Busy: the replica that must answer cannot decrypt the credentials of this request, and nothing was executed. All replicas "
@@ -70,22 +71,29 @@ _UNSEALED: Final = Late(
 class Received:
     """A message that is in the inbox of this replica, for its handler."""
 
-    __slots__ = ("_inbox", "_payload", "body", "name", "reply_to")
+    __slots__ = ("_inbox", "_payload", "_read", "body", "name", "reply_to")
 
-    def __init__(self, inbox: "Inbox", message: Message, body: Any, payload: bytes) -> None:
+    def __init__(
+        self, inbox: "Inbox", message: Message, body: Any, payload: bytes, read: Charge | None = None
+    ) -> None:
+        """`read`: the charge for the bytes of the message."""
         self._inbox = inbox
         self._payload = payload
+        self._read = read
         self.name: str = message.name
         self.reply_to: str = message.reply_to
         self.body: Any = body
 
     def charge(self) -> Charge:
-        """Return the charge for the message; hold it while the message is in memory.
+        """Return the charge for the message, to its own principal and session; hold it while the message is in memory.
 
         Raises:
             TooMuchWork: there is no room. A message whose handler raises this stays in the inbox, and is taken again later.
         """
-        return self._inbox.charge(self._payload)
+        charge = self._inbox.charge(self._payload, self.body)
+        if self._read is not None:
+            self._read.free()
+        return charge
 
     async def remove(self) -> bool:
         """Take the message out of the inbox, also if the store is unavailable for long. False: its sender has taken it back."""
@@ -249,11 +257,13 @@ class Inbox:
             self._runtime.spawn(self._taken(name, forwarded.payload))
 
     async def _taken(self, name: str, payload: bytes) -> None:
+        read = self._runtime.load.account(_SENDERS).open()
+        read.set(len(payload))
         try:
             if name in self._removed:
                 await self.remove(name)
             else:
-                await self._handle(name, payload)
+                await self._handle(name, payload, read)
         except TooMuchWork:
             self._must_look_again = True
         except HoldfastError as error:
@@ -261,9 +271,10 @@ class Inbox:
             self._must_look_again = self._must_look_again or name not in self._removed
             self._runtime.observer.note("forward.dropped", error=error)
         finally:
+            read.free()
             self._taking.discard(name)
 
-    async def _handle(self, name: str, payload: bytes) -> None:
+    async def _handle(self, name: str, payload: bytes, read: Charge) -> None:
         readable, credentials = self._credentials.detach(payload, replica=self._runtime.store.replica)
         try:
             message = decode_message(readable)
@@ -282,16 +293,17 @@ class Inbox:
             handler = _refuse_unsealed
         elif credentials and isinstance(body, ForwardedRequest):
             body = replace(body, headers={**body.headers, **credentials})
-        await handler(Received(self, message, body, payload))
+        await handler(Received(self, message, body, payload, read))
 
-    def charge(self, payload: bytes) -> Charge:
-        """Return the charge for a message; hold it while the message is in memory.
-
-        Raises:
-            TooMuchWork: there is no room. A message whose handler raises this stays in the inbox, and is taken again later.
-        """
+    def charge(self, payload: bytes, body: ForwardedRequest | Notify) -> Charge:
+        """Return the charge for a decoded message. Raises as `Received.charge`."""
         load = self._runtime.load
-        return load.intake(load.account(_SENDERS)).charge(payload)
+        owner = body.owner if isinstance(body, ForwardedRequest) else ""
+        intake = load.intake(load.account(owner or _SENDERS, body.session))
+        charge = intake.charge(payload)
+        if isinstance(body, ForwardedRequest) and not intake.may_pass(body.request):
+            raise TooMuchWork
+        return charge
 
     async def remove(self, name: str) -> bool:
         """Remove a message that is taken, also if the store is unavailable for long. False: its sender has taken it back."""

@@ -277,8 +277,12 @@ def cost(data: bytes, max_values: int) -> int:
     A text with one character outside of Latin-1 takes two bytes for each of its characters, or four.
     """
     size = len(data)
-    if size <= SHORT:
-        return size * MOST_BYTES
+    return size * MOST_BYTES if size <= SHORT else counted_cost(data, max_values)
+
+
+def counted_cost(data: bytes, max_values: int) -> int:
+    """As `cost`; of a short text too, the values are counted."""
+    size = len(data)
     values = _values(data)
     if values > _MANY and len(data) <= _EXACT_BYTES:
         # Commas inside strings are not values, and a table in a string has many.

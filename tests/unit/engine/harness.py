@@ -98,8 +98,10 @@ class EngineHarness:
         *,
         principal: str = PRINCIPAL,
         pipe: ClientPipe | None = None,
+        capabilities: dict[str, Any] | None = None,
     ) -> Session:
-        params = {"protocolVersion": version, "clientInfo": {"name": "t", "version": "0"}, "capabilities": {}}
+        client = {"name": "t", "version": "0"}
+        params = {"protocolVersion": version, "clientInfo": client, "capabilities": capabilities or {}}
         return (await self.engine.sessions.open(Caller(principal), params, pipe=pipe)).session
 
     async def submit(

@@ -34,11 +34,10 @@ from holdfast.errors import (
     Stopping,
     UpstreamUnavailable,
 )
-from holdfast.stores.base import Claim, Claimed, Orphan, SessionRecord
+from holdfast.stores.base import Claim, Claimed, Orphan, SessionRecord, replicas
 from holdfast.testing import ScriptedBack, SeededRandom
 from holdfast.testing.store.limits import tight
 from holdfast.wire.jsonrpc import Request
-from tests.simulation import cluster
 from tests.simulation.cluster import Cluster, ReplicaConnection
 from tests.support import LoopClock, until
 from tests.unit.engine.harness import (
@@ -379,9 +378,46 @@ async def test_an_equal_request_waits_until_the_replica_with_the_connection_repo
 
 
 @engine_test
+async def test_a_record_with_a_long_description_of_its_client_is_not_remembered() -> None:
+    async with pair() as (_, home, other):
+        assert (await other.call(1))["result"] == {"id": 1}
+        assert list(homes_of(other)._known) == [other.key]
+        own: dict[str, Any] = {str(at): {"a": {}} for at in range(900)}
+        home.session = other.session = await home.open(capabilities={"experimental": own})
+        assert (await other.call(2))["result"] == {"id": 2}
+        assert other.key not in homes_of(other)._known
+
+
+@engine_test
+async def test_a_forwarded_request_is_charged_at_the_home_to_its_own_principal_and_session() -> None:
+    released = asyncio.Event()
+
+    async def wait(_: Exchange) -> object:
+        await released.wait()
+        return {}
+
+    async with pair(wait, Limits(memory=40_000_000)) as (_, home, other):
+        ledger = home.engine.load.ledger
+        answer = await other.submit(1, params={"a": "x" * 100_000})
+        assert ledger.used > 100_000
+        assert ledger.account(PRINCIPAL, other.key).used > 100_000
+        assert ledger.account("forwarded").used == 0, (
+            "the bytes that were read are in the charge of the message"
+        )
+        # Another client has taken all but the reserve: new work of this one is refused, and nothing runs.
+        others = ledger.account("others").open()
+        others.set(int(ledger.total * 0.925) - ledger.used)
+        with pytest.raises(Busy):
+            await other.submit(2)
+        released.set()
+        assert (await read(other, answer))[-1]["result"] == {}
+        assert len(home.back.handled) == 1
+
+
+@engine_test
 async def test_a_home_with_a_full_inbox_stays_the_home(monkeypatch: pytest.MonkeyPatch) -> None:
     async with pair() as (world, _, other):
-        monkeypatch.setattr(cluster, "INBOX", 0)
+        monkeypatch.setattr(replicas, "INBOX", 0)
         with pytest.raises(Busy, match="too much to do"):
             await other.submit(1)
         assert world.home(other.key) == "home"

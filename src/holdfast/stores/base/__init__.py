@@ -57,11 +57,13 @@ from holdfast.stores.base.one_process import OneProcess
 from holdfast.stores.base.overview import Listing, OverviewPart, Totals
 from holdfast.stores.base.replicas import (
     INBOX,
+    INBOX_BYTES,
     UNREPORTED_SECONDS,
     Announced,
     Forwarded,
     LeaseHandle,
     ReplicaPart,
+    is_inbox_full,
 )
 from holdfast.stores.base.required import RequiredPart
 from holdfast.stores.base.sessions import LINGER_SECONDS, LINGER_SHARE, SessionPart
@@ -77,6 +79,7 @@ class Store(RequiredPart, StatePart, TaskPart, ReplicaPart, Protocol):
 
 __all__ = [
     "INBOX",
+    "INBOX_BYTES",
     "KEPT_SECONDS",
     "LINGER_SECONDS",
     "LINGER_SHARE",
@@ -123,6 +126,7 @@ __all__ = [
     "TaskPart",
     "Totals",
     "WakeUp",
+    "is_inbox_full",
     "refuse_state",
     "refuse_tasks",
     "silent",

@@ -18,7 +18,7 @@ that wants to read the exchange learns that nothing of it ran.
 
 from typing import Protocol
 
-from holdfast.core.ledger import Account, Ledger
+from holdfast.core.ledger import Account
 from holdfast.core.records import Claim, Claimed, Closed, Duplicate, Refusal, SessionRecord
 from holdfast.wire.jsonrpc import RequestId
 
@@ -32,10 +32,6 @@ class AtOnce(Protocol):
 
     def open_now(self, record: SessionRecord, *, evict: bool) -> list[Closed] | Refusal:
         """Has the effect of `open`."""
-        ...
-
-    def charge_all(self, ledger: Ledger) -> None:
-        """Charge the state, subscriptions and tasks of principals to a ledger. Without room for more of them, they are refused."""
         ...
 
     def charge_to(self, key: str, account: Account) -> None:

@@ -14,7 +14,7 @@ from holdfast.core.lifecycle import SessionState
 from holdfast.core.records import Closed, Orphan, Status, WakeUp
 from holdfast.ports import Clock, SystemClock
 from holdfast.stores.base.overview import Listing, Totals
-from holdfast.stores.base.replicas import INBOX, Announced, Forwarded
+from holdfast.stores.base.replicas import Announced, Forwarded, is_inbox_full
 from holdfast.stores.base.wakeups import OnWake, silent
 
 _ANNOUNCEMENTS: Final = 1_000
@@ -93,9 +93,12 @@ class OneProcess:
 
     async def forward(self, replica: str, name: str, payload: bytes, *, seconds: float) -> bool:  # noqa: ARG002
         """Put a request into the own inbox. False for any other replica."""
-        if replica != self.replica or not self._leased or len(self._inbox) >= INBOX:
+        if replica != self.replica or not self._leased:
             return False
-        self._inbox.setdefault(name, payload)
+        if name not in self._inbox:
+            if is_inbox_full(self._inbox.values(), payload):
+                return False
+            self._inbox[name] = payload
         self.wake(WakeUp.FORWARD, "", "")
         return True
 

@@ -9,14 +9,21 @@ announce changes to all, and report each closing to listeners at least once.
 A store for one process inherits `OneProcess` and implements none of this.
 """
 
+from collections.abc import Collection
 from typing import Final, NamedTuple, Protocol
 
 from holdfast.core.records import Closed, Orphan, Probed, SessionRecord
 
 INBOX: Final = 10_000
-"""Forwarded requests that may wait for one replica."""
+INBOX_BYTES: Final = 16 * 1024 * 1024
+"""Forwarded requests that may wait for one replica, and their bytes: it reads all of them at once. The first one may be longer."""
 UNREPORTED_SECONDS: Final = 30.0
 """A closing that was returned and not reported for this long is returned again."""
+
+
+def is_inbox_full(waiting: Collection[bytes], payload: bytes) -> bool:
+    """Return True if a request has no room beside those that wait."""
+    return len(waiting) >= INBOX or (bool(waiting) and sum(map(len, waiting)) + len(payload) > INBOX_BYTES)
 
 
 class Forwarded(NamedTuple):

@@ -5,7 +5,7 @@ the declaration change the same row, so one of them decides. A replica that has 
 """
 
 from holdfast.core.records import WakeUp
-from holdfast.stores.base import INBOX, Announced, Forwarded
+from holdfast.stores.base import INBOX, INBOX_BYTES, Announced, Forwarded
 from holdfast.stores.postgres.bell import ALL, Bell
 from holdfast.stores.rules import lease_ended
 
@@ -40,7 +40,8 @@ class PostgresReplicas(Bell):
 
     async def forward(self, replica: str, name: str, payload: bytes, *, seconds: float) -> bool:
         """Put a request into a living replica's inbox and send FORWARD."""
-        done = bool(await self._one("forward", replica, name, payload, seconds, INBOX, self._told))
+        most = (INBOX, INBOX_BYTES)
+        done = bool(await self._one("forward", replica, name, payload, seconds, *most, self._told))
         if done and replica == self.replica:
             self.wake(WakeUp.FORWARD, "", "")
         elif done:

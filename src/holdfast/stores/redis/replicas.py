@@ -20,7 +20,7 @@ receivers, which also poll once a second, because a wake-up may be lost.
 """
 
 from holdfast.errors import StoreUnavailable
-from holdfast.stores.base import INBOX, Announced, Forwarded, Orphan
+from holdfast.stores.base import INBOX, INBOX_BYTES, Announced, Forwarded, Orphan
 from holdfast.stores.redis.core import Core, flag, milliseconds
 from holdfast.stores.rules import lease_ended
 
@@ -90,7 +90,8 @@ class ReplicaMethods(Core):
 
     async def forward(self, replica: str, name: str, payload: bytes, *, seconds: float) -> bool:
         """Put a request into a living replica's inbox and wake it up."""
-        reply = await self.index("forward", replica, name, payload, milliseconds(seconds), INBOX)
+        most = (INBOX, INBOX_BYTES)
+        reply = await self.index("forward", replica, name, payload, milliseconds(seconds), *most)
         return bool(reply[0] == b"ok")
 
     async def inbox(self) -> list[Forwarded]:

@@ -32,6 +32,7 @@ from holdfast.stores.shared.fields import (
 )
 from holdfast.stores.shared.numbers import Counter
 from holdfast.stores.shared.tables import ABSENT, Logs, Table
+from holdfast.wire.shape import counted_cost
 
 STATES: Final = (SessionState.ATTACHED, SessionState.DETACHED)
 _HINT: Final = PLACES["hint"]
@@ -59,7 +60,7 @@ class NotedDocument(Document):
 
     __slots__ = (
         "_fence", "_record", "counters", "expires", "fresh", "gone_writers", "is_exact", "is_noting", "is_record_changed", "known", "known_bytes", "numbers", "odd",
-        "opened_record", "raw", "reads", "tables", "tests", "values", "variable", "version", "writers",
+        "opened_record", "raw", "reads", "record_bytes", "tables", "tests", "values", "variable", "version", "writers",
     )  # fmt: skip
 
     version: float
@@ -108,6 +109,8 @@ class NotedDocument(Document):
         """The last commit of each writer."""
         self.set_numbers(numbers)
         self.opened_record: bytes = b""
+        self.record_bytes: int = 0
+        """The memory of the record, encoded and decoded: a client's description of 16 KiB takes some 300 KiB."""
         self.variable: bytes = b""
         self.raw: dict[str, bytes | None] = {}
         """The values of VALUES, as they are stored."""
@@ -166,6 +169,7 @@ class NotedDocument(Document):
             self.writers[name[2:]] = int(value or 0)
         elif name == "r":
             self.opened_record = value or b""
+            self.record_bytes = counted_cost(self.opened_record, len(self.opened_record))
         elif name == "m":
             self.variable = value or b""
             if hasattr(self, "_record"):

@@ -78,7 +78,7 @@ class KnownSession:
         doc = self.doc or self.last
         if doc is None:
             return _ENTRY
-        size = _DOCUMENT + _ENTRY * sum(map(len, doc.tables.values())) + len(doc.opened_record)
+        size = _DOCUMENT + _ENTRY * sum(map(len, doc.tables.values())) + doc.record_bytes
         if doc.raw:
             size += sum(len(value or b"") for value in doc.raw.values())
         if doc.asks:

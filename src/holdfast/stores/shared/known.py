@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any, Final
 
 from holdfast.config import Limits
+from holdfast.core.ledger import Charge, Ledger, encoded
 from holdfast.core.records import WakeUp
 from holdfast.core.rules.document import Document, replica_of
 from holdfast.errors import StoreError
@@ -28,7 +29,10 @@ from holdfast.stores.shared.shelf import Shelf
 from holdfast.stores.shared.tables import NeedsAll
 
 CACHE_BYTES: Final = 64 * 1024 * 1024
-"""Of all documents that this process knows. Beyond it, those of sessions without work here are forgotten that were not used for the longest time."""
+CACHE_SHARE: Final = 8
+"""Of all documents that this process knows; and at most this part of the ledger. Beyond it, those of sessions without work here are forgotten
+that were not used for the longest time."""
+_ACCOUNT: Final = "shared store"
 _AT_ONCE: Final = 64
 """Sessions that are read again at the same time."""
 
@@ -49,6 +53,7 @@ class KnownSessions(SessionCommands, Shelf):
         self.over: int = -limits.streams_bytes
         self._entries: OrderedDict[str, KnownSession] = OrderedDict()
         self._taken: list[tuple[str, str]] = []
+        self._charge: Charge | None = None
         self.forget_all()
 
     def forget_all(self) -> None:
@@ -58,6 +63,10 @@ class KnownSessions(SessionCommands, Shelf):
         self._recent = RecentWrites()
         self._name = self._random.token(6)
         self._mark = float(int(self._random.uniform(1, 2**50)))
+
+    def charge_all(self, ledger: Ledger) -> None:
+        """Charge what this process knows of sessions to a ledger. It is there already, so no command is refused for it."""
+        self._charge = ledger.account(_ACCOUNT).open()
 
     # What a backend adds
 
@@ -104,12 +113,23 @@ class KnownSessions(SessionCommands, Shelf):
         weight = entry.weighed()
         self._cached += weight - entry.weight
         entry.weight = weight
-        if self._cached > CACHE_BYTES:
+        most = self._most_cached
+        if self._cached > most:
             for one in list(islice(self._entries.values(), _AT_ONCE)):
+                if self._cached <= most:
+                    break
                 if one.has_work(self.me):
                     self._entries.move_to_end(one.key)
                 else:
                     self._discard(one)
+        if self._charge is not None:
+            self._charge.set(self._cached + encoded(self._recent.bytes))
+
+    @property
+    def _most_cached(self) -> int:
+        if self._charge is None:
+            return CACHE_BYTES
+        return min(CACHE_BYTES, self._charge.account.ledger.total // CACHE_SHARE)
 
     def _discard(self, entry: KnownSession) -> None:
         """Forget what is known of a session."""

@@ -54,7 +54,8 @@ class RecentWrites:
 
     def __init__(self) -> None:
         self._recent: OrderedDict[tuple[str, str], _Recent] = OrderedDict()
-        self._bytes = 0
+        self.bytes: int = 0
+        """Of all remembered events."""
 
     def __len__(self) -> int:
         return len(self._recent)
@@ -68,13 +69,13 @@ class RecentWrites:
         recent.events += events
         size = sum([len(event.data) for event in events])
         recent.bytes += size
-        self._bytes += size
+        self.bytes += size
         self._recent.move_to_end((key, stream))
         if recent.bytes > STREAM_BYTES:
-            self._bytes -= recent.cut(len(events))
-        while self._bytes > ALL_BYTES and len(self._recent) > 1:
+            self.bytes -= recent.cut(len(events))
+        while self.bytes > ALL_BYTES and len(self._recent) > 1:
             _, oldest = self._recent.popitem(last=False)
-            self._bytes -= oldest.bytes
+            self.bytes -= oldest.bytes
 
     def get(self, key: str, stream: str) -> Writes | None:
         """Return the remembered events of a stream."""
@@ -106,4 +107,4 @@ class RecentWrites:
         """Forget a stream that has ended."""
         recent = self._recent.pop((key, stream), None)
         if recent is not None:
-            self._bytes -= recent.bytes
+            self.bytes -= recent.bytes

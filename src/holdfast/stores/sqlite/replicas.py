@@ -10,7 +10,7 @@ again for each), so none may declare another one dead for one lease, and every l
 from typing import Final
 
 from holdfast.core.rules.document import ExchangeRecord, Held
-from holdfast.stores.base import INBOX, Forwarded, WakeUp
+from holdfast.stores.base import INBOX, INBOX_BYTES, Forwarded, WakeUp
 from holdfast.stores.rules import lease_ended
 from holdfast.stores.shared.fields import TABLES
 from holdfast.stores.sqlite.transaction import Transaction
@@ -113,12 +113,15 @@ def forward(tx: Transaction, replica: str, name: str, payload: bytes, *, seconds
     """Put a request into a living replica's inbox, and send FORWARD."""
     if tx.one("SELECT 1 FROM lease WHERE replica = ? AND until > ?", replica, tx.now) is None:
         return False
-    if tx.one("SELECT count(*) FROM inbox WHERE replica = ?", replica) >= INBOX:
-        return False
-    tx.execute(
-        "INSERT OR IGNORE INTO inbox (replica, name, expires, payload) VALUES (?, ?, ?, ?)",
-        (replica, name, tx.now + seconds, payload),
-    )
+    if tx.one("SELECT 1 FROM inbox WHERE replica = ? AND name = ?", replica, name) is None:
+        waiting = "SELECT count(*), coalesce(sum(length(payload)), 0) FROM inbox WHERE replica = ?"
+        [(count, size)] = tx.execute(waiting, (replica,))
+        if count >= INBOX or (count and size + len(payload) > INBOX_BYTES):
+            return False
+        tx.execute(
+            "INSERT INTO inbox (replica, name, expires, payload) VALUES (?, ?, ?, ?)",
+            (replica, name, tx.now + seconds, payload),
+        )
     if replica == tx.identity.replica:
         tx.wake(WakeUp.FORWARD, "", "")
     else:

@@ -21,7 +21,6 @@ from holdfast.core.stream import Event, Position
 from holdfast.errors import SessionGone
 from holdfast.ports import Clock, Random, SilentObserver, SystemRandom
 from holdfast.stores.base import (
-    INBOX,
     LINGER_SECONDS,
     LINGER_SHARE,
     UNREPORTED_SECONDS,
@@ -31,6 +30,7 @@ from holdfast.stores.base import (
     OnWake,
     OrphanTask,
     Totals,
+    is_inbox_full,
 )
 from holdfast.stores.kept import Kept
 from holdfast.stores.memory.state import Cells, MemoryState, Scopes
@@ -430,9 +430,12 @@ class DictReplica(DictStore):
     @override
     async def forward(self, replica: str, name: str, payload: bytes, *, seconds: float) -> bool:
         inbox = self.shelves.inboxes[replica]
-        if replica not in await self.replicas() or len(inbox) >= INBOX:
+        if replica not in await self.replicas():
             return False
-        inbox.setdefault(name, (self.now() + seconds, payload))
+        if name not in inbox:
+            if is_inbox_full([one for _, one in inbox.values()], payload):
+                return False
+            inbox[name] = self.now() + seconds, payload
         await self.tell("", [(WakeUp.FORWARD, "", replica)])
         return True
 

@@ -3,7 +3,7 @@
 import asyncio
 
 from holdfast.core.lifecycle import SessionInput
-from holdfast.stores.base import WakeUp
+from holdfast.stores.base import INBOX_BYTES, WakeUp
 from holdfast.stores.scopes import own_scope
 from holdfast.testing.store.bench import KEY, PRINCIPAL, Bench, Contract, scenario
 from holdfast.testing.store.fleet import LEASE, Fleet, fleet_scenario
@@ -37,6 +37,28 @@ class ReplicaContract(Contract):
         assert await store.inbox() == [("f2", b"two")]
         await store.release()
         assert not await store.forward(store.replica, "f3", b"three", seconds=60)
+
+    @scenario()
+    async def test_an_inbox_takes_as_many_bytes_as_a_replica_reads_at_once_and_any_first_message(
+        self, bench: Bench
+    ) -> None:
+        store, part = bench.store, b"x" * (INBOX_BYTES // 2)
+
+        async def forward(name: str, payload: bytes) -> bool:
+            return await store.forward(store.replica, name, payload, seconds=60)
+
+        await store.renew(LEASE)
+        assert await forward("f1", part)
+        assert await forward("f2", part)
+        assert not await forward("f3", b"more")
+        assert await forward("f2", part), "a repeat is there already"
+        assert await store.remove_forwarded("f1")
+        assert await forward("f3", b"more")
+        assert not await forward("f4", part)
+        for name in ("f2", "f3"):
+            assert await store.remove_forwarded(name)
+        assert await forward("f5", part * 2 + b"more"), "it waits alone"
+        assert not await forward("f6", b"more")
 
     @scenario()
     async def test_announcements_follow_a_cursor_and_count_once(self, bench: Bench) -> None:

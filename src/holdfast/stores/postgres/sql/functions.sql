@@ -511,12 +511,14 @@ BEGIN
     RETURN QUERY SELECT owner FROM {schema}.lease WHERE until = 0;
 END $$;
 
-CREATE FUNCTION {schema}.forward_{v}(p_replica text, p_name text, p_payload bytea, p_seconds double precision, p_most bigint, p_now double precision)
+CREATE FUNCTION {schema}.forward_{v}(p_replica text, p_name text, p_payload bytea, p_seconds double precision, p_most bigint, p_bytes bigint, p_now double precision)
 RETURNS boolean LANGUAGE plpgsql SET lock_timeout = '2s' AS $$
 DECLARE now_is double precision := {schema}.clock_{v}(p_now);
 BEGIN
     IF NOT EXISTS (SELECT FROM {schema}.lease WHERE replica = p_replica AND until > now_is)
-        OR (SELECT count(*) FROM {schema}.inbox WHERE replica = p_replica AND taken IS NULL) >= p_most THEN
+        OR (NOT EXISTS (SELECT FROM {schema}.inbox WHERE replica = p_replica AND name = p_name)
+            AND (SELECT count(*) >= p_most OR sum(octet_length(payload)) + octet_length(p_payload) > p_bytes
+                FROM {schema}.inbox WHERE replica = p_replica AND taken IS NULL)) THEN
         RETURN false;
     END IF;
     INSERT INTO {schema}.inbox (replica, name, expires, payload) VALUES (p_replica, p_name, now_is + p_seconds, p_payload) ON CONFLICT DO NOTHING;

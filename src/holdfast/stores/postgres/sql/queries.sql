@@ -127,7 +127,7 @@ SELECT sid, key FROM {schema}.work JOIN {schema}.session USING (sid) WHERE owner
 DELETE FROM {schema}.work w USING {schema}.session s WHERE w.owner = $1 AND s.key = $2 AND w.sid = s.sid
 
 --## forward
-SELECT {schema}.forward_{v}($1, $2, $3, $4, $5, $6)
+SELECT {schema}.forward_{v}($1, $2, $3, $4, $5, $6, $7)
 
 --## inbox
 SELECT name, payload FROM {schema}.inbox WHERE replica = $1 AND taken IS NULL AND expires > {schema}.clock_{v}($2) ORDER BY n

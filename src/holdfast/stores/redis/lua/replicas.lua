@@ -5,7 +5,7 @@
 --   :seen    since when each has renewed without a gap, when last, and the length of its lease
 --   :own:<owner>  the sessions in which it has, or had, work
 --   :took:<name>  the command that took a request back from an inbox, for a minute
---   :in:<replica> requests that were put to it   :news  messages to all replicas (a Redis stream)
+--   :in:<replica> requests that were put to it   :inb:<replica>  their bytes   :news  messages to all replicas (a Redis stream)
 --   :notices replica -> the end of its notice's time, and the notice
 --
 -- A lease that has ended is not yet a death. `dead` declares it, and only a replica that has itself renewed for one whole
@@ -122,14 +122,19 @@ local name, id, payload, life = ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[8])
 local incarnation = string.match(redis.call('HGET', g .. ':lease', name) or '', '^(%d+)')
 local ends = incarnation and redis.call('ZSCORE', g .. ':rep', name .. '.' .. incarnation)
 if not ends or tonumber(ends) <= now then return {'none'} end
-local inbox = g .. ':in:' .. name
+local inbox, bytes = g .. ':in:' .. name, g .. ':inb:' .. name
 if redis.call('HEXISTS', inbox, id) == 0 then
-  if redis.call('HLEN', inbox) >= tonumber(ARGV[9]) then return {'full'} end
+  local count = redis.call('HLEN', inbox)
+  local size = count == 0 and 0 or tonumber(redis.call('GET', bytes) or 0)
+  if count >= tonumber(ARGV[9]) or (count > 0 and size + #payload > tonumber(ARGV[10])) then return {'full'} end
   redis.call('HSET', inbox, id, payload)
+  redis.call('SET', bytes, size + #payload, 'KEEPTTL')
 end
 -- The longest time of its messages; GT alone would leave a new inbox without any.
-redis.call('PEXPIRE', inbox, life, 'NX')
-redis.call('PEXPIRE', inbox, life, 'GT')
+for _, key in ipairs({inbox, bytes}) do
+  redis.call('PEXPIRE', key, life, 'NX')
+  redis.call('PEXPIRE', key, life, 'GT')
+end
 publish('bell:' .. name, 'forward', '', id)
 return {'ok'}
 
@@ -137,7 +142,14 @@ return {'ok'}
 return {'ok', {}, redis.call('HGETALL', g .. ':in:' .. ARGV[5])}
 
 --## took: shared !allow-oom
-local was_there = redis.call('HDEL', g .. ':in:' .. ARGV[5], ARGV[6])
+local inbox, bytes = g .. ':in:' .. ARGV[5], g .. ':inb:' .. ARGV[5]
+local size = redis.call('HSTRLEN', inbox, ARGV[6])
+local was_there = redis.call('HDEL', inbox, ARGV[6])
+if redis.call('EXISTS', inbox) == 0 then
+  redis.call('DEL', bytes)
+elseif redis.call('EXISTS', bytes) == 1 then
+  redis.call('DECRBY', bytes, size)
+end
 -- Only a sender that takes its request back uses the answer: sent again, it is the same.
 if ARGV[7] == '1' then
   local mark = g .. ':took:' .. ARGV[6]
