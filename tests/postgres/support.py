@@ -22,7 +22,7 @@ async def emptied(store: PostgresStore) -> None:
     statements = [f'DELETE FROM "{schema}".{table}' for table in TABLES.split(", ")]
     statements.append(f'UPDATE "{schema}".total SET bytes = 0, sessions = 0, tasks = 0, task_bytes = 0')
     await connection.script(";".join(statements))
-    await connection.aclose()
+    connection.end()
 
 
 class Noted:

@@ -21,8 +21,9 @@ from typing_extensions import override
 
 from holdfast.errors import StoreError
 from holdfast.stores.base import WakeUp
+from holdfast.stores.postgres.connection import PostgresConnection
 from holdfast.stores.postgres.core import PostgresCore
-from holdfast.stores.postgres.link import Link, PostgresConnection
+from holdfast.stores.postgres.link import Link
 from holdfast.stores.shared.answers import Later, Lost
 from holdfast.stores.shared.server import POLL_SECONDS
 
@@ -92,7 +93,7 @@ class Bell(PostgresCore):
 
     @override
     async def _listen(self) -> None:
-        link = Link(self._address.listen, self._observer, self._random, self._credentials)
+        link = Link(self._address.listen, self._observer, self._credentials)
         is_said = False
         while True:
             with suppress(Lost, Later, StoreError):

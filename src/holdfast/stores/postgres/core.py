@@ -9,8 +9,9 @@ from typing_extensions import override
 
 from holdfast.errors import StoreUnavailable
 from holdfast.stores.postgres import schema
-from holdfast.stores.postgres.lanes import Lanes, Rows
-from holdfast.stores.postgres.link import Link, PostgresConnection
+from holdfast.stores.postgres.connection import PostgresConnection, Rows
+from holdfast.stores.postgres.lanes import Lanes
+from holdfast.stores.postgres.link import Link
 from holdfast.stores.postgres.refusals import code_of
 from holdfast.stores.postgres_address import parse
 from holdfast.stores.shared.answers import Later
@@ -36,7 +37,7 @@ class PostgresCore(ServerStore[str]):
         self._address = parse(self._url, self._namespace)
         self._schema = self._address.schema
         self._queries = schema.queries(self._schema)
-        self._link = Link(self._address.url, self._observer, self._random, self._credentials)
+        self._link = Link(self._address.url, self._observer, self._credentials)
         self._lanes = Lanes(self._link, self._address.pool, self._observer, self._prepare)
 
     # Statements

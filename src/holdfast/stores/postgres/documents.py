@@ -95,7 +95,8 @@ class PostgresDocuments(Bell):
         uris = None
         if "u" in put or "u" in delete:
             uris = texts(_uris(put["u"])) if "u" in put else []
-        arguments = (
+        name = "commit"
+        arguments: tuple[Any, ...] = (
             key,
             commit.writer,
             commit.number,
@@ -106,18 +107,22 @@ class PostgresDocuments(Bell):
             list(put.values()) if put else None,
             [name.encode() for name in delete] if delete else None,
             self._must_live(commit),
-            None if compare is None else [name.encode() for name in compare],
-            None if compare is None else list(compare.values()),
-            None if compare is None else list(commit.conditions),
-            *_columns(commit.events),
-            list(commit.cut) if commit.cut else None,
-            list(commit.cut.values()) if commit.cut else None,
-            list(commit.drop) if commit.drop else None,
-            uris,
         )
+        if uris is not None or compare is not None or commit.events or commit.cut or commit.drop:
+            name = "commit_more"
+            arguments += (
+                None if compare is None else [name.encode() for name in compare],
+                None if compare is None else list(compare.values()),
+                None if compare is None else list(commit.conditions),
+                *_columns(commit.events),
+                list(commit.cut) if commit.cut else None,
+                list(commit.cut.values()) if commit.cut else None,
+                list(commit.drop) if commit.drop else None,
+                uris,
+            )
         try:
             # A commit that changes the sum of a principal goes alone: others may wait for that row, and hold a session of the batch.
-            rows = await self._lanes.run(self._queries["commit"], arguments, "" if uris is not None else key)
+            rows = await self._lanes.run(self._queries[name], arguments, "" if uris is not None else key)
         except StoreUnavailable:
             self._ring(key, commit.told)
             raise
@@ -125,10 +130,12 @@ class PostgresDocuments(Bell):
 
     def _must_live(self, commit: Commit) -> str | None:
         """Return the incarnation that must have a lease, because the commit gives it work."""
-        if commit.frees or not any(name[:2] == "x:" for name in commit.put):
-            return None
-        owner = commit.writer.rpartition("/")[0]
-        return None if owner.endswith(".0") else owner
+        if not commit.frees:
+            for name in commit.put:
+                if name[:2] == "x:":
+                    owner = commit.writer.rpartition("/")[0]
+                    return None if owner.endswith(".0") else owner
+        return None
 
     def _reply(
         self,

@@ -1,7 +1,7 @@
-"""Statements on a bounded number of connections, each with a task of its own: a lane.
+"""Statements on a bounded number of connections. A connection with its statement is a lane.
 
-A command waits in a queue until a lane is free. A lane takes the oldest one. If it is a commit, the lane takes the other commits that wait too, and
-sends them together: one round trip and one transaction for all. So the more commands come at once, the fewer transactions they need. The commits of a
+A command leaves at once if no other one is under way. Else it waits until the end of this turn of the event loop, and until a connection is free; then all commits that
+wait leave together: one round trip and one transaction. So the more commands come at once, the fewer transactions they need. The commits of a
 batch lock their sessions in the order of their keys, as all batches do, so two batches never wait for each other. If one of them
 fails, nothing of the batch is applied, and each is sent alone.
 
@@ -23,8 +23,9 @@ from msgspec import Struct
 
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.ports import Observer
-from holdfast.stores.postgres.link import Link, PostgresConnection
-from holdfast.stores.postgres.refusals import NO_CONNECTION, REFUSALS, Reaction, code_of
+from holdfast.stores.postgres.connection import PostgresConnection, Rows
+from holdfast.stores.postgres.link import Link
+from holdfast.stores.postgres.refusals import REFUSALS, Reaction, code_of
 from holdfast.stores.shared.answers import Later, Lost
 
 BACKOFFS: Final = (0.02, 0.1, 0.4)
@@ -36,10 +37,9 @@ SILENCE: Final = 4.0
 IDLE: Final = 60.0
 """Seconds after which a connection without work is closed."""
 FULL_SECONDS: Final = 10.0
-"""Seconds for which no further connection is tried after the server had none left."""
+"""Seconds for which no further connection is tried, while others work, after one could not be opened."""
 _COMBINED: Final = 16
 """Commits in one transaction."""
-Rows = list[Sequence[Any]]
 
 
 class _Statement(Struct, eq=False):
@@ -56,34 +56,33 @@ class Lanes:
     """Runs statements."""
 
     def __init__(
-        self,
-        link: Link,
-        most: int,
-        observer: Observer,
-        prepare: Callable[[PostgresConnection], Awaitable[None]],
+        self, link: Link, most: int, observer: Observer, prepare: Callable[[PostgresConnection], Awaitable[None]]
     ) -> None:
         self._link = link
         self._most = most
         self._observer = observer
         self._prepare = prepare
         self._is_ready = False
-        self._preparing = asyncio.Lock()
+        """The schema was looked at."""
         self._queue: deque[_Statement] = deque()
-        self._idle: dict[asyncio.Future[bool], float] = {}
-        """Lanes without work: what they wait for, and since when."""
-        self._busy: dict[PostgresConnection, float] = {}
-        """Connections that wait for an answer, and since when."""
+        self._idle: dict[PostgresConnection, float] = {}
+        """Connections without work, and since when."""
+        self._busy: dict[PostgresConnection, tuple[float, list[_Statement]]] = {}
+        """Connections that wait for an answer: since when, and what was sent."""
+        self._opening: asyncio.Task[None] | None = None
+        self._is_called = False
+        """The queue is looked at in the next turn of the event loop."""
+        self._is_crowded = False
+        """The last answer was for several commands: more may come in this turn."""
         self._watch: asyncio.TimerHandle | None = None
-        self._connections: set[PostgresConnection] = set()
         self._full = -inf
-        """When the server last had no connection left."""
-        self._lanes: set[asyncio.Task[None]] = set()
+        """When a further connection could last not be opened."""
         self._is_closed = False
         self.round_trips: int = 0
         """Statements and batches that were sent."""
 
     def __repr__(self) -> str:
-        return f"<Lanes {len(self._lanes)} connections, {len(self._queue)} commands wait>"
+        return f"<Lanes {len(self._idle) + len(self._busy)} connections, {len(self._queue)} commands wait>"
 
     async def run(self, statement: str, arguments: Sequence[Any], order: str = "") -> Rows:
         """Run a statement until it is answered; return its rows.
@@ -92,18 +91,22 @@ class Lanes:
             StoreUnavailable: it was not answered in time, or is refused.
             StoreError: PostgreSQL cannot execute it.
         """
-        clock = asyncio.get_running_loop().time
-        begun = clock()
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
         pauses = chain(BACKOFFS, repeat(BACKOFFS[-1]))
         while True:
+            if self._is_closed:
+                raise _closed()
+            job = _Statement(statement, arguments, loop.create_future(), order)
+            self._put(job)
             try:
-                return await self._once(statement, arguments, order)
+                return await job.done
             except (Lost, Later) as failure:
                 failed = failure
             except StoreError as error:
                 self._observer.note("store.refused", error=error.__cause__ or error)
                 raise
-            if clock() - begun > PATIENCE:
+            if loop.time() - begun > PATIENCE:
                 break
             await asyncio.sleep(next(pauses))
         self._observer.note("store.unreachable", error=failed.__cause__ or failed)
@@ -112,90 +115,45 @@ class Lanes:
             f"the store cannot be used now: {reason}" if reason else "the store cannot be reached"
         ) from failed
 
-    async def _once(self, statement: str, arguments: Sequence[Any], order: str) -> Rows:
-        if self._is_closed:
-            raise _closed()
-        job = _Statement(statement, arguments, asyncio.get_running_loop().create_future(), order)
+    def _put(self, job: _Statement) -> None:
         self._queue.append(job)
-        self._wake()
-        return await job.done
+        if not self._busy and not self._is_crowded:
+            self._work()
+        elif not self._is_called:
+            self._is_called = True
+            asyncio.get_running_loop().call_soon(self._gathered)
 
-    def _wake(self) -> None:
-        """Let a lane take the queue."""
-        while self._idle:
-            waiter, _ = self._idle.popitem()
-            if not waiter.done():
-                waiter.set_result(True)
+    def _gathered(self) -> None:
+        self._is_called = False
+        self._work()
+
+    def _work(self) -> None:
+        """Send what waits, as far as there are connections."""
+        while self._queue and not self._is_closed:
+            if not self._idle:
+                self._grow()
                 return
-        loop = asyncio.get_running_loop()
-        most = self._most if loop.time() - self._full > FULL_SECONDS else len(self._connections)
-        if len(self._lanes) < max(1, most):
-            lane = loop.create_task(self._lane(), name="holdfast postgres")
-            self._lanes.add(lane)
-            lane.add_done_callback(self._lanes.discard)
-            if self._watch is None:
-                self._look()
+            connection, _ = self._idle.popitem()
+            if connection.is_closed:
+                continue
+            if not (jobs := self._take()):
+                self._rest(connection)
+                return
+            self._send(connection, jobs)
 
-    def _look(self) -> None:
-        """Give up connections without an answer, and close lanes without work."""
-        loop = asyncio.get_running_loop()
-        now = loop.time()
-        for connection, since in list(self._busy.items()):
-            if now - since > SILENCE:
-                connection.end()
-        for waiter, since in list(self._idle.items()):
-            if now - since > IDLE and not waiter.done():
-                del self._idle[waiter]
-                waiter.set_result(False)
-        self._watch = loop.call_later(1.0, self._look) if self._lanes else None
-
-    # A lane
-
-    async def _lane(self) -> None:
-        """Run commands on one connection."""
-        connection: PostgresConnection | None = None
-        jobs: list[_Statement] = []
+    def _send(self, connection: PostgresConnection, jobs: list[_Statement]) -> None:
+        self.round_trips += 1
+        self._busy[connection] = asyncio.get_running_loop().time(), jobs
         try:
-            while await self._wait_for_work():
-                jobs = self._take()
-                if not jobs:
-                    continue
-                try:
-                    if connection is None or connection.is_closed:
-                        self._leave(connection)
-                        connection = None
-                        connection = await self._connected()
-                    self._busy[connection] = asyncio.get_running_loop().time()
-                    await self._send(connection, jobs)
-                    del self._busy[connection]
-                except Exception as error:  # noqa: BLE001 - it goes to the senders of the commands
-                    if connection is None and self._connections and code_of(error.__cause__) == NO_CONNECTION:
-                        # The lanes that have a connection do the work.
-                        self._full = asyncio.get_running_loop().time()
-                        self._queue.extendleft(reversed(jobs))
-                        jobs = []
-                        self._wake()
-                        return
-                    connection = self._failed(connection, jobs, error)
-        finally:
-            self._leave(connection)
-            for job in jobs:
-                self._fail(job, _closed())
+            connection.begin(jobs[0].statement, [job.arguments for job in jobs], self._answered)
+        except Exception as error:  # noqa: BLE001 - it goes to the senders of the commands
+            failed = StoreError("the store failed")
+            failed.__cause__ = error
+            self._answered(connection, [], failed)
 
-    def _leave(self, connection: PostgresConnection | None) -> None:
-        if connection is not None:
-            self._busy.pop(connection, None)
-            self._connections.discard(connection)
-            connection.end()
-
-    async def _wait_for_work(self) -> bool:
-        """Wait for a command. False after a long time without one."""
-        if self._queue:
-            return True
-        loop = asyncio.get_running_loop()
-        waiter: asyncio.Future[bool] = loop.create_future()
-        self._idle[waiter] = loop.time()
-        return await waiter
+    def _rest(self, connection: PostgresConnection) -> None:
+        if not connection.is_closed and not self._is_closed:
+            self._idle[connection] = asyncio.get_running_loop().time()
 
     def _take(self) -> list[_Statement]:
         """Take the oldest command, and those that may share its transaction."""
@@ -217,84 +175,115 @@ class Lanes:
             return [jobs[order] for order in sorted(jobs)]
         return []
 
-    async def _connected(self) -> PostgresConnection:
-        connection = await self._link.connect()
-        self._busy[connection] = asyncio.get_running_loop().time()
-        try:
-            if not self._is_ready:
-                async with self._preparing:
-                    if not self._is_ready:
-                        await self._prepare(connection)
-                        self._is_ready = True
-        except BaseException:
-            self._leave(connection)
-            raise
-        self._connections.add(connection)
-        return connection
-
-    async def _send(self, connection: PostgresConnection, jobs: list[_Statement]) -> None:
-        self.round_trips += 1
-        if len(jobs) == 1:
-            [job] = jobs
-            _answer(job, await connection.fetch(job.statement, job.arguments))
-            return
-        try:
-            rows = await connection.fetch_each(jobs[0].statement, [job.arguments for job in jobs])
-        except Lost:
-            raise
-        except (Later, StoreError):
+    def _answered(self, connection: PostgresConnection, results: list[Rows], error: Exception | None) -> None:
+        _, jobs = self._busy.pop(connection)
+        self._is_crowded = len(jobs) > 1
+        if error is None:
+            for job, rows in zip(jobs, results, strict=True):
+                if not job.done.done():
+                    job.done.set_result(rows)
+            self._rest(connection)
+        elif len(jobs) > 1 and not isinstance(error, Lost):
             # Nothing was applied. Which of them has failed is not known.
-            for job in jobs:
-                await self._send_alone(connection, job)
-            return
-        for job, row in zip(jobs, rows, strict=True):
-            _answer(job, [row])
+            for job in reversed(jobs):
+                job.order = ""
+                self._queue.appendleft(job)
+            self._rest(connection)
+        else:
+            self._failed(connection, jobs, error)
+        if self._queue:
+            self._work()
 
-    async def _send_alone(self, connection: PostgresConnection, job: _Statement) -> None:
-        try:
-            await self._send(connection, [job])
-        except (Later, StoreError) as error:
-            self._fail(job, error)
-
-    def _failed(
-        self, connection: PostgresConnection | None, jobs: list[_Statement], error: Exception
-    ) -> PostgresConnection | None:
-        """Give a failure to the senders; return the connection if it can be used again."""
-        if connection is not None:
-            self._busy.pop(connection, None)
+    def _failed(self, connection: PostgresConnection, jobs: list[_Statement], error: Exception) -> None:
+        """Give a failure to the senders, and the connection up if it cannot be used again."""
         cause = error.__cause__
         self._link.doubt(cause)
         then = REFUSALS.get(code_of(cause), (None,))[0]
         if then is Reaction.PREPARE:
             self._is_ready = False
         for job in jobs:
-            self._fail(job, error)
-        if then in {Reaction.RECONNECT, Reaction.PREPARE} or isinstance(error, Lost):
-            self._leave(connection)
-            return None
+            _fail(job, error)
+        if then in {Reaction.RECONNECT, Reaction.PREPARE}:
+            connection.end()
+        self._rest(connection)
+
+    # Connections
+
+    def _grow(self) -> None:
+        """Open one more connection, if there may be one."""
+        loop = asyncio.get_running_loop()
+        most = self._most if not self._busy or loop.time() - self._full > FULL_SECONDS else 0
+        if self._opening is None and len(self._busy) < most:
+            self._opening = loop.create_task(self._open(), name="holdfast postgres")
+
+    async def _open(self) -> None:
+        failed: Exception | None = None
+        try:
+            self._rest(await self._connected())
+        except Exception as error:  # noqa: BLE001 - it goes to the senders of the commands
+            failed = error
+        finally:
+            self._opening = None
+        if failed is not None:
+            self._link.doubt(failed.__cause__)
+            if self._busy:
+                # The connections that there are do the work.
+                self._full = asyncio.get_running_loop().time()
+            else:
+                self._fail_all(failed)
+        elif self._watch is None:
+            self._look()
+        self._work()
+
+    async def _connected(self) -> PostgresConnection:
+        try:
+            async with asyncio.timeout(SILENCE):
+                connection = await self._link.connect()
+                try:
+                    if not self._is_ready:
+                        await self._prepare(connection)
+                        self._is_ready = True
+                except BaseException:
+                    connection.end()
+                    raise
+        except TimeoutError as error:
+            raise Lost("the server does not answer") from error
         return connection
 
-    def _fail(self, job: _Statement, error: Exception) -> None:
-        if not job.done.done():
-            job.done.set_exception(error)
+    def _look(self) -> None:
+        """Give up connections without an answer, and close those without work."""
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        for connection in [one for one, (since, _) in self._busy.items() if now - since > SILENCE]:
+            connection.end()
+        for connection in [one for one, since in self._idle.items() if one.is_closed or now - since > IDLE]:
+            del self._idle[connection]
+            connection.end()
+        self._watch = loop.call_later(1.0, self._look) if self._idle or self._busy else None
+
+    def _fail_all(self, error: Exception) -> None:
+        queue, self._queue = self._queue, deque()
+        for job in queue:
+            _fail(job, error)
 
     async def aclose(self) -> None:
         """Close all connections. Commands that wait fail."""
         self._is_closed = True
         if self._watch is not None:
             self._watch.cancel()
-        lanes = list(self._lanes)
-        for lane in lanes:
-            lane.cancel()
-        await asyncio.gather(*lanes, return_exceptions=True)
-        while self._queue:
-            self._fail(self._queue.popleft(), _closed())
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.gather(self._opening, return_exceptions=True)
+        for connection in [*self._idle, *self._busy]:
+            connection.end()
+        self._idle.clear()
+        self._fail_all(_closed())
+
+
+def _fail(job: _Statement, error: Exception) -> None:
+    if not job.done.done():
+        job.done.set_exception(error)
 
 
 def _closed() -> StoreUnavailable:
     return StoreUnavailable("the store was closed")
-
-
-def _answer(job: _Statement, rows: Rows) -> None:
-    if not job.done.done():
-        job.done.set_result(rows)

@@ -51,7 +51,6 @@ REFUSALS: Final[dict[str, tuple[Reaction, str]]] = {
     "3D000": (Reaction.REFUSE, "the database of the store's URL does not exist"),
 }  # fmt: skip
 """The SQLSTATE, our reaction, and the reason. Any other answer is a fault in Holdfast."""
-NO_CONNECTION: Final = "53300"
 POOLED: Final = frozenset(("26000", "42P05"))
 
 

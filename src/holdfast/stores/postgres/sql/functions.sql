@@ -37,8 +37,9 @@ END $$;
 CREATE FUNCTION {schema}.commit_{v}(
     p_key text, p_writer text, p_number bigint, p_acknowledged bigint, p_exact double precision[], p_after double precision[],
     p_put bytea[], p_values bytea[], p_delete bytea[], p_lives text,
-    p_compare bytea[], p_known bytea[], p_conditions double precision[],
-    p_streams text[], p_seqs bigint[], p_tags bigint[], p_data bytea[], p_cut text[], p_until bigint[], p_drop text[], p_uris bytea[],
+    p_compare bytea[] = NULL, p_known bytea[] = NULL, p_conditions double precision[] = NULL,
+    p_streams text[] = NULL, p_seqs bigint[] = NULL, p_tags bigint[] = NULL, p_data bytea[] = NULL, p_cut text[] = NULL, p_until bigint[] = NULL,
+    p_drop text[] = NULL, p_uris bytea[] = NULL,
     OUT verdict integer, OUT numbers double precision[], OUT more bytea, OUT names bytea[], OUT vals bytea[], OUT bytes bigint
 ) LANGUAGE plpgsql SET lock_timeout = '2s' AS $$
 #variable_conflict use_column
