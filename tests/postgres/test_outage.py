@@ -112,15 +112,16 @@ async def _claimed(store: PostgresStore, name: str) -> Claimed:
 async def test_a_server_that_does_not_answer_is_given_up(
     server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lanes, "PATIENCE", 0.2)
-    monkeypatch.setattr(lanes, "SILENCE", 0.2)
-    monkeypatch.setattr(link, "CONNECT_SECONDS", 0.3)
     proxy = Proxy(server.port)
     async with proxy as url, stores(url) as [store]:
         await opened(store)
+        monkeypatch.setattr(lanes, "PATIENCE", 0.2)
+        monkeypatch.setattr(lanes, "SILENCE", 0.2)
+        monkeypatch.setattr(link, "CONNECT_SECONDS", 0.3)
         proxy.stays_silent = True
         with pytest.raises(StoreUnavailable, match="cannot be reached"):
             await plain_call(store, "a")
+        monkeypatch.undo()
         proxy.stays_silent = False
         await plain_call(store, "b")
 

@@ -56,7 +56,11 @@ class Lanes:
     """Runs statements."""
 
     def __init__(
-        self, link: Link, most: int, observer: Observer, prepare: Callable[[PostgresConnection], Awaitable[None]]
+        self,
+        link: Link,
+        most: int,
+        observer: Observer,
+        prepare: Callable[[PostgresConnection], Awaitable[None]],
     ) -> None:
         self._link = link
         self._most = most
@@ -236,18 +240,17 @@ class Lanes:
         self._work()
 
     async def _connected(self) -> PostgresConnection:
-        try:
-            async with asyncio.timeout(SILENCE):
-                connection = await self._link.connect()
-                try:
-                    if not self._is_ready:
-                        await self._prepare(connection)
-                        self._is_ready = True
-                except BaseException:
-                    connection.end()
-                    raise
-        except TimeoutError as error:
-            raise Lost("the server does not answer") from error
+        connection = await self._link.connect()
+        if not self._is_ready:
+            try:
+                async with asyncio.timeout(SILENCE):
+                    await self._prepare(connection)
+            except TimeoutError as error:
+                raise Lost("the server does not answer") from error
+            except BaseException:
+                connection.end()
+                raise
+            self._is_ready = True
         return connection
 
     def _look(self) -> None:

@@ -66,7 +66,10 @@ class Link:
         connection = PostgresConnection(driver, self._known, is_shared=bool(self.is_pooled))
         if self.is_pooled is None:
             try:
-                connection.is_shared = self.is_pooled = await _is_pooled(connection, pid)
+                async with asyncio.timeout(CONNECT_SECONDS):
+                    connection.is_shared = self.is_pooled = await _is_pooled(connection, pid)
+            except TimeoutError as error:
+                raise Lost("the server does not answer") from error
             except BaseException:
                 connection.end()
                 raise
