@@ -1,7 +1,7 @@
 """Opens connections with the driver, asyncpg: hosts, TLS, passwords, the server that can be written. No other module knows the driver.
 
 **Poolers.** A connection through PgBouncer in transaction mode is another one after each transaction, so no statement can be prepared for it. The first connection finds
-out (`_is_pooled`): behind a pooler the number of the process that serves it is not the one that the server named at the start. Then each statement is sent in
+out (`_finds_pooler`): behind a pooler the number of the process that serves it is not the one that the server named at the start. Then each statement is sent in
 whole, still in one round trip (`connection.py`); the server must read it again each time.
 """
 
@@ -67,7 +67,7 @@ class Link:
         if self.is_pooled is None:
             try:
                 async with asyncio.timeout(CONNECT_SECONDS):
-                    connection.is_shared = self.is_pooled = await _is_pooled(connection, pid)
+                    connection.is_shared = self.is_pooled = await _finds_pooler(connection, pid)
             except TimeoutError as error:
                 raise Lost("the server does not answer") from error
             except BaseException:
@@ -120,7 +120,7 @@ class Link:
         return driver
 
 
-async def _is_pooled(connection: PostgresConnection, pid: int) -> bool:
+async def _finds_pooler(connection: PostgresConnection, pid: int) -> bool:
     """Return True if the process that serves the connection is not the one that the server named at the start."""
     # Not a query: that would be a prepared statement.
     ask = f"DO $$BEGIN IF pg_backend_pid() <> {pid} THEN RAISE EXCEPTION USING ERRCODE = '{_POOLED}'; END IF; END$$"
