@@ -21,7 +21,7 @@ from tests.support import async_test
 def test_messages_are_the_same_in_any_pieces(messages: list[tuple[int, bytes]], data: st.DataObject) -> None:
     whole = b"".join(bytes([kind]) + (len(body) + 4).to_bytes(4, "big") + body for kind, body in messages)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)))))
-    reader, found = wire.Messages(), list[tuple[int, bytes]]()
+    reader, found = wire.MessageCutter(), list[tuple[int, bytes]]()
     for start, stop in zip([0, *cuts], [*cuts, len(whole)], strict=True):
         found += reader.feed(whole[start:stop])
     assert found == messages
@@ -30,7 +30,7 @@ def test_messages_are_the_same_in_any_pieces(messages: list[tuple[int, bytes]], 
 
 def test_a_message_without_a_length_is_refused() -> None:
     with pytest.raises(ValueError, match="no length"):
-        wire.Messages().feed(b"D\0\0\0\3xx")
+        wire.MessageCutter().feed(b"D\0\0\0\3xx")
 
 
 def test_a_refusal_has_its_state_and_its_text() -> None:

@@ -41,7 +41,7 @@ class PostgresConnection(asyncio.Protocol):
         """Others have it after each transaction."""
         self._names: dict[str, bytes] = {}
         """The prepared statements of this connection."""
-        self._messages = wire.Messages()
+        self._messages = wire.MessageCutter()
         self._statement = ""
         self._many: Sequence[Sequence[Any]] = ()
         self._on_answer: OnAnswer | None = None

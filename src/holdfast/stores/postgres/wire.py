@@ -172,7 +172,7 @@ def execute(name: bytes, description: Description, arguments: Sequence[Any]) -> 
 # Received
 
 
-class Messages:
+class MessageCutter:
     """Cuts what arrives into messages: their kind and their body."""
 
     def __init__(self) -> None:
