@@ -304,10 +304,11 @@ class Slow(Faulty):
 @async_test
 async def test_a_server_that_is_slow_with_large_messages_is_not_accused_of_waiting_for_a_reader() -> None:
     WRITER[:] = [asyncio.Lock()]
+    seconds = 0.8
 
     async def logging() -> None:
         async with WRITER[0]:
-            await asyncio.sleep(1.6)  # Longer than the check waits: real time is the subject.
+            await asyncio.sleep(2 * seconds)  # Longer than the check waits: real time is the subject.
 
     tasks: set[asyncio.Task[None]] = set()
 
@@ -316,7 +317,11 @@ async def test_a_server_that_is_slow_with_large_messages_is_not_accused_of_waiti
             tasks.add(asyncio.create_task(logging()))
         return None
 
-    report = await checked(Slow(fault), only=["stalled"], timeout=0.8)
+    report = await checked(Slow(fault), only=["stalled"], timeout=seconds)
+    if report.row("stalled").verdict != "not applicable":
+        # On a loaded machine also small messages take so long.
+        seconds *= 6
+        report = await checked(Slow(fault), only=["stalled"], timeout=seconds)
     assert report.row("stalled").verdict == "not applicable", report.row("stalled")
     assert "also if they are read" in report.row("stalled").happened
     for task in tasks:
@@ -342,7 +347,7 @@ def held_back(request: Request, send: Send) -> Send:
 @async_test
 async def test_events_that_are_held_back_until_the_answer_are_found() -> None:
     app = Faulty(lambda r: Wrong(405) if r.method == "GET" else None, sending=held_back)
-    row = (await checked(app, only=["buffering"], timeout=2)).row("buffering")
+    row = (await checked(app, only=["buffering"], timeout=10)).row("buffering")
     assert row.verdict == "fail", row
     assert "the path holds events back" in row.happened
 

@@ -98,9 +98,10 @@ async def test_a_call_that_breaks_while_it_runs_receives_the_rest_of_its_progres
 @async_test
 async def test_a_call_that_the_client_gives_up_is_cancelled_at_once_although_it_has_a_key() -> None:
     async with cutting() as (shop, _, client):
-        with pytest.raises(CallTimeout):
-            await client.call_tool("order", {"dish": "soup"}, timeout=0.5)
-        await until(lambda: shop.cancelled == ["soup"])
+        while not shop.runs:  # A loaded machine gives a call up before it has begun.
+            with pytest.raises(CallTimeout):
+                await client.call_tool("order", {"dish": "soup"}, timeout=0.5)
+        await until(lambda: shop.cancelled == shop.runs)
 
 
 @async_test

@@ -357,10 +357,11 @@ async def test_progress_does_not_extend_the_time_of_a_call() -> None:
 
     seen: list[float] = []
     async with against("sessionless") as (server, client):
-        server.script.append(busy)
-        with pytest.raises(CallTimeout, match=r"0\.3 s"):
-            await say(client, "a", timeout=0.3, progress=lambda number, *_rest: seen.append(number))
-        assert len(seen) > 1
+        while len(seen) < 2:  # A loaded machine may need the time for less.
+            seen.clear()
+            server.script.append(busy)
+            with pytest.raises(CallTimeout, match=r"0\.3 s"):
+                await say(client, "a", timeout=0.3, progress=lambda number, *_rest: seen.append(number))
 
 
 @async_test

@@ -183,7 +183,7 @@ async def test_a_server_that_stops_does_not_wait_for_parked_calls() -> None:
     async with sessionless(server) as client:
         result = (await client.send("tools/call", {"name": "name"})).result
         assert result["resultType"] == "input_required"
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(server.settings.times.drain / 2):
             await server.engine.aclose()
 
 
