@@ -5,6 +5,7 @@ import contextlib
 import itertools
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from tests.messages import Json
 from tests.redis_server import needs_redis, redis_server
 from tests.support import BOUND, until
 from tests.workers.fleet import Fleet, fleet
+from tests.workers.shop import LEASE
 
 TRIALS = 5
 
@@ -100,11 +102,16 @@ async def test_a_call_whose_first_connection_is_half_open_is_repeated_at_another
     client = await Client.opened(runner.port)
     body = call(1, "held", file=str(tmp_path / "enough"))
     # It is neither read nor closed, as behind a balancer that died.
-    half_open = await client.post(body)
+    half_open, began = await client.post(body), time.monotonic()
     client.port = other.port
-    assert (await client.post(body)).status == 400, "the first connection was written to a moment ago"
-    await asyncio.sleep(1.2)  # real time is the subject: the first connection is silent for one keep-alive
     response = await client.post(body)
+    if time.monotonic() - began < 1:  # A loaded machine may be slower.
+        assert response.status == 400, "the first connection was written to a moment ago"
+    if response.status == 400:
+        await asyncio.sleep(
+            1.2
+        )  # real time is the subject: the first connection is silent for one keep-alive
+        response = await client.post(body)
     (tmp_path / "enough").touch()
     assert (response.status, value(await response.answer())) == (200, runner.pid)
     half_open.connection.cut()
@@ -116,7 +123,7 @@ async def test_a_call_of_a_killed_process_repeated_at_another_waits_for_its_outc
     with fleet(env=env) as runner, fleet(env=env) as other:
         client = await Client.opened(runner.port)
         # The one that is left must have seen the store for one lease before it may declare the other dead.
-        await asyncio.sleep(2)
+        await asyncio.sleep(LEASE)
         body = call(1, "steps", n=100, seconds=0.1)
         await client.post(body)
         os.kill(runner.pid, signal.SIGKILL)

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from holdfast.cli import workers
 from holdfast.cli.worker import Job
 from holdfast.cli.workers import Supervisor, WorkerProcess
 from tests.support import BOUND, async_test, until, wait_until
-from tests.workers.fleet import fleet, lives
+from tests.workers.fleet import children, fleet, lives
 
 SERVER = """
 import asyncio
@@ -138,3 +139,33 @@ async def test_a_worker_that_hangs_is_killed_in_the_end(
         worker.close()
     assert process.returncode == -signal.SIGKILL
     assert "did not end in time and is killed" in caplog.text
+
+
+@pytest.mark.parametrize("where", ["create_subprocess_exec", "open_unix_connection"])
+@async_test
+async def test_no_worker_that_was_starting_outlives_its_parent(
+    monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """It would hold the socket, and clients would wait in its queue."""
+    supervisor = Supervisor(Job(endpoints=(), log_level=None, log_format=None, listeners=()), 1)
+    reached, may_go_on, pids = asyncio.Event(), asyncio.Event(), set[int]()
+    others = children(os.getpid())
+    real = getattr(asyncio, where)
+
+    async def late(*words: Any, **options: Any) -> Any:
+        made = await real(*words, **options)
+        pids.update(set(children(os.getpid())) - set(others))
+        reached.set()
+        await may_go_on.wait()
+        return made
+
+    monkeypatch.setattr(asyncio, where, late)
+    supervisor._spawn(supervisor._begin(1))
+    await reached.wait()
+    supervisor.give_up(1)
+    ending = asyncio.create_task(supervisor._end())
+    await asyncio.sleep(0)
+    may_go_on.set()
+    assert await ending == 1
+    assert pids
+    assert not any(map(lives, pids))

@@ -212,6 +212,8 @@ class Supervisor:
         """The present worker of each number."""
         self._alive: set[WorkerProcess] = set()
         """Every process that has not ended, including those that are stopping."""
+        self._starting: set[asyncio.Task[WorkerProcess]] = set()
+        """Processes that are being started, and are not in `_alive` yet."""
         # Look now: a terminal that was closed is not one any more.
         self._has_terminal = os.isatty(0)
         self._patience = 0.0
@@ -314,9 +316,15 @@ class Supervisor:
         self._spawn(self._keep(worker))
 
     async def _start(self, number: int, job: Job | None = None) -> WorkerProcess:
+        """Start the process of a worker. Cancelling the caller does not stop it halfway: nobody would know the process."""
+        starting = asyncio.get_running_loop().create_task(self._start_process(number, job or self._job))
+        self._starting.add(starting)
+        starting.add_done_callback(self._starting.discard)
+        return await asyncio.shield(starting)
+
+    async def _start_process(self, number: int, job: Job) -> WorkerProcess:
         ours, theirs = socket.socketpair()
         ends = None if self._asked is None else socket.socketpair()
-        job = job or self._job
         job = job if ends is None else replace(job, line=ends[1].fileno())
         passed = job.listeners if job.line is None else (*job.listeners, job.line)
         # A Ctrl+C must not kill it before its signal handlers are installed.
@@ -491,6 +499,7 @@ class Supervisor:
                 worker.tell(signal.SIGTERM)
 
     async def _end(self) -> int:
+        await asyncio.gather(*self._starting, return_exceptions=True)
         await asyncio.gather(*(self._retire(worker) for worker in list(self._alive)))
         killed = [worker for worker in self._places.values() if worker.process.returncode == -signal.SIGKILL]
         for task in list(self._tasks):

@@ -1,6 +1,5 @@
 """Messages of a replica of a later release: unreadable ones are skipped, and the rest is handled."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
