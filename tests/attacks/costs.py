@@ -1,4 +1,4 @@
-"""`python -m tests.attacks.costs`: the memory of one session, call, kept answer and task, as Python's allocator counts it.
+"""`python -m tests.attacks.costs`: the memory of a session, a call and other things that are charged with a constant, as Python's allocator counts it.
 
 The charges of the ledger are above these numbers: the allocator of the system adds some, and so do the connection of a call and the
 tasks of a busy loop.
@@ -8,14 +8,20 @@ import asyncio
 import gc
 import tracemalloc
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Any, Final, cast
 
+from msgspec.structs import replace
+
+from holdfast.backs.several.members import Member
+from holdfast.backs.several.presence import Presence
+from holdfast.backs.several.routes import Routes
 from holdfast.config import Limits, Settings
+from holdfast.core.ledger import Ledger
 from holdfast.core.records import Claim, Claimed
 from holdfast.engine.caller import Caller
 from holdfast.engine.engine import Engine
 from holdfast.stores.memory import MemoryStore
-from holdfast.testing import ScriptedBack
+from holdfast.testing import NotingObserver, ScriptedBack
 from holdfast.wire.jsonrpc import Request
 from tests.messages import initialize
 
@@ -23,8 +29,10 @@ _NUMBER: Final = 1_000
 _VALUE: Final = 100
 _TURNS: Final = 1_000
 
+One = Callable[[int], Awaitable[object]]
 
-async def _cost(one: Callable[[int], Awaitable[object]]) -> int:
+
+async def _cost(one: One) -> int:
     """Return the bytes that stay after something was done, for one time of many."""
     before = await _used()
     for number in range(_NUMBER):
@@ -50,38 +58,77 @@ async def costs() -> dict[str, int]:
 
     back.on("tools/call")(hold)
     await engine.ensure_started()
-    key = (await engine.sessions.open(Caller("ann"), initialize())).session.record.key
+    record = (await engine.sessions.open(Caller("ann"), initialize())).session.record
+    # It has no room for answers: each of them leaves its end.
+    crowded = MemoryStore(Limits(store_bytes=4_096))
+    await crowded.open(record, evict=False)
 
     async def session(number: int) -> None:
         client = {"name": f"client {number}", "version": "1"}
         await engine.sessions.open(Caller(f"{number}"), {**initialize(), "clientInfo": client})
 
     async def call(number: int) -> None:
-        await engine.exchanges.submit(key, Caller("ann"), Request(number, "tools/call", {"name": "hold"}))
-
-    async def kept(number: int) -> None:
-        claim = Claim(f"{number}", f"stream {number}", b"d" * 32, control=False)
-        claimed = await store.claim(key, "ann", claim)
-        if isinstance(claimed, Claimed):
-            await store.settle(key, claim.stream, claimed.fence, None)
-            await store.keep(key, claim.stream, claim, b"%0100d" % number, tag=number + 1)
+        request = Request(number, "tools/call", {"name": "hold"})
+        await engine.exchanges.submit(record.key, Caller("ann"), request)
 
     async def task(number: int) -> None:
         await store.open_task(f"{number:032}", "ann", b"%0100d" % number, ttl=60)
 
+    behind = _Behind(never)
     tracemalloc.start()
     try:
-        named = {
+        named: dict[str, One] = {
             "a session": session,
-            f"a kept answer of {_VALUE} bytes": kept,
+            f"a kept answer of {_VALUE} bytes": _keeping(store, record.key),
+            "the end of an answer": _keeping(crowded, record.key),
             f"a task of {_VALUE} bytes": task,
             "a call that runs": call,
+            "a name with several owners": behind.route,
+            "an attempt to connect": lambda number: behind.join(replace(record, key=f"{number}")),
         }
         return {name: await _cost(one) for name, one in named.items()}
     finally:
         tracemalloc.stop()
+        await behind.presence.stop()
         never.set()
         await engine.aclose()
+
+
+def _keeping(store: MemoryStore, key: str) -> One:
+    """Return a function that lets a store keep an answer for a repeat."""
+
+    async def keep(number: int) -> None:
+        claim = Claim(f"{number}", f"stream {number}", b"d" * 32, control=False)
+        claimed = await store.claim(key, "ann", claim)
+        assert isinstance(claimed, Claimed)
+        await store.settle(key, claim.stream, claimed.fence, None)
+        await store.keep(key, claim.stream, claim, b"%0100d" % number, tag=number + 1)
+
+    return keep
+
+
+class _Behind:
+    """Two servers behind, which do not answer and may have the same names."""
+
+    def __init__(self, never: asyncio.Event) -> None:
+        self._never = never
+        observer = cast("Any", NotingObserver())
+        self._members = [Member(name, cast("Any", self), observer) for name in ("a", "b")]
+        self._routes = Routes(self._members, observer)
+        self._charge = Ledger(1).account("ann").open()
+        self.presence: Presence = Presence(lambda _: None)
+
+    async def serve(self, *_: object) -> None:
+        """Do not answer."""
+        await self._never.wait()
+
+    async def route(self, number: int) -> None:
+        """Learn who has a name."""
+        self._routes.claim("tools/list", "tools", f"{number}", self._members[0], "ann")
+
+    async def join(self, record: Any) -> None:
+        """Begin to connect a session."""
+        self.presence.begin(record, Caller("ann"), {self._members[0]: None}, self._charge, is_stored=True)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 import asyncio
 from contextlib import AsyncExitStack
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -175,6 +175,24 @@ def test_owners_are_kept_for_a_bounded_number_of_clients_and_the_first_member_wi
         assert not known.claim("tools/list", "tools", "both", second, client)
     owners = [known.known(["tools/list"], "both", client) for client in ("1", "2", "3")]
     assert owners == [None, first, first]
+
+
+def test_owners_of_ambiguous_names_are_charged_to_their_client_until_it_reads_the_list_again_or_is_forgotten() -> (
+    None
+):
+    ledger, observer, back = Ledger(10_000_000), NotingObserver(), None
+    first, second = (Member(name, cast("Any", back), cast("Any", observer)) for name in "ab")
+    known, ada = Routes([first, second], cast("Any", observer)), Caller("ada")
+    known.charge_for = lambda caller, size: ledger.account(caller.key).take(size)
+    for number in range(100):
+        known.claim("tools/list", "tools", f"{number:044}", first, "session", ada)
+        known.claim("tools/list", "tools", f"{number:044}", second, "session", ada)
+    known.claim("prompts/list", "prompts", f"{1:044}", first, "session", ada)
+    assert ledger.used == 101 * 236
+    known.begin("tools/list", "session")
+    assert ledger.used == 236
+    known.forget("session")
+    assert ledger.used == 0
 
 
 @parts_test

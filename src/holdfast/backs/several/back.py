@@ -99,6 +99,7 @@ class SeveralBack:
             ConfigError: a member cannot work.
         """
         self._outside = outside
+        self._routes.charge_for = outside.charge
         started: list[Member] = []
         try:
             for member in self.members:

@@ -107,7 +107,7 @@ class MergedLists:
             raise InvalidCursor if isinstance(lacking[0], InvalidParams) else lacking[0]
 
         def is_shown(key: str, item: str) -> bool:
-            return self._routes.claim(request.method, kind, item, self._members[key], client)
+            return self._routes.claim(request.method, kind, item, self._members[key], client, exchange.caller)
 
         is_whole = len(pages) + len(answers.failed) - len(lacking) == len(tasks)
         own = {"_meta": {SERVER_KEY: server}} if exchange.session.revision is SESSIONLESS else {}

@@ -24,7 +24,7 @@ PAUSE: Final = 5.0
 """Seconds until the next attempt to connect to a member that failed. They double with each failure."""
 LONGEST_PAUSE: Final = 60.0
 JOINING_BYTES: Final = 4 * 1024
-"""The memory of the attempts to connect a session to one member: a task that waits."""
+"""The memory of the attempts to connect a session to one member: a task that waits (`python -m tests.attacks.costs`: about 2,900)."""
 _HOME_SECONDS: Final = 60.0
 """How often it is checked whether a session is still open, and its home still this process."""
 

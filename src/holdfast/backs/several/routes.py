@@ -6,12 +6,14 @@ is in no list (a URI of a template) may belong to any of them.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Final
 
 from holdfast.backs.several.members import Member
+from holdfast.core.ledger import Charge
 from holdfast.core.names import NameKind
+from holdfast.engine.caller import Caller
 from holdfast.engine.exchange import Exchange
 from holdfast.ports import Observer
 
@@ -19,11 +21,44 @@ CLIENTS: Final = 1_000
 """How many clients' owners of ambiguous names are kept. Those of another client are read again."""
 NAMES: Final = 10_000
 """How many ambiguous names of one client are kept."""
+NAME_BYTES: Final = 192
+"""The memory of one of them besides its text (`python -m tests.attacks.costs`: about 145)."""
 WARNINGS: Final = 1_000
 """How many clashes are reported, each of them once."""
 
-_Owners = dict[tuple[str, str], Member]
-"""By list and name: the member that has the component."""
+ChargeFor = Callable[[Caller, int], Charge | None]
+"""Takes memory for something that is kept for a caller; None: there is no room."""
+
+
+class _Owners(dict[tuple[str, str], Member]):
+    """By list and name: the member that has the component."""
+
+    __slots__ = ("_size", "charge")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.charge: Charge | None = None
+        self._size = 0
+
+    def learn(self, listed: str, name: str, member: Member) -> None:
+        """Remember who has a component, unless there are too many."""
+        if (listed, name) not in self:
+            if len(self) >= NAMES:
+                return
+            self._count(NAME_BYTES + len(name))
+        self[listed, name] = member
+
+    def forget(self, listed: str) -> None:
+        """Forget the names of a list."""
+        for key in [key for key in self if key[0] == listed]:
+            del self[key]
+            self._count(-NAME_BYTES - len(key[1]))
+
+    def _count(self, more: int) -> None:
+        """Charge the names without a question: with other names, the list would show a component twice. Their client pays with its next request."""
+        self._size += more
+        if self.charge is not None:
+            self.charge.set(self._size)
 
 
 def client_of(exchange: Exchange) -> str:
@@ -38,6 +73,8 @@ class Routes:
         self._members = members
         self._ranks = {member: rank for rank, member in enumerate(members)}
         self._observer = observer
+        self.charge_for: ChargeFor | None = None
+        """Set when the back starts."""
         self._clients: OrderedDict[str, _Owners] = OrderedDict()
         self._warned: set[tuple[str, str, str]] = set()
 
@@ -72,16 +109,25 @@ class Routes:
 
     def begin(self, listed: str, client: str) -> None:
         """Forget the owners of a list: the client reads it from the start."""
-        owners = self._clients.get(client, {})
-        for key in [key for key in owners if key[0] == listed]:
-            del owners[key]
+        if (owners := self._clients.get(client)) is not None:
+            owners.forget(listed)
 
-    def claim(self, listed: str, kind: NameKind, name: str, member: Member, client: str) -> bool:
-        """Learn that a member lists a component; False if an earlier member has this name."""
+    def claim(
+        self,
+        listed: str,
+        kind: NameKind,
+        name: str,
+        member: Member,
+        client: str,
+        caller: Caller | None = None,
+    ) -> bool:
+        """Learn that a member lists a component; False if an earlier member has this name. The memory is charged to the caller."""
         if len(self.candidates(kind, name)) == 1:
             return True
-        owners = self._clients.setdefault(client, {})
+        owners = self._clients.setdefault(client, _Owners())
         self._clients.move_to_end(client)
+        if owners.charge is None and caller is not None and self.charge_for is not None:
+            owners.charge = self.charge_for(caller, 0)
         owner = owners.get((listed, name))
         if owner is not None and owner is not member:
             first, second = sorted((owner, member), key=self._ranks.__getitem__)
@@ -89,8 +135,8 @@ class Routes:
             member_wins = first is member
         else:
             member_wins = True
-        if member_wins and len(owners) < NAMES:
-            owners[listed, name] = member
+        if member_wins:
+            owners.learn(listed, name, member)
         if len(self._clients) > CLIENTS:
             self._clients.popitem(last=False)
         return member_wins

@@ -27,7 +27,7 @@ from holdfast.stores.sessions import SessionCommands
 STREAM_BYTES: Final = 1_536
 """The memory of a stream or a kept answer besides its bytes (`python -m tests.attacks.costs`: about 1,000)."""
 EXCHANGE_BYTES: Final = 512
-"""The memory of an exchange without a log: of the end of an answer that was dropped."""
+"""The memory of an exchange without a log: of the end of an answer that was dropped (`python -m tests.attacks.costs`: about 400)."""
 _SPARE_HINTS: Final = 64
 """The number of hints of closed sessions that may always stay in the heap."""
 
