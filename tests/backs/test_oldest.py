@@ -58,7 +58,7 @@ async def test_a_url_that_refuses_post_is_tried_once_and_a_lost_stream_is_opened
             assert server.asked["POST /sse"] == 2, "one for each era"
             [upstream] = remote.back.upstreams.opened()
             server.cut()
-            await until(lambda: upstream._connection.channel is None)
+            await until(lambda: upstream._connection.standalone is None)
             assert (await client.request("tools/call", {"name": "x"}))[ODD] == "field"
         async with Client(remote, protocol_version="sessionless") as client:
             await client.request("tools/call", {"name": "x"})

@@ -1,6 +1,6 @@
 """Two replicas on one shared store, whose commands meet; and the mistakes of a commit that this finds.
 
-The store is the one of plain dicts, so a mistake of the shared layer or of a rule is found without I/O. Each commit waits for a turn of the event loop, so
+The store is the one of plain dicts, so a mistake of the shared layer or of a rule is found without I/O. Each commit waits for a pass of the loop, so
 the commits of both replicas are made from the same session; and each arrives twice, as after a lost reply.
 """
 

@@ -10,7 +10,7 @@ ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = (ROOT / "docs" / "glossary.md").read_text()
 PARTS: Final = re.findall(r"^\| ([a-z -]+) \| .* \| `(src/[^`]+)` \|$", PAGE, re.MULTILINE)
 REPLACED: Final = re.findall(
-    r"^\| ([a-z]+) \| ([a-z -]+) \|$", PAGE.rpartition("|---|---|\n")[2], re.MULTILINE
+    r"^\| ([a-z ]+) \| ([a-z -]+) \|$", PAGE.rpartition("|---|---|\n")[2], re.MULTILINE
 )
 TEXTS: Final = {
     path: path.read_text()

@@ -26,7 +26,7 @@ from holdfast.fronts.http.http1.sockets import (
     from_systemd,
     host_of,
     inherited,
-    listening,
+    open_socket,
     url_of,
 )
 from holdfast.fronts.http.http1.start_and_stop import Service
@@ -144,13 +144,13 @@ def test_a_server_removes_only_its_own_unix_socket(tmp_path: Path) -> None:
     file.write_text("kept")
     with bind_unix(str(path)):
         for used in (path, file):
-            with pytest.raises(ConfigError, match="in use"), listening(f"unix:{used}"):
+            with pytest.raises(ConfigError, match="in use"), open_socket(f"unix:{used}"):
                 pass
             assert used.exists()
     path.unlink()
     with contextlib.ExitStack() as stopping, contextlib.ExitStack() as running:
-        stopping.enter_context(listening(f"unix:{path}")).close()
-        running.enter_context(listening(f"unix:{path}"))
+        stopping.enter_context(open_socket(f"unix:{path}")).close()
+        running.enter_context(open_socket(f"unix:{path}"))
         stopping.close()
         assert path.exists(), "the next server started while the first one stopped"
         running.close()

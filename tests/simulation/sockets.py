@@ -2,7 +2,7 @@
 
 Only this way the short path of a plain call is taken: the look after one turn, `submit_now`, `settle_now` and `keep_now`.
 
-The short path has windows of one turn of the loop. Random times would never meet in one turn. So everything here happens at
+The short path has windows of one pass of the loop. Random times would never meet in one turn. So everything here happens at
 multiples of `TICK`, and what arrives waits for a few turns of its process, most of it for the same number of turns: a cut, the
 repeat of its request and the end of a handler often meet in one turn.
 """
@@ -154,7 +154,7 @@ class _Transport(asyncio.Transport):
 
 
 class TickNetwork(Network):
-    """A network whose times are multiples of a tick. Arriving bytes wait for a few turns of the loop."""
+    """A network whose times are multiples of a tick. Arriving bytes wait for a few passes of the loop."""
 
     def __init__(self, loop: SimLoop) -> None:
         super().__init__(loop)

@@ -267,7 +267,7 @@ async def test_a_new_worker_that_is_not_needed_any_more_ends_its_calls_first() -
     told: list[signal.Signals] = []
     made: list[WorkerProcess] = []
     begun = asyncio.Event()
-    job = Job(endpoints=(), log_level=None, log_format=None, listeners=())
+    job = Job(endpoints=(), log_level=None, log_format=None, sockets=())
     supervisor = Supervisor(job, 1)
     ours, theirs = socket.socketpair()
 

@@ -4,9 +4,9 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from holdfast.cli.listening import tls_of
 from holdfast.cli.process_options import ProcessOptions
 from holdfast.cli.secrets import admin_token
+from holdfast.cli.sockets import tls_of
 from holdfast.config import LOOPBACK_HOSTS, AdminSettings
 from holdfast.errors import ConfigError
 

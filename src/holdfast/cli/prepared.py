@@ -85,7 +85,7 @@ class Prepared:
         cards: list[dict[str, str]] = []
         for name, server in self.servers.items():
             server.cards = cards
-            with self.explained(lambda: name):  # noqa: B023 - it is called in this turn of the loop
+            with self.explained(lambda: name):  # noqa: B023 - it is called in this pass of the loop
                 fronts[name] = server.front(self._endpoints[name].options.http())
         return fronts[""] if "" in fronts else Router(fronts)
 

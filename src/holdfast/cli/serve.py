@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 from holdfast.cli import banner, collector
 from holdfast.cli.admin import admin
 from holdfast.cli.config.plan import Plan
-from holdfast.cli.listening import listeners, tls_of
 from holdfast.cli.prepared import Prepared
 from holdfast.cli.rows import OBJECT
+from holdfast.cli.sockets import sockets, tls_of
 from holdfast.cli.telemetry import begin_tracing, pusher
 from holdfast.errors import ConfigError
 from holdfast.fronts.http.serve import run_on
@@ -102,7 +102,7 @@ def _serve_http(
 ) -> None:
     begin_tracing()
     tls = tls_of(plan.process)
-    with listeners(plan.process) as opened:
+    with sockets(plan.process) as opened:
         prepared = Prepared(plan.endpoints, operations)
         front = prepared.front()
 

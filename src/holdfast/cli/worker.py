@@ -19,17 +19,17 @@ from msgspec import Struct
 from holdfast.auth.forward_key import ForwardKey
 from holdfast.cli import banner, collector
 from holdfast.cli.config.plan import Endpoint
-from holdfast.cli.listening import tls_of
 from holdfast.cli.loaded import files_in, loaded_files
 from holdfast.cli.prepared import Prepared
 from holdfast.cli.private_store import PrivateStoreUser
 from holdfast.cli.process_options import ProcessOptions
 from holdfast.cli.refusing import fail, refuse
 from holdfast.cli.serve import begin_logging, operations_of, probed
+from holdfast.cli.sockets import tls_of
 from holdfast.cli.telemetry import begin_tracing
 from holdfast.engine.observed_store import store_kind
 from holdfast.errors import ConfigError, LifespanEnded
-from holdfast.fronts.http.serve import check_listeners, serve
+from holdfast.fronts.http.serve import check_sockets, serve
 from holdfast.ops.log_lines import LogFormat
 from holdfast.transports.loops import Beside, Orders, run
 
@@ -55,7 +55,7 @@ class Job(Struct, frozen=True, kw_only=True):
     endpoints: tuple[Endpoint, ...]
     log_level: str | None
     log_format: LogFormat | None
-    listeners: tuple[int, ...]
+    sockets: tuple[int, ...]
     """The descriptors of the inherited listening sockets."""
     tls_cert: str | None = None
     tls_key: str | None = None
@@ -145,13 +145,13 @@ def _serve(job: Job, parent: socket.socket) -> None:
         prepared = Prepared(job.endpoints, operations)
         if job.private is not None:
             _use_private(prepared, job.private, job.private_key)
-        opened = [stack.enter_context(socket.socket(fileno=number)) for number in job.listeners]
+        opened = [stack.enter_context(socket.socket(fileno=number)) for number in job.sockets]
         front = prepared.front()
         stack.enter_context(prepared.running(front))
         for name, server in prepared.servers.items():
-            with prepared.explained(lambda: name):  # noqa: B023 - it is called in this turn of the loop
+            with prepared.explained(lambda: name):  # noqa: B023 - it is called in this pass of the loop
                 _check_shared(server)
-        check_listeners(front, opened)
+        check_sockets(front, opened)
         watch.patience = prepared.patience
         run(
             serve(

@@ -23,10 +23,10 @@ from holdfast.auth.forward_key import new_key
 from holdfast.cli import banner, collector, stores
 from holdfast.cli.admin import admin
 from holdfast.cli.config.plan import Endpoint, Plan
-from holdfast.cli.listening import listeners, tls_of
 from holdfast.cli.private_store import check_system, private_store
 from holdfast.cli.reloading import Reloader
 from holdfast.cli.serve import begin_logging
+from holdfast.cli.sockets import sockets, tls_of
 from holdfast.cli.worker import AT_ONCE, MARGIN, RETIRE, Job, Started
 from holdfast.errors import ConfigError
 from holdfast.fronts.http.http1.certificates import load_certificate
@@ -85,13 +85,13 @@ def _serve(plan: Plan, count: int, reloader: Reloader | None) -> int:
         if store is not None:
             stores.check(store)
     with contextlib.ExitStack() as stack:
-        opened = stack.enter_context(listeners(plan.process))
+        opened = stack.enter_context(sockets(plan.process))
         private = stack.enter_context(private_store()) if None in named or reloader else None
         job = Job(
             endpoints=plan.endpoints,
             log_level=plan.process.log_level,
             log_format=plan.process.log_format,
-            listeners=tuple(listener.fileno() for listener in opened),
+            sockets=tuple(sock.fileno() for sock in opened),
             tls_cert=plan.process.tls_cert,
             tls_key=plan.process.tls_key,
             private=private,
@@ -234,7 +234,7 @@ class Supervisor:
 
     async def run(self, shown: Shown, reloader: Reloader | None = None) -> int:
         """Serve; return the exit status, which is that of the first worker if it could not start."""
-        self._listen()
+        self._handle_signals()
         # With --reload the author is about to change the code.
         self._may_give_up = reloader is None
         if reloader is None:
@@ -268,7 +268,7 @@ class Supervisor:
         self._status = status
         self._stopping.set()
 
-    def _listen(self) -> None:
+    def _handle_signals(self) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop, number)
@@ -326,7 +326,7 @@ class Supervisor:
         ours, theirs = socket.socketpair()
         ends = None if self._asked is None else socket.socketpair()
         job = job if ends is None else replace(job, line=ends[1].fileno())
-        passed = job.listeners if job.line is None else (*job.listeners, job.line)
+        passed = job.sockets if job.line is None else (*job.sockets, job.line)
         # A Ctrl+C must not kill it before its signal handlers are installed.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:

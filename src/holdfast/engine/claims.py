@@ -32,7 +32,7 @@ from holdfast.stores.base import Claim, Claimed, Duplicate, Refusal
 from holdfast.wire.jsonrpc import RequestId
 
 _ANSWER_SECONDS: Final = 0.1
-"""How long a repeat waits for the answer of the first request to be written. Mostly it takes one turn of the loop."""
+"""How long a repeat waits for the answer of the first request to be written. Mostly it takes one pass of the loop."""
 REUSE_SECONDS: Final = 0.2
 """How long a claim is made again while the call that has its id may just have been answered."""
 _KEPT: Final = (Fate.GONE, Fate.KEPT)

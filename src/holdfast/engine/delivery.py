@@ -13,7 +13,7 @@ A client waits for the messages of one request, or of one stream. They come from
     Merged          the calls of a batch
 
 Both eras and all fronts use this loop. A source does not know the form in which its messages are written, and a sink does
-not know their source. A plain call does not get here: its front answers it after one turn of the event loop.
+not know their source. A plain call does not get here: its front answers it after one pass of the loop.
 
 Why no message is lost
     The loop clears the wake-up *before* it takes (law 5). A message that arrives before the take is part of the

@@ -6,7 +6,7 @@ decoded. The charge is a member of the message's `Caller`, which all exchanges o
 exchange drops it: its request was refused, or its handler has ended.
 
 A plain call pays nothing. While less than a quarter of the figure is in use, a short message over HTTP is charged only if it is not answered within a
-turn of the loop (`Connection.pay`). Until then a connection has at most one of them, of at most 24 KiB, and is itself charged
+pass of the loop (`WaitingResponse.pay`). Until then a connection has at most one of them, of at most 24 KiB, and is itself charged
 with 8 KiB. So in a quarter of the figure there is room for as many connections as have their messages in the other three.
 
 Answers, cancellations, pings and retries must be accepted also when there is no room, because the running work may wait for

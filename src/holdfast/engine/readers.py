@@ -35,7 +35,7 @@ When an answer is kept for a repeat, the table of its fate decides (`core/fate.p
 `follow_up` sends the commands that follow to the store.
 
 Why no repeat runs between the end of a call and its answer. An end that is stored frees its id, and the POST writes the
-answer in a later turn of the loop. A repeat that is claimed in between would run the call again, and the connection of the
+answer in a later pass of the loop. A repeat that is claimed in between would run the call again, and the connection of the
 first one may break before the write. So a call whose POST waits is in `Session.answering` until its answer is written or kept
 (`hold`, `close`), and a request with the same id and the same bytes that this process receives meanwhile waits for that. A
 plain call is written right after its handler has returned: no request comes in between. At another replica a repeat may still

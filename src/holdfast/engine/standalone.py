@@ -18,7 +18,7 @@ from holdfast.engine.outages import RETRY_SECONDS
 from holdfast.engine.pace import Pace
 from holdfast.engine.reader import Reader
 from holdfast.engine.runtime import Runtime
-from holdfast.engine.wake import turn
+from holdfast.engine.wake import one_pass
 from holdfast.errors import SessionGone, StoreError, StoreUnavailable
 from holdfast.stores.base import STANDALONE_FENCE
 
@@ -67,7 +67,7 @@ class Standalone:
             session.pace.wrote(position, sum(map(len, messages)))
         if position.seq % _BREATH == 0:
             # A handler that never waits must let other tasks run, such as the reader of this stream.
-            await turn()
+            await one_pass()
         return True
 
     async def _store(self, key: str, events: NewEvents, patience: float | None) -> Position:

@@ -5,8 +5,8 @@
                           └──── full: wait ──────┘ stored
 
 With a store outside of this process an append costs a round trip or a commit, whether it has one event or many. So `add`
-puts a message of the handler into the buffer and returns. A task begins in the next turn of the event loop. It
-appends all messages in the buffer, until the buffer is empty. So an append has the messages of one turn, or those
+puts a message of the handler into the buffer and returns. A task begins in the next pass of the loop. It
+appends all messages in the buffer, until the buffer is empty. So an append has the messages of one pass, or those
 that came during the append before.
 
 Why the order stays. Messages leave in the order in which they came. One batch at a time is on its way, and the code

@@ -1,4 +1,4 @@
-"""The two smallest ways to wait: for a wake-up, and for one turn of the event loop."""
+"""The two smallest ways to wait: for a wake-up, and for one pass of the loop."""
 
 import asyncio
 import types
@@ -73,17 +73,17 @@ def _release(waiter: asyncio.Future[bool], *, woken: bool = False) -> None:
 
 
 FEW: Final = 8
-"""Messages of a batch that are taken in one turn of the loop."""
+"""Messages of a batch that are taken in one pass of the loop."""
 
 
 async def after_few(number: int) -> None:
     """Call it before each message of a batch: after each few, every other task that is ready runs first."""
     if number and number % FEW == 0:
-        await turn()
+        await one_pass()
 
 
 @types.coroutine
-def turn() -> Generator[None, None, None]:
+def one_pass() -> Generator[None, None, None]:
     """Let every task that is ready run once, then continue.
 
     A handler that never waits has finished after this. Its caller needs no timer, callback or watcher, which would

@@ -60,7 +60,7 @@ from holdfast.engine.outages import insisted
 from holdfast.engine.reader import End, Reader
 from holdfast.engine.session import ClientPipe, Session
 from holdfast.engine.stream_buffer import StreamBuffer
-from holdfast.engine.wake import Wake, turn
+from holdfast.engine.wake import Wake, one_pass
 from holdfast.errors import NoBackChannel, SessionGone, StoreUnavailable, StreamClosed
 from holdfast.ports import Random
 from holdfast.stores.base import Claim, Store
@@ -307,7 +307,7 @@ class LogWriter(SessionWriter):
                     await self._append_surely([(self._random.tag(), message)])
                 if self.position is not None and self.position.seq % _BREATH == 0:
                     # A handler that never waits must let other tasks run, such as the one that notices its reader's end.
-                    await turn()
+                    await one_pass()
             while self._check_behind():
                 await buffer.progress(self._append_surely, self.wake)
         except SessionGone:
@@ -430,7 +430,7 @@ class LogWriter(SessionWriter):
             if reader is not self.reader:
                 return
             if self.terminal is not None and self.fate < Fate.DUE:
-                # A plain call that ends in one step reports nothing: mostly its answer is taken in the same turn.
+                # A plain call that ends in one step reports nothing: mostly its answer is taken in the same pass of the loop.
                 self.fate, _ = step(self.fate, FateInput.ENDED)
         elif reader is not None:
             self._follow(reader)

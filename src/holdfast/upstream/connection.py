@@ -296,10 +296,10 @@ class Connection:
         return finding.result()
 
     @property
-    def channel(self) -> object | None:
-        """The channel on which the server reports changes now; None if no channel is open. See `Receiver.channel`."""
+    def standalone(self) -> object | None:
+        """The standalone stream, on which the server reports changes now; None if none is open. See `Receiver.standalone`."""
         link = self._link
-        return None if link is None or link.lost else link.receiver.channel
+        return None if link is None or link.lost else link.receiver.standalone
 
     async def aclose(self) -> None:
         """End the conversation: stop answering the server, delete the session, stop the process."""

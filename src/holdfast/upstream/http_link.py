@@ -64,7 +64,7 @@ class HttpLink:
         self.lost: bool = False
         self._server = server
         self.receiver: Receiver = receiver
-        receiver.channel = None
+        receiver.standalone = None
         self._session = ""
         self._initialized = False
         self._standalone: asyncio.Task[None] | None = None
@@ -301,11 +301,11 @@ class HttpLink:
                 self.receiver.on_missed()
             had_stream = True
             self._has_standalone.set()
-            self.receiver.channel = object()
+            self.receiver.standalone = object()
             try:
                 await self._read_stream(answer, stream, None)
             finally:
-                self.receiver.channel = None
+                self.receiver.standalone = None
             await asyncio.sleep(stream.backoff.pause())
 
     # Ending

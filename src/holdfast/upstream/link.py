@@ -132,11 +132,11 @@ class Receiver:
         "_observer",
         "_on_end",
         "_on_notification",
-        "channel",
         "decode",
         "end",
         "on_missed",
         "pending",
+        "standalone",
     )
 
     def __init__(
@@ -150,11 +150,11 @@ class Receiver:
         self.decode: Decode = decode
         self.end: LinkEnd | None = None
         """None while the link works."""
-        self.channel: object | None = object()
-        """An object for the channel on which the server reports changes outside of calls; None while it is closed. After a
+        self.standalone: object | None = object()
+        """An object for the standalone stream, on which the server reports changes outside of calls; None while it is closed. After a
         break it is another object: a change may have been missed."""
         self.on_missed: Callable[[], None] | None = None
-        """Called when that channel is open again after a break, and could not be resumed."""
+        """Called when that stream is open again after a break, and could not be resumed."""
         self._on_end: OnEnd | None = None
         self._incoming = incoming
         self._on_notification = on_notification

@@ -226,7 +226,7 @@ async def test_a_request_of_the_server_gets_its_answer_as_json_text_and_has_no_o
 async def test_on_a_pipe_a_request_of_the_server_can_belong_to_each_request_without_a_response() -> None:
     async def both(server: Server, message: Message) -> None:
         if message["params"]["name"] == "third":
-            # In one turn of the loop: the first call is answered, and its task has not run yet.
+            # In one pass of the loop: the first call is answered, and its task has not run yet.
             server.result({"id": message["id"] - 2}, {})
             server.say({"id": "q", "method": "roots/list"})
             await asyncio.sleep(1)

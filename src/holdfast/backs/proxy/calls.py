@@ -66,7 +66,7 @@ class Calls:
         self._headers: CallHeaders | None = None
         """None if no call has headers."""
         self._is_sessionless = False
-        self._had_channel = False
+        self._had_standalone = False
 
     def __repr__(self) -> str:
         return f"<Calls {len(self.running)} run, {self._waiting - len(self.running)} wait>"
@@ -153,7 +153,7 @@ class Calls:
 
     async def _when_admitted(self, call: Call) -> bytes:
         """Send a call when it has its turn and its slot, if it needs them."""
-        turns = self._turns if call.may_ask and self._note_channel() else None
+        turns = self._turns if call.may_ask and self._note_standalone() else None
         slots, owner = self._slots, call.exchange.caller.owner
         if turns is not None:
             await turns.take()
@@ -170,10 +170,10 @@ class Calls:
             if turns is not None:
                 turns.release()
 
-    def _note_channel(self) -> bool:
-        """Note whether the server has a channel. True if it can ask without naming a call: in 2025, on pipes and on a URL's stream."""
-        self._had_channel = self._had_channel or self._connection.channel is not None
-        return self._had_channel and not self._is_sessionless
+    def _note_standalone(self) -> bool:
+        """Note whether the server has a standalone stream. True if it can ask without naming a call: in 2025, on pipes and on a URL's stream."""
+        self._had_standalone = self._had_standalone or self._connection.standalone is not None
+        return self._had_standalone and not self._is_sessionless
 
     async def _list(self, key: ListKey, call: Call) -> bytes:
         page = await self._run(call)

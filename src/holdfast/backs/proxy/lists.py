@@ -2,7 +2,7 @@
 
     the server speaks     a page of a list is kept
     ─────────────────     ──────────────────────────────────────────────────────────────────────────────────────────
-    a 2025 revision       if it declares `listChanged` for the list, while the channel on which it reports changes
+    a 2025 revision       if it declares `listChanged` for the list, while the stream on which it reports changes
                           stays open without a break
     2026-07-28            for the `ttlMs` of the result
 
@@ -65,14 +65,14 @@ class _Page(Struct, frozen=True):
     result: bytes
     charge: Charge
     """Its memory, and that of its cursor, which is the client's text."""
-    channel: object
-    """The channel for changes that was open when the page was requested; None if the page has a time limit instead."""
+    standalone: object
+    """The standalone stream that was open when the page was requested; None if the page has a time limit instead."""
     until: float = 0.0
 
-    def at(self, now: float, channel: object) -> bytes | None:
+    def at(self, now: float, standalone: object) -> bytes | None:
         """Return the result as it is valid now; None if the page is not current any more."""
-        if self.channel is not None:
-            return self.result if self.channel is channel else None
+        if self.standalone is not None:
+            return self.result if self.standalone is standalone else None
         if now >= self.until:
             return None
         # The client must not keep it for longer than the server said.
@@ -87,13 +87,13 @@ class Lists:
         self,
         limit: int,
         clock: Clock,
-        channel: Callable[[], object | None],
+        standalone: Callable[[], object | None],
         charge: Callable[[int], Charge | None],
     ) -> None:
-        """Keep at most `limit` bytes, and what `charge` has room for. `channel` returns the open channel for changes; see `Receiver.channel`."""
+        """Keep at most `limit` bytes, and what `charge` has room for. `standalone` returns the open standalone stream; see `Receiver.standalone`."""
         self._limit = limit
         self._clock = clock
-        self._channel = channel
+        self._standalone = standalone
         self._charge = charge
         self._pages: OrderedDict[Key, _Page] = OrderedDict()
         self._bytes = 0
@@ -110,28 +110,28 @@ class Lists:
             McpError: the server's error, or ours in its place.
         """
         kind = LISTS[key[0]]
-        channel = None if agreed.is_sessionless else self._channel()
+        standalone = None if agreed.is_sessionless else self._standalone()
         page = self._pages.get(key)
         if page is not None:
-            if (result := page.at(self._clock.now(), channel)) is not None:
+            if (result := page.at(self._clock.now(), standalone)) is not None:
                 return result
             self._remove(key)
-        if not agreed.is_sessionless and (channel is None or not _declares(agreed, kind)):
+        if not agreed.is_sessionless and (standalone is None or not _declares(agreed, kind)):
             return await ask()
-        work = partial(self._fetch, key, channel, ask)
-        return await self._flights.join((key, channel, self._changes[kind]), work)
+        work = partial(self._fetch, key, standalone, ask)
+        return await self._flights.join((key, standalone, self._changes[kind]), work)
 
-    async def _fetch(self, key: Key, channel: object, ask: Callable[[], Awaitable[bytes]]) -> bytes:
+    async def _fetch(self, key: Key, standalone: object, ask: Callable[[], Awaitable[bytes]]) -> bytes:
         kind = LISTS[key[0]]
         changes = self._changes[kind]
         result = await ask()
         if changes == self._changes[kind]:
-            self._keep(key, channel, result)
+            self._keep(key, standalone, result)
         return result
 
-    def _keep(self, key: Key, channel: object, result: bytes) -> None:
+    def _keep(self, key: Key, standalone: object, result: bytes) -> None:
         until = 0.0
-        if channel is None:
+        if standalone is None:
             milliseconds = _ttl(result)
             if milliseconds <= 0:
                 return
@@ -143,7 +143,7 @@ class Lists:
             return
         while self._bytes + size > self._limit:
             self._remove(next(iter(self._pages)))
-        self._pages[key] = _Page(result, charge, channel, until)
+        self._pages[key] = _Page(result, charge, standalone, until)
         self._bytes += size
 
     def changed(self, kind: Kind) -> None:

@@ -142,7 +142,7 @@ class Questions:
         record = self._clients.record
         if record is None:
             raise McpError(
-                INVALID_REQUEST, f"{method} belongs to no call, and this client has no other channel"
+                INVALID_REQUEST, f"{method} belongs to no call, and this client has no other stream"
             )
         try:
             return await self._outside.ask(record, method, params)

@@ -78,7 +78,7 @@ class Upstream:
         lists = Lists(
             options.list_bytes,
             self._clock,
-            lambda: self._connection.channel,
+            lambda: self._connection.standalone,
             lambda size: outside.charge(client.caller, size),
         )
         self.calls: Calls = Calls(

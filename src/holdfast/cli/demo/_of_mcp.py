@@ -87,9 +87,9 @@ async def bump(ctx: Context) -> str:
 def serve() -> None:
     """Serve on a free port and print the URL, as `holdfast serve` does."""
     app = mcp.streamable_http_app(**({} if IS_FIRST else {"event_store": _events}))
-    with socket.create_server(("127.0.0.1", 0), backlog=2048) as listener:
-        sys.stderr.write(f"serving http://127.0.0.1:{listener.getsockname()[1]}/mcp\n")
+    with socket.create_server(("127.0.0.1", 0), backlog=2048) as sock:
+        sys.stderr.write(f"serving http://127.0.0.1:{sock.getsockname()[1]}/mcp\n")
         sys.stderr.flush()
         running = uvicorn.Server(uvicorn.Config(app, log_level="error"))
         with contextlib.suppress(KeyboardInterrupt):
-            asyncio.run(running.serve(sockets=[listener]))
+            asyncio.run(running.serve(sockets=[sock]))

@@ -35,13 +35,13 @@ def run_http(
         LifespanEnded: the lifespan of a server ended, and the drain after it is over.
     """
     check_exposure(front, host)
-    with bind(host, port) as listener:
-        run_on(front, listener, ready=ready, beside=beside)
+    with bind(host, port) as sock:
+        run_on(front, sock, ready=ready, beside=beside)
 
 
 def run_on(
     front: HttpFront | Router,
-    *listeners: socket.socket,
+    *sockets: socket.socket,
     ready: Ready | None = None,
     tls: ssl.SSLContext | None = None,
     beside: Beside | None = None,
@@ -53,17 +53,17 @@ def run_on(
         StoreUnavailable: the store cannot be used at the start.
         LifespanEnded: the lifespan of a server ended, and the drain after it is over.
     """
-    check_listeners(front, listeners)
+    check_sockets(front, sockets)
     with contextlib.suppress(KeyboardInterrupt):
         run(
-            serve(front, *listeners, ready=ready, tls=tls, beside=beside),
+            serve(front, *sockets, ready=ready, tls=tls, beside=beside),
             threads=front.engine.settings.limits.threads,
         )
 
 
 async def serve(
     front: HttpFront | Router,
-    *listeners: socket.socket,
+    *sockets: socket.socket,
     ready: Ready | None = None,
     orders: Orders | None = None,
     processes: int = 1,
@@ -86,23 +86,23 @@ async def serve(
     with LoopWatch(front.engine.observer):
         async with beside or contextlib.nullcontext():
             if ready is not None:
-                ready(url_of(listeners[0], front.path, tls=tls is not None))
-            await service.serve(listeners)
+                ready(url_of(sockets[0], front.path, tls=tls is not None))
+            await service.serve(sockets)
     if (failure := front.engine.failure) is not None:
         raise failure
 
 
-def check_listeners(front: HttpFront | Router, listeners: Iterable[socket.socket]) -> None:
+def check_sockets(front: HttpFront | Router, sockets: Iterable[socket.socket]) -> None:
     """Check each bound socket with `check_exposure`.
 
     Raises:
         Exposed: the settings do not allow it. The error has the port.
     """
-    for listener in listeners:
+    for sock in sockets:
         try:
-            check_exposure(front, host_of(listener))
+            check_exposure(front, host_of(sock))
         except Exposed as error:
-            error.port = listener.getsockname()[1]
+            error.port = sock.getsockname()[1]
             raise
 
 

@@ -21,7 +21,7 @@ from holdfast.errors import ConfigError
 from holdfast.fronts.http.http1.accept import Acceptor
 from holdfast.fronts.http.http1.deadlines import Deadlines
 from holdfast.fronts.http.http1.members import Members
-from holdfast.fronts.http.http1.sockets import host_of, is_unix, listening, url_of
+from holdfast.fronts.http.http1.sockets import host_of, is_unix, open_socket, url_of
 from holdfast.fronts.http.serve import is_loopback
 from holdfast.ops.admin.surface import FleetSource, Surface
 from holdfast.ports import Clock, Observer, SystemRandom
@@ -42,7 +42,7 @@ _GIVE_TOKEN: Final = f"write a token into a file and give --admin-token-file FIL
 class AdminAddress(Struct, frozen=True):
     """The open socket of a surface, and its token. `serving` answers requests."""
 
-    listener: socket.socket
+    sock: socket.socket
     token: str
     is_new: bool
     """The token was made for this process: it must be shown."""
@@ -52,7 +52,7 @@ class AdminAddress(Struct, frozen=True):
     @property
     def url(self) -> str:
         """The URL of the dashboard; for a Unix socket, the socket and the path."""
-        return url_of(self.listener, "/", tls=self.tls is not None)
+        return url_of(self.sock, "/", tls=self.tls is not None)
 
     def lines(self) -> list[tuple[str, str]]:
         """Return the lines for the operator: labels and values."""
@@ -65,11 +65,11 @@ class AdminAddress(Struct, frozen=True):
         deadlines = Deadlines(LIMITS, _STALL, hurried=True)
         members = Members(surface.serve, deadlines, surface.guard.refused, observer=observer)
         acceptor = Acceptor(members, clock, observer, tls=self.tls)
-        async with acceptor.running([self.listener]):
+        async with acceptor.running([self.sock]):
             try:
                 yield
             finally:
-                acceptor.close_listeners()
+                acceptor.close_sockets()
                 members.leaving = True
                 surface.streams.end()
                 await acceptor.end(_GOODBYE)
@@ -82,8 +82,8 @@ def open_admin(settings: AdminSettings, tls: ssl.SSLContext | None = None) -> It
     Raises:
         ConfigError: the address cannot be used, or other machines could reach it without a token that the operator knows.
     """
-    with listening(settings.address, OPTION) as listener:
-        is_local = is_unix(listener) or is_loopback(host_of(listener))
+    with open_socket(settings.address, OPTION) as sock:
+        is_local = is_unix(sock) or is_loopback(host_of(sock))
         token = settings.token or os.environ.get(VARIABLE, "")
         if not is_local:
             _check_exposed(settings, token)
@@ -96,7 +96,7 @@ def open_admin(settings: AdminSettings, tls: ssl.SSLContext | None = None) -> It
                 f"{OPTION} needs a token, and there is no terminal that could show a new one: {_GIVE_TOKEN}"
             )
         yield AdminAddress(
-            listener,
+            sock,
             token or SystemRandom().token(_TOKEN_BYTES),
             not token,
             tuple(settings.allowed_hosts),

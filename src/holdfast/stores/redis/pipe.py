@@ -1,6 +1,6 @@
 """One connection that all commands of a process share.
 
-A command leaves at once if no other one waits for its reply; those that come after it in the same turn of the event loop leave together in one
+A command leaves at once if no other one waits for its reply; those that come after it in the same pass of the loop leave together in one
 write. Redis replies in the order of the commands, so the first reply belongs to the first future that waits. A pool of
 connections would cost a connection, two tasks and a timer for each command; this costs a future, and keeps the commands in order.
 

@@ -71,7 +71,7 @@ class CommandRounds(KnownSessions):
     works: frozenset[Callable[..., Any]] = frozenset((calls.claim, readers.attach, asks.ask, turns.hold_turn))
     """Rules that give this replica work in a session."""
     gathers = False
-    """The commands of one turn of the event loop are combined, also if no commit is under way."""
+    """The commands of one pass of the loop are combined, also if no commit is under way."""
 
     def __init__(self, limits: Limits, random: Random) -> None:
         super().__init__(limits, random)
@@ -103,7 +103,7 @@ class CommandRounds(KnownSessions):
                 if not entry.queue:
                     await self._round(entry, [command])
                     return command.outcome()
-                # The commands that came in this turn of the event loop come after it.
+                # The commands that came in this pass of the loop come after it.
                 entry.queue.insert(0, command)
             finally:
                 self._release(entry)

@@ -15,7 +15,7 @@ One thread. SQLite blocks its caller, so it must not run in the event loop; and 
 a time, so a second thread would only wait. No lock is needed: the queue hands commands over in one direction,
 `call_soon_threadsafe` hands answers back in the other, and each attribute is used on one side only.
 
-Group commit. The commands of one turn of the event loop go to the thread together when the turn ends, and those that
+Group commit. The commands of one pass of the loop go to the thread together when the pass ends, and those that
 arrive while a transaction runs share the next one. So many commands share the price of one commit: 32 calls in flight
 need one for all their claims and one for all their ends. A batch that fails is rolled back, and its commands are tried
 one by one: a command never fails because of another one in its batch. An error of this package (`Fenced`, `SessionGone`)
@@ -131,7 +131,7 @@ class Worker:
         self._identity = identity
         self._queue: queue.SimpleQueue[list[Command] | None] = queue.SimpleQueue()
         self._given: list[Command] = []
-        """The commands of this turn of the event loop."""
+        """The commands of this pass of the loop."""
         self.waiting: int = 0
         """How many commands have no answer yet."""
         self._thread: threading.Thread | None = None
@@ -182,7 +182,7 @@ class Worker:
         return future
 
     def _hand_over(self) -> None:
-        """Give the commands of this turn to the thread."""
+        """Give the commands of this pass to the thread."""
         given, self._given = self._given, []
         for start in range(0, len(given), BATCH):
             self._queue.put(given[start : start + BATCH])

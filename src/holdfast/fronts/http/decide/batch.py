@@ -48,7 +48,7 @@ class BatchedRequests:
     async def answer(self, key: str, caller: Caller, requests: list[Request]) -> None:
         """Run the requests side by side and answer them all here."""
         merged, response = self._merged, self._response
-        # The answers are kept for a repeat, which may arrive before the next turn of the loop.
+        # The answers are kept for a repeat, which may arrive before the next pass of the loop.
         response.watch(self._left)
         try:
             for number, request in enumerate(requests):

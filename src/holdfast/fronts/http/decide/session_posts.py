@@ -10,7 +10,7 @@ The answer to a request is adaptive. A call that is ready at once gets one JSON 
 call that is slow or sends messages becomes a stream that can be resumed. `write/response.py` decides this; this module
 reports each step to the exchange:
 
-    submit ──▶ one turn of the loop ──▶ ended?  ── yes ──▶ JSON body    (the plain call ends here: `PostedCall.answer_nowait`)
+    submit ──▶ one pass of the loop ──▶ ended?  ── yes ──▶ JSON body    (the plain call ends here: `PostedCall.answer_nowait`)
                                           │ no
                                           ▼
                `stream_after` at most   ──▶ ended?  ── yes ──▶ JSON body    (a call that waits for another server, or a database)
@@ -47,7 +47,7 @@ from holdfast.engine.exchange import SessionExchange
 from holdfast.engine.posted import PostedExchange
 from holdfast.engine.reader import End, Reader
 from holdfast.engine.sessions import Opened, session_key
-from holdfast.engine.wake import after_few, turn
+from holdfast.engine.wake import after_few, one_pass
 from holdfast.errors import (
     INVALID_REQUEST,
     Cancelled,
@@ -359,7 +359,7 @@ class PostedCall(StartedCall):
 
     @override
     def left(self) -> None:
-        """Let the end be kept for a repeat, which may arrive before the next turn of the loop."""
+        """Let the end be kept for a repeat, which may arrive before the next pass of the loop."""
         self._exchange.writer.report(FateInput.LEFT)
 
     @override
@@ -373,7 +373,7 @@ class PostedCall(StartedCall):
         writer, readers = exchange.writer, posts.engine.readers
         is_answered = is_silent = False
         try:
-            await turn()
+            await one_pass()
             if response.begun:
                 # The client may not have received the answer that was written.
                 return None

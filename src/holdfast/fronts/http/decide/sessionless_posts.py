@@ -23,7 +23,7 @@ from holdfast.engine.load import is_large
 from holdfast.engine.reader import End, Reader
 from holdfast.engine.rounds import ResponseWaiter
 from holdfast.engine.sessionless_client import SessionlessClient
-from holdfast.engine.wake import turn
+from holdfast.engine.wake import one_pass
 from holdfast.errors import (
     HEADER_MISMATCH,
     METHOD_NOT_FOUND,
@@ -275,7 +275,7 @@ class SessionlessCall(StartedCall):
     async def wait(self) -> Answer | None:
         posts, request, waiter = self._posts, self._request, self._waiter
         try:
-            await turn()
+            await one_pass()
             outcome = waiter.outcome
             if outcome is None or waiter.messages:
                 await posts.wait(request, waiter, self.response)

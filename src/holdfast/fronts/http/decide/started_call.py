@@ -1,6 +1,6 @@
 """A call whose handler has started, and which is not answered yet.
 
-Most handlers never wait: they have ended after one turn of the loop. So `holdfast serve` checks the call then
+Most handlers never wait: they have ended after one pass of the loop. So `holdfast serve` checks the call then
 (`answer_nowait`), and a call that is answered by this check needs no task except its handler's. A call that takes longer is
 awaited. An ASGI host has a task for each request, and awaits every call.
 
@@ -23,7 +23,7 @@ class StartedCall:
         self.response: WaitingResponse = response
 
     def answer_nowait(self) -> bool:
-        """Answer the call if its handler has ended and the answer can be written at once. Call it after a turn."""
+        """Answer the call if its handler has ended and the answer can be written at once. Call it after one pass."""
         raise NotImplementedError
 
     def left(self) -> None:

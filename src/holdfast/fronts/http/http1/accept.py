@@ -40,28 +40,28 @@ class Acceptor:
         return f"<Acceptor {len(self.members.connections)} connections>"
 
     @contextlib.asynccontextmanager
-    async def running(self, listeners: Sequence[socket.socket]) -> AsyncIterator[None]:
+    async def running(self, sockets: Sequence[socket.socket]) -> AsyncIterator[None]:
         """Accept while the block runs. Connections that are open at its end stay open: see `end`."""
         self.members.set_date(self._clock.wall())
-        for listener in listeners:
-            self._servers.append(await self._listen(listener))
+        for sock in sockets:
+            self._servers.append(await self._accept_from(sock))
         sweeper = supervise("connections", self._sweep, self._observer)
         try:
             yield
         finally:
-            self.close_listeners()
+            self.close_sockets()
             sweeper.cancel()
 
-    async def _listen(self, listener: socket.socket) -> asyncio.Server | TlsServer:
+    async def _accept_from(self, sock: socket.socket) -> asyncio.Server | TlsServer:
         if self._tls is not None:
-            return TlsServer(listener, self.members, self._tls, self._observer)
+            return TlsServer(sock, self.members, self._tls, self._observer)
         loop = self.members.loop
-        create = loop.create_unix_server if is_unix(listener) else loop.create_server
+        create = loop.create_unix_server if is_unix(sock) else loop.create_server
         # Without a free descriptor asyncio tries to accept as often as the backlog is long, and logs each error.
         # uvloop closes the connections that have no descriptor.
         backlog = 1 if isinstance(loop, asyncio.BaseEventLoop) else BACKLOG
-        server = await create(self._connection, sock=listener, backlog=backlog)
-        listener.listen(BACKLOG)
+        server = await create(self._connection, sock=sock, backlog=backlog)
+        sock.listen(BACKLOG)
         return server
 
     def _connection(self) -> HttpConnection:
@@ -105,7 +105,7 @@ class Acceptor:
             if over <= 0:
                 return
 
-    def close_listeners(self) -> None:
+    def close_sockets(self) -> None:
         """Accept no more connections."""
         for server in self._servers:
             server.close()

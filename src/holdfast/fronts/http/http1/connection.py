@@ -293,7 +293,7 @@ class HttpConnection(asyncio.Protocol):
                 self._close()
 
     def _begin(self, channel: SocketChannel) -> None:
-        """Serve a request: a plain call is checked after one turn of the loop, and gets a task only if it takes longer."""
+        """Serve a request: a plain call is checked after one pass of the loop, and gets a task only if it takes longer."""
         try:
             unfinished = self.members.serve(channel.request, channel)
         except Exception as error:  # noqa: BLE001 - one way to fail for all requests
@@ -318,7 +318,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _run(self, channel: SocketChannel, work: Coroutine[Any, Any, object]) -> None:
         members = self.members
-        # It removes itself from the set: a done-callback would cost another turn of the loop.
+        # It removes itself from the set: a done-callback would cost another pass of the loop.
         task = members.loop.create_task(self._served_by(channel, work))
         # An eager task (Python 3.12) may have ended.
         if not task.done():

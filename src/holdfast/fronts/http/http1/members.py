@@ -71,7 +71,7 @@ class Members:
         )
         self._most = deadlines.limits.connections if connections is None else connections
         self.tasks: set[asyncio.Task[None]] = set()
-        """The tasks of requests that take longer than a turn of the loop."""
+        """The tasks of requests that take longer than a pass of the loop."""
         self.leaving: bool = False
         """The server stops: every answer asks its client to open a new connection."""
         self.common: bytes = b""

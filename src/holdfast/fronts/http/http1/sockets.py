@@ -36,21 +36,21 @@ def address(text: str, option: str = HTTP) -> tuple[str, int]:
 
 
 @contextlib.contextmanager
-def listening(text: str, option: str = HTTP) -> Iterator[socket.socket]:
+def open_socket(text: str, option: str = HTTP) -> Iterator[socket.socket]:
     """Listen at `HOST:PORT` or `unix:PATH` while the block runs. The file of a Unix socket is removed at the end.
 
     Raises:
         ConfigError: the text has another form, or the address cannot be used.
     """
     if not text.startswith(UNIX):
-        with bind(*address(text, option), option) as listener:
-            yield listener
+        with bind(*address(text, option), option) as sock:
+            yield sock
         return
     path = text.removeprefix(UNIX)
-    listener = bind_unix(path)
+    sock = bind_unix(path)
     try:
-        with listener:
-            yield listener
+        with sock:
+            yield sock
     finally:
         # A server that has started in the meantime may listen at the same path.
         with contextlib.suppress(OSError):
@@ -66,14 +66,14 @@ def bind(host: str, port: int, option: str = HTTP) -> socket.socket:
     name = host.strip("[]")
     try:
         family, _, _, _, address = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.create_server(address[:2], family=family, backlog=BACKLOG)
+        sock = socket.create_server(address[:2], family=family, backlog=BACKLOG)
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
         raise ConfigError(
             f"cannot listen on {host}:{port}: {reason}; choose another with {option} HOST:PORT (port 0 takes a free one)"
         ) from None
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
-    return listener
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+    return sock
 
 
 def is_unix(sock: socket.socket) -> bool:
@@ -87,15 +87,15 @@ def bind_unix(path: str) -> socket.socket:
     Raises:
         ConfigError: the path cannot be used, or another program listens there.
     """
-    listener = socket.socket(socket.AF_UNIX)
+    sock = socket.socket(socket.AF_UNIX)
     try:
         _remove_abandoned(path)
-        listener.bind(path)
-        listener.listen(BACKLOG)
+        sock.bind(path)
+        sock.listen(BACKLOG)
     except OSError as error:
-        listener.close()
+        sock.close()
         raise ConfigError(f"cannot listen on {UNIX}{path}: {os.strerror(error.errno or 0)}") from None
-    return listener
+    return sock
 
 
 def _remove_abandoned(path: str) -> None:
@@ -119,17 +119,15 @@ def inherited(descriptor: int) -> socket.socket:
         ConfigError: the descriptor is no listening socket.
     """
     try:
-        listener = socket.socket(fileno=descriptor)
+        sock = socket.socket(fileno=descriptor)
     except OSError as error:
         raise ConfigError(f"descriptor {descriptor} is no socket: {os.strerror(error.errno or 0)}") from None
-    if listener.type != socket.SOCK_STREAM or not listener.getsockopt(
-        socket.SOL_SOCKET, socket.SO_ACCEPTCONN
-    ):
-        listener.detach()
+    if sock.type != socket.SOCK_STREAM or not sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+        sock.detach()
         raise ConfigError(f"descriptor {descriptor} is no socket that listens for connections")
-    if not is_unix(listener):
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
-    return listener
+    if not is_unix(sock):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+    return sock
 
 
 def from_systemd(environment: Mapping[str, str], pid: int) -> list[socket.socket]:
@@ -144,15 +142,15 @@ def from_systemd(environment: Mapping[str, str], pid: int) -> list[socket.socket
     return [inherited(FIRST_INHERITED + number) for number in range(int(count))]
 
 
-def host_of(listener: socket.socket) -> str:
+def host_of(sock: socket.socket) -> str:
     """Return the address that a socket is bound to; a Unix socket is reached from this machine only."""
-    name = listener.getsockname()
+    name = sock.getsockname()
     return str(name[0]) if isinstance(name, tuple) else "localhost"
 
 
-def url_of(listener: socket.socket, path: str, *, tls: bool = False) -> str:
+def url_of(sock: socket.socket, path: str, *, tls: bool = False) -> str:
     """Return the URL of the endpoint; for a Unix socket, the socket and the path."""
-    name = listener.getsockname()
+    name = sock.getsockname()
     if not isinstance(name, tuple):
         return f"{UNIX}{name}:{path}"
     host, port = name[:2]

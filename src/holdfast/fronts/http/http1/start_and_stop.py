@@ -86,15 +86,15 @@ class Service:
         self._forced |= force
         self._stopping.set()
 
-    async def serve(self, listeners: Sequence[socket.socket]) -> None:
+    async def serve(self, sockets: Sequence[socket.socket]) -> None:
         """Serve until a signal, or `stop`, ends it."""
         with self._signals():
-            async with self.running(listeners):
+            async with self.running(sockets):
                 self._engine.when_failed(self.stop)
                 await self._stopping.wait()
 
     @contextlib.asynccontextmanager
-    async def running(self, listeners: Sequence[socket.socket]) -> AsyncIterator[None]:
+    async def running(self, sockets: Sequence[socket.socket]) -> AsyncIterator[None]:
         """Serve while the block runs, then stop."""
         await self._engine.ensure_started()
         settings = self._engine.settings
@@ -108,7 +108,7 @@ class Service:
             ledger=self._engine.load.ledger,
         )
         self._acceptor = Acceptor(self.members, self._engine.clock, self._engine.observer, tls=self._tls)
-        async with self._acceptor.running(listeners):
+        async with self._acceptor.running(sockets):
             # All loaded modules stay, and a request leaves no reference cycles: collect seldom, and only new objects.
             gc.collect()
             gc.freeze()
@@ -183,7 +183,7 @@ class Service:
         if self._orders is None or not self._orders.siblings_stay:
             await self._wait(notice)
             return
-        self._acceptor.close_listeners()
+        self._acceptor.close_sockets()
         await self._wait(max(notice, _LINGER), lambda: not self.members.connections)
         for connection in list(self.members.connections):
             if connection.is_idle:
@@ -215,7 +215,7 @@ class Service:
 
     async def _goodbye(self) -> None:
         """Accept no more connections, write the last answers, and close the connections."""
-        self._acceptor.close_listeners()
+        self._acceptor.close_sockets()
         cut = await self._acceptor.end(_HASTE if self._forced else _GOODBYE)
         if cut:
             self._engine.observer.note("answer.cut", answers=cut)

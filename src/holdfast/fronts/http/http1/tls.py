@@ -26,21 +26,21 @@ class TlsServer:
     """Accepts connections with TLS from a listening socket until `close`."""
 
     def __init__(
-        self, listener: socket.socket, members: Members, context: ssl.SSLContext, observer: Observer
+        self, sock: socket.socket, members: Members, context: ssl.SSLContext, observer: Observer
     ) -> None:
-        listener.settimeout(0)
-        self._task = supervise("handshakes", lambda: _accept(listener, members, context), observer)
-        self._task.add_done_callback(lambda _: listener.close())
+        sock.settimeout(0)
+        self._task = supervise("handshakes", lambda: _accept(sock, members, context), observer)
+        self._task.add_done_callback(lambda _: sock.close())
 
     def close(self) -> None:
         """Accept no more connections."""
         self._task.cancel()
 
 
-async def _accept(listener: socket.socket, members: Members, context: ssl.SSLContext) -> None:
+async def _accept(sock: socket.socket, members: Members, context: ssl.SSLContext) -> None:
     while True:
         try:
-            accepted, peer = await members.loop.sock_accept(listener)
+            accepted, peer = await members.loop.sock_accept(sock)
         except OSError:
             await asyncio.sleep(_PAUSE)
         else:

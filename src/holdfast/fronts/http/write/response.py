@@ -14,7 +14,7 @@ A stream begins with the opening of its kind: events that can be resumed begin w
 message. While it is silent it gets a comment each `keep_alive` seconds: proxies close connections that carry nothing.
 A terminal message that is in a log is never alone: its client must get the event id, so it is written as a stream.
 
-A call that has ended after one turn of the event loop does not wait: `PostedCall` and `SessionlessCall` write its answer in
+A call that has ended after one pass of the loop does not wait: `PostedCall` and `SessionlessCall` write its answer in
 one step (`answer_message_nowait`), in the same form.
 """
 
@@ -115,7 +115,7 @@ class WaitingResponse(Struct, eq=False):
     """The request was sent while this process could not run: its client may have left before it is served."""
     on_gone: Callable[[], object] | None = None
     unpaid: int = 0
-    """The length of a short message that is not charged yet: it is when its answer takes longer than a turn of the loop."""
+    """The length of a short message that is not charged yet: it is when its answer takes longer than a pass of the loop."""
     _charge: Charge | None = None
     patience: float | None = None
     """Seconds of silence after which it becomes a stream, or gets a comment."""

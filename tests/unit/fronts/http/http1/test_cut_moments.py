@@ -1,4 +1,4 @@
-"""The connection of a call breaks, and its request is repeated: at every turn of the loop around the end of the call.
+"""The connection of a call breaks, and its request is repeated: at every pass of the loop around the end of the call.
 
 An end that is stored frees its id, and the answer is written in a later turn. A repeat that is claimed in between must find
 the answer, and must not run the call again. Each test tries all turns until the answer is written before the break.
@@ -73,7 +73,7 @@ def _store(name: str) -> MemoryStore:
     if name == "memory":
         return MemoryStore()
     store = ScriptedStore(is_shared=name == "shared")
-    # Each command and each reply takes a turn of the loop. The order of the commands stays, as on a connection.
+    # Each command and each reply takes a pass of the loop. The order of the commands stays, as on a connection.
     store.delay("claim", "settle", "keep", "attach", "detach", "open_stream", "append", "read", "find")
     return store
 

@@ -1,4 +1,4 @@
-"""A plain call on a connection of `serve`: one task, one turn of the loop, one write."""
+"""A plain call on a connection of `serve`: one task, one pass of the loop, one write."""
 
 import asyncio
 import gc
@@ -59,7 +59,7 @@ class Line:
         settings: Settings = Settings(),
     ) -> None:
         self.engine = Engine(back, settings, store=store)
-        # The tests count turns of the loop: a pause of this machine must not add any.
+        # The tests count passes of the loop: a pause of this machine must not add any.
         self.engine.pulse = Pulse(LoopClock().now)
         self.front = HttpFront(self.engine, HttpSettings(response=mode))
         self.observer = NotingObserver()

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from holdfast.cli.process_options import DEFAULT_ADDRESS, ProcessOptions
 from holdfast.errors import ConfigError
 from holdfast.fronts.http.http1.certificates import tls_context
-from holdfast.fronts.http.http1.sockets import from_systemd, inherited, listening
+from holdfast.fronts.http.http1.sockets import from_systemd, inherited, open_socket
 from holdfast.transports.loops import check_http_system
 
 
@@ -31,7 +31,7 @@ def tls_of(process: ProcessOptions) -> ssl.SSLContext | None:
 
 
 @contextlib.contextmanager
-def listeners(process: ProcessOptions) -> Iterator[list[socket.socket]]:
+def sockets(process: ProcessOptions) -> Iterator[list[socket.socket]]:
     """Open the sockets, and close them at the end. The file of a Unix socket is removed.
 
     Raises:
@@ -40,9 +40,9 @@ def listeners(process: ProcessOptions) -> Iterator[list[socket.socket]]:
     check_http_system()
     with contextlib.ExitStack() as stack:
         passed = _passed(process)
-        for listener in passed:
-            stack.enter_context(listener)
-        yield passed or [stack.enter_context(listening(process.http or DEFAULT_ADDRESS))]
+        for sock in passed:
+            stack.enter_context(sock)
+        yield passed or [stack.enter_context(open_socket(process.http or DEFAULT_ADDRESS))]
 
 
 def _passed(process: ProcessOptions) -> list[socket.socket]:
