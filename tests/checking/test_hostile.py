@@ -16,7 +16,7 @@ from holdfast.auth.oauth import AuthorizationCode, MemoryStorage, OAuth
 from holdfast.checking import peer, run
 from holdfast.checking.probes.inputs import is_private
 from holdfast.checking.run import CheckPlan
-from holdfast.checking.signing_in import signed_in
+from holdfast.cli.using.check import signed_in
 from holdfast.errors import ConfigError
 from holdfast.testing import Report, check
 from holdfast.types import ToolAnnotations

@@ -17,8 +17,8 @@ from typing_extensions import override
 
 from holdfast import Server
 from holdfast.config import HttpSettings, Limits
-from holdfast.fronts.http.http1.descriptors import RESERVE, connections_that_fit
 from holdfast.fronts.http.http1.start_and_stop import Service
+from holdfast.fronts.http.serve import RESERVE, connections_that_fit
 from tests.http import serving
 from tests.http.test_sockets import PROBE, SMALL, exchanged
 from tests.support import async_test, until, wait_until

@@ -19,8 +19,7 @@ from holdfast.engine.session import HIDDEN
 from holdfast.errors import HoldfastError, McpError, StoreError, StoreUnavailable
 from holdfast.ops import session_pages
 from holdfast.ops.figures import Figures
-from holdfast.ops.fleet import FleetView
-from holdfast.ops.merged_figures import merged_history, merged_tools
+from holdfast.ops.fleet import FleetView, merged_history, merged_tools
 from holdfast.ops.operated import Operated
 from holdfast.ops.process import ANSWER_BYTES, FleetQuestion, Live, Part, Said, ServedProcess, bounded
 from holdfast.ops.recent import NO_CALLS, EndedCalls, Recent

@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 
 from holdfast import Server
-from holdfast.fronts.http.asgi_host.host_signals import SIGNALS, HostSignals
+from holdfast.fronts.http.asgi_host.mount import SIGNALS, HostSignals
 from tests.asgi import Peer
 from tests.support import async_test
 
