@@ -103,3 +103,24 @@ async def test_a_principal_that_fills_the_store_makes_room_for_the_others(server
     size = sum(len(event.data) for page in kept if page is not None for event in page.events)
     assert size <= 10_000 - len(b"".join([*words, *more])) - 400
     await store.aclose()
+
+
+@async_test
+async def test_two_replicas_that_write_one_session_make_room_in_it(server: RedisServer) -> None:
+    limits = tight(streams_bytes=10_000, stream_bytes=8_000, session_bytes=20_000, sessions=100)
+    stores = RedisStore(server.url, limits), RedisStore(server.url, limits)
+    await stores[0].open(record(), evict=False)
+    fences = []
+    for number, store in enumerate(stores):
+        claimed = await store.claim(KEY, PRINCIPAL, Claim(number, f"s{number}", b""))
+        assert isinstance(claimed, Claimed)
+        await store.open_stream(KEY, f"s{number}", claimed.fence, 1)
+        fences.append(claimed.fence)
+    for event in range(20):
+        for number, store in enumerate(stores):
+            await store.append(KEY, f"s{number}", fences[number], [(10 + event, b"x" * 400)])
+    for number, store in enumerate(stores):
+        assert (await stored(store, KEY, f"s{number}"))[-1] == b"x" * 400, "the newest event is always there"
+    assert 0 < (await stores[0].totals()).log_bytes <= 10_000
+    for store in stores:
+        await store.aclose()

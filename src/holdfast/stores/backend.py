@@ -3,7 +3,7 @@
 `stores/sessions.py` has the commands of a session; it calls nothing but this. The rules are in `core/rules`, so a backend decides nothing
 about sessions:
 
-    documents   apply, must_apply, consult, open, end
+    documents   apply, open, end
     logs        read
     indexes     due, listed, subscribers, oldest_finished
     totals      at, spare_kept, and the number `over`
@@ -19,7 +19,7 @@ Decision 21 has the reasons.
 """
 
 from collections.abc import Callable
-from typing import Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
 
 from holdfast.config import Limits
 from holdfast.core.lifecycle import SessionInput
@@ -31,6 +31,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 Rule = Callable[Concatenate[Document, P], R]
 """A function of `core/rules`. It may be called several times for one command, and must depend on its arguments alone."""
+
+GONE: Final[Any] = object()
+"""In place of the answer for a session that is unknown or closed: SessionGone is raised."""
 
 Why = Callable[[Document], SessionInput | None]
 """A rule that decides whether a session ends."""
@@ -49,15 +52,11 @@ class Backend(Protocol):
     # Documents
 
     async def apply(self, key: str, absent: R, rule: Rule[P, R], *args: P.args, **more: P.kwargs) -> R:
-        """Apply a rule to a session in one atomic step, and carry out what it tells; `absent` if it is unknown or closed."""
-        ...
+        """Apply a rule to a session in one atomic step, and carry out what it tells; `absent` if it is unknown or closed.
 
-    async def must_apply(self, key: str, rule: Rule[P, R], *args: P.args, **more: P.kwargs) -> R:
-        """As `apply`. Raises SessionGone if the session is unknown or closed."""
-        ...
-
-    async def consult(self, key: str, absent: R, view: Rule[P, R], *args: P.args, **more: P.kwargs) -> R:
-        """Call a function that reads a session, and changes and tells nothing. `absent` if the session is unknown or closed."""
+        Raises:
+            SessionGone: it is unknown or closed, and `absent` is GONE.
+        """
         ...
 
     async def open(self, record: SessionRecord, *, evict: bool) -> list[Closed] | Refusal:

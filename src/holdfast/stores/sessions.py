@@ -27,7 +27,7 @@ from holdfast.core.records import (
 from holdfast.core.rules import asks, calls, life, readers, streams, turns
 from holdfast.core.rules.document import Document, replica_of
 from holdfast.core.stream import NewEvents, Position
-from holdfast.stores.backend import Backend
+from holdfast.stores.backend import GONE, Backend
 from holdfast.stores.kept import growth
 from holdfast.wire.jsonrpc import RequestId
 
@@ -45,7 +45,7 @@ class SessionCommands(Backend):
 
     async def look(self, key: str) -> Status | None:
         """Return an open session."""
-        return await self.consult(key, None, life.look, self.now())
+        return await self.apply(key, None, life.look, self.now())
 
     async def change(self, key: str, *, level: str | None = None, initialized: bool | None = None) -> None:
         """Set the named fields."""
@@ -88,7 +88,7 @@ class SessionCommands(Backend):
 
     async def subscriptions(self, key: str) -> list[str]:
         """Return the resources that a session subscribed to."""
-        return sorted(await self.consult(key, _NONE, life.subscriptions))
+        return sorted(await self.apply(key, _NONE, life.subscriptions))
 
     # Exchanges
 
@@ -108,11 +108,11 @@ class SessionCommands(Backend):
     ) -> None:
         """End an exchange, with or without a stream."""
         if terminal is None:
-            await self.must_apply(key, calls.end_plain, stream, fence, self.now())
+            await self.apply(key, GONE, calls.end_plain, stream, fence, self.now())
         else:
-            await self.must_apply(key, calls.settle, stream, fence, terminal, self.at(), tag=tag, keep=keep)
-            if self.over > 0:
-                await self._make_room(key)
+            await self.apply(key, GONE, calls.settle, stream, fence, terminal, self.at(), tag=tag, keep=keep)
+        if self.over > 0:
+            await self._make_room(key)
 
     async def keep(self, key: str, stream: str, claim: Claim, terminal: bytes | None, *, tag: int) -> None:
         """Keep a settled exchange's answer for a repeat, unless its id is in use again or a reader has received it."""
@@ -126,11 +126,11 @@ class SessionCommands(Backend):
 
     async def turn(self, key: str, stream: str, fence: int) -> bool:
         """Return True if a call may start."""
-        return await self.must_apply(key, turns.turn, stream, fence)
+        return await self.apply(key, GONE, turns.turn, stream, fence)
 
     async def hold_turn(self, key: str, stream: str, fence: int) -> None:
         """Keep the turn of a call after its end."""
-        await self.must_apply(key, turns.hold_turn, stream, fence, self.me)
+        await self.apply(key, GONE, turns.hold_turn, stream, fence, self.me)
 
     async def pass_turn(self, key: str, stream: str, fence: int) -> None:
         """End a turn, and send TURN for the next call."""
@@ -141,11 +141,11 @@ class SessionCommands(Backend):
 
     async def open_stream(self, key: str, stream: str, fence: int, tag: int) -> Position:
         """Start the stream of an exchange. If it has started already, keep it."""
-        return await self.must_apply(key, streams.open_stream, stream, fence, tag)
+        return await self.apply(key, GONE, streams.open_stream, stream, fence, tag)
 
     async def append(self, key: str, stream: str, fence: int, events: NewEvents) -> Position:
         """Add events and send STREAM."""
-        position = await self.must_apply(key, streams.append, stream, fence, events, self.at())
+        position: Position = await self.apply(key, GONE, streams.append, stream, fence, events, self.at())
         if self.over > 0:
             await self._make_room(key)
         return position
@@ -193,7 +193,7 @@ class SessionCommands(Backend):
 
     async def ask(self, key: str, ask: str, stream: str) -> bool:
         """Register an ask if the session is below its limit of asks."""
-        return await self.must_apply(key, asks.ask, ask, stream, self.me, self._limits.asks)
+        return await self.apply(key, GONE, asks.ask, ask, stream, self.me, self._limits.asks)
 
     async def answer(
         self, key: str, principal: str, ask: str, digest: bytes, payload: bytes
@@ -204,7 +204,7 @@ class SessionCommands(Backend):
 
     async def take_answer(self, key: str, ask: str) -> bytes | None:
         """Return an ask's answer."""
-        return await self.consult(key, None, asks.take_answer, ask)
+        return await self.apply(key, None, asks.take_answer, ask)
 
     async def withdraw(self, key: str, ask: str) -> None:
         """Forget an ask."""

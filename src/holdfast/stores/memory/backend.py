@@ -17,7 +17,7 @@ from holdfast.core.rules.document import At, Document, Index
 from holdfast.core.rules.life import close, is_crowded
 from holdfast.core.stream import Position, StreamPage
 from holdfast.errors import SessionGone
-from holdfast.stores.backend import P, R, Rule, Why
+from holdfast.stores.backend import GONE, P, R, Rule, Why
 from holdfast.stores.base import LINGER_SHARE, OnWake
 from holdfast.stores.kept import Kept
 from holdfast.stores.memory.lingering import Lingering
@@ -105,24 +105,12 @@ class MemoryBackend(SessionCommands):
         """Apply a rule to the document itself: no other process can change it, and nothing waits meanwhile."""
         doc = self._sessions.get(key)
         if doc is None:
+            if absent is GONE:
+                raise SessionGone
             return absent
         result = rule(doc, *args, **more)
         self.applied(doc)
         return result
-
-    async def must_apply(self, key: str, rule: Rule[P, R], *args: P.args, **more: P.kwargs) -> R:
-        """Apply a rule as `apply` does. Raises SessionGone if there is no such session."""
-        doc = self._sessions.get(key)
-        if doc is None:
-            raise SessionGone
-        result = rule(doc, *args, **more)
-        self.applied(doc)
-        return result
-
-    async def consult(self, key: str, absent: R, view: Rule[P, R], *args: P.args, **more: P.kwargs) -> R:
-        """Call a function that changes nothing."""
-        doc = self._sessions.get(key)
-        return absent if doc is None else view(doc, *args, **more)
 
     def applied(self, doc: MemoryDocument) -> None:
         """Carry the changes of a document over to the indexes, and send its wake-ups."""

@@ -68,7 +68,7 @@ def _freed(doc: Document, how: str, over: int, limits: Limits) -> tuple[int, flo
             is_freed = streams.cut_largest(doc, doc.size - left, limits)
         if not is_freed or how == "oldest":
             break
-    return doc.size, min(doc.finished.values(), default=0.0)
+    return int(doc.size), min(doc.finished.values(), default=0.0)
 
 
 class _KeptBytes(Struct):
@@ -360,14 +360,6 @@ class SessionMethods(RedisDocuments):
             await self.index("hint", key, milliseconds(doc.hint))
         if doc.state is not STATES[int(known[_STATE])]:
             await self.index("away", key, flag(doc.state is SessionState.DETACHED))
-
-    async def settle(
-        self, key: str, stream: str, fence: int, terminal: bytes | None, *, tag: int = 0, keep: bool = False
-    ) -> None:
-        """End an exchange; report the bytes of its log, if they are many."""
-        await super().settle(key, stream, fence, terminal, tag=tag, keep=keep)
-        if self._unreported:
-            await self._make_room(key)
 
     async def _make_room(self, key: str) -> None:
         """Report the bytes of sessions whose logs have changed; if those of all are too many, make room.

@@ -92,8 +92,9 @@ class SharedDocument(NotedDocument):
         self.numbers = (self.known[0] + 1, mark, *self._numbers())
         put: dict[str, bytes] = {}
         delete: list[str] = []
-        is_whole = False
+        is_whole, is_fresh = False, self.is_noting and self.reads <= self.fresh
         for table in self.tables.values():
+            is_fresh = is_fresh and table.names <= table.fresh and table.journal.keys() <= table.fresh
             if table.journal:
                 codec = table.codec
                 for name, _, after in table.changes():
@@ -103,7 +104,7 @@ class SharedDocument(NotedDocument):
                         delete.append(codec.prefix + codec.text(name))
             if table.is_whole:
                 is_whole = True
-        is_exact = self.is_exact or self._is_fresh()
+        is_exact = self.is_exact or is_fresh
         if self.odd:
             self._keep_members(put)
         if self.values or self.is_record_changed or self.gone_writers:
@@ -122,10 +123,6 @@ class SharedDocument(NotedDocument):
         if self.is_noting and not is_whole and (compares or not is_exact):
             self._add_conditions(commit, mark)
         return commit
-
-    def _is_fresh(self) -> bool:
-        """Return True if everything that the rules have read is known as of the last commit."""
-        return self.reads <= self.fresh and all(table.is_fresh() for table in self.tables.values())
 
     def _keep_members(self, put: dict[str, bytes]) -> None:
         """Write fields with the members that a later release has added."""

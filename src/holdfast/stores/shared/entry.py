@@ -7,10 +7,10 @@ from typing import Any, Final
 from msgspec import Struct
 
 from holdfast.core.rules.document import Ask, ExchangeRecord
+from holdfast.errors import SessionGone
+from holdfast.stores.backend import GONE
 from holdfast.stores.shared.draft import SharedDocument
 
-NO_SESSION: Final[Any] = object()
-"""The result of a command whose session is unknown or closed."""
 _DOCUMENT: Final = 4_500
 _ENTRY: Final = 250
 """Bytes of memory: of a document with its tables, and of an entry of a table. A call in flight has two."""
@@ -24,19 +24,23 @@ class RuleCommand(Struct, eq=False):
     more: dict[str, Any]
     me: str
     """The incarnation that has sent it. Work that it begins belongs to this one."""
-    result: Any = NO_SESSION
+    absent: Any
+    """The result if the session is unknown or closed; GONE: SessionGone is raised."""
+    result: Any = None
     error: Exception | None = None
     done: asyncio.Future[None] | None = None
     """Of a command that waits for the commit before it."""
 
     def reset(self, error: Exception | None = None) -> None:
         """Forget the outcome: nothing of it was committed."""
-        self.result, self.error = NO_SESSION, error
+        self.result, self.error = self.absent, error
 
     def outcome(self) -> Any:
         """Return the result of the rule, or raise its error."""
         if self.error is not None:
             raise self.error
+        if self.result is GONE:
+            raise SessionGone
         return self.result
 
 

@@ -25,13 +25,13 @@ from holdfast.core.records import WakeUp
 from holdfast.core.rules import asks, calls, life, readers, turns
 from holdfast.core.rules.document import Document, ExchangeRecord, Told, replica_of
 from holdfast.core.rules.restore import restore
-from holdfast.errors import HoldfastError, SessionGone, StoreError, StoreUnavailable
+from holdfast.errors import HoldfastError, StoreError, StoreUnavailable
 from holdfast.ports import Random
 from holdfast.stores.backend import P, R, Rule
 from holdfast.stores.rules import lease_ended
 from holdfast.stores.shared.commit import PLACES, SLACK, Commit, Done, LostWrites, Reply, Stale
 from holdfast.stores.shared.draft import SharedDocument
-from holdfast.stores.shared.entry import NO_SESSION, KnownSession, RuleCommand
+from holdfast.stores.shared.entry import KnownSession, RuleCommand
 from holdfast.stores.shared.fields import Unreadable
 from holdfast.stores.shared.heads import NeedsIndex
 from holdfast.stores.shared.known import KnownSessions
@@ -41,6 +41,7 @@ from holdfast.stores.shared.tables import ABSENT, NeedsAll
 _HINT, _SIZE, _STATE = PLACES["hint"], PLACES["size"], PLACES["state"]
 _COMBINED: Final = 128
 """Commands in one commit."""
+_ENDS: Final = (calls.end_plain, calls.settle)
 _SHY: Final = 64
 """Commits that carry what they have read, after another process has written the session."""
 
@@ -79,21 +80,7 @@ class CommandRounds(KnownSessions):
 
     async def apply(self, key: str, absent: R, rule: Rule[P, R], *args: P.args, **more: P.kwargs) -> R:
         """Apply a rule to a draft, and commit it; if another command of the session is under way, together with others after it."""
-        found = await self._apply(key, RuleCommand(rule, args, more, self.me))
-        return absent if found is NO_SESSION else found
-
-    async def must_apply(self, key: str, rule: Rule[P, R], *args: P.args, **more: P.kwargs) -> R:
-        """As `apply`. Raises SessionGone if the session is unknown or closed."""
-        found = await self._apply(key, RuleCommand(rule, args, more, self.me))
-        if found is NO_SESSION:
-            raise SessionGone
-        return found  # type: ignore[no-any-return]
-
-    async def consult(self, key: str, absent: R, view: Rule[P, R], *args: P.args, **more: P.kwargs) -> R:
-        """Call a function that changes nothing: there is no commit, but the document is known to be the stored one."""
-        return await self.apply(key, absent, view, *args, **more)
-
-    async def _apply(self, key: str, command: RuleCommand) -> Any:
+        command = RuleCommand(rule, args, more, self.me, absent)
         entry = self._entry(key)
         if not entry.is_busy:
             entry.is_busy = True
@@ -102,7 +89,7 @@ class CommandRounds(KnownSessions):
                     await asyncio.sleep(0)
                 if not entry.queue:
                     await self._round(entry, [command])
-                    return command.outcome()
+                    return command.outcome()  # type: ignore[no-any-return]
                 # The commands that came in this pass of the loop come after it.
                 entry.queue.insert(0, command)
             finally:
@@ -111,7 +98,7 @@ class CommandRounds(KnownSessions):
             entry.queue.append(command)
         done = command.done = asyncio.get_running_loop().create_future()
         await done
-        return command.outcome()
+        return command.outcome()  # type: ignore[no-any-return]
 
     def _release(self, entry: KnownSession) -> None:
         """After a commit: let the commands that wait make the next one."""
@@ -155,9 +142,7 @@ class CommandRounds(KnownSessions):
 
     async def _round(self, entry: KnownSession, commands: list[RuleCommand]) -> None:
         try:
-            await self._attempts(entry, commands)
-            if self._taken:
-                self._wake_taken()
+            await self._decide(entry, commands)
         except Unreadable as error:
             self._forget(entry)
             for one in commands:
@@ -171,11 +156,19 @@ class CommandRounds(KnownSessions):
             if len(rest) == len(commands):
                 raise
             if rest:
-                await self._attempts(entry, rest)
+                await self._decide(entry, rest)
         except BaseException:
             # Whether the commit was applied is not known.
             entry.unknown()
             raise
+
+    async def _decide(self, entry: KnownSession, commands: list[RuleCommand]) -> None:
+        await self._attempts(entry, commands)
+        for one in commands:
+            if one.error is not None and one.rule in _ENDS:
+                self._stopped(entry, one.args[0])
+        if self._taken:
+            self._wake_taken()
 
     async def _attempts(self, entry: KnownSession, commands: list[RuleCommand]) -> None:
         is_current = False
@@ -377,8 +370,8 @@ class CommandRounds(KnownSessions):
         for stream, _, exchange in doc.tables["exchanges"].changes():
             if exchange is not ABSENT and exchange.running and exchange.owner == me:
                 running[stream] = exchange, running.get(stream, (None, number))[1]
-            elif running.pop(stream, None) is not None:
-                self._recent.forget(entry.key, stream)
+            else:
+                self._stopped(entry, stream)
         if doc.tables["asks"].journal:
             self._note_asks(entry, doc, number)
         if doc.logs.journal:
@@ -389,6 +382,11 @@ class CommandRounds(KnownSessions):
             self._observer.note(
                 "store.rebased", session=entry.key[:8], events=sum(map(len, commit.events.values()))
             )
+
+    def _stopped(self, entry: KnownSession, stream: str) -> None:
+        """An exchange does not run here any more: it has ended, or others have ended it."""
+        if entry.running.pop(stream, None) is not None:
+            self._recent.forget(entry.key, stream)
 
     def _note_asks(self, entry: KnownSession, doc: SharedDocument, number: int) -> None:
         for name, _, ask in doc.tables["asks"].changes():

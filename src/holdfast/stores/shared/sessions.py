@@ -14,7 +14,6 @@ from holdfast.core.records import Closed, Ending, Orphan
 from holdfast.core.rules import calls, life
 from holdfast.core.rules.document import At
 from holdfast.core.stream import Continuity, Event, Log, Position, StreamPage
-from holdfast.errors import Fenced, SessionGone, StreamClosed
 from holdfast.stores.backend import Why
 from holdfast.stores.shared.draft import SharedDocument
 from holdfast.stores.shared.fields import decode_log, encode_log
@@ -29,19 +28,7 @@ _STRAY_SECONDS: Final = 10.0
 class SharedSessions(CommandRounds):
     """All commands that concern one session."""
 
-    # Exchanges that have ended in another way
-
-    async def settle(
-        self, key: str, stream: str, fence: int, terminal: bytes | None, *, tag: int = 0, keep: bool = False
-    ) -> None:
-        """End an exchange, with or without a stream."""
-        try:
-            await super().settle(key, stream, fence, terminal, tag=tag, keep=keep)
-        except (Fenced, StreamClosed, SessionGone):
-            entry = self._entries.get(key)
-            if entry is not None and entry.running.pop(stream, None) is not None:
-                self._recent.forget(key, stream)
-            raise
+    # The work of dead replicas
 
     async def left_by(self, owner: str, key: str) -> list[Orphan] | None:
         """Return the exchanges of an incarnation that was declared dead; its readers and turns are forgotten. None: nothing is left."""

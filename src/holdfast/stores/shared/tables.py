@@ -90,10 +90,6 @@ class Table(dict[Any, Any]):
             if after is not before:
                 yield name, before, after
 
-    def is_fresh(self) -> bool:
-        """Return True if everything that rules have read or changed is known as of the last commit."""
-        return self.names <= self.fresh and self.journal.keys() <= self.fresh
-
     def accept(self) -> None:
         """The changes are stored."""
         self.journal.clear()
@@ -144,19 +140,16 @@ class Noted(Table):
     def accept(self) -> None:
         """The changes are stored, and what was read is the stored value."""
         if not self.is_exact:
-            self.fresh |= self.names
-            self.fresh |= self.journal.keys()
-        self._forget_reads()
-        super().accept()
+            self.fresh.update(self.names, self.journal)
+        self.names.clear()
+        self.is_whole = False
+        self.journal.clear()
 
     @override
     def undo(self) -> None:
-        self._forget_reads()
-        super().undo()
-
-    def _forget_reads(self) -> None:
         self.names.clear()
         self.is_whole = False
+        super().undo()
 
     def _whole(self) -> None:
         if not self.is_exact:
