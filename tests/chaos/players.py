@@ -326,7 +326,7 @@ class Player:
             if event.comment.startswith("gap"):
                 call.gaps.append(event.comment)
             self._take(call, event)
-            if call.steps == 1 and event.data and self._may_imitate():
+            if 1 <= call.steps < call.steps_wanted and event.data and self._may_imitate():
                 self.imitations -= 1
                 self._spawn(self._imitate(call, body))
             if clipped is not None and call.answer is None and call.steps >= call.steps_wanted > 0:
