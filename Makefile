@@ -82,6 +82,7 @@ conformance: venv node  ## Run the official conformance suites
 
 campaigns: venv system  ## Break each law on purpose and see the trial find it (minutes)
 	$(PYTEST) -m campaign tests
+	$(BIN)/python -m tests.bugbank
 
 fuzz: venv  ## Try random variants of the smuggling corpus against the HTTP server (SEED=1)
 	$(BIN)/python -m tests.http.fuzz --seed $(or $(SEED),1)

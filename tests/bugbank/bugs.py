@@ -46,6 +46,7 @@ from holdfast.stores.base import (
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.memory.state import Bounds, Cells
 from tests.bugbank import homes, replicas
+from tests.bugbank.rules import MISTAKES
 from tests.simulation.cluster import Cluster
 from tests.simulation.faults import FaultyStore
 
@@ -61,6 +62,8 @@ class Bug(Struct, frozen=True):
     invariant: str = ""
     scene: str = ""
     """The scene of two replicas (`replicas.py`) that finds it."""
+    origin: str = ""
+    """Where the mistake was made: a trap of docs/traps.md, a law, or a commit of ours."""
 
 
 def _with(*patches: tuple[object, str, Any]) -> Patches:
@@ -463,7 +466,7 @@ def key_for_any_request() -> Patches:
     return _with((idempotency, "_check_same", lambda *_: None))
 
 
-BUGS: Final[dict[str, Bug]] = {
+_MADE: Final[dict[str, Bug]] = {
     "an idempotency key is ignored": Bug(key_ignored(), "keys", "I4"),
     "an idempotency key for any request": Bug(key_for_any_request(), "keys", "I4"),
     "an end that is not kept after a break": Bug(break_forgotten_at_the_end(), "alone", "I4"),
@@ -508,4 +511,46 @@ BUGS: Final[dict[str, Bug]] = {
         _with(replicas.NUMBERS_OVERWRITTEN), scene="calls and readers are counted"
     ),
     "a commit that is applied twice": Bug(_with(replicas.NEVER_SENT_BEFORE), scene="the first answer counts"),
+}
+_ORIGINS: Final = {
+    "an idempotency key is ignored": "trap 46",
+    "an idempotency key for any request": "ours, f70389c5",
+    "an end that is not kept after a break": "ours, 8b31dacd",
+    "a start although no client waits": "ours, db425102",
+    "answers mapped by the client's id": "traps 1 and 9, CVE-2026-25536",
+    "ids compared as texts": "trap 6",
+    "streams not scoped to their session": "trap 20",
+    "principal unchecked on GET and DELETE": "trap 43",
+    "replay, then register": "traps 25 and 27",
+    "data in pub/sub": "trap 19",
+    "no fence": "law 3",
+    "no tag": "trap 22",
+    "append not safe to send again": "law 4",
+    "the end overtakes messages": "ours, 54b7c02a",
+    "messages of an append reordered": "law 5",
+    "session removed at the first write error": "trap 14",
+    "whole payload read and written": "trap 7",
+    "state not safe to send again": "law 11",
+    "check, then claim": "trap 2",
+    "the last answer wins": "trap 8",
+    "serial receive loop": "trap 45",
+    "unbounded sessions": "traps 33 and 34",
+    "detach without generation": "ours, 17b20a17",
+    "grace not looked at again": "trap 39",
+    "others declared dead after an outage": "ours, f5fd3afd",
+    "a lease that ended is lost": "ours, f5fd3afd",
+    "no replica reaps": "law 3",
+    "a former home starts calls": "ours, 6321a7f2",
+    "a home that stops takes calls": "ours, 6e264e09",
+    "a dead home stays the home": "ours, 510fa57c",
+    "calls without a limit": "law 9",
+    "a commit that compares no field": "trap 2",
+    "a commit that repeats no test": "trap 2",
+    "a commit that tests no number of readers": "law 13",
+    "a commit that overwrites numbers": "trap 7",
+    "a commit that is applied twice": "law 4",
+}
+BUGS: Final[dict[str, Bug]] = {
+    **{name: replace(bug, origin=_ORIGINS[name]) for name, bug in _MADE.items()},
+    **{name: Bug(one.patches, origin=one.origin) for name, one in MISTAKES.items()},
 }

@@ -345,7 +345,8 @@ class Player:
         match response.status:
             case 400 if IN_FLIGHT in body and not call.last_id:
                 call.refused += 1
-            case 503 if ours:
+            case 429 | 503 if ours:
+                # The judge looks whether a replica had a reason to send the call away.
                 self.notes.unavailable.append(time.time())
             case 502 | 503 | 504 if not ours:
                 self.notes.count("balancer had no replica")

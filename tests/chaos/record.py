@@ -43,6 +43,7 @@ BASE: Final = Plan(
     patience=120.0,
     moderns=10,
     modern_calls=150,
+    drain=13.0,
 )
 CONFIGURATIONS: Final[dict[str, Plan]] = {
     "redis-replicas": replace(BASE, faults={**REPLICAS, "roll": 3}),
