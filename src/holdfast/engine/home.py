@@ -157,7 +157,10 @@ class Homes:
         stream = self._exchanges.stream_name(caller)
         if self._runtime.access.rules is not None:
             stream, digest = self._runtime.access.named(stream, digest, request, caller, key)
-        record = self._known.get(key) or await self._find(key, caller)
+        record = self._known.get(key)
+        if record is None or record.principal != caller.key:
+            # A stranger must not reach the home: if that is gone, the session would move for it.
+            record = await self._find(key, caller)
         if record.home == self._me or self._runtime.refuses(request, caller):
             try:
                 return await self._exchanges.submit_here(

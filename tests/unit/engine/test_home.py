@@ -466,6 +466,19 @@ async def test_a_session_whose_home_is_gone_gets_a_new_one() -> None:
 
 
 @engine_test
+async def test_a_stranger_gets_no_session_whose_home_is_gone_and_does_not_move_it() -> None:
+    async with orphaned() as (world, other, ghost):
+        await other.engine.sessions.find(other.key, PRINCIPAL)
+        homes_of(other)._know(world.cluster._sessions[other.key].record)
+        await ghost.release()
+        stranger = replace(CALLER, key="stranger")
+        with pytest.raises(SessionGone):
+            await other.engine.exchanges.submit(other.key, stranger, Request(3, CALL, {}), b"")
+        assert world.home(other.key) == "ghost"
+        assert other.back.events.count("moved") == 0
+
+
+@engine_test
 async def test_a_home_whose_lease_ended_in_an_outage_stays_the_home() -> None:
     async with orphaned() as (world, other, ghost):
         sent = asyncio.create_task(other.call(1))
