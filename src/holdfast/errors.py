@@ -417,7 +417,7 @@ class ParkedGone(McpError):
 
 
 class Unreached(ParkedGone):
-    """The replica that has a parked call, or a conversation, has no lease: it has not received the request."""
+    """The replica that has a parked call, or a conversation, has no lease or is stopping: nothing of the request ran there."""
 
 
 # Asks: requests from the server to the client

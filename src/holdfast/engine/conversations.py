@@ -6,8 +6,8 @@ name the conversation: a header, a member of `_meta`, an argument. That key and 
     a hidden session in the store   its home is the replica that has the upstream; its state is `ctx.state` with `state="conversation"`
     the upstream behind             `backs/proxy/upstreams.py`: one for the principal, its capabilities and the conversation
 
-A request that arrives at another replica than the home is forwarded to it, as a retry is (`forwarding.py`). If the home is not alive, this replica takes its
-place: a forwarded request is taken out of an inbox only by a replica with a lease, so nothing of it has run. If the home has the request and does not reply,
+A request that arrives at another replica than the home is forwarded to it, as a retry is (`forwarding.py`). If the home is not alive, or is stopping, this replica takes its
+place: a forwarded request is taken out of an inbox only by a replica with a lease, so nothing of it has run; a home that is stopping says so. If the home has the request and does not reply,
 the outcome is unknown.
 
 A principal has at most `Limits.sessions_per_principal` conversations; for the next one, the one that was not used for the longest time ends. A conversation ends

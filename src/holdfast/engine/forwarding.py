@@ -39,7 +39,7 @@ from holdfast.core.stream import Position
 from holdfast.engine.caller import Caller
 from holdfast.engine.delivery import Batch, deliver
 from holdfast.engine.inbox import Inbox, Received
-from holdfast.engine.messages import Began, ForwardedRequest, Late
+from holdfast.engine.messages import Began, ForwardedRequest, Late, Moved
 from holdfast.engine.reader import Reader
 from holdfast.engine.readers import Readers
 from holdfast.engine.rounds import ResponseWaiter
@@ -53,6 +53,7 @@ from holdfast.errors import (
     ParkedElsewhere,
     ParkedGone,
     SessionGone,
+    Stopping,
     StoreError,
     Unreached,
     Unresumable,
@@ -87,7 +88,7 @@ class Forwarding:
         """Let another replica answer a request; return a reader of its answer. Close the reader with `drop`.
 
         Raises:
-            ParkedGone: that replica is gone, with its parked calls (Unreached: certainly before it had the request).
+            ParkedGone: that replica is gone, with its parked calls (Unreached: nothing of the request ran there).
             Busy: that replica is alive and has not taken the request.
             OutcomeUnknown: the store has lost the session of this request. That replica may have the request already.
         """
@@ -109,7 +110,7 @@ class Forwarding:
         """Send a retry; return a reader of its stream as soon as the stream begins."""
         seconds = 2 * self._runtime.settings.times.lease
         verdict = await self._inbox.request(replica, "retry", retry.stream, retry, caller, seconds=seconds)
-        if verdict is None:
+        if verdict is None or isinstance(verdict, Moved):
             raise Unreached
         if isinstance(verdict, Late):
             raise Busy(verdict.message, verdict.retry_after)
@@ -171,7 +172,9 @@ class Forwarding:
             error = failed if isinstance(failed, McpError) else OutcomeUnknown()
             terminal = refusal(retry.request.id, error)
             await store.settle(retry.session, retry.stream, fence, terminal, tag=random.tag(), keep=True)
-            await received.reply(Began())
+            # A retry belongs to its parked call, which cannot move.
+            moves = isinstance(failed, Stopping) and "requestState" not in retry.request.params
+            await received.reply(Moved(store.replica) if moves else Began())
             return
         try:
             start = await store.open_stream(retry.session, retry.stream, fence, random.tag())

@@ -11,6 +11,7 @@ from holdfast.auth import Principal
 from holdfast.config import Limits, Settings, Times
 from holdfast.engine.exchange import Exchange
 from holdfast.errors import ConfigError
+from holdfast.protocol.idempotency import KEY
 from tests.asgi import Call, Peer
 from tests.messages import metadata
 from tests.support import async_test, until
@@ -147,6 +148,28 @@ async def test_the_calls_of_a_conversation_run_at_its_home_and_after_its_death_a
         await asyncio.sleep(30)
         await count(two.peer(), "a").done()
         assert home[5:] == ["two"]
+
+
+@pytest.mark.parametrize("key", ["", "order-7"])
+@front_test
+async def test_a_conversation_whose_home_is_stopping_goes_on_at_another_replica(key: str) -> None:
+    async with replicas(2, times=TIMES, affinity="argument:session_id") as (one, two):
+        home: list[str] = []
+        await homed(one, home, "one")
+        await homed(two, home, "two")
+
+        async def ask(number: int) -> None:
+            meta = {**metadata(), KEY: f"{key}-{number}"} if key else metadata()
+            params = {"name": "count", "arguments": {"session_id": "a"}}
+            call = await two.peer().sessionless("tools/call", params, meta=meta).done()
+            assert call.received[-1].get("result") == {"at": home[-1]}, call.received
+
+        await count(one.peer(), "a").done()
+        await ask(1)
+        one.engine.draining = True
+        await ask(2)
+        await ask(3)
+        assert home == ["one", "one", "two", "two"]
 
 
 @async_test
