@@ -419,6 +419,7 @@ class Keeper:
         self.messages: list[Json] = []
         self.cuts = 0
         self.repeats = 0
+        self._is_late = False
 
     async def run(
         self,
@@ -442,6 +443,10 @@ class Keeper:
             else:
                 self.repeats += 1
                 response = await self.client.post(self.body, on=connection, cut_at=cut_at)
+            if response.status == 504 or (self._is_late and response.status == 400):
+                # The balancer has cut a response that had not begun. A repeat may come before the server has seen the cut.
+                self._is_late = True
+                raise Cut
             assert response.status == 200, (response.status, await response.body(), self.last_id)
             if not response.is_stream:
                 self.messages.append(await response.json())

@@ -262,7 +262,7 @@ async def test_a_program_serves_its_own_surface(tmp_path: Path) -> None:
     popen = subprocess.Popen([sys.executable, str(program)], stderr=subprocess.PIPE, text=True)
     try:
         assert popen.stderr is not None
-        lines = [popen.stderr.readline(), popen.stderr.readline()]
+        lines = iter(popen.stderr.readline, "")
         port = next(int(line.rpartition(":")[2].strip("/\n")) for line in lines if line.startswith("admin:"))
         connection = await Connection.open(port)
         answer = await connection.request("GET", WITH_TOKEN, path="/api/state")
