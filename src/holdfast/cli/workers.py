@@ -316,7 +316,7 @@ class Supervisor:
         self._spawn(self._keep(worker))
 
     async def _start(self, number: int, job: Job | None = None) -> WorkerProcess:
-        """Start the process of a worker. Cancelling the caller does not stop it halfway: nobody would know the process."""
+        """Start the process of a worker. Cancelling the caller does not stop it halfway: no object would have the process."""
         starting = asyncio.get_running_loop().create_task(self._start_process(number, job or self._job))
         self._starting.add(starting)
         starting.add_done_callback(self._starting.discard)

@@ -158,13 +158,13 @@ async def _send_and_wait(
         # The deadline of the ask limits the wait for an unavailable store, and for an answer that a failover of the store has lost: its client
         # has sent it, and the ask waits in the store as before.
         answer: bytes | None = b""
-        while answer == b"":
+        while answer == b"" and not asked.is_cut_off:
             await asked.wait()
             answer = await retried(lambda: store.take_answer(session.record.key, name))
         if answer is None and asked.has_ended:
             # The store has forgotten the ask with its call, whose handler is being stopped: its cancellation or end ends this.
             await asyncio.get_running_loop().create_future()
-        return answer
+        return answer or None
     finally:
         # It waits for nothing more: the end of its call must not interrupt the withdrawal.
         del session.pending[name]

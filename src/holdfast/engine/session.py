@@ -46,7 +46,7 @@ class ClientPipe(Protocol):
 class OpenAsk:
     """An ask of this process that has not ended."""
 
-    __slots__ = ("_arrived", "_bound", "has_ended", "is_sent", "stream")
+    __slots__ = ("_arrived", "_bound", "has_ended", "is_cut_off", "is_sent", "stream")
 
     def __init__(self, stream: str, bound: asyncio.Timeout) -> None:
         self.stream: str = stream
@@ -56,12 +56,19 @@ class OpenAsk:
         """False while it waits for a place."""
         self.has_ended: bool = False
         """True if its call has ended."""
+        self.is_cut_off: bool = False
+        """True if no answer can arrive any more."""
         self._bound = bound
 
     def look(self) -> None:
         """Let the handler look for the answer."""
         if not self._arrived.done():
             self._arrived.set_result(None)
+
+    def cut_off(self) -> None:
+        """Let the handler look for the answer a last time."""
+        self.is_cut_off = True
+        self.look()
 
     async def wait(self) -> None:
         """Return when it is time to look for the answer; the next time after another `look`."""

@@ -527,7 +527,7 @@ class Sessions:
     def _let_go(self, session: Session) -> None:
         self._wake(session)
         for pending in session.pending.values():
-            pending.look()
+            pending.cut_off()
 
     @staticmethod
     def _wake(session: Session) -> None:

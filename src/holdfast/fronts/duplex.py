@@ -355,7 +355,7 @@ class Duplex:
         """End all asks: no answer can arrive any more."""
         if self.session is not None:
             for ask in self.session.pending.values():
-                ask.look()
+                ask.cut_off()
 
 
 async def _wait_for_end(exchange: SessionExchange | Repeat) -> None:

@@ -85,7 +85,7 @@ class ServerStore(SharedSessions, Generic[U]):
         raise NotImplementedError
 
     async def _listen(self) -> None:
-        """Receive wake-ups for ever, and pass them on (`woken`); `_listening` is set while they arrive."""
+        """Receive wake-ups forever, and pass them on (`woken`); `_listening` is set while they arrive."""
         raise NotImplementedError
 
     async def _disconnect(self) -> None:
