@@ -84,8 +84,9 @@ campaigns: venv system  ## Break each law on purpose and see the trial find it (
 	$(PYTEST) -m campaign tests
 	$(BIN)/python -m tests.bugbank
 
-fuzz: venv  ## Try random variants of the smuggling corpus against the HTTP server (SEED=1)
+fuzz: venv  ## Try random bytes against the HTTP server and every parser (SEED=1 MINUTES=1, of each parser)
 	$(BIN)/python -m tests.http.fuzz --seed $(or $(SEED),1)
+	$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),1) --seed $(or $(SEED),1)
 
 chaos: venv  ## Put three replicas behind a balancer on trial: the full plan and its report (SEED=1)
 	$(BIN)/python -m tests.chaos --full --seed $(or $(SEED),1)

@@ -56,7 +56,7 @@ def main() -> int:
         lines.append(f"| {name} | {bug.origin} | {verdict.by or '**not found**'} | {verdict.soon} |")
         print(lines[-1], flush=True)
     score = (
-        f"{len(BUGS) - missed} of {len(BUGS)} mistakes are found. The simulation needs {median(seeds):g} seeds (median over the mistakes), from "
+        f"{len(BUGS) - missed} of {len(BUGS)} mistakes are found. The simulation needs a median of {median(seeds):g} seeds over the mistakes, from "
         f"{len(FIRST_SEEDS)} different first seeds.\n\n"
     )
     PAGE.write_text(_PLACE.sub(lambda _: score + "\n".join(lines) + "\n", PAGE.read_text()))

@@ -54,7 +54,7 @@ def json_rpc_error(body: bytes) -> HoldfastError | None:
     """Return the JSON-RPC error in a body, with or without an id; None if the body is not one."""
     try:
         message = msgspec.json.decode(body, type=dict[str, Any])
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     error = message.get("error")
     if type(error) is not dict or type(error.get("code")) is not int or type(error.get("message")) is not str:

@@ -68,5 +68,5 @@ def read(body: bytes, kind: type[Document]) -> Document | None:
     """Return the document; None if the body is not valid. Numbers may be strings: some servers write them so."""
     try:
         return msgspec.json.decode(body, type=kind, strict=False)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None

@@ -137,9 +137,9 @@ class NotedDocument(Document):
         self.known_bytes = numbers
         try:
             self.known = unpack(numbers)
-        except error as damaged:
+            self.reset()
+        except (error, ValueError, IndexError, OverflowError) as damaged:
             raise Unreadable("a session's numbers cannot be read") from damaged
-        self.reset()
 
     def reset(self) -> None:
         """Set the attributes to the known numbers."""
