@@ -166,8 +166,8 @@ def _table() -> tuple[Workload, ...]:
             (Point("{count:,} events", {"count": 1_000}),), unit="event", reference="memory", quick=False,
         ),
         Workload(
-            "stores", "echo in one session with each store", loads.stored_echo, with_stores(),
-            _connections(1, 32), reference="memory", quick=False,
+            "stores", "echo in one session and in 32 with each store", loads.stored_echo, with_stores(),
+            (Point("32 sessions, 32", {"connections": 32, "sessions": 32}), *_connections(1, 32)), reference="memory", quick=False,
         ),
         Workload(
             "stores-events", "streamed events with each store, 32 streams at the same time", loads.events,

@@ -29,19 +29,20 @@ from tests.http.client import (
 )
 from tests.http.test_listen import CHANGED
 from tests.messages import request
+from tests.postgres_server import needs_postgres
 from tests.redis_server import needs_redis
 from tests.support import BOUND, until
 
-pytestmark = [needs_redis, pytest.mark.slow]
+pytestmark = [needs_redis, needs_postgres, pytest.mark.slow]
 TIMES: Final = Times(lease=2.0, lease_renewal=0.5, sweep=0.5, drain=10.0, stream_after=0.1)
 ASKING: Final[dict[str, Any]] = {"elicitation": {"form": {}}}
 
 
-@pytest.fixture(scope="module")
-def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+@pytest.fixture(scope="module", params=["redis", "postgres"])
+def three(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     """Three replicas behind a balancer, open to anonymous clients of this machine."""
     settings = replace(SMALL.settings(), times=TIMES)
-    fleet = Fleet(Path(tmp_path_factory.mktemp("fleet")), settings, anonymous=True)
+    fleet = Fleet(Path(tmp_path_factory.mktemp("fleet")), settings, anonymous=True, store=request.param)
     try:
         asyncio.run(_start(fleet))
         yield fleet

@@ -12,10 +12,20 @@ from msgspec.structs import replace
 from tests.chaos.faults import schedule
 from tests.chaos.history import History, Opening
 from tests.chaos.judge import Judge
-from tests.chaos.notes import Notes
+from tests.chaos.notes import Notes, Plan
 from tests.chaos.trial import FULL, SMALL, Report, show, trial
+from tests.postgres_server import needs_postgres
 from tests.redis_server import needs_redis
 
+_STANDBY = replace(
+    SMALL,
+    store="postgres-standby",
+    sessions=16,
+    requests=4,
+    cuts=40,
+    faults={"kill": 1, "restart": 1},
+    fault_seconds=8.0,
+)
 SEED = int(os.environ.get("CHAOS_SEED", "1"))
 
 
@@ -30,13 +40,21 @@ def test_no_invariant_breaks_while_clients_replicas_and_redis_fail() -> None:
     assert report.counts["intrusions"] > 20
 
 
+@needs_postgres
+@pytest.mark.slow
+def test_no_invariant_breaks_while_a_standby_of_postgresql_takes_over() -> None:
+    """A short trial; the long ones are in `tests.chaos.record`."""
+    report = _held(SEED, _STANDBY)
+    assert report.counts["intrusions"] > 0
+
+
 def _hurts(report: Report) -> bool:
     """True if enough faults fired, and some calls were lost with their replicas, and said so."""
     return report.is_valid and report.counts.get("outcome unknown", 0) > 0
 
 
-def _held(seed: int) -> Report:
-    report = asyncio.run(trial(replace(SMALL, seed=seed)))
+def _held(seed: int, plan: Plan = SMALL) -> Report:
+    report = asyncio.run(trial(replace(plan, seed=seed)))
     print("\n".join(report.weather))
     print(show(report))
     assert report.violations == [], show(report)

@@ -3,6 +3,8 @@
 import asyncio
 
 from holdfast.core.lifecycle import SessionInput
+from holdfast.stores.base import Claim, Claimed
+from holdfast.stores.postgres.store import PostgresStore
 from holdfast.testing import VirtualClock
 from holdfast.testing.store.bench import KEY, PRINCIPAL, record
 from tests.postgres.support import TABLES, opened, plain_call, stores
@@ -65,6 +67,35 @@ async def test_a_schema_without_sessions_becomes_empty(server: PostgresServer) -
         assert {table: count for table, count in rows.items() if count != "0"} == {}
         sums = "sum(bytes), sum(sessions), sum(tasks), sum(task_bytes)"
         assert server.tell(f'SELECT {sums} FROM "{store._schema}".total') == "0|0|0|0"
+
+
+@async_test
+async def test_what_a_last_server_leaves_is_deleted_by_the_next_one(server: PostgresServer) -> None:
+    clock = VirtualClock()
+    async with stores(server.url, clock=clock, namespace="left") as [last]:
+        await last.renew(10)
+        await opened(last)
+        assert isinstance(await last.claim(KEY, PRINCIPAL, Claim("a", "a", b"body")), Claimed)
+        await last.set_state(KEY, "n", b"1", op="o")
+        await last.open_task("t", PRINCIPAL, b"{}", ttl=5)
+        await last.open_scope("handle", PRINCIPAL, 5)
+    clock.advance(86_400)
+    next_one = PostgresStore(server.url, clock=clock, namespace="left", replica="next")
+    try:
+        for pause in [4, 4, 4, 4, 3_600] * 4:
+            await next_one.renew(10)
+            for orphan in await next_one.orphans():
+                await next_one.reap(orphan, b"{}", tag=1)
+            for closed in await next_one.sweep():
+                await next_one.closing_reported(closed)
+            clock.advance(pause)
+        rows = {
+            table: server.tell(f'SELECT count(*) FROM "{next_one._schema}".{table}')
+            for table in TABLES.split(", ")
+        }
+        assert {table: count for table, count in rows.items() if count != "0"} == {"lease": "1"}
+    finally:
+        await next_one.aclose()
 
 
 @async_test

@@ -224,3 +224,37 @@ async def test_of_commits_that_leave_together_one_that_is_refused_costs_the_othe
         found = await asyncio.gather(*(store.find(key, PRINCIPAL) for key in keys), return_exceptions=True)
         assert [isinstance(one, NoRoom) for one in found] == [False, True, False, False], found
         assert [one.record.key for one in found if isinstance(one, Found)] == ["a", "c", "d"]
+
+
+@async_test
+async def test_a_full_disk_refuses_what_needs_room_and_calls_still_end() -> None:
+    """The file of a table is the device that is always full: the system itself says that no space is left. WAL that cannot be written ends the server, as a crash."""
+    with postgres_server() as server:
+        async with stores(server.url) as [store]:
+            await opened(store)
+            await plain_call(store, "before")
+            file = server.data / server.tell(f"SELECT pg_relation_filepath('\"{store._schema}\".event')")
+            aside = file.with_name("aside")
+            server.stop(signal.SIGINT)
+            file.rename(aside)
+            file.symlink_to("/dev/full")
+            server.start()
+            fence = (await _claimed(store, "a")).fence
+            await store.open_stream(KEY, "a", fence, 1)
+            for _ in range(2):
+                with pytest.raises(NoRoom, match="disk is full"):
+                    await store.append(KEY, "a", fence, [(2, b"{}")])
+            await store.settle(KEY, "a", fence, None)
+            status = await store.look(KEY)
+            assert status is not None
+            assert status.running == 0
+            server.stop(signal.SIGINT)
+            file.unlink()
+            aside.rename(file)
+            server.start()
+            fence = (await _claimed(store, "b")).fence
+            start = await store.open_stream(KEY, "b", fence, 1)
+            await store.append(KEY, "b", fence, [(2, b"{}")])
+            page = await store.read(KEY, "b", start, 10, 1_000)
+            assert page is not None
+            assert [event.data for event in page.events] == [b"{}"]
