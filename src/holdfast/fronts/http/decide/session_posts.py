@@ -16,10 +16,10 @@ reports each step to the exchange:
                `stream_after` at most   ──▶ ended?  ── yes ──▶ JSON body    (a call that waits for another server, or a database)
                                           │ no, or something else has happened
                                           ▼
-               deliver(PostedExchange ─▶ WaitingResponse)─┬──▶ terminal message, no stream:  JSON body
-                                                     ├──▶ stream: the POST is the reader of its log
-                                                     ├──▶ fenced: another replica has ended it; answer from the log
-                                                     └──▶ the client has disconnected
+               deliver(PostedExchange ─▶ WaitingResponse) ──┬──▶ terminal message, no stream:  JSON body
+                                                            ├──▶ stream: the POST is the reader of its log
+                                                            ├──▶ fenced: another replica has ended it; answer from the log
+                                                            └──▶ the client has disconnected
 
 An answer that its client has not taken is kept for a repeat of the request: this module reports what happens to a connection,
 and `core/fate.py` decides. A repeat is the same id with the same bytes while
