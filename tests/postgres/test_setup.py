@@ -231,6 +231,7 @@ async def test_a_pooler_that_appears_later_is_noticed(
 ) -> None:
     async with stores(server.url) as [store]:
         await opened(store)
+        await plain_call(store, "before")
         assert store._link.is_pooled is False
         # As if another server process served the connection now: it does not know the statements.
         await next(iter(store._lanes._idle)).script("DEALLOCATE ALL")
