@@ -6,7 +6,7 @@ Documents, logs and their indexes are in one file, so a transaction changes them
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from typing_extensions import override
 
@@ -57,14 +57,14 @@ class SqliteSessions(SharedSessions):
 
     # The shelf
 
-    stored = reads(shelf.stored)
-    create = writes(shelf.create)
-    commit = writes(shelf.commit)
-    remove = writes(shelf.remove)
-    tell = writes(shelf.tell)
-    piece = reads(shelf.piece)
-    sizes = reads(shelf.sizes)
-    discard = writes(shelf.discard)
+    stored: Final = reads(shelf.stored)
+    create: Final = writes(shelf.create)
+    commit: Final = writes(shelf.commit)
+    remove: Final = writes(shelf.remove)
+    tell: Final = writes(shelf.tell)
+    piece: Final = reads(shelf.piece)
+    sizes: Final = reads(shelf.sizes)
+    discard: Final = writes(shelf.discard)
 
     @override
     async def register(self, key: str) -> None:
@@ -76,15 +76,15 @@ class SqliteSessions(SharedSessions):
 
     # Places and indexes
 
-    due = reads(shelf.due)
-    listed = reads(shelf.listed)
-    subscribers = reads(shelf.subscribers)
-    oldest_finished = reads(shelf.oldest_finished)
-    spare_kept = reads(places.spare_kept)
-    look = reads(overview.look)
-    sessions_after = reads(overview.sessions_after)
-    totals = reads(overview.totals)
-    _take_place = writes(places.take)
+    due: Final = reads(shelf.due)
+    listed: Final = reads(shelf.listed)
+    subscribers: Final = reads(shelf.subscribers)
+    oldest_finished: Final = reads(shelf.oldest_finished)
+    spare_kept: Final = reads(places.spare_kept)
+    look: Final = reads(overview.look)
+    sessions_after: Final = reads(overview.sessions_after)
+    totals: Final = reads(overview.totals)
+    _take_place: Final = writes(places.take)
 
     async def open(self, record: SessionRecord, *, evict: bool) -> list[Closed] | Refusal:
         """Keep a new session; evict the longest idle session of a principal that is at its limit."""
@@ -92,9 +92,9 @@ class SqliteSessions(SharedSessions):
 
     # The work of dead replicas
 
-    _declare_dead = writes(replicas.declare_dead)
-    _owned = reads(replicas.owned)
-    _forget_lease = writes(replicas.forget_lease)
+    _declare_dead: Final = writes(replicas.declare_dead)
+    _owned: Final = reads(replicas.owned)
+    _forget_lease: Final = writes(replicas.forget_lease)
 
     async def orphans(self) -> list[Orphan]:
         """Return the exchanges of dead replicas; their readers and turns are forgotten."""
