@@ -84,7 +84,7 @@ async def measure(store: Any, pid: int, sessions: int, seconds: float) -> dict[s
 
 
 def _trips(store: Any) -> int:
-    return int(store._lanes.round_trips if isinstance(store, PostgresStore) else store._link.pipe.sent)
+    return int(store._lanes.round_trips if isinstance(store, PostgresStore) else store._link.pipeline.sent)
 
 
 @contextmanager

@@ -72,7 +72,7 @@ async def measure(url: str, scene: str, seconds: float) -> dict[str, float]:
             done[which] += 1
 
     before, cpu = (await client.info("commandstats"))["cmdstat_evalsha"]["usec"], time.process_time()
-    sent = sum(store._link.pipe.sent for store in stores)
+    sent = sum(store._link.pipeline.sent for store in stores)
     began = time.perf_counter()
     ends = began + seconds
     works = [0] if alternates else [mine for mine in range(len(stores)) for _ in range(int(in_flight))]
@@ -80,7 +80,7 @@ async def measure(url: str, scene: str, seconds: float) -> dict[str, float]:
     took, calls = time.perf_counter() - began, sum(done)
     spent = time.process_time() - cpu
     redis = (await client.info("commandstats"))["cmdstat_evalsha"]["usec"] - before
-    sent = sum(store._link.pipe.sent for store in stores) - sent
+    sent = sum(store._link.pipeline.sent for store in stores) - sent
     for store in stores:
         await store.aclose()
     await client.aclose()

@@ -9,8 +9,8 @@ from typing_extensions import override
 from holdfast.backs.proxy.target import Target, UpstreamClient
 from holdfast.ports import SilentObserver
 from holdfast.upstream.connectors import Connector
+from holdfast.upstream.duplex_link import DuplexLink
 from holdfast.upstream.link import Receiver, UpstreamLink
-from holdfast.upstream.pipe_link import PipeLink
 from holdfast.upstream.settings import ClientLimits
 from tests.backs.behind import TIMES
 from tests.support import until
@@ -107,4 +107,4 @@ class _Connector(Connector):
     async def connect(self, receiver: Receiver) -> UpstreamLink:
         pipe = Pipe()
         self._program.pipes.append(pipe)
-        return PipeLink(pipe, receiver, SilentObserver())
+        return DuplexLink(pipe, receiver, SilentObserver())

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import Client, McpError, Process, Remote
 from holdfast.backs.hosted.lifespan import Lifespan
-from holdfast.backs.hosted.pipe import Dialect
+from holdfast.backs.hosted.run import Dialect
 from holdfast.backs.proxy.target import Target, UpstreamClient
 from holdfast.client.in_process import InProcessConnector
 from holdfast.engine.caller import Caller

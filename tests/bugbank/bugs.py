@@ -253,10 +253,10 @@ def fatal_write() -> Patches:
 def whole_payload() -> Patches:
     """A counter is read, changed and written back."""
 
-    async def add(self: FaultyStore, scope: str, field: str, by: int, *, op: str) -> int:
-        cell = await self._look("get_state", scope, field)
+    async def add(self: FaultyStore, area: str, field: str, by: int, *, op: str) -> int:
+        cell = await self._look("get_state", area, field)
         total = (int(cell.value) if cell else 0) + by
-        await self._change("set_state", scope, field, b"%d" % total, op=op)
+        await self._change("set_state", area, field, b"%d" % total, op=op)
         return total
 
     return _with_new((FaultyStore, "add_state", add))

@@ -298,7 +298,7 @@ class Postgres:
                 f"SELECT coalesce(s.key, '') || ';' FROM {self.SCHEMA}.{table} t LEFT JOIN {self.SCHEMA}.session s USING (sid)"
             )
             yield from _left_rows(table, (row.rstrip(";") for row in found.split()), sessions)
-        for table in ("scope", "cell", "op", "closing"):
+        for table in ("area", "cell", "op", "closing"):
             for _ in range(int(self.server.tell(f"SELECT count(*) FROM {self.SCHEMA}.{table}"))):
                 yield table, "has a row that outlived its session"
 

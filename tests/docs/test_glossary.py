@@ -10,12 +10,19 @@ ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = (ROOT / "docs" / "glossary.md").read_text()
 PARTS: Final = re.findall(r"^\| ([a-z -]+) \| .* \| `(src/[^`]+)` \|$", PAGE, re.MULTILINE)
 REPLACED: Final = re.findall(
-    r"^\| ([a-z ]+) \| ([a-z -]+) \|$", PAGE.rpartition("|---|---|\n")[2], re.MULTILINE
+    r"^\| ([a-z ]+) \| ([a-z -]+) \|$",
+    PAGE.partition("| not | but |\n")[2].partition("\n\n")[0],
+    re.MULTILINE,
 )
+ELSEWHERE: Final = [
+    (word, folder)
+    for word, folders in re.findall(r"^\| ([a-z]+) \| (`src/.*`) \|$", PAGE, re.MULTILINE)
+    for folder in re.findall(r"`([^`]+)`", folders)
+]
 TEXTS: Final = {
     path: path.read_text()
     for path in (*(ROOT / "src").rglob("*"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md"))
-    if path.suffix in {".py", ".lua", ".md"} and path.name != "glossary.md"
+    if path.suffix in {".py", ".lua", ".sql", ".md"} and path.name != "glossary.md"
 }
 
 
@@ -45,6 +52,14 @@ def test_a_replaced_word_is_not_used(word: str, instead: str) -> None:
     assert not found, f"say {instead}"
 
 
+@pytest.mark.parametrize(("word", "folder"), ELSEWHERE)
+def test_a_word_of_other_folders_has_no_second_meaning_here(word: str, folder: str) -> None:
+    assert (ROOT / folder).is_dir()
+    inside = {path: text for path, text in TEXTS.items() if path.is_relative_to(ROOT / folder)}
+    assert not {str(path): hits for path, text in inside.items() if (hits := uses(word, text))}
+
+
 def test_the_glossary_has_its_tables() -> None:
     assert len(PARTS) >= 12
     assert len(REPLACED) >= 6
+    assert {word for word, _ in ELSEWHERE} >= {"scope", "pipe"}

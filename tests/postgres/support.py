@@ -10,7 +10,7 @@ from holdfast.stores.base import Claim, Claimed, WakeUp
 from holdfast.stores.postgres.store import PostgresStore
 from holdfast.testing.store.bench import KEY, PRINCIPAL, record
 
-TABLES = "session, field, event, lingering, subscription, work, scope, cell, op, kept, task, lease, inbox, news, secret, closing, notice"
+TABLES = "session, field, event, lingering, subscription, work, area, cell, op, kept, task, lease, inbox, news, secret, closing, notice"
 NAMESPACES = count()
 
 

@@ -46,7 +46,7 @@ async def test_a_schema_without_sessions_becomes_empty(server: PostgresServer) -
         await store.subscribe(KEY, "data://x")
         await store.set_state(KEY, "n", b"1", op="o")
         await store.open_task("t", PRINCIPAL, b"{}", ttl=5)
-        await store.open_scope("handle", PRINCIPAL, 5)
+        await store.open_area("handle", PRINCIPAL, 5)
         await store.announce("n", b"changed")
         await store.secret("s", b"x", seconds=5)
         await store.forward(store.replica, "f", b"", seconds=5)
@@ -78,7 +78,7 @@ async def test_what_a_last_server_leaves_is_deleted_by_the_next_one(server: Post
         assert isinstance(await last.claim(KEY, PRINCIPAL, Claim("a", "a", b"body")), Claimed)
         await last.set_state(KEY, "n", b"1", op="o")
         await last.open_task("t", PRINCIPAL, b"{}", ttl=5)
-        await last.open_scope("handle", PRINCIPAL, 5)
+        await last.open_area("handle", PRINCIPAL, 5)
     clock.advance(86_400)
     next_one = PostgresStore(server.url, clock=clock, namespace="left", replica="next")
     try:

@@ -153,18 +153,18 @@ async def commit_both(data: st.DataObject, model: DictStore, store: SharedSessio
 # State and tasks
 
 HANDLES: Final = st.sampled_from(["h1", "h2", "h3"])
-SCOPES: Final = st.just("session") | HANDLES
+AREAS: Final = st.just("session") | HANDLES
 FIELDS: Final = st.sampled_from(["f", "g"])
 OPS: Final = st.sampled_from(["o1", "o2", "o3", "o4"])
 DATA: Final = st.integers(0, 25).map(lambda size: b"x" * size) | st.just(b"7")
 WHO: Final = st.sampled_from([PRINCIPAL, PRINCIPAL, STRANGER])
 TASKS: Final = st.sampled_from(["t1", "t2", "t3", "t4"])
 CELLS: Final = st.one_of(
-    st.tuples(st.just("open_scope"), HANDLES, WHO, st.sampled_from([10.0, 200.0])),
-    st.tuples(st.just("find_scope"), HANDLES, WHO),
-    st.tuples(st.just("get_state"), SCOPES, FIELDS),
-    st.tuples(st.just("set_state"), SCOPES, FIELDS, st.none() | DATA, OPS, st.none() | st.integers(0, 3)),
-    st.tuples(st.just("add_state"), SCOPES, FIELDS, st.integers(-(2**40), 2**40), OPS),
+    st.tuples(st.just("open_area"), HANDLES, WHO, st.sampled_from([10.0, 200.0])),
+    st.tuples(st.just("find_area"), HANDLES, WHO),
+    st.tuples(st.just("get_state"), AREAS, FIELDS),
+    st.tuples(st.just("set_state"), AREAS, FIELDS, st.none() | DATA, OPS, st.none() | st.integers(0, 3)),
+    st.tuples(st.just("add_state"), AREAS, FIELDS, st.integers(-(2**40), 2**40), OPS),
     st.tuples(st.just("open_task"), TASKS, WHO, DATA),
     st.tuples(st.just("get_task"), TASKS, WHO),
     st.tuples(st.just("set_task"), TASKS, WHO, DATA, st.integers(1, 3), st.sampled_from([5.0, 60.0])),
@@ -270,9 +270,9 @@ NONE: Final = [
     "SELECT sid FROM field EXCEPT SELECT sid FROM session",
     "SELECT sid FROM subscription EXCEPT SELECT sid FROM session",
     "SELECT sid FROM event EXCEPT SELECT sid FROM session EXCEPT SELECT sid FROM lingering",
-    "SELECT scope FROM cell EXCEPT SELECT name FROM scope",
-    "SELECT scope FROM op EXCEPT SELECT name FROM scope",
-    "SELECT name FROM scope WHERE due IS NULL EXCEPT SELECT key FROM session",
+    "SELECT area FROM cell EXCEPT SELECT name FROM area",
+    "SELECT area FROM op EXCEPT SELECT name FROM area",
+    "SELECT name FROM area WHERE due IS NULL EXCEPT SELECT key FROM session",
 ]
 
 

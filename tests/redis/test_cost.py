@@ -55,12 +55,12 @@ async def test_a_plain_call_is_two_scripts_and_two_round_trips(server: RedisServ
         await store.settle(KEY, f"s{number}", claimed.fence, None)
 
     await call(0)
-    sent, writes = link.pipe.sent, link.pipe.writes
+    sent, writes = link.pipeline.sent, link.pipeline.writes
     server.tell("CONFIG", "RESETSTAT")
     for number in range(1, 101):
         await call(number)
     counted = commands(server)
-    assert (link.pipe.sent - sent, link.pipe.writes - writes) == (200, 200)
+    assert (link.pipeline.sent - sent, link.pipeline.writes - writes) == (200, 200)
     del counted["config|resetstat"]
     inside = {"hget": 200, "hset": 200, "hdel": 100}
     assert counted == {"evalsha": 200, **inside}, "a stream that never was costs nothing"
@@ -77,7 +77,7 @@ async def test_a_plain_call_takes_redis_no_longer_than_thirteen_small_scripts(se
     link = store._link
     assert isinstance(link, Single)
     await store.open(record(), evict=False)
-    small = await link.pipe.execute("SCRIPT", "LOAD", SMALL)
+    small = await link.pipeline.execute("SCRIPT", "LOAD", SMALL)
 
     async def call(number: int) -> None:
         claimed = await store.claim(KEY, PRINCIPAL, Claim(number, f"s{number}", b"d" * 32))
@@ -85,7 +85,7 @@ async def test_a_plain_call_takes_redis_no_longer_than_thirteen_small_scripts(se
         await store.settle(KEY, f"s{number}", claimed.fence, None)
 
     async def script(_: int) -> None:
-        await link.pipe.execute("EVALSHA", small, 1, "a key", "an argument")
+        await link.pipeline.execute("EVALSHA", small, 1, "a key", "an argument")
 
     async def microseconds(work: Callable[[int], Awaitable[None]], numbers: range) -> float:
         server.tell("CONFIG", "RESETSTAT")
@@ -130,12 +130,12 @@ async def test_the_first_call_costs_the_same_where_its_session_was_opened(server
         link = replica._link
         assert isinstance(link, Single)
         await replica.sessions()
-        before = link.pipe.writes
+        before = link.pipeline.writes
         claimed = await replica.claim(KEY, PRINCIPAL, Claim(number, f"s{number}", b""))
         assert isinstance(claimed, Claimed)
         await replica.settle(KEY, f"s{number}", claimed.fence, None)
         # Elsewhere the first one lets reapers know where to look, once for each session and replica.
-        assert link.pipe.writes - before == round_trips
+        assert link.pipeline.writes - before == round_trips
     for one in (store, other, warm):
         await one.aclose()
 

@@ -39,8 +39,8 @@ async def use_everything(store: RedisStore, key: str = KEY) -> None:
 
 
 async def shared_things(store: RedisStore) -> None:
-    await store.open_scope("scope", PRINCIPAL, 60)
-    await store.set_state("scope", "f", b"1", op="o1")
+    await store.open_area("area", PRINCIPAL, 60)
+    await store.set_state("area", "f", b"1", op="o1")
     await store.open_task("task", PRINCIPAL, b"{}", ttl=60)
     await store.forward(store.replica, "f", b"{}", seconds=60)
     await store.announce("a", b"{}")
@@ -91,12 +91,12 @@ async def test_every_key_has_namespace_and_format_and_no_clients_words(server: R
 @async_test
 async def test_an_expired_handle_leaves_no_key(server: RedisServer) -> None:
     store = RedisStore(server.url, namespace="handles")
-    await store.open_scope("scope", PRINCIPAL, 60)
-    await store.set_state("scope", "f", b"1", op="o1")
-    found = [key for key in keys(server) if "{scope}" in key]
+    await store.open_area("area", PRINCIPAL, 60)
+    await store.set_state("area", "f", b"1", op="o1")
+    found = [key for key in keys(server) if "{area}" in key]
     assert len(found) == 4
     assert [key for key in found if not 0 < int(server.tell("PTTL", key)) <= 60_000] == []
-    await store.open_scope("short", PRINCIPAL, 0.05)
+    await store.open_area("short", PRINCIPAL, 0.05)
     await store.set_state("short", "f", b"1", op="o1")
     await until(lambda: not [key for key in keys(server) if "{short}" in key])
     await store.aclose()
@@ -149,8 +149,8 @@ async def test_keys_outside_of_sessions_stay_in_their_namespace_too(server: Redi
     mine, other = RedisStore(server.url, namespace="mine"), RedisStore(server.url, namespace="other")
     await mine.renew(10)
     await shared_things(mine)
-    assert await mine.find_scope("scope", PRINCIPAL)
-    assert not await other.find_scope("scope", PRINCIPAL)
+    assert await mine.find_area("area", PRINCIPAL)
+    assert not await other.find_area("area", PRINCIPAL)
     assert await mine.get_task("task", PRINCIPAL) is not None
     assert await other.get_task("task", PRINCIPAL) is None
     assert await other.secret("seal", b"another", seconds=60) == b"another"

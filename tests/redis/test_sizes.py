@@ -56,9 +56,9 @@ async def test_a_session_with_thousands_of_streams_is_written_and_closed(server:
 @async_test
 async def test_no_key_of_a_handle_stays_after_its_ttl(server: RedisServer) -> None:
     store = RedisStore(server.url)
-    assert await store.open_scope("handle", PRINCIPAL, 60)
+    assert await store.open_area("handle", PRINCIPAL, 60)
     await store.set_state("handle", "f", b"x", op="1")
-    assert await store.find_scope("handle", PRINCIPAL)
+    assert await store.find_area("handle", PRINCIPAL)
     left = {key: int(server.tell("PTTL", key)) for key in server.tell("KEYS", "*").split()}
     assert any("{handle}" in key for key in left)
     assert {key: ttl for key, ttl in left.items() if not 0 < ttl <= 61_000} == {}

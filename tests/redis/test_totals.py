@@ -80,7 +80,7 @@ async def test_a_hostile_principal_stays_within_its_total_and_does_not_use_anoth
     for key in keys:
         await first.open(record(key, "hostile"), evict=False)
     for handle in handles:
-        assert await first.open_scope(handle, "hostile", 600)
+        assert await first.open_area(handle, "hostile", 600)
     await first.open(record("modest", "modest"), evict=False)
     dice = random.Random(seed)
     attacks = [attack(store, random.Random(dice.random()), keys, handles, 120) for store in replicas]
@@ -97,7 +97,7 @@ async def test_a_hostile_principal_stays_within_its_total_and_does_not_use_anoth
     for key in [*keys, "modest"]:
         assert await first.close(key, SessionInput.DELETED) is not None
     for handle in handles:
-        server.tell("ZADD", f"{SHARED}:scopes", "1", handle)
+        server.tell("ZADD", f"{SHARED}:areas", "1", handle)
     await first.sweep()
     assert server.tell("EXISTS", f"{SHARED}:kept", f"{SHARED}:kp") == "0", "nothing is counted forever"
     for store in replicas:
@@ -174,10 +174,10 @@ async def test_most_changes_of_state_need_no_grant(server: RedisServer) -> None:
     await store.open(record("s", "p"), evict=False)
     for number in range(100):
         await store.set_state("s", f"f{number}", b"x" * 100, op=f"{number}")
-    sent = link.pipe.sent
+    sent = link.pipeline.sent
     for number in range(100):
         await store.set_state("s", f"f{number}", b"y" * 100, op=f"again{number}")
-    assert link.pipe.sent - sent == 100
+    assert link.pipeline.sent - sent == 100
     assert sent < 150
     await store.aclose()
 

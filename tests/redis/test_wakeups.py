@@ -177,11 +177,11 @@ async def test_a_reader_of_an_exchange_that_another_replica_has_ended_reads_the_
     await mine.append(KEY, "a", claimed.fence, [(2, b"one"), (3, b"two")])
     link = mine._link
     assert isinstance(link, Single)
-    sent = link.pipe.sent
+    sent = link.pipeline.sent
     page = await mine.read(KEY, "a", start, 10, 1_000)
     assert page is not None
     assert [event.data for event in page.events] == [b"one", b"two"]
-    assert link.pipe.sent == sent, "it was written here, so Redis is not asked"
+    assert link.pipeline.sent == sent, "it was written here, so Redis is not asked"
     assert await other.reap(Orphan(KEY, "a", 1, mine.me), b"end", tag=4)
     mine.woken(WakeUp.STREAM, KEY, "a")
     page = await mine.read(KEY, "a", page.events[-1].position, 10, 1_000)

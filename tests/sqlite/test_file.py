@@ -99,7 +99,7 @@ async def test_nothing_remains_of_sessions_that_ended_and_the_file_shrinks() -> 
         store = SqliteStore(path, clock=clock)
         for number in range(10):
             await _live_a_little(store, f"k{number}")
-        await store.open_scope("handle", PRINCIPAL, 5.0)
+        await store.open_area("handle", PRINCIPAL, 5.0)
         await store.set_state("handle", "f", b"x", op="1")
         await store.open_task("task", PRINCIPAL, b"x", ttl=5.0)
         await store.renew(5.0)
@@ -193,7 +193,7 @@ async def test_a_store_passes_over_columns_that_a_later_release_has_added_to_eve
         await store.renew(5.0)
         await other.renew(5.0)
         await _live_a_little(store, KEY)
-        await store.open_scope("handle", PRINCIPAL, 5.0)
+        await store.open_area("handle", PRINCIPAL, 5.0)
         assert await store.add_state("handle", "n", 2, op="1") == 2
         await store.open_task("task", PRINCIPAL, b"x", ttl=5.0)
         assert await store.secret("seal", b"first", seconds=60) == b"first"

@@ -1,4 +1,4 @@
-"""A server in the same process, as a pipe: every message is encoded and decoded as on any other connection."""
+"""A server in the same process, as a duplex: every message is encoded and decoded as on any other connection."""
 
 import asyncio
 from typing import Final
@@ -14,18 +14,18 @@ from holdfast.errors import Broken
 from holdfast.fronts.duplex import Duplex
 from holdfast.ports import Observer
 from holdfast.upstream.connectors import Connector
+from holdfast.upstream.duplex_link import DuplexLink
 from holdfast.upstream.link import Receiver, UpstreamLink
-from holdfast.upstream.pipe_link import PipeLink
 
 BEHIND: Final = 256
 """Messages that may wait for the client before the server has to wait."""
 _STARTED_HERE: Final[WeakKeyDictionary[Engine, int]] = WeakKeyDictionary()
-"""Engines that a pipe started, with the number of their pipes. The last pipe stops the engine, so that the next one may
+"""Engines that a duplex started, with the number of their duplexes. The last duplex stops the engine, so that the next one may
 start it on another event loop, as tests do."""
 
 
-class InProcessPipe:
-    """The client's end of a pipe in memory."""
+class InProcessDuplex:
+    """The client's end of a duplex in memory."""
 
     def __init__(self, engine: Engine, caller: Caller) -> None:
         self._engine = engine
@@ -35,7 +35,7 @@ class InProcessPipe:
         self._counts = False
 
     def __repr__(self) -> str:
-        return f"<InProcessPipe {self._duplex!r}>"
+        return f"<InProcessDuplex {self._duplex!r}>"
 
     @property
     def exit_status(self) -> None:
@@ -81,7 +81,7 @@ class InProcessPipe:
         await self._leave()
 
     async def _leave(self) -> None:
-        """Stop the server if a pipe started it and this is its last pipe."""
+        """Stop the server if a duplex started it and this is its last duplex."""
         if not self._counts:
             return
         self._counts = False
@@ -107,7 +107,7 @@ class InProcessConnector(Connector):
         self._observer = observer
 
     async def connect(self, receiver: Receiver) -> UpstreamLink:
-        """Start the server if it is not running, and open a pipe to it."""
-        pipe = InProcessPipe(self._server.engine, self._caller)
-        await pipe.start()
-        return PipeLink(pipe, receiver, self._observer)
+        """Start the server if it is not running, and open a duplex to it."""
+        duplex = InProcessDuplex(self._server.engine, self._caller)
+        await duplex.start()
+        return DuplexLink(duplex, receiver, self._observer)

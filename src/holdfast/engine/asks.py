@@ -85,7 +85,7 @@ async def ask(
 async def _why_forgotten(store: Store, session: Session, method: str) -> HoldfastError:
     """Return why the store has forgotten an ask that waits: its session is closed, or another replica has ended its exchange."""
     # A session on a connection ends with it, and no other replica has its calls.
-    if session.pipe is not None or await retried(lambda: store.look(session.record.key)) is None:
+    if session.duplex is not None or await retried(lambda: store.look(session.record.key)) is None:
         return SessionGone(f"the session ended before the client answered {method}")
     return Fenced(f"another replica ended the call before the client answered {method}")
 

@@ -120,7 +120,7 @@ class Engine:
     """Messages from and to other replicas."""
     readiness: Readiness
     state: PatientState
-    """The state of sessions and scopes, for handlers."""
+    """The state of sessions and areas, for handlers."""
     pulse: Pulse
 
     started: bool
@@ -375,7 +375,7 @@ class Engine:
 
     async def _shut(self, session: Session) -> None:
         """Close a session that ends with this process. A session that other replicas can serve continues."""
-        if session.pipe is not None or not session.lasting or not self.store.is_shared:
+        if session.duplex is not None or not session.lasting or not self.store.is_shared:
             await self.sessions.close(session, SessionInput.SHUTDOWN)
         else:
             self.runtime.sessions.pop(session.record.key, None)

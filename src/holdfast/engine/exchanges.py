@@ -216,7 +216,7 @@ class Exchanges:
             or runtime.access.rules is not None
             or runtime.is_draining
             or session is None
-            or session.pipe is not None
+            or session.duplex is not None
             or session.gate.is_full
             or (session.answering and request.id in session.answering)
         ):
@@ -256,10 +256,10 @@ class Exchanges:
         """Return the exchange of a claim."""
         runtime = self._runtime
         writer: SessionWriter
-        if session.pipe is None:
+        if session.duplex is None:
             writer = LogWriter(runtime.store, runtime.random, session, claim, fence, streams=streams)
         else:
-            writer = ConnectionWriter(runtime.store, runtime.random, session, session.pipe, claim, fence)
+            writer = ConnectionWriter(runtime.store, runtime.random, session, session.duplex, claim, fence)
         return SessionExchange(writer, request, caller)
 
     # Running

@@ -132,12 +132,12 @@ async def _canceller(runtime: Runtime, exchange: Exchange) -> str:
 def _lost(exchange: Exchange) -> ExchangeInput:
     """Return the input for a refused write. An exchange without a log cannot read another replica's end: RETURNED, an error."""
     session = exchange.session
-    has_log = isinstance(session, Session) and session.pipe is None
+    has_log = isinstance(session, Session) and session.duplex is None
     return ExchangeInput.LOST if has_log else ExchangeInput.RETURNED
 
 
 async def _check_closed(runtime: Runtime, exchange: Exchange) -> bool:
-    """Ask the store whether the exchange's session is closed. A deleted scope of state raises the same error."""
+    """Ask the store whether the exchange's session is closed. A deleted area of state raises the same error."""
     if not isinstance(exchange.session, Session):
         return False
     try:

@@ -55,7 +55,7 @@ async def insisted(
 
 
 class PatientState:
-    """The state of sessions and scopes, for handlers. After `seconds` without the store each call raises StoreUnavailable.
+    """The state of sessions and areas, for handlers. After `seconds` without the store each call raises StoreUnavailable.
 
     A call is safe to repeat: the caller names each change (`op`), and the store answers a change that it has made already with
     its first result.
@@ -73,27 +73,27 @@ class PatientState:
         except StoreUnavailable as error:
             return await insisted(call, error, self._seconds)
 
-    async def open_scope(self, scope: str, principal: str, ttl: float) -> bool:
-        """Create a scope, or renew its time to live."""
-        return await self._insist(partial(self._store.open_scope, scope, principal, ttl))
+    async def open_area(self, area: str, principal: str, ttl: float) -> bool:
+        """Create an area, or renew its time to live."""
+        return await self._insist(partial(self._store.open_area, area, principal, ttl))
 
-    async def find_scope(self, scope: str, principal: str) -> bool:
-        """Return True if this principal has such a scope; its time starts again."""
-        return await self._insist(partial(self._store.find_scope, scope, principal))
+    async def find_area(self, area: str, principal: str) -> bool:
+        """Return True if this principal has such an area; its time starts again."""
+        return await self._insist(partial(self._store.find_area, area, principal))
 
-    async def get_state(self, scope: str, field: str) -> Cell | None:
+    async def get_state(self, area: str, field: str) -> Cell | None:
         """Return a field."""
-        return await self._insist(partial(self._store.get_state, scope, field))
+        return await self._insist(partial(self._store.get_state, area, field))
 
     async def set_state(
-        self, scope: str, field: str, value: bytes | None, *, op: str, version: int | None = None
+        self, area: str, field: str, value: bytes | None, *, op: str, version: int | None = None
     ) -> int:
         """Set or delete a field."""
-        return await self._insist(partial(self._store.set_state, scope, field, value, op=op, version=version))
+        return await self._insist(partial(self._store.set_state, area, field, value, op=op, version=version))
 
-    async def add_state(self, scope: str, field: str, by: int, *, op: str) -> int:
+    async def add_state(self, area: str, field: str, by: int, *, op: str) -> int:
         """Add to a counter."""
-        return await self._insist(partial(self._store.add_state, scope, field, by, op=op))
+        return await self._insist(partial(self._store.add_state, area, field, by, op=op))
 
 
 class Recovery:

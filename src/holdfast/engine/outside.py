@@ -58,7 +58,7 @@ class EngineOutside:
     def is_read(self, key: str) -> bool:
         """Return True if a connection to this process reads the standalone stream of a session, or carries all its messages."""
         session = self._runtime.sessions.get(key)
-        if session is None or session.pipe is not None:
+        if session is None or session.duplex is not None:
             return session is not None
         return any(reader.end is None for reader in session.readers.get(session.record.standalone, ()))
 

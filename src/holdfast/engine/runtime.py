@@ -16,7 +16,7 @@ from holdfast.engine.exchange import Exchange
 from holdfast.engine.load import Load
 from holdfast.engine.outages import retried
 from holdfast.engine.pulse import Pulse
-from holdfast.engine.session import ClientPipe, Session
+from holdfast.engine.session import ClientDuplex, Session
 from holdfast.errors import Stopping, StoreUnavailable
 from holdfast.ports import Clock, Observer, Random, Spans, SystemClock, spans_of, uptime
 from holdfast.protocol.methods import WITHOUT_WORK
@@ -121,11 +121,11 @@ class Runtime:
         is_direct = loop.get_task_factory() is None or loop.create_task(_nothing()).done()
         self.new_task = make if is_direct else loop.create_task
 
-    def local_session(self, record: SessionRecord, pipe: ClientPipe | None = None) -> Session:
+    def local_session(self, record: SessionRecord, duplex: ClientDuplex | None = None) -> Session:
         """Return the local session of a record; make it if this process has none yet."""
         session = self.sessions.get(record.key)
         if session is None:
-            session = self.sessions[record.key] = Session(record, self.settings, pipe)
+            session = self.sessions[record.key] = Session(record, self.settings, duplex)
         elif self.store.is_shared:
             # Another replica may have changed it.
             session.record = record

@@ -30,7 +30,7 @@ HIDDEN: Final = "~"
 """The first character of the key of a hidden session: it is no client's, and holds the claims of calls without a session."""
 
 
-class ClientPipe(Protocol):
+class ClientDuplex(Protocol):
     """A connection that carries a whole session both ways: stdio, or a pair in memory."""
 
     @property
@@ -90,6 +90,7 @@ class Session:
         "answering",
         "asking",
         "charge",
+        "duplex",
         "exchanges",
         "gate",
         "lasting",
@@ -97,24 +98,23 @@ class Session:
         "notified",
         "pace",
         "pending",
-        "pipe",
         "readers",
         "record",
         "revision",
         "waiting",
     )
 
-    def __init__(self, record: SessionRecord, settings: Settings, pipe: ClientPipe | None = None) -> None:
+    def __init__(self, record: SessionRecord, settings: Settings, duplex: ClientDuplex | None = None) -> None:
         self.limits: Limits = settings.limits
         limits = self.limits
         self.record: SessionRecord = record
         self.charge: Charge | None = None
         """The memory of the session in this process, if it was opened here."""
-        self.lasting: bool = pipe is not None or not (settings.stateless or record.key.startswith(HIDDEN))
+        self.lasting: bool = duplex is not None or not (settings.stateless or record.key.startswith(HIDDEN))
         """False for a hidden session, and for one that exists for a single request: no listener is called for it, and no client comes back to it."""
         primes = self.lasting and not quirks_of(record.client, settings.quirks).no_priming
         self.revision: Revision = _revision(record.version, lasting=self.lasting, primes=primes)
-        self.pipe: ClientPipe | None = pipe
+        self.duplex: ClientDuplex | None = duplex
         self.exchanges: dict[str, SessionExchange] = {}
         self.answering: dict[RequestId, SessionExchange] = {}
         """By id: the calls whose POST waits for the answer, until the answer is written or kept for a repeat."""
@@ -152,7 +152,7 @@ class Session:
     def is_quiet(self) -> bool:
         """True if this process needs nothing of the session any more."""
         busy = (
-            self.pipe
+            self.duplex
             or self.exchanges
             or self.answering
             or self.readers

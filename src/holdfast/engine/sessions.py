@@ -46,7 +46,7 @@ from holdfast.engine.outages import retried
 from holdfast.engine.outcome import ending
 from holdfast.engine.reader import End
 from holdfast.engine.runtime import Runtime
-from holdfast.engine.session import HIDDEN, ClientPipe, Session
+from holdfast.engine.session import HIDDEN, ClientDuplex, Session
 from holdfast.engine.standalone import Standalone
 from holdfast.errors import (
     Cancelled,
@@ -107,13 +107,15 @@ class Sessions:
         self._closing: set[str] = set()
         """Sessions that this process is closing: it can ignore the wake-up that says so."""
 
-    async def open(self, caller: Caller, params: dict[str, Any], *, pipe: ClientPipe | None = None) -> Opened:
+    async def open(
+        self, caller: Caller, params: dict[str, Any], *, duplex: ClientDuplex | None = None
+    ) -> Opened:
         """Make a session for an initialize request, as `opening` does."""
-        opening = self.opening(caller, params, pipe=pipe)
+        opening = self.opening(caller, params, duplex=duplex)
         return opening if isinstance(opening, Opened) else await opening
 
     def opening(
-        self, caller: Caller, params: dict[str, Any], *, pipe: ClientPipe | None = None
+        self, caller: Caller, params: dict[str, Any], *, duplex: ClientDuplex | None = None
     ) -> Opened | Awaitable[Opened]:
         """Make a session for an initialize request; return the wait for it if the back or the store waits.
 
@@ -127,30 +129,30 @@ class Sessions:
         if (
             runtime.spans is not None
             and caller.span is None
-            and not (pipe is None and runtime.settings.stateless)
+            and not (duplex is None and runtime.settings.stateless)
         ):
-            return self._open_within_span(caller, params, pipe, runtime.spans)
+            return self._open_within_span(caller, params, duplex, runtime.spans)
         session_id = runtime.random.token(32)
-        record = self._new_record(session_id, caller, params, pipe)
+        record = self._new_record(session_id, caller, params, duplex)
         charge = runtime.load.session(caller, record)
         described, at_once = runtime.back.initialize(record, caller), runtime.at_once
         if at_once is None or not isinstance(described, dict):
-            return self._open(session_id, record, caller, described, pipe, charge)
+            return self._open(session_id, record, caller, described, duplex, charge)
         evicted = at_once.open_now(record, evict=caller.key != ANONYMOUS)
         if isinstance(evicted, Refusal):
-            return self._open(session_id, record, caller, described, pipe, charge)
-        return self._report_opened(session_id, record, caller, evicted, described, pipe, charge)
+            return self._open(session_id, record, caller, described, duplex, charge)
+        return self._report_opened(session_id, record, caller, evicted, described, duplex, charge)
 
     async def _open_within_span(
-        self, caller: Caller, params: dict[str, Any], pipe: ClientPipe | None, spans: Spans
+        self, caller: Caller, params: dict[str, Any], duplex: ClientDuplex | None, spans: Spans
     ) -> Opened:
         with spans.request(Request("", "initialize", params), caller.headers) as span:
-            opened = await self.open(replace(caller, span=span), params, pipe=pipe)
+            opened = await self.open(replace(caller, span=span), params, duplex=duplex)
             span.describe(version=opened.session.record.version, session=opened.session.name)
             return opened
 
     def _new_record(
-        self, session_id: str, caller: Caller, params: dict[str, Any], pipe: ClientPipe | None
+        self, session_id: str, caller: Caller, params: dict[str, Any], duplex: ClientDuplex | None
     ) -> SessionRecord:
         runtime = self._runtime
         settings, times = runtime.settings, runtime.settings.times
@@ -165,9 +167,9 @@ class Sessions:
             client=_shared(client),
             capabilities=_shared(capabilities),
             grace=times.grace_seconds,
-            idle=times.idle if pipe is None else _CONNECTED,
-            lifetime=times.lifetime if pipe is None else _CONNECTED,
-            isolate=pipe is None and self._isolates(params["clientInfo"]),
+            idle=times.idle if duplex is None else _CONNECTED,
+            lifetime=times.lifetime if duplex is None else _CONNECTED,
+            isolate=duplex is None and self._isolates(params["clientInfo"]),
             home=runtime.store.replica if runtime.back.has_home else "",
             meta=meta,
             opened=runtime.clock.wall(),
@@ -179,7 +181,7 @@ class Sessions:
         record: SessionRecord,
         caller: Caller,
         described: Described,
-        pipe: ClientPipe | None,
+        duplex: ClientDuplex | None,
         charge: Charge,
     ) -> Opened:
         """Wait for the back, then store the session."""
@@ -198,7 +200,7 @@ class Sessions:
         if isinstance(evicted, Refusal):
             await runtime.back.dropped(record)
             raise TooManySessions
-        return self._report_opened(session_id, record, caller, evicted, description, pipe, charge)
+        return self._report_opened(session_id, record, caller, evicted, description, duplex, charge)
 
     def _report_opened(
         self,
@@ -207,19 +209,19 @@ class Sessions:
         caller: Caller,
         evicted: list[Closed],
         described: dict[str, Any],
-        pipe: ClientPipe | None,
+        duplex: ClientDuplex | None,
         charge: Charge,
     ) -> Opened:
         """Report a session that is stored, and the sessions that were evicted for it."""
         runtime = self._runtime
         for closed in evicted:
             self.announce(closed)
-        session = runtime.local_session(record, pipe)
+        session = runtime.local_session(record, duplex)
         session.charge = charge
         if runtime.at_once is not None:
             runtime.at_once.charge_to(record.key, charge.account)
         if session.lasting:
-            if caller.key == ANONYMOUS and pipe is None:
+            if caller.key == ANONYMOUS and duplex is None:
                 self.anonymous.opened(record.key, caller.owner)
             runtime.observer.note(
                 "session.opened", session=session.name, client=session.client_name, version=record.version
@@ -411,7 +413,7 @@ class Sessions:
                     self.announce(closed)
         except StoreError:
             # Its connection is gone, so its handlers must end although the store failed.
-            if session.pipe is not None:
+            if session.duplex is not None:
                 await self.end_work(session, why)
             else:
                 runtime.spawn(self._end_if_closed(session))

@@ -50,9 +50,9 @@ class Standalone:
             StoreUnavailable: the store was unavailable for `patience` seconds; None: wait until it is back.
         """
         session = self._runtime.sessions.get(key)
-        if session is not None and session.pipe is not None:
+        if session is not None and session.duplex is not None:
             for message in messages:
-                await session.pipe.send(message)
+                await session.duplex.send(message)
             return True
         tag = self._runtime.random.tag
         try:
@@ -95,7 +95,7 @@ class Standalone:
     def may_wait(self, key: str) -> bool:
         """True if a message may have to wait for the client of this session."""
         session = self._runtime.sessions.get(key)
-        return session is not None and (session.pipe is not None or self.is_late(key))
+        return session is not None and (session.duplex is not None or self.is_late(key))
 
     def _late(self, key: str) -> tuple[Reader, Pace] | None:
         """Return the active reader of this process, if it is far behind, and how far."""

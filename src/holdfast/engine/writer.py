@@ -58,7 +58,7 @@ from holdfast.core.stream import NewEvents, Position, after_terminal
 from holdfast.engine.asks import ask
 from holdfast.engine.outages import insisted
 from holdfast.engine.reader import End, Reader
-from holdfast.engine.session import ClientPipe, Session
+from holdfast.engine.session import ClientDuplex, Session
 from holdfast.engine.stream_buffer import StreamBuffer
 from holdfast.engine.wake import Wake, one_pass
 from holdfast.errors import NoBackChannel, SessionGone, StoreUnavailable, StreamClosed
@@ -560,12 +560,12 @@ class ConnectionWriter(SessionWriter):
     __slots__ = ("_before_end", "_channel", "_last", "_send", "_writing")
 
     def __init__(
-        self, store: Store, random: Random, session: Session, pipe: ClientPipe, claim: Claim, fence: int
+        self, store: Store, random: Random, session: Session, duplex: ClientDuplex, claim: Claim, fence: int
     ) -> None:
         super().__init__(store, random, session, claim, fence)
-        self._channel = pipe
-        self._send: Send = pipe.send
-        self._last: Send = pipe.send
+        self._channel = duplex
+        self._send: Send = duplex.send
+        self._last: Send = duplex.send
         """Sends the terminal message; does nothing once it was sent."""
         self._before_end: Sequence[bytes] = ()
         self._writing = 0

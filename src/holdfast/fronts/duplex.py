@@ -78,7 +78,7 @@ class Gathering:
 
 
 class Duplex:
-    """The server's end of a connection. It is the session's pipe."""
+    """The server's end of a connection. It is the session's duplex."""
 
     def __init__(self, engine: Engine, write: Write, caller: Caller = Caller(ANONYMOUS)) -> None:  # noqa: B008
         self._engine = engine
@@ -225,7 +225,7 @@ class Duplex:
             await self._engine.ensure_started()
             if self._engine.refuses(request, self._caller):
                 raise self._engine.stopping()
-            opened = await self._engine.sessions.open(self._caller, request.params, pipe=self)
+            opened = await self._engine.sessions.open(self._caller, request.params, duplex=self)
         except HoldfastError as error:
             await self._reply(self._refusal(request.id, error))
             return

@@ -6,7 +6,7 @@ from typing import Any, Unpack
 from holdfast.backs.hosted.frameworks import core_of, major_version
 from holdfast.backs.hosted.guards import Guards
 from holdfast.backs.hosted.lifespan import Lifespan
-from holdfast.backs.hosted.pipe import Dialect, HostedPipe
+from holdfast.backs.hosted.run import Dialect, HostedRun
 from holdfast.backs.proxy.target import Target, UpstreamClient
 from holdfast.engine.caller import Caller
 from holdfast.errors import ConfigError, LifespanEnded
@@ -14,8 +14,8 @@ from holdfast.ports import Observer, Ports
 from holdfast.server.proxy import Proxy, ProxyArguments
 from holdfast.transports.threads import OWNER
 from holdfast.upstream.connectors import Connector
+from holdfast.upstream.duplex_link import DuplexLink
 from holdfast.upstream.link import Receiver, UpstreamLink
-from holdfast.upstream.pipe_link import PipeLink
 from holdfast.upstream.settings import ClientLimits, ClientTimes
 
 
@@ -92,9 +92,9 @@ class HostedConnector(Connector):
         # `mcp` 1 runs every handler in the context of the run, which serves one principal only.
         context.run(self._dialect.identity.variable.set, self._dialect.user_of_run(self._caller))
         context.run(OWNER.set, self._caller.owner)
-        pipe = HostedPipe(self._server, self._dialect, receiver, context, self._observer)
-        pipe.link = PipeLink(pipe, receiver, self._observer)
-        return pipe.link
+        duplex = HostedRun(self._server, self._dialect, receiver, context, self._observer)
+        duplex.link = DuplexLink(duplex, receiver, self._observer)
+        return duplex.link
 
 
 class Hosted(Proxy):

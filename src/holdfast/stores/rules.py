@@ -41,10 +41,10 @@ def lease_ended() -> StoreUnavailable:
 def state_growth(
     limit: int, held: int, field: str, cell: Cell | None, value: bytes | None
 ) -> tuple[int, int]:
-    """Return by how much a change of a field grows its scope, and its principal's total (`holdfast.stores.kept`).
+    """Return by how much a change of a field grows its area, and its principal's total (`holdfast.stores.kept`).
 
     Raises:
-        StateError: the scope has no room for it. A change that does not grow is never refused.
+        StateError: the area has no room for it. A change that does not grow is never refused.
     """
     length = len(field.encode())
     before = None if cell is None else length + len(cell.value)

@@ -9,8 +9,8 @@ From the outside in:
     link.py           the work of every link, and the ways of received messages
     http_link.py      a link over Streamable HTTP
     http_server.py    HTTP requests to the server: credentials, redirects, refusals
-    pipe_link.py      a link over a pair of pipes
-    sse_pipe.py       a pipe over HTTP+SSE, the transport of 2024-11-05
+    duplex_link.py    a link over a duplex
+    sse_duplex.py     a duplex over HTTP+SSE, the transport of 2024-11-05
     pending.py        requests of ours that wait for their response
     incoming.py       requests of the server that wait for ours
     profile.py        our description for the server

@@ -9,12 +9,12 @@ from holdfast.errors import HttpRefused
 from holdfast.ports import Observer, Ports
 from holdfast.transports.child import Child, ChildOptions
 from holdfast.transports.http import HttpClientOptions, HttpTransport
+from holdfast.upstream.duplex_link import DuplexLink
 from holdfast.upstream.http_link import HttpLink
 from holdfast.upstream.http_server import HttpServer
 from holdfast.upstream.link import Receiver, UpstreamLink
-from holdfast.upstream.pipe_link import PipeLink
 from holdfast.upstream.settings import ClientLimits, ClientTimes
-from holdfast.upstream.sse_pipe import SsePipe
+from holdfast.upstream.sse_duplex import SseDuplex
 
 
 class Connector(ABC):
@@ -23,7 +23,7 @@ class Connector(ABC):
     remembered_as: str = ""
     """The key under which the server's eras are remembered; empty: they are not remembered."""
     origin: str = ""
-    """The origin of the server's URL; empty: it is at the end of a pipe."""
+    """The origin of the server's URL; empty: it is not at a URL."""
     probe_seconds: float | None = None
     """How long `server/discover` may stay unanswered; None for HTTP, where a status code answers it."""
     answer_seconds: float | None = None
@@ -85,9 +85,9 @@ class HttpConnector(Connector):
 
     async def connect_older(self, receiver: Receiver) -> UpstreamLink:
         """Open the stream of HTTP+SSE."""
-        pipe = SsePipe(self._server)
-        await pipe.open()
-        return PipeLink(pipe, receiver, self._server.observer)
+        duplex = SseDuplex(self._server)
+        await duplex.open()
+        return DuplexLink(duplex, receiver, self._server.observer)
 
     async def aclose(self) -> None:
         """Close every connection, unless the pool is shared."""
@@ -118,7 +118,7 @@ class ChildConnector(Connector):
         """Start the process."""
         self.child = Child(self._command, self._options)
         await self.child.start()
-        return PipeLink(self.child, receiver, self._observer)
+        return DuplexLink(self.child, receiver, self._observer)
 
     @property
     def last_words(self) -> str:

@@ -23,7 +23,7 @@ from holdfast.wire.jsonrpc import Request, RequestId, encode, error_message, ref
 
 OnRequest = Callable[[str, dict[str, Any], Sequence[OutgoingRequest]], Awaitable[object]]
 """Answers a request of the server: method, params, and the requests of ours that it can belong to. That is the one whose HTTP
-response carried it; on pipes and on the standalone stream, each one that had no response when it arrived.
+response carried it; on duplexes and on the standalone stream, each one that had no response when it arrived.
 
 Returns the result as anything the encoder takes, `msgspec.Raw` included; raises McpError to refuse the request."""
 Ticket = tuple[object, RequestId]

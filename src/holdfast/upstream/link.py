@@ -1,12 +1,12 @@
 """The work of every link to a server, and the ways of its messages.
 
 A link is one conversation with a server: one session (2025-03-26 to 2025-11-25), the sessionless conversation of
-2026-07-28 over HTTP, or one pair of pipes. When a link ends, the connection opens another one. A request never moves
+2026-07-28 over HTTP, or one duplex. When a link ends, the connection opens another one. A request never moves
 from one link to another by itself: `retries.py` decides whether it is sent again.
 
 The end of a link is reported exactly once, with its reason (`LinkEnd`). An HTTP link ends when the server no longer knows
 its session (`http_link.py`), or when we close it. A server that cannot be reached does not end it: each request then fails by itself.
-A pipe link ends when the other side closes its output.
+A duplex link ends when the other side closes its output.
 """
 
 import sys
@@ -74,7 +74,7 @@ class LinkEnd(Struct, frozen=True, kw_only=True):
 
 OnNotification = Callable[[Notification, OutgoingRequest | None], None]
 """Receives each notification except progress, and the request whose HTTP response carried it. The request is None on
-pipes and on the standalone stream, where it is unknown. Must not wait and must not raise."""
+duplexes and on the standalone stream, where it is unknown. Must not wait and must not raise."""
 OnEnd = Callable[[LinkEnd], None]
 Decode = Callable[[bytes], Message | list[Message]]
 LARGEST_BATCH: Final = 100

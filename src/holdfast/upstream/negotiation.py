@@ -10,7 +10,7 @@ the same way any error for `initialize` can be the answer of a server without se
 era, and end the negotiation: missing credentials, a busy server, and for `initialize` a connection that breaks.
 
 A few servers exit when they receive a message that they do not expect (`DiedOfProbe`): they are started again, and not
-asked that question a second time. Others ignore it: on a pipe we ask the second question too if `server/discover` has no
+asked that question a second time. Others ignore it: on a duplex we ask the second question too if `server/discover` has no
 answer for some seconds, or `initialize` for several times as long. A program that starts slowly reads both later; then its first answer that is no refusal decides.
 
 A refusal is remembered (`EraMemory`), and that question is then asked last. So it costs one request, once.

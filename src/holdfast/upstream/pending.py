@@ -36,7 +36,7 @@ class OutgoingRequest:
         self.method: str = method
         self.params: dict[str, Any] = params
         self.headers: Mapping[str, str] = headers
-        """HTTP headers of this request only, by lower-case name. A pipe ignores them."""
+        """HTTP headers of this request only, by lower-case name. A duplex ignores them."""
         self.on_progress: OnProgress | None = on_progress
         self.owner: object = owner
         """Any object of the caller. It finds its request again by this in callbacks. It may have a method `room`."""

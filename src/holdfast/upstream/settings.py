@@ -45,7 +45,7 @@ class ClientTimes(Struct, frozen=True, kw_only=True):
     patience: float = 30.0
     """How long a call tries to reconnect to a server that has worked. A server restarts in less."""
     probe: float = 5.0
-    """How long a server on a pipe may take for `server/discover` before `initialize` is sent too."""
+    """How long a server on a duplex may take for `server/discover` before `initialize` is sent too."""
     standalone: float = 1.0
     """How long connecting waits for the standalone stream. Some servers send no headers before the first event."""
     silence: float = 60.0

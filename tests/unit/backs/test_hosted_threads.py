@@ -8,7 +8,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from holdfast.backs.hosted.pipe import share_threads
+from holdfast.backs.hosted.run import share_threads
 from holdfast.transports.threads import OWNER
 from tests.support import BOUND, async_test, until
 

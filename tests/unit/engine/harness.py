@@ -17,7 +17,7 @@ from holdfast.engine.delivery import Batch, deliver
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Exchange, SessionExchange
 from holdfast.engine.reader import End, Reader
-from holdfast.engine.session import ClientPipe, Session
+from holdfast.engine.session import ClientDuplex, Session
 from holdfast.stores.base import Store
 from holdfast.testing import NotingObserver, ScriptedBack, SeededRandom
 from holdfast.wire.jsonrpc import Request, RequestId, Response
@@ -97,12 +97,12 @@ class EngineHarness:
         version: str = "2025-11-25",
         *,
         principal: str = PRINCIPAL,
-        pipe: ClientPipe | None = None,
+        duplex: ClientDuplex | None = None,
         capabilities: dict[str, Any] | None = None,
     ) -> Session:
         client = {"name": "t", "version": "0"}
         params = {"protocolVersion": version, "clientInfo": client, "capabilities": capabilities or {}}
-        return (await self.engine.sessions.open(Caller(principal), params, pipe=pipe)).session
+        return (await self.engine.sessions.open(Caller(principal), params, duplex=duplex)).session
 
     async def submit(
         self, request_id: RequestId, method: str = CALL, params: Json | None = None, *,

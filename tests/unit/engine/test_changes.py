@@ -79,7 +79,7 @@ async def test_a_client_that_stands_still_does_not_delay_the_changes_of_others(k
             d.engine.spawn(d.engine.sessions.push(d.key, LOG, {"n": number}))
         await settle_down()
         blocked = Blocked()
-        others = [await d.open(pipe=blocked), await d.open()]
+        others = [await d.open(duplex=blocked), await d.open()]
         for session in (slow_session, *others):
             await d.engine.store.subscribe(session.record.key, "memo://one")
         d.session = others[1]

@@ -19,7 +19,7 @@ from holdfast.wire.jsonrpc import Request
 from tests.stores import ScriptedStore
 from tests.support import LoopClock
 from tests.unit.engine.harness import CALL, PRINCIPAL, echo, engine_harness, engine_test, settle_down
-from tests.unit.engine.test_pipes import connect
+from tests.unit.engine.test_duplexes import connect
 
 
 class Panic(BaseException):

@@ -43,8 +43,8 @@ from tests.unit.engine.harness import (
     gate,
     settle_down,
 )
+from tests.unit.engine.test_duplexes import connect
 from tests.unit.engine.test_home import homes_of, orphaned, pair, read, submitted
-from tests.unit.engine.test_pipes import connect
 from tests.unit.engine.test_reaping import SETTINGS, fleet
 from tests.unit.engine.test_turns import ORDERED, Runs
 

@@ -102,7 +102,7 @@ async def test_state_is_the_sessions_own_and_bounded() -> None:
         assert await one.text("keep", value="again") == "one"
 
 
-STATE_CALLS = ("open_scope", "find_scope", "get_state", "set_state", "add_state")
+STATE_CALLS = ("open_area", "find_area", "get_state", "set_state", "add_state")
 
 
 def _keeper(store: ScriptedStore, limits: Limits) -> Server:

@@ -63,11 +63,11 @@ async def test_a_client_reads_which_store_lacks_a_part_that_a_tool_uses() -> Non
 async def test_a_store_without_state_refuses_each_call_for_state() -> None:
     store = Stateless()
     for attempt in (
-        store.open_scope("scope", "principal", 1.0),
-        store.find_scope("scope", "principal"),
-        store.get_state("scope", "field"),
-        store.set_state("scope", "field", b"1", op="op"),
-        store.add_state("scope", "field", 1, op="op"),
+        store.open_area("area", "principal", 1.0),
+        store.find_area("area", "principal"),
+        store.get_state("area", "field"),
+        store.set_state("area", "field", b"1", op="op"),
+        store.add_state("area", "field", 1, op="op"),
     ):
         await refused(attempt, ConfigError)
 

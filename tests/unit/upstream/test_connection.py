@@ -14,10 +14,10 @@ from holdfast.ports import Ports, SilentObserver, SystemRandom
 from holdfast.testing.clock import VirtualClock
 from holdfast.upstream.connection import Callbacks, Connection, ConnectionOptions
 from holdfast.upstream.connectors import Connector
+from holdfast.upstream.duplex_link import DuplexLink
 from holdfast.upstream.link import EndReason, LinkEnd, Receiver
 from holdfast.upstream.negotiation import EraMemory
 from holdfast.upstream.pending import OutgoingRequest
-from holdfast.upstream.pipe_link import PipeLink
 from holdfast.upstream.profile import ClientProfile
 from holdfast.wire.jsonrpc import Notification
 from tests.support import until, virtual_test
@@ -98,10 +98,10 @@ class User(Connector):
         self.origins: list[object] = []
         """The owners of the requests that the last request of the server can belong to."""
 
-    async def connect(self, receiver: Receiver) -> PipeLink:
+    async def connect(self, receiver: Receiver) -> DuplexLink:
         if not self.servers:
             raise NotSent("no server is left")
-        return PipeLink(self.servers.pop(0), receiver, SilentObserver())
+        return DuplexLink(self.servers.pop(0), receiver, SilentObserver())
 
     async def on_request(
         self, method: str, params: dict[str, Any], origins: Sequence[OutgoingRequest]
@@ -457,7 +457,7 @@ async def test_closing_while_the_next_link_opens_ends_the_requests_that_wait_for
     first = Server(echo)
 
     class SlowUser(User):
-        async def connect(self, receiver: Receiver) -> PipeLink:
+        async def connect(self, receiver: Receiver) -> DuplexLink:
             if first.exit_status is not None:
                 await asyncio.Event().wait()
             return await super().connect(receiver)

@@ -12,9 +12,9 @@ from holdfast.ports import Ports, SilentObserver, SystemRandom
 from holdfast.testing.clock import VirtualClock
 from holdfast.upstream.connection import Callbacks, Connection, ConnectionOptions
 from holdfast.upstream.connectors import Connector
+from holdfast.upstream.duplex_link import DuplexLink
 from holdfast.upstream.link import Receiver, UpstreamLink
 from holdfast.upstream.negotiation import EraMemory, ServerEra
-from holdfast.upstream.pipe_link import PipeLink
 from holdfast.upstream.profile import ClientProfile
 from tests.support import virtual_test
 
@@ -76,7 +76,7 @@ class Programs(Connector):
 
     async def connect(self, receiver: Receiver) -> UpstreamLink:
         self.runs += 1
-        return PipeLink(Program(self.behaviour, self.received), receiver, SilentObserver())
+        return DuplexLink(Program(self.behaviour, self.received), receiver, SilentObserver())
 
     async def opened(self, first: ServerEra, version: str = "auto") -> str:
         """Connect once; return the agreed version."""

@@ -4,9 +4,9 @@ Every replica that shares the store serves them. All values are sealed under the
 which is not in the store: a reader of the store cannot act as a user. The principal and the name of the field are associated data of
 the cipher, so a value cannot be moved to another principal or field.
 
-The values of a principal are fields of one scope of state, which only this principal has. A scope is deleted when it was not used
+The values of a principal are fields of one area of state, which only this principal has. A area is deleted when it was not used
 for KEPT_SECONDS; then the user signs in again. The registration of Holdfast at an authorization server belongs to no user: it has a
-scope of its own.
+area of its own.
 
     field            value                                              written by
     ─────────────    ───────────────────────────────────────────────    ─────────────────────────────────────────────────────
@@ -35,8 +35,8 @@ from holdfast.auth.oauth.storage import Credentials, ServerCredentials
 from holdfast.auth.seal import Sealer
 from holdfast.errors import NotSent, SessionGone, StateError, StoreError
 from holdfast.ports import Clock, Random
+from holdfast.stores.areas import own_area
 from holdfast.stores.base.state import StatePart
-from holdfast.stores.scopes import own_scope
 
 KEPT_SECONDS: Final = 90 * 86_400.0
 """How long the account of a user who does not use it is kept."""
@@ -93,11 +93,11 @@ class Vault:
         Raises:
             NotSent: the store cannot be reached.
         """
-        scope = _scope(principal)
+        area = _area(principal)
         try:
-            if not await self._state.find_scope(scope, principal):
+            if not await self._state.find_area(area, principal):
                 return None, 0
-            cell = await self._state.get_state(scope, field)
+            cell = await self._state.get_state(area, field)
         except SessionGone:
             return None, 0
         except StoreError as error:
@@ -114,13 +114,13 @@ class Vault:
         Raises:
             NotSent: the store cannot be reached, or has no room.
         """
-        scope = _scope(principal)
+        area = _area(principal)
         sealed = None if value is None else self._sealer.seal(value, _about(principal, field)).encode()
         try:
-            if not await self._state.open_scope(scope, principal, KEPT_SECONDS):
+            if not await self._state.open_area(area, principal, KEPT_SECONDS):
                 raise NotSent("the store has no room for another account of a user")
             changed = await self._state.set_state(
-                scope, field, sealed, op=self._random.token(12), version=version
+                area, field, sealed, op=self._random.token(12), version=version
             )
         except (StoreError, StateError, SessionGone) as error:
             raise NotSent(_AWAY) from error
@@ -229,8 +229,8 @@ class Registrations:
         return _field("client", f"{issuer} {self._redirect_uri}")
 
 
-def _scope(principal: str) -> str:
-    return own_scope(f"account {principal}")
+def _area(principal: str) -> str:
+    return own_area(f"account {principal}")
 
 
 def _about(principal: str, field: str) -> bytes:

@@ -163,7 +163,7 @@ class Context(ContextBase):
 
     @property
     def _kept(self) -> StatePart:
-        """The state of sessions and scopes."""
+        """The state of sessions and areas."""
         return self.server.engine.state
 
     @property

@@ -14,7 +14,7 @@ from holdfast.config import HttpSettings
 from holdfast.errors import ConfigError, HandleNotFound, StateError
 from holdfast.ports import Random
 from holdfast.server.context.state import State
-from holdfast.stores.scopes import own_scope
+from holdfast.stores.areas import own_area
 
 if TYPE_CHECKING:
     from holdfast.stores.base import StatePart
@@ -33,7 +33,7 @@ async def open_handle(store: StatePart, random: Random, principal: str, ttl: flo
     if not 0 < ttl < float("inf"):
         raise ValueError(f"ttl={ttl!r}: state is kept for a number of seconds above 0")
     handle = random.token(24)
-    if not await store.open_scope(_scope(handle), principal, ttl):
+    if not await store.open_area(_area(handle), principal, ttl):
         raise StateError(
             "too many handles are in use (Limits.sessions, Limits.sessions_per_principal); no handle was created"
         )
@@ -46,24 +46,24 @@ async def find_handle(store: StatePart, random: Random, principal: str, handle: 
     Raises:
         HandleNotFound: this principal has no state under this handle.
     """
-    scope = _scope(handle[:_MAX_HANDLE])
-    if not await store.find_scope(scope, principal):
+    area = _area(handle[:_MAX_HANDLE])
+    if not await store.find_area(area, principal):
         raise HandleNotFound
-    return State(store, random, scope)
+    return State(store, random, area)
 
 
 def principal_state(store: StatePart, random: Random, principal: str, ttl: float) -> State:
     """Return the principal's own state; its first use in a request creates it, or restarts its time to live.
 
-    If two replicas create it at the same time, they get the same state: the store has one scope for each name.
+    If two replicas create it at the same time, they get the same state: the store has one area for each name.
     """
-    scope = own_scope(principal)
+    area = own_area(principal)
 
     async def begin() -> None:
-        if not await store.open_scope(scope, principal, ttl):
+        if not await store.open_area(area, principal, ttl):
             raise StateError("too many principals have state here (Limits.sessions); no state was created")
 
-    return State(store, random, scope, begin)
+    return State(store, random, area, begin)
 
 
 def check_strangers(settings: HttpSettings) -> None:
@@ -79,5 +79,5 @@ def check_strangers(settings: HttpSettings) -> None:
         )
 
 
-def _scope(handle: str) -> str:
+def _area(handle: str) -> str:
     return sha256(handle.encode(errors="replace")).hexdigest()

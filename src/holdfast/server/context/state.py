@@ -39,16 +39,16 @@ class State:
             attempt may have lost only its reply.
     """
 
-    __slots__ = ("_begin", "_random", "_scope", "_store")
+    __slots__ = ("_area", "_begin", "_random", "_store")
 
-    def __init__(self, store: StatePart, random: Random, scope: str, begin: Begin | None = None) -> None:
+    def __init__(self, store: StatePart, random: Random, area: str, begin: Begin | None = None) -> None:
         self._store = store
         self._random = random
-        self._scope = scope
+        self._area = area
         self._begin = begin
 
     def __repr__(self) -> str:
-        return f"<State of {self._scope[:8]}>"
+        return f"<State of {self._area[:8]}>"
 
     async def _ready(self) -> None:
         if self._begin is not None:
@@ -58,23 +58,23 @@ class State:
     async def get(self, field: str, default: Any = None) -> Any:
         """Return the value of a field, or the default if the field does not exist."""
         await self._ready()
-        cell = await self._store.get_state(self._scope, field)
+        cell = await self._store.get_state(self._area, field)
         return default if cell is None else _decode(cell.value)
 
     async def set(self, field: str, value: object) -> None:
         """Set a field to a value that can be encoded as JSON."""
         await self._ready()
-        await self._store.set_state(self._scope, field, _encode(value), op=self._op())
+        await self._store.set_state(self._area, field, _encode(value), op=self._op())
 
     async def delete(self, field: str) -> None:
         """Delete a field. A missing field is not an error."""
         await self._ready()
-        await self._store.set_state(self._scope, field, None, op=self._op())
+        await self._store.set_state(self._area, field, None, op=self._op())
 
     async def set_if_absent(self, field: str, value: object) -> bool:
         """Set a field if it does not exist. Return True if this call set it."""
         await self._ready()
-        version = await self._store.set_state(self._scope, field, _encode(value), op=self._op(), version=0)
+        version = await self._store.set_state(self._area, field, _encode(value), op=self._op(), version=0)
         return version >= 0
 
     async def incr(self, field: str, by: int = 1) -> int:
@@ -84,7 +84,7 @@ class State:
             StateError: the field does not hold an integer.
         """
         await self._ready()
-        return await self._store.add_state(self._scope, field, by, op=self._op())
+        return await self._store.add_state(self._area, field, by, op=self._op())
 
     async def update(self, field: str, fn: Callable[[Any], Any], default: Any = None) -> Any:
         """Replace a field's value by `fn(value)` and return the new one.
@@ -97,13 +97,13 @@ class State:
         """
         await self._ready()
         for _ in range(MAX_TRIES):
-            cell = await self._store.get_state(self._scope, field)
+            cell = await self._store.get_state(self._area, field)
             value = fn(default if cell is None else _decode(cell.value))
             if inspect.isawaitable(value):
                 value = await value
             version = cell.version if cell is not None else 0
             done = await self._store.set_state(
-                self._scope, field, _encode(value), op=self._op(), version=version
+                self._area, field, _encode(value), op=self._op(), version=version
             )
             if done >= 0:
                 return value

@@ -1,4 +1,4 @@
-"""State: fields with versions, of a session or of a scope that belongs to a principal.
+"""State: fields with versions, of a session or of an area that belongs to a principal.
 
 A store without state inherits `NoState`. Then `ctx.state` and `ctx.state_for` raise `ConfigError`, and a server with
 `state="principal"` does not start.
@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, NoReturn, Protocol
 from holdfast.errors import ConfigError
 
 REMEMBERED_OPS: Final = 256
-"""Operations of a scope whose results are kept for a command that is sent again."""
+"""Operations of an area whose results are kept for a command that is sent again."""
 
 
 class Cell(NamedTuple):
@@ -20,35 +20,35 @@ class Cell(NamedTuple):
 
 
 class StatePart(Protocol):
-    """The calls for state. A scope is named by the key of a session, or by its own name (`open_scope`)."""
+    """The calls for state. An area is named by the key of a session, or by its own name (`open_area`)."""
 
-    async def open_scope(self, scope: str, principal: str, ttl: float) -> bool:
-        """Create a scope: state under a name, deleted after `ttl` seconds without use.
+    async def open_area(self, area: str, principal: str, ttl: float) -> bool:
+        """Create an area: state under a name, deleted after `ttl` seconds without use.
 
-        If the principal has the scope already, its time starts again and True is returned, at any replica. False if
+        If the principal has the area already, its time starts again and True is returned, at any replica. False if
         there is no room, or the name belongs to another principal. A name made by
-        `holdfast.stores.scopes.own_scope` is the principal's own state; its limits are separate from those of
+        `holdfast.stores.areas.own_area` is the principal's own state; its limits are separate from those of
         handles.
         """
         ...
 
-    async def find_scope(self, scope: str, principal: str) -> bool:
-        """Return True if this principal has such a scope; its time starts again.
+    async def find_area(self, area: str, principal: str) -> bool:
+        """Return True if this principal has such an area; its time starts again.
 
         False if it is unknown, expired or another principal's. The three cannot be distinguished.
         """
         ...
 
-    async def get_state(self, scope: str, field: str) -> Cell | None:
+    async def get_state(self, area: str, field: str) -> Cell | None:
         """Return a field; None if it is absent.
 
         Raises:
-            SessionGone: the session is unknown or closed, or the scope forgotten.
+            SessionGone: the session is unknown or closed, or the area forgotten.
         """
         ...
 
     async def set_state(
-        self, scope: str, field: str, value: bytes | None, *, op: str, version: int | None = None
+        self, area: str, field: str, value: bytes | None, *, op: str, version: int | None = None
     ) -> int:
         """Set or (None) delete a field and return its new version; with `version` only if it still has that one.
 
@@ -56,13 +56,13 @@ class StatePart(Protocol):
         version that it never had. `op` names the operation: sent again it returns its first result.
 
         Raises:
-            StateError: over the limit of the scope, or of its principal's total (`holdfast.stores.kept`); nothing was
+            StateError: over the limit of the area, or of its principal's total (`holdfast.stores.kept`); nothing was
                 changed.
             SessionGone: as `get_state`.
         """
         ...
 
-    async def add_state(self, scope: str, field: str, by: int, *, op: str) -> int:
+    async def add_state(self, area: str, field: str, by: int, *, op: str) -> int:
         """Add to a counter (absent counts as 0) and return its new value. `op` as in `set_state`.
 
         Raises:
@@ -75,21 +75,21 @@ class StatePart(Protocol):
 class NoState:
     """For a store that keeps no state: every call raises an error that says so."""
 
-    async def open_scope(self, scope: str, principal: str, ttl: float) -> bool:  # noqa: ARG002
+    async def open_area(self, area: str, principal: str, ttl: float) -> bool:  # noqa: ARG002
         """Refuse."""
         refuse_state(self)
 
-    async def find_scope(self, scope: str, principal: str) -> bool:  # noqa: ARG002
+    async def find_area(self, area: str, principal: str) -> bool:  # noqa: ARG002
         """Refuse."""
         refuse_state(self)
 
-    async def get_state(self, scope: str, field: str) -> Cell | None:  # noqa: ARG002
+    async def get_state(self, area: str, field: str) -> Cell | None:  # noqa: ARG002
         """Refuse."""
         refuse_state(self)
 
     async def set_state(
         self,
-        scope: str,  # noqa: ARG002
+        area: str,  # noqa: ARG002
         field: str,  # noqa: ARG002
         value: bytes | None,  # noqa: ARG002
         *,
@@ -99,7 +99,7 @@ class NoState:
         """Refuse."""
         refuse_state(self)
 
-    async def add_state(self, scope: str, field: str, by: int, *, op: str) -> int:  # noqa: ARG002
+    async def add_state(self, area: str, field: str, by: int, *, op: str) -> int:  # noqa: ARG002
         """Refuse."""
         refuse_state(self)
 

@@ -1,4 +1,4 @@
-"""State in the memory store: fields with versions, of a session or of a scope that belongs to a principal."""
+"""State in the memory store: fields with versions, of a session or of an area that belongs to a principal."""
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable
@@ -7,10 +7,10 @@ from typing import Final, NamedTuple
 import msgspec
 
 from holdfast.config import Limits
+from holdfast.stores.areas import is_own, most_areas, most_bytes, most_of_one
 from holdfast.stores.base import REMEMBERED_OPS, Cell
 from holdfast.stores.kept import Kept, too_much
 from holdfast.stores.rules import added, state_growth
-from holdfast.stores.scopes import is_own, most_bytes, most_of_one, most_scopes
 
 _NO_OPS: Final[OrderedDict[str, int]] = OrderedDict()
 """Of every owner whose state was not changed yet: most sessions have no state."""
@@ -82,7 +82,7 @@ class Cells:
         return result
 
 
-class Scope(Cells):
+class Area(Cells):
     """State that belongs to a principal, and the time at which it expires."""
 
     def __init__(self, principal: str, ttl: float) -> None:
@@ -91,36 +91,36 @@ class Scope(Cells):
         self.due: float = 0.0
 
 
-class Scopes:
-    """The scopes of a store."""
+class Areas:
+    """The areas of a store."""
 
     def __init__(self, limits: Limits, now: Callable[[], float], totals: Kept) -> None:
         self._limits = limits
         self._now = now
         self._totals = totals
-        self._scopes: dict[str, Scope] = {}
+        self._areas: dict[str, Area] = {}
         self._owners: Counter[str] = Counter()
         """Handles by principal."""
         self._kinds: Counter[bool] = Counter()
-        """Scopes by their kind."""
+        """Areas by their kind."""
 
     def clear(self) -> None:
-        """Delete all scopes, and all totals."""
+        """Delete all areas, and all totals."""
         self._totals.clear()
-        self._scopes.clear()
+        self._areas.clear()
         self._owners.clear()
         self._kinds.clear()
 
     def open(self, key: str, principal: str, ttl: float) -> bool:
-        """Create a scope. If the principal has this scope already, keep it."""
+        """Create an area. If the principal has this area already, keep it."""
         if self.get(key) is not None:
             return self.find(key, principal) is not None
         if self._is_full(key, principal):
             self.sweep()
             if self._is_full(key, principal):
                 return False
-        scope = self._scopes[key] = Scope(principal, ttl)
-        scope.due = self._now() + ttl
+        area = self._areas[key] = Area(principal, ttl)
+        area.due = self._now() + ttl
         self._count(key, principal, 1)
         return True
 
@@ -128,7 +128,7 @@ class Scopes:
         own_most = most_of_one(key, principal, self._limits)
         if own_most is not None and self._owners[principal] >= own_most:
             return True
-        return self._kinds[is_own(key)] >= most_scopes(key, self._limits)
+        return self._kinds[is_own(key)] >= most_areas(key, self._limits)
 
     def _count(self, key: str, principal: str, by: int) -> None:
         self._kinds[is_own(key)] += by
@@ -138,32 +138,32 @@ class Scopes:
         if not self._owners[principal]:
             del self._owners[principal]
 
-    def find(self, key: str, principal: str) -> Scope | None:
-        """Return a scope of this principal that has not expired; its time starts again."""
-        scope = self.get(key)
-        if scope is None or scope.principal != principal:
+    def find(self, key: str, principal: str) -> Area | None:
+        """Return an area of this principal that has not expired; its time starts again."""
+        area = self.get(key)
+        if area is None or area.principal != principal:
             return None
-        scope.due = self._now() + scope.ttl
-        return scope
+        area.due = self._now() + area.ttl
+        return area
 
-    def get(self, key: str) -> Scope | None:
-        """Return a scope that has not expired."""
-        scope = self._scopes.get(key)
-        if scope is not None and scope.due <= self._now():
-            self._forget(key, scope)
+    def get(self, key: str) -> Area | None:
+        """Return an area that has not expired."""
+        area = self._areas.get(key)
+        if area is not None and area.due <= self._now():
+            self._forget(key, area)
             return None
-        return scope
+        return area
 
     def sweep(self) -> None:
-        """Delete the scopes that have expired."""
+        """Delete the areas that have expired."""
         now = self._now()
-        for key, scope in [item for item in self._scopes.items() if item[1].due <= now]:
-            self._forget(key, scope)
+        for key, area in [item for item in self._areas.items() if item[1].due <= now]:
+            self._forget(key, area)
 
-    def _forget(self, key: str, scope: Scope) -> None:
-        del self._scopes[key]
-        scope.keep(-scope.kept, self._totals)
-        self._count(key, scope.principal, -1)
+    def _forget(self, key: str, area: Area) -> None:
+        del self._areas[key]
+        area.keep(-area.kept, self._totals)
+        self._count(key, area.principal, -1)
 
 
 class MemoryState:
@@ -172,33 +172,33 @@ class MemoryState:
     def __init__(self, limits: Limits, now: Callable[[], float]) -> None:
         self._limits = limits
         self._kept = Kept(limits)
-        self._scopes = Scopes(limits, now, self._kept)
+        self._areas = Areas(limits, now, self._kept)
 
-    def _cells(self, scope: str) -> Cells:
-        """Return the fields of a scope or session. Raises SessionGone if there is no such scope or session."""
+    def _cells(self, area: str) -> Cells:
+        """Return the fields of an area or session. Raises SessionGone if there is no such area or session."""
         raise NotImplementedError
 
-    async def open_scope(self, scope: str, principal: str, ttl: float) -> bool:
-        """Create a scope that belongs to a principal."""
-        return self._scopes.open(scope, principal, ttl)
+    async def open_area(self, area: str, principal: str, ttl: float) -> bool:
+        """Create an area that belongs to a principal."""
+        return self._areas.open(area, principal, ttl)
 
-    async def find_scope(self, scope: str, principal: str) -> bool:
-        """Return True if this principal has such a scope."""
-        return self._scopes.find(scope, principal) is not None
+    async def find_area(self, area: str, principal: str) -> bool:
+        """Return True if this principal has such an area."""
+        return self._areas.find(area, principal) is not None
 
-    async def get_state(self, scope: str, field: str) -> Cell | None:
+    async def get_state(self, area: str, field: str) -> Cell | None:
         """Return a field."""
-        return self._cells(scope).cells.get(field)
+        return self._cells(area).cells.get(field)
 
     async def set_state(
-        self, scope: str, field: str, value: bytes | None, *, op: str, version: int | None = None
+        self, area: str, field: str, value: bytes | None, *, op: str, version: int | None = None
     ) -> int:
         """Set or delete a field."""
-        return self._cells(scope).set_cell(field, value, op, version, self._bounds(scope))
+        return self._cells(area).set_cell(field, value, op, version, self._bounds(area))
 
-    async def add_state(self, scope: str, field: str, by: int, *, op: str) -> int:
+    async def add_state(self, area: str, field: str, by: int, *, op: str) -> int:
         """Add to a counter."""
-        return self._cells(scope).add_cell(field, by, op, self._bounds(scope))
+        return self._cells(area).add_cell(field, by, op, self._bounds(area))
 
-    def _bounds(self, scope: str) -> Bounds:
-        return Bounds(most_bytes(scope, self._limits), self._kept, self._limits)
+    def _bounds(self, area: str) -> Bounds:
+        return Bounds(most_bytes(area, self._limits), self._kept, self._limits)

@@ -28,13 +28,13 @@ class MemoryStore(MemoryBackend, MemoryState, TaskMethods, OneProcess):
     async def aclose(self) -> None:
         """Delete all data."""
         self._tasks.clear()
-        self._scopes.clear()
+        self._areas.clear()
         self.forget_sessions()
 
     async def sweep(self) -> list[Closed]:
         """Close the sessions that are due, and forget everything else whose time is over."""
         self._tasks.sweep()
-        self._scopes.sweep()
+        self._areas.sweep()
         self._lingering.sweep()
         return await super().sweep()
 
@@ -43,10 +43,10 @@ class MemoryStore(MemoryBackend, MemoryState, TaskMethods, OneProcess):
         detached = sum(doc.state is SessionState.DETACHED for doc in self._sessions.values())
         return Totals(len(self._sessions), detached, self._bytes, self._kept.bytes)
 
-    def _cells(self, scope: str) -> Cells:
-        if (cells := self._scopes.get(scope)) is not None:
+    def _cells(self, area: str) -> Cells:
+        if (cells := self._areas.get(area)) is not None:
             return cells
-        if (doc := self._sessions.get(scope)) is None:
+        if (doc := self._sessions.get(area)) is None:
             raise SessionGone
         if doc.state_fields is None:
             doc.state_fields = SessionCells(doc)

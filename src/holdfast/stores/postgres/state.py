@@ -1,57 +1,57 @@
-"""State of sessions and scopes, and tasks (sql/functions.sql)."""
+"""State of sessions and areas, and tasks (sql/functions.sql)."""
 
 from collections.abc import Collection
 from typing import Any, Final
 
 from holdfast.errors import SessionGone, StateError
+from holdfast.stores.areas import is_own, most_areas, most_bytes, most_of_one
 from holdfast.stores.base import REMEMBERED_OPS, TASK_END_BYTES, Cell, OrphanTask, Refusal, WakeUp
 from holdfast.stores.kept import ENTRY_BYTES, too_much
 from holdfast.stores.postgres.bell import ALL, Bell
 from holdfast.stores.postgres.core import hashed
 from holdfast.stores.rules import lease_ended
-from holdfast.stores.scopes import is_own, most_bytes, most_of_one, most_scopes
 
 _GONE, _DONE, _FULL, _TOTAL, _NO_INTEGER = range(5)
 _TASKS: Final = 20
 
 
 class PostgresState(Bell):
-    """Fields with versions, scopes that belong to a principal, tasks."""
+    """Fields with versions, areas that belong to a principal, tasks."""
 
-    async def open_scope(self, scope: str, principal: str, ttl: float) -> bool:
+    async def open_area(self, area: str, principal: str, ttl: float) -> bool:
         """Begin state that belongs to a principal."""
-        most = (most_scopes(scope, self._limits), most_of_one(scope, principal, self._limits))
+        most = (most_areas(area, self._limits), most_of_one(area, principal, self._limits))
         return bool(
-            await self._one("open_scope", scope, hashed(principal), is_own(scope), ttl, *most, self._told)
+            await self._one("open_area", area, hashed(principal), is_own(area), ttl, *most, self._told)
         )
 
-    async def find_scope(self, scope: str, principal: str) -> bool:
+    async def find_area(self, area: str, principal: str) -> bool:
         """Return True if there is such state."""
-        return bool(await self._one("find_scope", scope, hashed(principal), self._told))
+        return bool(await self._one("find_area", area, hashed(principal), self._told))
 
-    async def get_state(self, scope: str, field: str) -> Cell | None:
+    async def get_state(self, area: str, field: str) -> Cell | None:
         """Return a field."""
-        rows = await self._run("get", scope, field.encode(), self._told)
+        rows = await self._run("get", area, field.encode(), self._told)
         if not rows:
             raise SessionGone
         value, version = rows[0]
         return None if value is None else Cell(value, version)
 
     async def set_state(
-        self, scope: str, field: str, value: bytes | None, *, op: str, version: int | None = None
+        self, area: str, field: str, value: bytes | None, *, op: str, version: int | None = None
     ) -> int:
         """Set or delete a field."""
-        return await self._set(scope, field, value, None, op, version)
+        return await self._set(area, field, value, None, op, version)
 
-    async def add_state(self, scope: str, field: str, by: int, *, op: str) -> int:
+    async def add_state(self, area: str, field: str, by: int, *, op: str) -> int:
         """Add to a counter."""
-        return await self._set(scope, field, None, by, op, None)
+        return await self._set(area, field, None, by, op, None)
 
-    async def _set(self, scope: str, field: str, value: bytes | None, *change: Any) -> int:
+    async def _set(self, area: str, field: str, value: bytes | None, *change: Any) -> int:
         limits = self._limits
-        bounds = (most_bytes(scope, limits), limits.principal_kept_bytes, ENTRY_BYTES, REMEMBERED_OPS)
+        bounds = (most_bytes(area, limits), limits.principal_kept_bytes, ENTRY_BYTES, REMEMBERED_OPS)
         [(verdict, result)] = await self._run(
-            "set", scope, field.encode(), value, *change, *bounds, self._told
+            "set", area, field.encode(), value, *change, *bounds, self._told
         )
         if verdict == _GONE:
             raise SessionGone

@@ -1,6 +1,6 @@
 """The common part of all operations: names of keys, sending scripts (again), and work in other slots.
 
-**Keys.** A key is `hf:<format>:<namespace>:{<name>}` and a suffix. The name is a session's key, a scope's name, or
+**Keys.** A key is `hf:<format>:<namespace>:{<name>}` and a suffix. The name is a session's key, an area's name, or
 `*` for the shared slot. A cluster takes the slot from the part in braces, so everything of one name is in one slot,
 and one script may
 change all of it in one step. `lua/documents.lua` and `lua/shared.lua` list the keys.
@@ -8,7 +8,7 @@ change all of it in one step. `lua/documents.lua` and `lua/shared.lua` list the 
 **Every operation is one script on one slot**, or several of them in an order that is correct even if the process dies
 between two:
 
-* A session or scope is counted in the shared slot before it is made, and is counted until it is gone. The next sweep
+* A session or area is counted in the shared slot before it is made, and is counted until it is gone. The next sweep
   finds an entry there that has no session.
 * The shared slot registers which replica has work in which session, before the first work begins (`register`).
 * The shared slot allows the kept data of a principal before it is written (`keeping`, state.py).
@@ -117,7 +117,7 @@ class Core(ServerStore[str | RedisLink]):
     # Commands
 
     def key(self, name: str) -> str:
-        """Return the first key of a session's, scope's or the shared slot."""
+        """Return the first key of a session's, area's or the shared slot."""
         return f"{self._prefix}{{{name}}}"
 
     async def run(self, script: str, key: str, *arguments: Argument) -> Any:

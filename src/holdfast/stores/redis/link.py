@@ -7,7 +7,7 @@ because it would not report it; `core.py` does, and sets the flag by which scrip
 A script is sent by its hash (EVALSHA). A server that does not know the hash refuses it without executing anything, and
 then gets the text (EVAL), once. This also covers a restart, a failover and SCRIPT FLUSH.
 
-* **Single**: all commands of a process share one connection (`pipe.py`), so they are executed in the order in which they were
+* **Single**: all commands of a process share one connection (`pipeline.py`), so they are executed in the order in which they were
   sent. Behind sentinels the library asks them for the primary whenever it connects.
 * **Cluster**: the library sends each script to the node that has the slot of its key. All keys of a script are in one slot
   (`core.py`). There is no order between commands of different slots, and none is needed.
@@ -31,7 +31,7 @@ from typing_extensions import override
 
 from holdfast.errors import ConfigError
 from holdfast.stores.credentials import Credentials
-from holdfast.stores.redis.pipe import RedisPipeline
+from holdfast.stores.redis.pipeline import RedisPipeline
 from holdfast.stores.redis.refusals import spoils, translated
 from holdfast.stores.redis.scripts import scripts
 from holdfast.stores.redis_address import TLS_OPTIONS
@@ -80,16 +80,16 @@ class Single:
     def __init__(self, client: Redis, sentinels: Iterable[Redis] = ()) -> None:
         self._client = client
         self._sentinels = tuple(sentinels)
-        self.pipe: RedisPipeline = RedisPipeline(client.connection_pool)
+        self.pipeline: RedisPipeline = RedisPipeline(client.connection_pool)
 
     async def run(self, script: str, key: str, arguments: tuple[Argument, ...]) -> list[Any]:
         """Run a script by its hash; where Redis does not know it, by its text."""
         known = scripts()[script]
         try:
             try:
-                reply: list[Any] = await self.pipe.execute("EVALSHA", known.sha, 1, key, *arguments)
+                reply: list[Any] = await self.pipeline.execute("EVALSHA", known.sha, 1, key, *arguments)
             except NoScriptError:
-                reply = await self.pipe.execute("EVAL", known.text, 1, key, *arguments)
+                reply = await self.pipeline.execute("EVAL", known.text, 1, key, *arguments)
         except (RedisError, RedisClusterException, OSError) as error:
             raise translated(error) from error
         return reply
@@ -104,7 +104,7 @@ class Single:
 
     async def aclose(self) -> None:
         """Close everything."""
-        await self.pipe.aclose()
+        await self.pipeline.aclose()
         await self._client.aclose()
         for watcher in self._sentinels:
             await watcher.aclose()

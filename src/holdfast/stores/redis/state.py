@@ -1,4 +1,4 @@
-"""State of sessions and scopes, and tasks.
+"""State of sessions and areas, and tasks.
 
 **Allowances.** The kept data of a session or a handle is its state and its subscriptions. The principal has one total for all of it
 (`Limits.principal_kept_bytes`), in the shared slot. A script sees one slot, so it cannot read the total when it writes. Instead the shared slot
@@ -21,11 +21,11 @@ from collections.abc import Collection
 from typing import Any, Final
 
 from holdfast.errors import SessionGone, StateError
+from holdfast.stores.areas import is_own, most_areas, most_bytes, most_of_one
 from holdfast.stores.base import TASK_END_BYTES, Cell, OrphanTask, Refusal, WakeUp
 from holdfast.stores.kept import too_much
 from holdfast.stores.redis.core import Core, flag, hashed, milliseconds
 from holdfast.stores.rules import lease_ended
-from holdfast.stores.scopes import is_own, most_bytes, most_of_one, most_scopes
 
 _ALL: Final = 10**9
 """More tasks than a store has."""
@@ -33,61 +33,61 @@ _STRAYS: Final = 20
 
 
 class StateMethods(Core):
-    """Fields with versions, scopes that belong to a principal, tasks."""
+    """Fields with versions, areas that belong to a principal, tasks."""
 
-    async def open_scope(self, scope: str, principal: str, ttl: float) -> bool:
-        """Take a place in the index, then begin the scope."""
-        own_most = most_of_one(scope, principal, self._limits)
+    async def open_area(self, area: str, principal: str, ttl: float) -> bool:
+        """Take a place in the index, then begin the area."""
+        own_most = most_of_one(area, principal, self._limits)
         place = (
-            scope,
+            area,
             hashed(principal),
             milliseconds(ttl),
-            most_scopes(scope, self._limits),
+            most_areas(area, self._limits),
             "" if own_most is None else own_most,
-            flag(is_own(scope)),
+            flag(is_own(area)),
         )
-        if (await self.index("reserve_scope", *place))[0] != b"ok":
+        if (await self.index("reserve_area", *place))[0] != b"ok":
             return False
-        return bool((await self.run("open_scope", scope, principal, milliseconds(ttl)))[0] == b"ok")
+        return bool((await self.run("open_area", area, principal, milliseconds(ttl)))[0] == b"ok")
 
-    async def find_scope(self, scope: str, principal: str) -> bool:
-        """Return True if this principal has such a scope; its time starts again, here and in the index."""
-        reply = await self.run("find_scope", scope, principal)
+    async def find_area(self, area: str, principal: str) -> bool:
+        """Return True if this principal has such an area; its time starts again, here and in the index."""
+        reply = await self.run("find_area", area, principal)
         if reply[0] != b"ok":
             return False
-        await self.index("seen_scope", scope, hashed(principal), reply[2])
+        await self.index("seen_area", area, hashed(principal), reply[2])
         return True
 
-    async def get_state(self, scope: str, field: str) -> Cell | None:
+    async def get_state(self, area: str, field: str) -> Cell | None:
         """Return a field."""
-        reply = await self.run("get", scope, field)
-        self._check(reply, field, scope)
+        reply = await self.run("get", area, field)
+        self._check(reply, field, area)
         return Cell(reply[2], reply[3]) if reply[0] == b"ok" else None
 
     async def set_state(
-        self, scope: str, field: str, value: bytes | None, *, op: str, version: int | None = None
+        self, area: str, field: str, value: bytes | None, *, op: str, version: int | None = None
     ) -> int:
         """Set or delete a field."""
         given = ("0", b"") if value is None else ("1", value)
         expected = "" if version is None else version
-        most = most_bytes(scope, self._limits)
-        reply = await self.keeping("set", scope, op, field, *given, expected, most)
-        self._check(reply, field, scope)
+        most = most_bytes(area, self._limits)
+        reply = await self.keeping("set", area, op, field, *given, expected, most)
+        self._check(reply, field, area)
         return int(reply[2])
 
-    async def add_state(self, scope: str, field: str, by: int, *, op: str) -> int:
+    async def add_state(self, area: str, field: str, by: int, *, op: str) -> int:
         """Add to a counter."""
-        most = most_bytes(scope, self._limits)
-        reply = await self.keeping("add", scope, op, field, by, most)
-        self._check(reply, field, scope)
+        most = most_bytes(area, self._limits)
+        reply = await self.keeping("add", area, op, field, by, most)
+        self._check(reply, field, area)
         return int(reply[2])
 
-    def _check(self, reply: list[Any], field: str, scope: str) -> None:
+    def _check(self, reply: list[Any], field: str, area: str) -> None:
         match reply[0]:
             case b"gone":
                 raise SessionGone
             case b"full":
-                limit = most_bytes(scope, self._limits)
+                limit = most_bytes(area, self._limits)
                 raise StateError(f"state is limited to {limit} bytes; {field!r} would exceed it")
             case b"total":
                 raise too_much(field, self._limits)

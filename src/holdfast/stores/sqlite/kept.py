@@ -1,6 +1,6 @@
 """The kept data of principals besides streams and tasks (`holdfast.stores.kept`), counted by triggers of the file.
 
-The row of a session or scope has its kept bytes (`held`), and the table `kept` has the sum of each principal. The
+The row of a session or area has its kept bytes (`held`), and the table `kept` has the sum of each principal. The
 triggers change both with every field and subscription, in the same transaction, also if many rows are
 deleted at once and if an older release writes to the same file. So no operation has to count; one that adds data asks
 `has_room` first.
@@ -30,12 +30,12 @@ _EVENTS: Final = {
 """The events that change them."""
 _OWNERS: Final = {
     "cell": (
-        "UPDATE session SET held = held + ({change}) WHERE key = {row}.scope;"
-        " UPDATE scope SET held = held + ({change}) WHERE name = {row}.scope AND due IS NOT NULL;"
+        "UPDATE session SET held = held + ({change}) WHERE key = {row}.area;"
+        " UPDATE area SET held = held + ({change}) WHERE name = {row}.area AND due IS NOT NULL;"
     ),
     "subscription": "UPDATE session SET held = held + ({change}) WHERE sid = {row}.sid;",
 }
-"""A session's fields belong to its row in `session`: its row in `scope` has no `due`."""
+"""A session's fields belong to its row in `session`: its row in `area` has no `due`."""
 
 
 def _counting(table: str) -> dict[str, str]:
@@ -68,7 +68,7 @@ def _summing(table: str) -> dict[str, str]:
 
 TRIGGERS: Final[Mapping[str, str]] = {
     **_summing("session"),
-    **_summing("scope"),
+    **_summing("area"),
     **_counting("cell"),
     **_counting("subscription"),
 }

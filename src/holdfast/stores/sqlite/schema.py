@@ -92,7 +92,7 @@ CREATE TABLE subscription (
 ) WITHOUT ROWID;
 CREATE INDEX subscription_session ON subscription (sid);
 
-CREATE TABLE scope (
+CREATE TABLE area (
     name TEXT NOT NULL PRIMARY KEY,
     principal TEXT NOT NULL,
     ttl REAL,
@@ -102,25 +102,25 @@ CREATE TABLE scope (
     ops INTEGER NOT NULL,
     held INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID;
-CREATE INDEX scope_due ON scope (due) WHERE due IS NOT NULL;
-CREATE INDEX scope_principal ON scope (principal) WHERE due IS NOT NULL;
+CREATE INDEX area_due ON area (due) WHERE due IS NOT NULL;
+CREATE INDEX area_principal ON area (principal) WHERE due IS NOT NULL;
 
 CREATE TABLE cell (
-    scope TEXT NOT NULL,
+    area TEXT NOT NULL,
     field TEXT NOT NULL,
     value BLOB NOT NULL,
     version INTEGER NOT NULL,
-    PRIMARY KEY (scope, field)
+    PRIMARY KEY (area, field)
 ) WITHOUT ROWID;
 
 CREATE TABLE op (
-    scope TEXT NOT NULL,
+    area TEXT NOT NULL,
     op TEXT NOT NULL,
     n INTEGER NOT NULL,
     result TEXT NOT NULL,
-    PRIMARY KEY (scope, op)
+    PRIMARY KEY (area, op)
 ) WITHOUT ROWID;
-CREATE INDEX op_age ON op (scope, n);
+CREATE INDEX op_age ON op (area, n);
 
 CREATE TABLE task (
     key TEXT NOT NULL PRIMARY KEY,

@@ -141,8 +141,8 @@ class SqliteStore(SqliteSessions):
 
     # State and tasks
 
-    open_scope: Final = writes(state.open_scope)
-    find_scope: Final = writes(state.find_scope)
+    open_area: Final = writes(state.open_area)
+    find_area: Final = writes(state.find_area)
     get_state: Final = reads(state.get_state)
     set_state: Final = writes(state.set_state)
     add_state: Final = writes(state.add_state)

@@ -33,7 +33,7 @@ from holdfast.stores.base import (
     is_inbox_full,
 )
 from holdfast.stores.kept import Kept
-from holdfast.stores.memory.state import Cells, MemoryState, Scopes
+from holdfast.stores.memory.state import Areas, Cells, MemoryState
 from holdfast.stores.memory.tasks import MemoryTasks, TaskMethods
 from holdfast.stores.rules import lease_ended
 from holdfast.stores.shared.commit import (
@@ -125,7 +125,7 @@ class Shelves:
         self.left: dict[tuple[str, str], tuple[float, bytes, dict[int, tuple[int, bytes]]]] = {}
         """Streams of closed sessions: until when, their heads, their events."""
         self.kept: Kept = Kept(limits)
-        self.scopes: Scopes = Scopes(limits, self.one.now, self.kept)
+        self.areas: Areas = Areas(limits, self.one.now, self.kept)
         self.tasks: MemoryTasks = MemoryTasks(limits, self.one.now)
         self.closings: dict[str, tuple[float, Closed]] = {}
         """Closings that were not reported, each with the time of its last report to a caller."""
@@ -150,7 +150,7 @@ class DictStore(SharedSessions, MemoryState, TaskMethods, OneProcess):
         self._observer = SilentObserver()
         self.me: str = f"{self.replica}.0"
         self.shelves: Shelves = shelves or Shelves(limits, clock)
-        self._kept, self._scopes, self._tasks = self.shelves.kept, self.shelves.scopes, self.shelves.tasks
+        self._kept, self._areas, self._tasks = self.shelves.kept, self.shelves.areas, self.shelves.tasks
 
     # Documents and logs
 
@@ -311,7 +311,7 @@ class DictStore(SharedSessions, MemoryState, TaskMethods, OneProcess):
     @override
     async def sweep(self) -> list[Closed]:
         self._tasks.sweep()
-        self._scopes.sweep()
+        self._areas.sweep()
         return await super().sweep()
 
     async def aclose(self) -> None:
@@ -319,10 +319,10 @@ class DictStore(SharedSessions, MemoryState, TaskMethods, OneProcess):
         self.forget_all()
 
     @override
-    def _cells(self, scope: str) -> Cells:
-        if (cells := self._scopes.get(scope)) is not None:
+    def _cells(self, area: str) -> Cells:
+        if (cells := self._areas.get(area)) is not None:
             return cells
-        if (session := self.shelves.sessions.get(scope)) is None:
+        if (session := self.shelves.sessions.get(area)) is None:
             raise SessionGone
         return session.cells
 

@@ -3,8 +3,8 @@
 import asyncio
 
 from holdfast.core.lifecycle import SessionInput
+from holdfast.stores.areas import own_area
 from holdfast.stores.base import INBOX_BYTES, WakeUp
-from holdfast.stores.scopes import own_scope
 from holdfast.testing.store.bench import KEY, PRINCIPAL, Bench, Contract, scenario
 from holdfast.testing.store.fleet import LEASE, Fleet, fleet_scenario
 
@@ -120,14 +120,14 @@ class BetweenReplicasContract(Contract):
     async def test_of_secrets_and_states_that_begin_at_once_there_is_one(self, fleet: Fleet) -> None:
         offered = [bench.store.secret("seal", b"%d" % n, seconds=60) for n, bench in enumerate(fleet.benches)]
         assert len(set(await asyncio.gather(*offered))) == 1
-        scope = own_scope(PRINCIPAL)
+        area = own_area(PRINCIPAL)
 
         async def use(bench: Bench, number: int) -> None:
-            assert await bench.store.open_scope(scope, PRINCIPAL, 100.0)
-            await bench.store.add_state(scope, "n", 1, op=f"op{number}")
+            assert await bench.store.open_area(area, PRINCIPAL, 100.0)
+            await bench.store.add_state(area, "n", 1, op=f"op{number}")
 
         await asyncio.gather(*(use(fleet.benches[number % 3], number) for number in range(12)))
-        cell = await fleet.benches[0].store.get_state(scope, "n")
+        cell = await fleet.benches[0].store.get_state(area, "n")
         assert cell is not None
         assert cell.value == b"12", "a second beginning would have lost the earlier count"
 

@@ -1,12 +1,12 @@
-"""State: versions, compare-and-set, exact counters, operations that may be sent again; scopes of principals; limits and totals."""
+"""State: versions, compare-and-set, exact counters, operations that may be sent again; areas of principals; limits and totals."""
 
 import asyncio
 
 from holdfast.core.lifecycle import SessionInput
 from holdfast.errors import SessionGone, StateError
+from holdfast.stores.areas import own_area
 from holdfast.stores.base import REMEMBERED_OPS, Cell
 from holdfast.stores.kept import ENTRY_BYTES
-from holdfast.stores.scopes import own_scope
 from holdfast.testing.store.bench import (
     KEY,
     OTHER,
@@ -18,22 +18,22 @@ from holdfast.testing.store.bench import (
     scenario,
 )
 
-SCOPE, OWN, TTL, SIZE = "scope", own_scope(PRINCIPAL), 100.0, 700
+AREA, OWN, TTL, SIZE = "area", own_area(PRINCIPAL), 100.0, 700
 VALUE = b"x" * SIZE
 TOTAL = 5 * (ENTRY_BYTES + len("f") + SIZE) + ENTRY_BYTES
 """Room for five fields `f` of this size and for less than one more, also in a store that grants room in steps."""
 
 
-async def fill(bench: Bench, scopes: list[str]) -> list[str]:
-    """Set one field in each scope; return which of them had room."""
+async def fill(bench: Bench, areas: list[str]) -> list[str]:
+    """Set one field in each area; return which of them had room."""
     kept = []
-    for scope in scopes:
+    for area in areas:
         try:
-            await bench.store.set_state(scope, "f", VALUE, op="fill")
+            await bench.store.set_state(area, "f", VALUE, op="fill")
         except StateError:
-            assert await bench.store.get_state(scope, "f") is None
+            assert await bench.store.get_state(area, "f") is None
         else:
-            kept.append(scope)
+            kept.append(area)
     return kept
 
 
@@ -43,7 +43,7 @@ async def opened(bench: Bench, count: int, principal: str = PRINCIPAL) -> list[s
 
 
 class StateContract(Contract):
-    """get_state, set_state, add_state, open_scope, find_scope (law 11)."""
+    """get_state, set_state, add_state, open_area, find_area (law 11)."""
 
     @scenario()
     async def test_a_field_is_absent_then_set_then_gone_and_comes_back_with_another_version(
@@ -127,9 +127,9 @@ class StateContract(Contract):
     async def test_state_has_a_limit_and_a_refusal_changes_nothing(self, bench: Bench) -> None:
         store = bench.store
         await bench.open()
-        assert await store.open_scope(SCOPE, PRINCIPAL, TTL)
-        await refused(store.set_state(SCOPE, "f", b"x" * 200, op="1"), StateError)
-        assert await store.get_state(SCOPE, "f") is None
+        assert await store.open_area(AREA, PRINCIPAL, TTL)
+        await refused(store.set_state(AREA, "f", b"x" * 200, op="1"), StateError)
+        assert await store.get_state(AREA, "f") is None
         await store.set_state(KEY, "f", b"x" * 60, op="1")
         await refused(store.set_state(KEY, "g", b"x" * 60, op="2"), StateError)
         assert await store.get_state(KEY, "g") is None
@@ -155,70 +155,70 @@ class StateContract(Contract):
         assert await bench.store.get_state(KEY, "f") is None
         assert await bench.store.set_state(KEY, "f", b"two", op="1") > 0, "its operations are forgotten too"
 
-    # Scopes
+    # Areas
 
     @scenario()
-    async def test_a_scope_keeps_state_as_a_session_does_for_one_principal(self, bench: Bench) -> None:
+    async def test_a_area_keeps_state_as_a_session_does_for_one_principal(self, bench: Bench) -> None:
         store = bench.store
         await bench.open()
-        assert await store.open_scope(SCOPE, PRINCIPAL, TTL)
-        first = await store.set_state(SCOPE, "f", b"one", op="1", version=0)
-        assert await store.get_state(SCOPE, "f") == Cell(b"one", first)
-        assert await store.set_state(SCOPE, "f", b"two", op="2", version=0) == -1
+        assert await store.open_area(AREA, PRINCIPAL, TTL)
+        first = await store.set_state(AREA, "f", b"one", op="1", version=0)
+        assert await store.get_state(AREA, "f") == Cell(b"one", first)
+        assert await store.set_state(AREA, "f", b"two", op="2", version=0) == -1
         for _ in range(2):
-            assert await store.add_state(SCOPE, "n", 2, op="3") == 2
+            assert await store.add_state(AREA, "n", 2, op="3") == 2
         assert await store.get_state(KEY, "f") is None
-        assert await store.open_scope(SCOPE, PRINCIPAL, TTL), "opened twice it is the same"
-        assert not await store.open_scope(SCOPE, STRANGER, TTL)
-        assert await store.get_state(SCOPE, "f") is not None
-        assert await store.find_scope(SCOPE, PRINCIPAL)
-        assert not await store.find_scope(SCOPE, STRANGER)
-        assert not await store.find_scope("none", PRINCIPAL)
-        assert not await store.find_scope(KEY, PRINCIPAL), "a session is not a scope"
+        assert await store.open_area(AREA, PRINCIPAL, TTL), "opened twice it is the same"
+        assert not await store.open_area(AREA, STRANGER, TTL)
+        assert await store.get_state(AREA, "f") is not None
+        assert await store.find_area(AREA, PRINCIPAL)
+        assert not await store.find_area(AREA, STRANGER)
+        assert not await store.find_area("none", PRINCIPAL)
+        assert not await store.find_area(KEY, PRINCIPAL), "a session is not an area"
 
     @scenario()
-    async def test_a_scope_is_forgotten_once_unused_for_its_time(self, bench: Bench) -> None:
+    async def test_a_area_is_forgotten_once_unused_for_its_time(self, bench: Bench) -> None:
         store = bench.store
-        for scope in (SCOPE, OWN):
-            await store.open_scope(scope, PRINCIPAL, TTL)
-            await store.set_state(scope, "f", b"one", op="1")
+        for area in (AREA, OWN):
+            await store.open_area(area, PRINCIPAL, TTL)
+            await store.set_state(area, "f", b"one", op="1")
         for _ in range(3):
             bench.clock.advance(TTL - 1)
             await store.sweep()
-            assert await store.find_scope(SCOPE, PRINCIPAL)
-            assert await store.open_scope(OWN, PRINCIPAL, TTL), "its time starts again"
+            assert await store.find_area(AREA, PRINCIPAL)
+            assert await store.open_area(OWN, PRINCIPAL, TTL), "its time starts again"
         assert await store.get_state(OWN, "f") is not None
         bench.clock.advance(TTL)
-        assert not await store.find_scope(SCOPE, PRINCIPAL)
-        await refused(store.set_state(SCOPE, "f", b"two", op="2"), SessionGone)
-        await store.open_scope(SCOPE, STRANGER, TTL)
-        assert await store.get_state(SCOPE, "f") is None
+        assert not await store.find_area(AREA, PRINCIPAL)
+        await refused(store.set_state(AREA, "f", b"two", op="2"), SessionGone)
+        await store.open_area(AREA, STRANGER, TTL)
+        assert await store.get_state(AREA, "f") is None
         bench.clock.advance(TTL)
-        assert await store.open_scope(OWN, PRINCIPAL, TTL)
+        assert await store.open_area(OWN, PRINCIPAL, TTL)
         assert await store.get_state(OWN, "f") is None, "begun again it is empty"
 
     @scenario(handles=3, handles_per_principal=2, principal_states=2)
-    async def test_scopes_are_limited_per_principal_and_in_all(self, bench: Bench) -> None:
+    async def test_areas_are_limited_per_principal_and_in_all(self, bench: Bench) -> None:
         store = bench.store
-        assert [await store.open_scope(f"{SCOPE}{n}", PRINCIPAL, TTL) for n in range(3)] == [
+        assert [await store.open_area(f"{AREA}{n}", PRINCIPAL, TTL) for n in range(3)] == [
             True,
             True,
             False,
         ]
-        assert await store.open_scope("other", STRANGER, TTL)
-        assert not await store.open_scope("another", STRANGER, TTL)
-        assert await store.open_scope(OWN, PRINCIPAL, TTL), "handles take no room from it"
-        assert await store.open_scope(own_scope(STRANGER), STRANGER, TTL)
-        assert not await store.open_scope(own_scope(""), "", TTL), "two principals have state already"
-        assert await store.open_scope(OWN, PRINCIPAL, TTL), "the first one still has its own"
+        assert await store.open_area("other", STRANGER, TTL)
+        assert not await store.open_area("another", STRANGER, TTL)
+        assert await store.open_area(OWN, PRINCIPAL, TTL), "handles take no room from it"
+        assert await store.open_area(own_area(STRANGER), STRANGER, TTL)
+        assert not await store.open_area(own_area(""), "", TTL), "two principals have state already"
+        assert await store.open_area(OWN, PRINCIPAL, TTL), "the first one still has its own"
         bench.clock.advance(TTL)
-        assert await store.open_scope(own_scope(""), "", TTL), "an expired scope makes room"
-        anonymous = [await store.open_scope(f"{SCOPE}{n}", "", TTL) for n in range(4)]
+        assert await store.open_area(own_area(""), "", TTL), "an expired area makes room"
+        anonymous = [await store.open_area(f"{AREA}{n}", "", TTL) for n in range(4)]
         assert anonymous == [True, True, True, False], "anonymous clients have only the limit of all"
 
     @scenario(state_bytes=100, principal_state_bytes=300)
     async def test_a_principals_own_state_has_a_limit_of_its_own(self, bench: Bench) -> None:
-        await bench.store.open_scope(OWN, PRINCIPAL, TTL)
+        await bench.store.open_area(OWN, PRINCIPAL, TTL)
         await bench.store.set_state(OWN, "f", b"x" * 200, op="1")
         await refused(bench.store.set_state(OWN, "g", b"x" * 200, op="2"), StateError)
         await refused(bench.store.add_state(OWN, "n" * 200, 1, op="3"), StateError)
@@ -227,16 +227,16 @@ class StateContract(Contract):
     # Totals: `principal_kept_bytes`
 
     @scenario(principal_kept_bytes=TOTAL)
-    async def test_sessions_and_scopes_of_one_principal_have_one_total(self, bench: Bench) -> None:
-        scopes = ["handle", OWN, "last"]
-        for scope in scopes:
-            assert await bench.store.open_scope(scope, PRINCIPAL, TTL)
+    async def test_sessions_and_areas_of_one_principal_have_one_total(self, bench: Bench) -> None:
+        areas = ["handle", OWN, "last"]
+        for area in areas:
+            assert await bench.store.open_area(area, PRINCIPAL, TTL)
         mine, [other], anyone = (
             await opened(bench, 4),
             await opened(bench, 1, STRANGER),
             await opened(bench, 6, ""),
         )
-        assert await fill(bench, [*scopes[:2], *mine, "last"]) == [*scopes[:2], *mine[:3]]
+        assert await fill(bench, [*areas[:2], *mine, "last"]) == [*areas[:2], *mine[:3]]
         await refused(bench.store.add_state(mine[3], "n" * SIZE, 1, op="add"), StateError)
         assert await fill(bench, [other]) == [other], "another principal has its own total"
         assert await fill(bench, anyone) == anyone[:5], "anonymous clients are one principal"
@@ -262,7 +262,7 @@ class StateContract(Contract):
     async def test_a_handle_that_is_not_used_makes_room_with_the_next_sweep(self, bench: Bench) -> None:
         handles = [f"handle{number}" for number in range(5)]
         for handle in handles:
-            await bench.store.open_scope(handle, PRINCIPAL, TTL)
+            await bench.store.open_area(handle, PRINCIPAL, TTL)
         assert await fill(bench, handles) == handles
         bench.clock.advance(TTL)
         await bench.store.sweep()

@@ -1,5 +1,5 @@
 -- The functions of one release. Their names end with {v}, which is made from this text: releases that differ have functions of
--- their own, side by side. Each function is one atomic step. Rows are locked in the order gate, session, scope, kept; a part of `total` that
+-- their own, side by side. Each function is one atomic step. Rows are locked in the order gate, session, area, kept; a part of `total` that
 -- another transaction has locked is passed over, so that nothing waits for it.
 
 CREATE FUNCTION {schema}.clock_{v}(given double precision) RETURNS double precision LANGUAGE sql VOLATILE AS $$
@@ -171,10 +171,10 @@ BEGIN
     DELETE FROM {schema}.work WHERE sid = p_sid;
     DELETE FROM {schema}.event WHERE sid = p_sid AND stream <> ALL (p_left);
     PERFORM {schema}.count_{v}(-s.numbers[{size}]::bigint, -1, 0, 0);
-    DELETE FROM {schema}.scope WHERE name = s.key AND due IS NULL RETURNING held INTO held_bytes;
+    DELETE FROM {schema}.area WHERE name = s.key AND due IS NULL RETURNING held INTO held_bytes;
     IF FOUND THEN
-        DELETE FROM {schema}.cell WHERE scope = s.key;
-        DELETE FROM {schema}.op WHERE scope = s.key;
+        DELETE FROM {schema}.cell WHERE area = s.key;
+        DELETE FROM {schema}.op WHERE area = s.key;
     END IF;
     PERFORM {schema}.keep_{v}(s.principal, -s.numbers[{kept}]::bigint - coalesce(held_bytes, 0));
 END $$;
@@ -282,44 +282,44 @@ END $$;
 
 -- State
 
-CREATE FUNCTION {schema}.forget_scope_{v}(p_name text) RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION {schema}.forget_area_{v}(p_name text) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE s record;
 BEGIN
-    DELETE FROM {schema}.scope WHERE name = p_name AND due IS NOT NULL RETURNING principal, held INTO s;
+    DELETE FROM {schema}.area WHERE name = p_name AND due IS NOT NULL RETURNING principal, held INTO s;
     IF FOUND THEN
-        DELETE FROM {schema}.cell WHERE scope = p_name;
-        DELETE FROM {schema}.op WHERE scope = p_name;
+        DELETE FROM {schema}.cell WHERE area = p_name;
+        DELETE FROM {schema}.op WHERE area = p_name;
         PERFORM {schema}.keep_{v}(s.principal, -s.held);
     END IF;
 END $$;
 
-CREATE FUNCTION {schema}.open_scope_{v}(p_name text, p_principal bytea, p_is_own boolean, p_ttl double precision, p_most bigint, p_of_one bigint, p_now double precision)
+CREATE FUNCTION {schema}.open_area_{v}(p_name text, p_principal bytea, p_is_own boolean, p_ttl double precision, p_most bigint, p_of_one bigint, p_now double precision)
 RETURNS boolean LANGUAGE plpgsql SET lock_timeout = '2s' AS $$
 DECLARE
     now_is double precision := {schema}.clock_{v}(p_now);
     whose bytea;
 BEGIN
-    -- Scopes begin one after another, so that their limits are exact.
-    PERFORM FROM {schema}.gate WHERE name = 'scopes' FOR UPDATE;
-    IF EXISTS (SELECT FROM {schema}.scope WHERE name = p_name AND due <= now_is) THEN
-        PERFORM {schema}.forget_scope_{v}(p_name);
+    -- Areas begin one after another, so that their limits are exact.
+    PERFORM FROM {schema}.gate WHERE name = 'areas' FOR UPDATE;
+    IF EXISTS (SELECT FROM {schema}.area WHERE name = p_name AND due <= now_is) THEN
+        PERFORM {schema}.forget_area_{v}(p_name);
     END IF;
-    UPDATE {schema}.scope SET due = now_is + ttl WHERE name = p_name AND due IS NOT NULL AND principal = p_principal RETURNING principal INTO whose;
+    UPDATE {schema}.area SET due = now_is + ttl WHERE name = p_name AND due IS NOT NULL AND principal = p_principal RETURNING principal INTO whose;
     IF FOUND THEN
         RETURN true;
     END IF;
-    IF EXISTS (SELECT FROM {schema}.scope WHERE name = p_name)
-        OR (p_of_one IS NOT NULL AND (SELECT count(*) FROM {schema}.scope WHERE due > now_is AND principal = p_principal AND NOT own) >= p_of_one)
-        OR (SELECT count(*) FROM {schema}.scope WHERE due > now_is AND own = p_is_own) >= p_most THEN
+    IF EXISTS (SELECT FROM {schema}.area WHERE name = p_name)
+        OR (p_of_one IS NOT NULL AND (SELECT count(*) FROM {schema}.area WHERE due > now_is AND principal = p_principal AND NOT own) >= p_of_one)
+        OR (SELECT count(*) FROM {schema}.area WHERE due > now_is AND own = p_is_own) >= p_most THEN
         RETURN false;
     END IF;
-    INSERT INTO {schema}.scope (name, principal, own, ttl, due) VALUES (p_name, p_principal, p_is_own, p_ttl, now_is + p_ttl);
+    INSERT INTO {schema}.area (name, principal, own, ttl, due) VALUES (p_name, p_principal, p_is_own, p_ttl, now_is + p_ttl);
     RETURN true;
 END $$;
 
--- verdict: 0 gone, 1 done, 2 no room in the scope, 3 no room for the principal, 4 no integer. With p_by, it is added to the field.
+-- verdict: 0 gone, 1 done, 2 no room in the area, 3 no room for the principal, 4 no integer. With p_by, it is added to the field.
 CREATE FUNCTION {schema}.set_{v}(
-    p_scope text, p_field bytea, p_value bytea, p_by numeric, p_op text, p_version bigint,
+    p_area text, p_field bytea, p_value bytea, p_by numeric, p_op text, p_version bigint,
     p_most bigint, p_kept bigint, p_entry bigint, p_ops bigint, p_now double precision, OUT verdict integer, OUT result text
 ) LANGUAGE plpgsql SET lock_timeout = '2s' AS $$
 DECLARE
@@ -331,12 +331,12 @@ DECLARE
     grows bigint;
     new_value bytea := p_value;
 BEGIN
-    SELECT principal, bytes, versions, ops INTO s FROM {schema}.scope
-        WHERE name = p_scope AND (due IS NULL OR due > {schema}.clock_{v}(p_now)) FOR UPDATE;
+    SELECT principal, bytes, versions, ops INTO s FROM {schema}.area
+        WHERE name = p_area AND (due IS NULL OR due > {schema}.clock_{v}(p_now)) FOR UPDATE;
     IF NOT FOUND THEN
-        INSERT INTO {schema}.scope (name, principal) SELECT key, principal FROM {schema}.session WHERE key = p_scope FOR KEY SHARE
+        INSERT INTO {schema}.area (name, principal) SELECT key, principal FROM {schema}.session WHERE key = p_area FOR KEY SHARE
             ON CONFLICT DO NOTHING;
-        SELECT principal, bytes, versions, ops INTO s FROM {schema}.scope WHERE name = p_scope AND due IS NULL FOR UPDATE;
+        SELECT principal, bytes, versions, ops INTO s FROM {schema}.area WHERE name = p_area AND due IS NULL FOR UPDATE;
         IF NOT FOUND THEN
             verdict := 0;
             RETURN;
@@ -344,12 +344,12 @@ BEGIN
     END IF;
     verdict := 1;
     IF p_op <> '' THEN
-        SELECT o.result INTO result FROM {schema}.op o WHERE o.scope = p_scope AND o.op = p_op;
+        SELECT o.result INTO result FROM {schema}.op o WHERE o.area = p_area AND o.op = p_op;
         IF FOUND THEN
             RETURN;
         END IF;
     END IF;
-    SELECT value, version INTO c FROM {schema}.cell WHERE scope = p_scope AND digest = sha256(p_field);
+    SELECT value, version INTO c FROM {schema}.cell WHERE area = p_area AND digest = sha256(p_field);
     IF p_version IS NOT NULL AND p_version <> coalesce(c.version, 0) THEN
         result := '-1';
     ELSE
@@ -375,20 +375,20 @@ BEGIN
             verdict := 3;
             RETURN;
         END IF;
-        UPDATE {schema}.scope SET bytes = bytes + change, held = held + grows, versions = versions + 1 WHERE name = p_scope;
+        UPDATE {schema}.area SET bytes = bytes + change, held = held + grows, versions = versions + 1 WHERE name = p_area;
         IF new_value IS NULL THEN
-            DELETE FROM {schema}.cell WHERE scope = p_scope AND digest = sha256(p_field);
+            DELETE FROM {schema}.cell WHERE area = p_area AND digest = sha256(p_field);
             result := '0';
         ELSE
-            INSERT INTO {schema}.cell (scope, field, value, version) VALUES (p_scope, p_field, new_value, s.versions + 1)
-                ON CONFLICT (scope, digest) DO UPDATE SET value = excluded.value, version = excluded.version;
+            INSERT INTO {schema}.cell (area, field, value, version) VALUES (p_area, p_field, new_value, s.versions + 1)
+                ON CONFLICT (area, digest) DO UPDATE SET value = excluded.value, version = excluded.version;
             result := coalesce(result, (s.versions + 1)::text);
         END IF;
     END IF;
     IF p_op <> '' THEN
-        UPDATE {schema}.scope SET ops = ops + 1 WHERE name = p_scope;
-        INSERT INTO {schema}.op VALUES (p_scope, s.ops + 1, p_op, result);
-        DELETE FROM {schema}.op WHERE scope = p_scope AND n <= s.ops + 1 - p_ops;
+        UPDATE {schema}.area SET ops = ops + 1 WHERE name = p_area;
+        INSERT INTO {schema}.op VALUES (p_area, s.ops + 1, p_op, result);
+        DELETE FROM {schema}.op WHERE area = p_area AND n <= s.ops + 1 - p_ops;
     END IF;
 END $$;
 
@@ -556,8 +556,8 @@ DECLARE
     gone record;
 BEGIN
     PERFORM {schema}.sweep_tasks_{v}(now_is);
-    FOR gone IN SELECT name FROM {schema}.scope WHERE due <= now_is ORDER BY due LIMIT 1000 FOR UPDATE SKIP LOCKED LOOP
-        PERFORM {schema}.forget_scope_{v}(gone.name);
+    FOR gone IN SELECT name FROM {schema}.area WHERE due <= now_is ORDER BY due LIMIT 1000 FOR UPDATE SKIP LOCKED LOOP
+        PERFORM {schema}.forget_area_{v}(gone.name);
     END LOOP;
     FOR gone IN DELETE FROM {schema}.lingering WHERE n IN (SELECT n FROM {schema}.lingering WHERE until <= now_is FOR UPDATE SKIP LOCKED)
         RETURNING sid, stream LOOP

@@ -61,12 +61,12 @@ WHERE f.ended IS NOT NULL ORDER BY f.ended LIMIT $1 OFFSET $2
 SELECT coalesce((SELECT bytes FROM {schema}.kept k JOIN {schema}.session s ON s.principal = k.principal WHERE s.key = $1), 0)
 
 --## look
-SELECT s.key, s.numbers, coalesce((SELECT held FROM {schema}.scope WHERE name = s.key AND due IS NULL), 0),
+SELECT s.key, s.numbers, coalesce((SELECT held FROM {schema}.area WHERE name = s.key AND due IS NULL), 0),
     (SELECT value FROM {schema}.field WHERE sid = s.sid AND name = 'r'), (SELECT value FROM {schema}.field WHERE sid = s.sid AND name = 'm')
 FROM {schema}.session s WHERE s.key = $1
 
 --## after
-SELECT s.key, s.numbers, coalesce((SELECT held FROM {schema}.scope WHERE name = s.key AND due IS NULL), 0),
+SELECT s.key, s.numbers, coalesce((SELECT held FROM {schema}.area WHERE name = s.key AND due IS NULL), 0),
     (SELECT value FROM {schema}.field WHERE sid = s.sid AND name = 'r'), (SELECT value FROM {schema}.field WHERE sid = s.sid AND name = 'm')
 FROM {schema}.session s WHERE s.key > $1 ORDER BY s.key LIMIT $2
 
@@ -74,17 +74,17 @@ FROM {schema}.session s WHERE s.key > $1 ORDER BY s.key LIMIT $2
 SELECT sum(sessions)::bigint, sum(bytes)::bigint, (SELECT count(*) FROM {schema}.session WHERE detached),
     (SELECT coalesce(sum(bytes), 0)::bigint FROM {schema}.kept) FROM {schema}.total
 
---## open_scope
-SELECT {schema}.open_scope_{v}($1, $2, $3, $4, $5, $6, $7)
+--## open_area
+SELECT {schema}.open_area_{v}($1, $2, $3, $4, $5, $6, $7)
 
---## find_scope
-UPDATE {schema}.scope SET due = {schema}.clock_{v}($3) + ttl WHERE name = $1 AND principal = $2 AND due > {schema}.clock_{v}($3) RETURNING 1
+--## find_area
+UPDATE {schema}.area SET due = {schema}.clock_{v}($3) + ttl WHERE name = $1 AND principal = $2 AND due > {schema}.clock_{v}($3) RETURNING 1
 
 --## get
 SELECT c.value, c.version FROM (
-    SELECT name FROM {schema}.scope WHERE name = $1 AND (due IS NULL OR due > {schema}.clock_{v}($3))
+    SELECT name FROM {schema}.area WHERE name = $1 AND (due IS NULL OR due > {schema}.clock_{v}($3))
     UNION SELECT key FROM {schema}.session WHERE key = $1
-) s LEFT JOIN {schema}.cell c ON c.scope = s.name AND c.digest = sha256($2)
+) s LEFT JOIN {schema}.cell c ON c.area = s.name AND c.digest = sha256($2)
 
 --## set
 SELECT * FROM {schema}.set_{v}($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)

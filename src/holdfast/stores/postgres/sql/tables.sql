@@ -23,7 +23,7 @@ INSERT INTO {schema}.total (part) SELECT generate_series(0, 63);
 
 -- Locked by commands that must come one after another.
 CREATE TABLE {schema}.gate (name text PRIMARY KEY);
-INSERT INTO {schema}.gate VALUES ('sessions'), ('tasks'), ('scopes');
+INSERT INTO {schema}.gate VALUES ('sessions'), ('tasks'), ('areas');
 
 CREATE TABLE {schema}.session (
     sid bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -87,8 +87,8 @@ CREATE TABLE {schema}.work (
 );
 CREATE INDEX work_session ON {schema}.work (sid);
 
--- State. A session's scope has its key as its name and no `due`.
-CREATE TABLE {schema}.scope (
+-- State. A session's area has its key as its name and no `due`.
+CREATE TABLE {schema}.area (
     name text COLLATE "C" PRIMARY KEY,
     principal bytea NOT NULL,
     own boolean NOT NULL DEFAULT false,
@@ -99,26 +99,26 @@ CREATE TABLE {schema}.scope (
     versions bigint NOT NULL DEFAULT 0,
     ops bigint NOT NULL DEFAULT 0
 ) WITH (fillfactor = 50);
-CREATE INDEX scope_due ON {schema}.scope (due) WHERE due IS NOT NULL;
-CREATE INDEX scope_principal ON {schema}.scope (principal) WHERE due IS NOT NULL;
+CREATE INDEX area_due ON {schema}.area (due) WHERE due IS NOT NULL;
+CREATE INDEX area_principal ON {schema}.area (principal) WHERE due IS NOT NULL;
 
 CREATE TABLE {schema}.cell (
-    scope text COLLATE "C" NOT NULL,
+    area text COLLATE "C" NOT NULL,
     field bytea NOT NULL,
     value bytea NOT NULL,
     version bigint NOT NULL,
     digest bytea GENERATED ALWAYS AS (sha256(field)) STORED,
-    PRIMARY KEY (scope, digest)
+    PRIMARY KEY (area, digest)
 ) WITH (fillfactor = 70);
 
 CREATE TABLE {schema}.op (
-    scope text COLLATE "C" NOT NULL,
+    area text COLLATE "C" NOT NULL,
     n bigint NOT NULL,
     op text COLLATE "C" NOT NULL,
     result text NOT NULL,
-    PRIMARY KEY (scope, n)
+    PRIMARY KEY (area, n)
 );
-CREATE INDEX op_name ON {schema}.op (scope, op);
+CREATE INDEX op_name ON {schema}.op (area, op);
 
 -- The kept bytes of each principal (`holdfast.stores.kept`).
 CREATE TABLE {schema}.kept (principal bytea PRIMARY KEY, bytes bigint NOT NULL) WITH (fillfactor = 50);

@@ -1,4 +1,4 @@
--- Operations on state, and the beginning of scopes. A refusal ('full', 'room', 'gone', 'no integer') has changed nothing.
+-- Operations on state, and the beginning of areas. A refusal ('full', 'room', 'gone', 'no integer') has changed nothing.
 
 --## get: cells_prelude !no-writes
 if not load_owner() then return {'gone'} end
@@ -41,8 +41,8 @@ K.ub = math.max(0, (K.ub or 0) + bytes)
 if bytes < 0 then give_back() end
 return remember(ARGV[3], K.ub)
 
---## open_scope: cells_prelude
-is_scope = true
+--## open_area: cells_prelude
+is_area = true
 local packed = redis.call('GET', base .. ':s')
 K = packed and cmsgpack.unpack(packed)
 if K and K.due > now and K.pr ~= ARGV[5] then return {'none'} end
@@ -54,8 +54,8 @@ K.due = now + K.life
 save_owner()
 return {'ok', {}, K.due}
 
---## find_scope: cells_prelude
-is_scope = true
+--## find_area: cells_prelude
+is_area = true
 local packed = redis.call('GET', base .. ':s')
 K = packed and cmsgpack.unpack(packed)
 if not K or K.due <= now or K.pr ~= ARGV[5] then return {'none'} end

@@ -1,9 +1,9 @@
--- State: fields with versions, of a session or of a scope, and what their owner may keep (state.py has the theory).
+-- State: fields with versions, of a session or of an area, and what their owner may keep (state.py has the theory).
 --
 -- K, of the owner: pr its principal; kb, kn, kv bytes, number and last version of its fields; ub bytes of its subscriptions; al, av, as
--- its allowance, how often that was lowered, and its step; of a scope also life and due. A session's K is the field k of its hash, a scope's the key :s.
+-- its allowance, how often that was lowered, and its step; of an area also life and due. A session's K is the field k of its hash, an area's the key :s.
 --   :k  field -> version and value   :o  name of an operation -> its result   :q  the names, the oldest first
-local base, K, is_scope, todo = KEYS[1], nil, false, {}
+local base, K, is_area, todo = KEYS[1], nil, false, {}
 local now = tonumber(ARGV[1])
 if not now then
   local time = redis.call('TIME')
@@ -15,17 +15,17 @@ local function load_owner()
   local got = redis.call('HMGET', base, 'n', 'k')
   local packed = got[2]
   if not got[1] then
-    packed, is_scope = redis.call('GET', base .. ':s'), true
+    packed, is_area = redis.call('GET', base .. ':s'), true
   end
   K = packed and cmsgpack.unpack(packed)
   if packed and type(K) ~= 'table' then error('unreadable record') end
-  if K and is_scope and K.due <= now then K = nil end
+  if K and is_area and K.due <= now then K = nil end
   return K
 end
 
 local function save_owner()
   local left
-  if is_scope then
+  if is_area then
     left = math.max(1, K.due - now)
     redis.call('SET', base .. ':s', cmsgpack.pack(K), 'PX', left)
   else

@@ -1,5 +1,5 @@
 -- The shared slot (shared.lua): the number of sessions and when each is examined next, log bytes, allowances for kept
--- data, subscriptions, scopes and tasks.
+-- data, subscriptions, areas and tasks.
 --
 -- Opening: `reserve` compares the number of sessions, of all principals and of this one, with the limits and adds the session
 -- in one step. So no limit is exceeded, even if many replicas open sessions at once. `forget` removes the session
@@ -16,7 +16,7 @@
 -- core.py
 -- then frees bytes of that principal. `grant` and `lower` are the shared half of cells_prelude.lua.
 --
--- Sent again: reserve, reserve_scope and open_task find the entry; size, linger, grant and hint compute the same numbers again;
+-- Sent again: reserve, reserve_area and open_task find the entry; size, linger, grant and hint compute the same numbers again;
 -- due finds the sessions marked, and they are examined two seconds later; lower and set_task name a count or a version,
 -- which does not match the second time.
 
@@ -216,14 +216,14 @@ for _, session in ipairs(redis.call('SMEMBERS', g .. ':sub:' .. ARGV[5])) do
 end
 return {'ok', {}, alive}
 
---## reserve_scope: shared
--- Take a place for a scope; if it has one, its time starts again. A principal's own scope is in :states, a handle's in :scopes
+--## reserve_area: shared
+-- Take a place for an area; if it has one, its time starts again. A principal's own area is in :states, a handle's in :areas
 -- and among those of its principal.
 local key, principal, life, most, own_most = ARGV[5], ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
-local places = ARGV[10] == '1' and {g .. ':states'} or {g .. ':scopes', g .. ':sp:' .. principal}
+local places = ARGV[10] == '1' and {g .. ':states'} or {g .. ':areas', g .. ':sp:' .. principal}
 local known = redis.call('ZSCORE', places[1], key)
 if not known then
-  expire_scopes(places[1])
+  expire_areas(places[1])
   if places[2] then redis.call('ZREMRANGEBYSCORE', places[2], '-inf', now) end
   if redis.call('ZCARD', places[1]) >= most then return {'full'} end
   if own_most and redis.call('ZCARD', places[2]) >= own_most then return {'full'} end
@@ -235,10 +235,10 @@ end
 if known then keep_allowances(life) end
 return {'ok'}
 
---## seen_scope: shared !allow-oom
-redis.call('ZADD', g .. ':scopes', 'XX', ARGV[7], ARGV[5])
+--## seen_area: shared !allow-oom
+redis.call('ZADD', g .. ':areas', 'XX', ARGV[7], ARGV[5])
 redis.call('ZADD', g .. ':sp:' .. ARGV[6], 'XX', ARGV[7], ARGV[5])
-live(g .. ':scopes', tonumber(ARGV[7]) - now)
+live(g .. ':areas', tonumber(ARGV[7]) - now)
 live(g .. ':sp:' .. ARGV[6], tonumber(ARGV[7]) - now)
 keep_allowances(tonumber(ARGV[7]) - now)
 return {'ok'}
@@ -246,7 +246,7 @@ return {'ok'}
 --## grant: shared
 -- Let a session or handle keep at least ARGV[7] bytes, at best ARGV[8], if its principal's total allows it.
 local key, principal, least, best, count, most = ARGV[5], ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
-if not redis.call('ZSCORE', g .. ':due', key) and not redis.call('ZSCORE', g .. ':scopes', key)
+if not redis.call('ZSCORE', g .. ':due', key) and not redis.call('ZSCORE', g .. ':areas', key)
   and not redis.call('ZSCORE', g .. ':states', key) then return {'none'} end
 local before, known = allowance(key)
 local others = tonumber(redis.call('HGET', g .. ':kp', principal) or 0) - before
@@ -316,6 +316,6 @@ return {'ok', {}, found, redis.call('SCARD', mine) > most and redis.call('SMEMBE
 
 --## sweep_tasks: shared tasks !allow-oom
 sweep_tasks()
-expire_scopes(g .. ':scopes')
-expire_scopes(g .. ':states')
+expire_areas(g .. ':areas')
+expire_areas(g .. ':states')
 return {'ok'}

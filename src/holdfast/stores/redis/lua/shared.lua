@@ -15,14 +15,14 @@
 -- principal, '' of all
 --   closings    :told     closed sessions whose listeners may not have been called
 --   resources   :sub:<uri>  the sessions that subscribe to a resource
---   state       :scopes, :sp:<principal>  scopes of handles by their end, all and one principal's   :states  principals' own
+--   state       :areas, :sp:<principal>  areas of handles by their end, all and one principal's   :states  principals' own
 --   tasks       :tasks, :tp, :t:<task>, :to, :to:<owner>  (tasks.lua)
 --   replicas    :rep, :lease, :seen, :own:<owner>, :in:<replica>, :took:<name>, :news, :incarnations  (replicas.lua)
 --   other       :secret:<name>   :proof  when readiness was last proved
 --               hf:0:<namespace>:{*}:format  the newest format whose release had a lease here; it belongs to no format
 -- <principal>, <uri> and <name> are hashes.
 --
--- Decisions and hints. Tasks, leases, secrets, places of scopes and allowances are decided here. Of sessions this
+-- Decisions and hints. Tasks, leases, secrets, places of areas and allowances are decided here. Of sessions this
 -- slot has only hints: that one exists, when it may be due, how large it is. A hint comes after the change, in
 -- another step, and may be late or lost; so a script that acts on a hint checks it in the session's own slot, and
 -- sweeps correct it.
@@ -120,8 +120,8 @@ local function keep_allowances(life)
   live(g .. ':kp', life)
 end
 
--- Forget scopes whose time is over, of :scopes or :states, and their allowances.
-local function expire_scopes(place)
+-- Forget areas whose time is over, of :areas or :states, and their allowances.
+local function expire_areas(place)
   repeat
     local ended = redis.call('ZRANGEBYSCORE', place, '-inf', now, 'LIMIT', 0, 1000)
     for _, key in ipairs(ended) do

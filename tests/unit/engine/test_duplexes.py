@@ -41,7 +41,7 @@ class Wire:
 
 async def connect(d: EngineHarness) -> Wire:
     wire = Wire()
-    d.session = await d.open(pipe=wire)
+    d.session = await d.open(duplex=wire)
     return wire
 
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from holdfast.backs.hosted.lifespan import Lifespan
-from holdfast.backs.hosted.pipe import STOP_SECONDS, Dialect
+from holdfast.backs.hosted.run import STOP_SECONDS, Dialect
 from holdfast.engine.caller import Caller
 from holdfast.errors import BadAnswer, McpError, OutcomeUnknown
 from holdfast.ports import Ports, SystemClock, SystemRandom

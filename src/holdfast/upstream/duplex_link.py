@@ -1,4 +1,4 @@
-"""A link over a pair of pipes: every message, in both directions, goes through it."""
+"""A link over a duplex: every message, in both directions, goes through it."""
 
 import asyncio
 from typing import Any, Protocol
@@ -13,7 +13,7 @@ from holdfast.wire.jsonrpc import request_message
 from holdfast.wire.unreadable import recognise_by_edges
 
 
-class Pipe(Protocol):
+class ServerDuplex(Protocol):
     """A transport of whole messages. It moves bytes and decides nothing."""
 
     @property
@@ -47,30 +47,30 @@ class Pipe(Protocol):
         ...
 
 
-class PipeLink:
-    """One pair of pipes. The link ends when the other side closes its output, or its input and does not exit."""
+class DuplexLink:
+    """A link over one duplex. It ends when the other side closes its output, or its input and does not exit."""
 
-    def __init__(self, pipe: Pipe, receiver: Receiver, observer: Observer) -> None:
+    def __init__(self, duplex: ServerDuplex, receiver: Receiver, observer: Observer) -> None:
         self.version = VERSION
         self.is_sessionless = True
         self.lost: bool = False
         self.receiver: Receiver = receiver
-        self._pipe = pipe
+        self._duplex = duplex
         self._observer = observer
         self._cancellations: set[asyncio.Task[None]] = set()
         self._stopping: asyncio.Task[None] | None = None
         self._reading = asyncio.get_running_loop().create_task(self._read())
 
     def __repr__(self) -> str:
-        return f"<PipeLink {self.version}{' lost' if self.lost else ''}, {self.receiver.pending}>"
+        return f"<DuplexLink {self.version}{' lost' if self.lost else ''}, {self.receiver.pending}>"
 
     async def request(self, request: OutgoingRequest) -> Any:
         """Send a request and return its result; see `UpstreamLink`."""
         if self.lost:
-            raise NotSent(f"the server has closed the connection; {self._pipe.last_words}")
+            raise NotSent(f"the server has closed the connection; {self._duplex.last_words}")
         self.receiver.pending.add(request)
         try:
-            await self._pipe.write(request_message(request.id, request.method, request.params))
+            await self._duplex.write(request_message(request.id, request.method, request.params))
             return await request.answer
         except Broken:
             self._stop_deaf()
@@ -93,21 +93,21 @@ class PipeLink:
         await self.notify(message)
 
     async def settled(self) -> None:
-        """Do nothing: the pipe carries every message already."""
+        """Do nothing: the duplex carries every message already."""
 
-    async def aclose(self, *, goodbye: bool = True) -> None:  # noqa: ARG002 - closing the pipe is the goodbye
-        """Close the pipe, which ends the conversation."""
+    async def aclose(self, *, goodbye: bool = True) -> None:  # noqa: ARG002 - closing the duplex is the goodbye
+        """Close the duplex, which ends the conversation."""
         self.lost = True
         self.receiver.ended(self, LinkEnd(reason=EndReason.CLOSED))
         for task in self._cancellations:
             task.cancel()
-        await self._pipe.aclose()
+        await self._duplex.aclose()
         self._reading.cancel()
         await asyncio.wait({self._reading})
 
     async def _write(self, message: bytes) -> None:
         try:
-            await self._pipe.write(message)
+            await self._duplex.write(message)
         except Broken:
             self._stop_deaf()
             raise
@@ -117,15 +117,15 @@ class PipeLink:
 
         After an exit `_read` does so too, when it has read the last messages.
         """
-        if self._pipe.exit_status is None and not self.lost:
+        if self._duplex.exit_status is None and not self.lost:
             self.lost = True
-            self._stopping = asyncio.get_running_loop().create_task(self._pipe.aclose())
+            self._stopping = asyncio.get_running_loop().create_task(self._duplex.aclose())
 
     async def _read(self) -> None:
         try:
             while True:
                 try:
-                    message = await self._pipe.read()
+                    message = await self._duplex.read()
                 except LineTooLong as error:
                     self._skip(error)
                     continue
@@ -133,7 +133,7 @@ class PipeLink:
                     break
                 self.receiver.take(self, message)
         except LinkError as error:
-            self._observer.note("client.pipe_broke", error=error)
+            self._observer.note("client.link_broke", error=error)
         finally:
             self.lost = True
             end = self._end()
@@ -144,7 +144,7 @@ class PipeLink:
                 )
             )
         # A starter that has crashed may have left the real server running: stop its group now, not at the next request.
-        await self._pipe.aclose()
+        await self._duplex.aclose()
 
     def _skip(self, error: LineTooLong) -> None:
         """End the request that a message over the limit belongs to."""
@@ -153,9 +153,9 @@ class PipeLink:
         self.receiver.refuse(self, found, error)
 
     def _end(self) -> LinkEnd:
-        status = self._pipe.exit_status
+        status = self._duplex.exit_status
         reason = EndReason.CONNECTION_LOST if status is None else EndReason.PROCESS_EXITED
-        return LinkEnd(reason=reason, message=self._pipe.last_words, exit_status=status)
+        return LinkEnd(reason=reason, message=self._duplex.last_words, exit_status=status)
 
     def _send_cancellation(self, message: bytes) -> None:
         if len(self._cancellations) >= UNSENT:

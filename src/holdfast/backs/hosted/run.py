@@ -1,4 +1,4 @@
-"""One run of a hosted object, as a pipe.
+"""One run of a hosted object, as a duplex.
 
 The run gets two streams. It reads from a stream in memory (of anyio, which comes with every framework here). It writes
 by calling `send` of the other stream, in the task of the code that writes. So we know the call of each message:
@@ -139,7 +139,7 @@ class Dialect:
         return named
 
 
-class HostedPipe:
+class HostedRun:
     """Our end of one run. The run's messages go directly to the receiver of `link`."""
 
     def __init__(
@@ -151,7 +151,7 @@ class HostedPipe:
         observer: Observer,
     ) -> None:
         self.link: UpstreamLink | None = None
-        """The link over this pipe."""
+        """The link over this duplex."""
         self._anyio = import_module("anyio")
         share_threads(self._anyio)
         self._server = server
@@ -168,7 +168,7 @@ class HostedPipe:
         )
 
     def __repr__(self) -> str:
-        return f"<HostedPipe {self._server.name}>"
+        return f"<HostedRun {self._server.name}>"
 
     @property
     def exit_status(self) -> None:
@@ -297,8 +297,8 @@ class _Input(_Stream):
 class _Output(_Stream):
     """The stream that the run writes."""
 
-    def __init__(self, pipe: HostedPipe) -> None:
-        self._pipe = pipe
+    def __init__(self, duplex: HostedRun) -> None:
+        self._duplex = duplex
 
     async def send(self, item: Any) -> None:
-        await self._pipe.take(item)
+        await self._duplex.take(item)

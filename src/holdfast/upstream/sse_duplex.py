@@ -1,4 +1,4 @@
-"""HTTP+SSE, the transport of 2024-11-05, as a pipe: everything that the server says comes on one stream of events.
+"""HTTP+SSE, the transport of 2024-11-05, as a duplex: everything that the server says comes on one stream of events.
 
     GET URL               the stream; its first event, `endpoint`, names the URL for our messages
     POST that URL         each message of ours; the response to it has no content, the answer comes on the stream
@@ -23,7 +23,7 @@ from holdfast.upstream.http_server import HttpServer
 from holdfast.wire.sse import EventParser, ReceivedEvent
 
 
-class SsePipe:
+class SseDuplex:
     """Our end of one such session. Call `open` first."""
 
     exit_status = None
@@ -36,7 +36,7 @@ class SsePipe:
         self._endpoint = ""
 
     def __repr__(self) -> str:
-        return f"<SsePipe {'open' if self._stream is not None else 'closed'}>"
+        return f"<SseDuplex {'open' if self._stream is not None else 'closed'}>"
 
     @property
     def last_words(self) -> str:
