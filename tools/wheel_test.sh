@@ -2,7 +2,7 @@
 # Build the source archive and the wheel twice, compare, install the wheel alone in an empty environment, and use it as a
 # stranger would.
 # Usage: wheel_test.sh install [python with the packages of tools/locks/runtime.txt]; wheel_test.sh try
-# Two steps, because the second measures time and wants the machine for itself.
+# Two steps, because the first runs beside the tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
