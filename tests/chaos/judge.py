@@ -35,6 +35,8 @@ FIRED: Final = 0.95
 LATE: Final = 3.0
 """Seconds that a busy machine may add to any bound."""
 RSS: Final = 400 * 1024 * 1024
+LEAVER_TELLS: Final = 2.0
+"""Seconds between two signs of a client that will leave."""
 REPEATABLE: Final = {"bump", "quick", "counter"}
 """Tools answered with plain JSON: an answer lost on its way may be asked for again, and is another call."""
 UNRESUMABLE: Final = re.compile(r"400 .*event_id_unresumable")
@@ -53,10 +55,13 @@ class Judge:
         self.lags = self._measured_lags()
         self.unknown = 0
         """Calls whose outcome their client cannot know."""
+        self.excused: Counter[str] = Counter()
+        """What would be a violation, had nothing gone wrong: by the reason why it is none."""
         # A busy machine stops a process as SIGSTOP does.
         for entry in self._journal:
             if entry.what == "starved" and entry.replica in self._lives:
                 self._lives[entry.replica].stopped.append((entry.at - entry.value, entry.at))
+        self._serving = self._times_of_service()
         self.reaped_after: list[float] = []
         self.most_memory = 0.0
 
@@ -142,19 +147,27 @@ class Judge:
                 self._given_up(call)
             elif call.code == OUTCOME_UNKNOWN:
                 self._lost(call, starts[call.nonce])
-            elif call.code is not None and not self._troubled(call.began, call.ended):
-                self._violate("I1", f"{call.nonce} ended with {call.answer['error']} for no reason")
-            elif _failed(call) and not self._outage(call.began, call.ended):
-                self._violate("I1", f"{call.nonce} failed without an outage: {call.answer}")
+            elif call.code is not None:
+                if self._outage(call.began, call.ended):
+                    self.excused["another error, in an outage"] += 1
+                else:
+                    self._violate("I1", f"{call.nonce} ended with {call.answer['error']} for no reason")
+            elif _failed(call):
+                if self._outage(call.began, call.ended):
+                    self.excused["a failed tool, in an outage"] += 1
+                else:
+                    self._violate("I1", f"{call.nonce} failed without an outage: {call.answer}")
 
     def _given_up(self, call: Call) -> None:
         """A call without an end: its client left, or the database has lost what was acknowledged."""
         if call.is_left:
             return
         if call.gave_up.startswith("404 "):
-            if not self._loses(self._notes.sessions.get(call.session, 0.0) - LATE, call.ended):
+            if not self._is_lost(self._notes.sessions.get(call.session, 0.0)):
                 self._violate("I8", f"a living session was not found: {call.nonce} {call.gave_up}")
-        elif not (UNRESUMABLE.match(call.gave_up) and self._loses(call.began, call.ended)):
+        elif UNRESUMABLE.match(call.gave_up) and self._is_lost(call.received[-1].at):
+            self.excused["the place of a stream, lost in a failover"] += 1
+        else:
             law = "I2" if call.gave_up.startswith("4") else "I1"
             self._violate(law, f"{call.nonce} has no end: {call.gave_up}; {call.state}")
 
@@ -166,6 +179,8 @@ class Judge:
         suspects = lives or list(self._lives.values())
         hurt = any(_hurt(life, call.began, call.ended) for life in suspects)
         if hurt or self._outage(call.began, call.ended):
+            reason = "its replica" if hurt and lives else "a replica" if hurt else "the database"
+            self.excused[f"an unknown outcome: {reason} had failed"] += 1
             for life in lives:
                 if life.ended is not None and call.began < life.ended < call.ended:
                     self._reaped(call, life.ended)
@@ -179,19 +194,36 @@ class Judge:
         others = any(_hurt(life, died, call.ended) for life in self._lives.values() if life.ended != died)
         # For one lease after an outage no replica is declared dead.
         if (
-            after > self._plan.lease + 2 + LATE
+            after - self._closed(died, call.ended) > self._plan.lease + 2 + LATE
             and not others
             and not self._outage(died - self._plan.lease, call.ended)
         ):
             self._violate("I1", f"{call.nonce} heard {after:.1f} s late that its replica is dead")
 
+    def _closed(self, begin: float, end: float) -> float:
+        """Return for how many seconds of a time no process took requests: no client can be told anything."""
+        free = begin
+        closed = 0.0
+        for opened, shut in self._serving:
+            if shut > free and opened < end:
+                closed += max(0.0, opened - free)
+                free = max(free, shut)
+        return closed + max(0.0, end - free)
+
+    def _times_of_service(self) -> list[tuple[float, float]]:
+        """Return from when until when each process took requests. The balancer notices a new one within a second."""
+        ready = {entry.replica: entry.at + 1 for entry in self._journal if entry.what == "ready"}
+        return sorted(
+            (ready.get(life.name, life.began), life.leaving or life.ended or math.inf)
+            for life in self._lives.values()
+        )
+
     def _outage(self, begin: float, end: float) -> bool:
         return any(one.began - 1 < end and begin < one.over + LATE for one in self._history.outages)
 
-    def _loses(self, begin: float, end: float) -> bool:
-        """True if the database lost acknowledged writes then."""
-        lost = [one for one in self._history.outages if one.lost]
-        return any(one.began - 1 < end and begin < one.over + LATE for one in lost)
+    def _is_lost(self, at: float) -> bool:
+        """True if a failover may have lost what was written then: from its last second on, until its clients are at the new database."""
+        return any(one.lost and one.began - 1 < at < one.over + LATE for one in self._history.outages)
 
     def _troubled(self, begin: float, end: float) -> bool:
         return self._outage(begin, end) or any(_hurt(life, begin, end) for life in self._lives.values())
@@ -208,7 +240,10 @@ class Judge:
         for nonce, entries in starts.items():
             call = calls.get(nonce)
             if nonce in self._notes.duplicates:
-                self._imitated(calls[self._notes.duplicates[nonce][0]], nonce, entries, ends)
+                original = calls[self._notes.duplicates[nonce][0]]
+                claimed = [original.began, *(entry.at for entry in starts[original.nonce])]
+                if not any(map(self._is_lost, claimed)):
+                    self._imitated(original, nonce, entries, ends)
             elif call is not None and not self._may_run(call, entries):
                 when = [f"{entry.replica} {entry.at:.3f}" for entry in entries]
                 cuts = [f"{at:.3f}" for at in call.left]
@@ -220,7 +255,7 @@ class Judge:
         # Once the original has ended, its id is free: the duplicate is a call of its own.
         over = min(ends.get(original.nonce, math.inf), original.ended or math.inf)
         late = [entry for entry in entries[nonce == original.nonce :] if entry.at < over]
-        if late and not original.code and not self._loses(original.began, over):
+        if late and not original.code:
             self._violate("I4", f"{nonce} ran although its id was in flight")
 
     def _may_run(self, call: Call, entries: list[Entry]) -> bool:
@@ -230,12 +265,20 @@ class Judge:
         closed (`core/fate.py`). The client of a trial may read nothing of it and cut the connection. Under load the replica learns it late. Then
         the client repeats the request, which runs again. A call with an idempotency key, a task and a call that is handed over run once, always.
         """
-        if not entries or self._loses(entries[0].at, entries[-1].at):
-            return True
+        again = [pair for pair in pairwise(entries) if not self._is_forgotten(*pair)]
+        self.excused["another run, its first one lost in a failover"] += max(0, len(entries) - 1) - len(again)
         # A client that leaves does not count its POST.
-        if len(entries) > (max(1, call.posts) if call.era == "2025" else 1):
+        if len(again) >= (max(1, call.posts) if call.era == "2025" else 1):
             return False
-        return call.tool in REPEATABLE or all(self._was_cut(call, *pair) for pair in pairwise(entries))
+        return call.tool in REPEATABLE or all(self._was_cut(call, *pair) for pair in again)
+
+    def _is_forgotten(self, run: Entry, following: Entry) -> bool:
+        """True if a failover may have lost that a call was begun, or its end."""
+        return self._is_lost(run.at) or any(
+            self._is_lost(entry.at)
+            for entry in self._journal
+            if entry.what == "end" and entry.nonce == run.nonce and run.at < entry.at < following.at
+        )
 
     def _was_cut(self, call: Call, run: Entry, following: Entry) -> bool:
         """True if the client cut the end of a run before the next one: an answer to a connection that looked alive, or −31002 of a dead replica."""
@@ -261,7 +304,7 @@ class Judge:
         for call in self._notes.calls:
             if call.tool == "bump":
                 begun[call.session] += len(starts[call.nonce])
-                acknowledged[call.session] += bool(call.text) and not self._loses(call.ended, call.ended)
+                acknowledged[call.session] += bool(call.text) and not self._is_lost(call.ended)
         for session, value in self._notes.counters.items():
             if not acknowledged[session] <= value <= begun[session]:
                 self._violate(
@@ -284,8 +327,7 @@ class Judge:
                 closed[entry.session].append(entry)
         for session, entries in closed.items():
             reasons = {entry.note for entry in entries}
-            first, last = entries[0].at, entries[-1].at
-            if len(reasons) > 1 and not self._loses(first, last):
+            if len(reasons) > 1 and not self._is_lost(entries[0].at):
                 self._violate("I8", f"{session} was closed for {sorted(reasons)}")
             deleted = self._notes.deleted.get(session)
             if reasons == {"deleted"} and deleted is None:
@@ -299,7 +341,7 @@ class Judge:
         settled = [entry.at for entry in self._journal if entry.session == session and entry.what == "start"]
         last = max([left, *settled])
         if not closed:
-            if not self._loses(self._notes.sessions.get(session, 0.0), last):
+            if not self._is_lost(self._notes.sessions.get(session, 0.0)):
                 self._violate("I8", f"{session} was left and never closed")
             return
         after = closed[0].at - last
@@ -311,8 +353,9 @@ class Judge:
             if any(_hurt(life, left - self._plan.stop_seconds, left) for life in self._lives.values())
             else 0.5
         )
-        if self._loses(last - LATE, last + LATE):
-            early = self._plan.grace
+        if self._is_lost(last):
+            # It counts from its last sign that was not lost.
+            early = LEAVER_TELLS + 1 + LATE
         if not self._plan.grace - early <= after <= self._plan.idle + slack:
             self._violate("I8", f"{session} was closed {after:.1f} s after it was left")
 
@@ -353,8 +396,8 @@ def _leaves(life: Life, at: float) -> bool:
 
 
 def _hurt(life: Life, begin: float, end: float) -> bool:
-    """True if a process was killed or frozen in this time."""
-    if life.ended is not None and begin - 1 < life.ended < end:
+    """True if a process was killed or frozen in this time. One that ends in order finishes its calls first: that excuses nothing."""
+    if life.leaving is None and life.ended is not None and begin - 1 < life.ended < end:
         return True
     return any(stopped < end and (begin < gone_on or not gone_on) for stopped, gone_on in life.stopped)
 

@@ -41,7 +41,10 @@ class Modern:
     async def play(self) -> None:
         """Make all calls, one after another."""
         kinds = BACKS[self._plan.back].modern
+        began = time.time()
         for number in range(self._plan.modern_calls):
+            if self._plan.load_seconds and time.time() - began > self._plan.load_seconds:
+                return
             await self._call(number, kinds[number % len(kinds)])
 
     async def _call(self, number: int, kind: str) -> None:

@@ -52,6 +52,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     """Longer than any fault: a call without its end by then has none."""
     fault_seconds: float
     """The faults are spread over this long."""
+    load_seconds: float = 0.0
+    """No call begins later than this; 0: clients make all their calls, however long it takes."""
 
     @property
     def imitations(self) -> int:

@@ -25,6 +25,8 @@ BURST: Final = 6
 """Increments at once, at the end of a session: they land on all replicas."""
 PAUSE: Final = (0.02, 0.3)
 """Seconds before a client comes back."""
+SPREAD: Final = 0.7
+"""Cuts and duplicates are spread over this share of a client's calls: what could not happen at once still can."""
 PLACES: Final = ("answer",) * 5 + ("head", "body", "last", "half", "slow")
 """Where a connection is cut: in what the client reads; in the head or the body of its request; before the last event. Or it is closed on
 one side, or not read for a while."""
@@ -117,6 +119,9 @@ class Player:
             for _ in range(plan.cuts // plan.sessions + (number < plan.cuts % plan.sessions))
         )
         self.imitations = plan.imitations // plan.sessions + (number < plan.imitations % plan.sessions)
+        self._planned_cuts, self._planned_imitations = len(self.cuts), self.imitations
+        self._ticks = 0
+        self._began = time.time()
         self.asking: set[str] = set()
         self.tasks: set[asyncio.Task[None]] = set()
         self.calls: list[Call] = []
@@ -138,6 +143,7 @@ class Player:
     async def play(self) -> None:
         """Make all calls, then read the counter."""
         await self.open()
+        self._began = time.time()
         kinds = ["ticks"] * self.plan.requests
         others = BACKS[self.plan.back].kinds
         kinds += [others[index % len(others)] for index in range(max(3, self.plan.requests // 4))]
@@ -150,6 +156,8 @@ class Player:
 
         async def lane() -> None:
             for kind in waiting:
+                if self.plan.load_seconds and time.time() - self._began > self.plan.load_seconds:
+                    return
                 await self.call(kind)
 
         async with asyncio.TaskGroup() as lanes:
@@ -195,6 +203,7 @@ class Player:
         nonce = f"nonce-{self.plan.seed}-{self.number}-{number}"
         arguments: dict[str, Any] = {"nonce": nonce}
         work = WORK[tool]
+        self._ticks += work.has_events
         if work.has_events:
             interval = self.random.uniform(0.5, 1.5) * self.plan.interval
             arguments |= {"n": self.plan.events, "interval": interval}
@@ -236,7 +245,11 @@ class Player:
 
     async def _connection(self, call: Call, body: bytes) -> bool:
         """Use one connection for a call; True if it is wise to wait before the next."""
-        trick = self.cuts.popleft() if self.cuts and WORK[call.tool].is_cut else None
+        trick = (
+            self.cuts.popleft()
+            if WORK[call.tool].is_cut and self._is_due(len(self.cuts), self._planned_cuts)
+            else None
+        )
         fired = False
         connection: Clipped | None = None
         try:
@@ -326,7 +339,11 @@ class Player:
             if event.comment.startswith("gap"):
                 call.gaps.append(event.comment)
             self._take(call, event)
-            if 1 <= call.steps < call.steps_wanted and event.data and self._may_imitate():
+            if (
+                1 <= call.steps < call.steps_wanted
+                and event.data
+                and self._is_due(self.imitations, self._planned_imitations)
+            ):
                 self.imitations -= 1
                 self._spawn(self._imitate(call, body))
             if clipped is not None and call.answer is None and call.steps >= call.steps_wanted > 0:
@@ -334,10 +351,12 @@ class Player:
                 raise Cut("cut by the test before the last event")
         return call.answer is None
 
-    def _may_imitate(self) -> bool:
-        """Spread the duplicates over the session, early enough that none is left at its end."""
-        left = max(1, self.plan.requests - sum(call.tool == "ticks" for call in self.calls))
-        return self.random.random() < 2 * self.imitations / left
+    def _is_due(self, left: int, planned: int) -> bool:
+        """True if of the planned cuts, or duplicates, so many are left that the next one is due by now."""
+        part = self._ticks / max(1, self.plan.requests)
+        if self.plan.load_seconds:
+            part = max(part, (time.time() - self._began) / self.plan.load_seconds)
+        return left > max(0.0, planned * (1 - part / SPREAD))
 
     async def _refused(self, call: Call, response: Response) -> None:
         body = (await response.body()).decode(errors="replace")

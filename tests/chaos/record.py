@@ -1,13 +1,15 @@
-"""The run of record: `python -m tests.chaos.record [--minutes 8] [--only NAME] [--again]`.
+"""The run of record: `python -m tests.chaos.record [--minutes 8] [--only NAME] [--again] [--judge]`.
 
 Eight configurations hold together every store, every back and every fault. Each of them is one trial with a report in `docs/proof/NAME.json`.
 A configuration whose report is there already, of the same commit and length, is not run again: an interrupted run goes on where it was. At the end the table
-of `docs/proof.md` is written from the reports.
+of `docs/proof.md` is written from the reports, and it is checked that all of them together reach the numbers of a run of record. The histories are kept in
+`build/proof`; `--judge` judges them again without a trial, with the judge as it is now.
 """
 
 import argparse
 import asyncio
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -18,31 +20,44 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tests.chaos.history import read_history
 from tests.chaos.notes import Plan
-from tests.chaos.trial import Report, show, trial
+from tests.chaos.trial import Report, judged, show, trial
 
 ROOT: Final = Path(__file__).parents[2]
 REPORTS: Final = ROOT / "docs" / "proof"
 PAGE: Final = ROOT / "docs" / "proof.md"
 MINUTES: Final = 8.0
 """What each configuration takes in a run of record."""
+HISTORIES: Final = ROOT / "build" / "proof"
 KEPT: Final = "redis-store"
 """The configuration whose history is kept beside its report."""
+WANTED: Final = {
+    "requests": 100_000,
+    "events": 1_000_000,
+    "cuts": 5_000,
+    "kill": 100,
+    "stop": 50,
+    "restart": 20,
+    "failover": 10,
+}
+"""What all configurations of a run of record reach together."""
 REPLICAS: Final = {"kill": 14, "stop": 8, "term": 6, "hup": 4, "clock": 8}
 BASE: Final = Plan(
     seed=1,
     sessions=100,
-    requests=135,
-    events=10,
-    interval=0.7,
+    requests=200,
+    events=20,
+    interval=0.34,
     cuts=650,
     stop_seconds=3.5,
-    fault_seconds=440.0,
+    fault_seconds=425.0,
+    load_seconds=430.0,
     leavers=10,
     grace=20.0,
     patience=120.0,
     moderns=10,
-    modern_calls=150,
+    modern_calls=400,
     drain=13.0,
 )
 CONFIGURATIONS: Final[dict[str, Plan]] = {
@@ -70,6 +85,7 @@ CONFIGURATIONS: Final[dict[str, Plan]] = {
     ),
     "redis-object": replace(BASE, back="object", faults={"kill": 16, "stop": 10, "term": 6, "roll": 3}),
 }
+COUNTED: Final = {"requests": "requests", "events": "events received"}
 _PLACE: Final = re.compile(r"(?<=<!-- record -->\n).*?(?=<!-- /record -->)", re.DOTALL)
 
 
@@ -97,6 +113,7 @@ def plan_of(name: str, minutes: float, seed: int) -> Plan:
         requests=max(4, round(plan.requests * part)),
         cuts=round(plan.cuts * part * 0.6),
         fault_seconds=plan.fault_seconds * part,
+        load_seconds=plan.load_seconds * part,
         faults={kind: max(1, round(number * part)) for kind, number in plan.faults.items()},
         leavers=max(2, round(plan.leavers * part)),
         moderns=4,
@@ -107,8 +124,8 @@ def plan_of(name: str, minutes: float, seed: int) -> Plan:
 def record(name: str, minutes: float, seed: int) -> Recorded:
     """Run one configuration, and write its report."""
     plan = plan_of(name, minutes, seed)
-    history = REPORTS / f"{name}.jsonl.gz" if name == KEPT else None
-    report = asyncio.run(trial(plan, history=history))
+    HISTORIES.mkdir(parents=True, exist_ok=True)
+    report = asyncio.run(trial(plan, history=_history(name)))
     made = Recorded(
         name=name,
         date=time.strftime("%Y-%m-%d", time.gmtime()),
@@ -118,9 +135,27 @@ def record(name: str, minutes: float, seed: int) -> Recorded:
         plan=plan,
         report=report,
     )
-    (REPORTS / f"{name}.json").write_bytes(msgspec.json.format(msgspec.json.encode(made), indent=1) + b"\n")
-    print(show(report), flush=True)
+    if name == KEPT:
+        shutil.copy(_history(name), REPORTS)
+    return _written(made)
+
+
+def judged_again(made: Recorded) -> Recorded:
+    """Judge the history of a configuration again, and write its report."""
+    report = judged(read_history(_history(made.name)), seconds=made.report.seconds)
+    return _written(msgspec.structs.replace(made, report=report))
+
+
+def _written(made: Recorded) -> Recorded:
+    (REPORTS / f"{made.name}.json").write_bytes(
+        msgspec.json.format(msgspec.json.encode(made), indent=1) + b"\n"
+    )
+    print(show(made.report), flush=True)
     return made
+
+
+def _history(name: str) -> Path:
+    return HISTORIES / f"{name}.jsonl.gz"
 
 
 def recorded(name: str) -> Recorded | None:
@@ -132,22 +167,33 @@ def recorded(name: str) -> Recorded | None:
 def table(reports: list[Recorded]) -> str:
     """Return the reports as the table of the page."""
     lines = [
-        "| configuration | run | seconds | requests | messages | cuts | other faults, planned and happened | told of a death, median / p99 | violations |",
+        "| configuration | run | seconds | requests | events | cuts | other faults | told of a death, median / p99 | violations |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for one in reports:
         report, fired = one.report, one.report.fired
-        ours = sum(number for name, number in report.statuses.items() if not name.startswith("intruder"))
         others = ", ".join(f"{kind} {fired.get(kind, 0)}/{n}" for kind, n in one.plan.faults.items())
         deaths = [report.milliseconds.get(f"told of a death {label}") for label in ("p50", "p99")]
         told = " / ".join("–" if ms is None else f"{ms / 1000:.1f} s" for ms in deaths)
         length = "of record" if one.minutes >= MINUTES else "short"
         verdict = f"{len(report.violations)}" + ("" if report.is_valid else " (**invalid**: too few faults)")
         lines.append(
-            f"| `{one.name}` | {length}, {one.date}, `{one.commit}`, seed {report.seed} | {report.seconds:.0f} | {ours} | "
-            f"{report.counts['messages received']} | {fired.get('cuts', 0)}/{one.plan.cuts} | {others} | {told} | {verdict} |"
+            f"| `{one.name}` | {length}, {one.date}, `{one.commit}`, seed {report.seed} | {report.seconds:.0f} | {report.counts['requests']} | "
+            f"{report.counts['events received']} | {fired.get('cuts', 0)}/{one.plan.cuts} | {others} | {told} | {verdict} |"
         )
+    reached = totals(reports)
+    lines += [
+        "",
+        "In all: " + ", ".join(f"{reached[what]:,} {what} (of {n:,})" for what, n in WANTED.items()) + ".",
+    ]
     return "\n".join(lines) + "\n"
+
+
+def totals(reports: list[Recorded]) -> dict[str, int]:
+    """Return what all runs had together."""
+    fired = {what: sum(one.report.fired.get(what, 0) for one in reports) for what in WANTED}
+    counted = {what: sum(one.report.counts[name] for one in reports) for what, name in COUNTED.items()}
+    return {**fired, **counted}
 
 
 def write_page() -> None:
@@ -171,19 +217,30 @@ def main() -> int:
     parser.add_argument("--only", action="append", choices=list(CONFIGURATIONS), help="this configuration")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--again", action="store_true", help="also what has a report of this commit already")
+    parser.add_argument("--judge", action="store_true", help="no trial: judge the kept histories again")
     arguments = parser.parse_args()
     REPORTS.mkdir(exist_ok=True)
-    failed = False
-    for name in arguments.only or CONFIGURATIONS:
-        found = recorded(name)
-        same = found is not None and (found.commit, found.minutes) == (_commit(), arguments.minutes)
-        if found is None or not same or arguments.again:
-            print(f"== {name}", flush=True)
-            found = record(name, arguments.minutes, arguments.seed)
-        failed |= bool(found.report.violations) or not found.report.is_valid
+    made = [_held(name, arguments) for name in arguments.only or CONFIGURATIONS]
     if PAGE.exists():
         write_page()
+    failed = any(one.report.violations or not one.report.is_valid for one in made)
+    if not arguments.only and arguments.minutes >= MINUTES:
+        missed = {what: n for what, n in totals(made).items() if n < WANTED[what]}
+        print(f"missed: {missed}" if missed else "all numbers of a run of record are reached")
+        failed |= bool(missed)
     return int(failed)
+
+
+def _held(name: str, arguments: argparse.Namespace) -> Recorded:
+    """Return the report of a configuration; hold its trial first if there is none."""
+    print(f"== {name}", flush=True)
+    found = recorded(name)
+    if arguments.judge and found is not None:
+        return judged_again(found)
+    same = found is not None and (found.commit, found.minutes) == (_commit(), arguments.minutes)
+    if found is not None and same and not arguments.again:
+        return found
+    return record(name, arguments.minutes, arguments.seed)
 
 
 if __name__ == "__main__":

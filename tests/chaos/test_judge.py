@@ -107,11 +107,65 @@ def test_a_stream_that_is_not_as_promised_is_a_fault(received: list[Received], l
     assert {one.law for one in judge.judge()} == laws
 
 
-def test_a_call_without_an_end_and_a_lost_session_are_faults_unless_the_database_lost_writes() -> None:
+FAILOVER = Outage(5.0, 7.0, "failover", lost=True)
+
+
+@pytest.mark.parametrize(
+    ("opened", "laws"), [(1.0, ["I1", "I8"]), (4.5, ["I1"]), (9.0, ["I1"]), (12.0, ["I1", "I8"])]
+)
+def test_a_failover_excuses_a_lost_session_only_if_it_was_opened_then(opened: float, laws: list[str]) -> None:
     calls = [a_call(ended=20.0, gave_up=why) for why in ("nothing came for 9 s", "404 no session")]
-    assert [one.law for one in Judge(a_history(*calls)).judge()] == ["I1", "I8"]
-    lost = a_history(*calls, outages=[Outage(5.0, 7.0, "failover", lost=True)])
-    assert [one.law for one in Judge(lost).judge()] == ["I1"]
+    history = a_history(*calls, outages=[FAILOVER])
+    history.notes.sessions["s"] = opened
+    assert [one.law for one in Judge(history).judge()] == laws
+
+
+@pytest.mark.parametrize(("read_at", "laws"), [(1.0, ["I2"]), (6.0, [])])
+def test_a_failover_excuses_a_lost_place_of_a_stream_only_if_it_was_read_then(
+    read_at: float, laws: list[str]
+) -> None:
+    received = [Received(read_at, "s.2.t", "progress", "m/1")]
+    call = a_call(received=received, ended=20.0, gave_up="400 event_id_unresumable")
+    assert [one.law for one in Judge(a_history(call, outages=[FAILOVER])).judge()] == laws
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "fault"), [(1.0, 9.0, True), (5.5, 9.0, False), (1.0, 20.0, True)]
+)
+def test_a_failover_excuses_a_second_run_only_if_the_first_one_began_or_ended_then(
+    first: float, second: float, *, fault: bool
+) -> None:
+    journal = [start(first, "a.1"), start(second, "b.1")]
+    call = a_call(posts=2, began=first, ended=30.0, is_left=True)
+    judge = Judge(a_history(call, journal=journal, outages=[FAILOVER]))
+    assert ["I4"] * fault == [one.law for one in judge.judge()]
+    ended = Judge(a_history(call, journal=[*journal, end(6.0, "a.1")], outages=[FAILOVER]))
+    assert [one.law for one in ended.judge()] == []
+
+
+@pytest.mark.parametrize(("leaving", "laws"), [(None, []), (4.0, ["I1"])], ids=["killed", "ended in order"])
+def test_only_a_killed_replica_excuses_an_unknown_outcome(leaving: float | None, laws: list[str]) -> None:
+    lives = [Life("a.1", 1, 0.0, leaving=leaving, ended=5.0), Life("b.1", 2, 0.0)]
+    lost = a_call(answer={"id": 1, "error": {"code": -31002, "message": "lost"}}, began=1.0, ended=8.0)
+    judge = Judge(a_history(lost, lives=lives, journal=[start(1.0, "a.1")]))
+    assert [one.law for one in judge.judge()] == laws
+    assert sum(judge.excused.values()) == (not laws)
+
+
+@pytest.mark.parametrize(("opened", "laws"), [(1.0, ["I1"]), (12.0, [])])
+def test_an_end_is_late_if_a_replica_was_there_to_tell_it(opened: float, laws: list[str]) -> None:
+    lives = [Life("a.1", 1, 0.0, ended=5.0), Life("b.1", 2, opened)]
+    lost = a_call(answer={"id": 1, "error": {"code": -31002, "message": "lost"}}, began=1.0, ended=15.0)
+    assert [
+        one.law for one in Judge(a_history(lost, lives=lives, journal=[start(1.0, "a.1")])).judge()
+    ] == laws
+
+
+def test_another_error_is_excused_by_an_outage_only() -> None:
+    call = a_call(answer={"id": 1, "error": {"code": -32603, "message": "?"}}, began=1.0, ended=9.0)
+    lives = [Life("a.1", 1, 0.0, ended=5.0)]
+    assert [one.law for one in Judge(a_history(call, lives=lives)).judge()] == ["I1"]
+    assert [one.law for one in Judge(a_history(call, outages=[FAILOVER])).judge()] == []
 
 
 def test_counters_are_exact_as_far_as_increments_were_acknowledged() -> None:

@@ -21,7 +21,7 @@ from tests.chaos.history import Found, History, Opening, read_history
 from tests.chaos.intruder import Intruder, nothing_moves
 from tests.chaos.judge import Judge
 from tests.chaos.modern import Modern, all_hear
-from tests.chaos.notes import Notes, Plan, Violation
+from tests.chaos.notes import Call, Notes, Plan, Received, Violation
 from tests.chaos.players import Player
 from tests.http.client import Connection, Cut
 from tests.programs import program
@@ -73,6 +73,8 @@ class Report(Struct, frozen=True, kw_only=True):
     statuses: dict[str, int]
     milliseconds: dict[str, float]
     violations: list[Violation]
+    excused: dict[str, int] = {}
+    """What a fault excused, by the reason: see `Judge.excused`."""
     weather: list[str]
     is_valid: bool
     """Enough of the planned faults happened."""
@@ -134,9 +136,10 @@ def judged(history: History, *, seconds: float) -> Report:
     notes, opening = history.notes, history.opening
     counts = {
         "calls": len(notes.calls),
-        "requests": sum(call.posts + call.resumes for call in notes.calls),
-        "messages received": sum(len(call.received) for call in notes.calls),
+        "requests": sum(n for name, n in notes.statuses.items() if not name.startswith("intruder")),
+        "events received": sum(_is_event(call, one) for call in notes.calls for one in call.received),
         "outcome unknown": judge.unknown,
+        "starved": sum(entry.what == "starved" for entry in history.journal),
     }
     return Report(
         seed=opening.plan.seed,
@@ -153,8 +156,16 @@ def judged(history: History, *, seconds: float) -> Report:
             "most memory, MB": round(judge.most_memory / 1e6, 1),
         },
         violations=violations,
+        excused={reason: n for reason, n in sorted(judge.excused.items()) if n},
         weather=opening.weather,
         is_valid=judge.is_valid,
+    )
+
+
+def _is_event(call: Call, one: Received) -> bool:
+    """True for a message that came as a numbered event of a stream, or, in 2026-07-28, as a notification: not for the empty events at the begin."""
+    return (
+        one.what != "mark" and bool(one.id) if call.era == "2025" else one.what == "other" and bool(one.text)
     )
 
 
@@ -280,6 +291,7 @@ def show(report: Report) -> str:
         ("counts", report.counts),
         ("statuses", report.statuses),
         ("ms", report.milliseconds),
+        ("excused", report.excused),
     ]
     for title, table in tables:
         lines.append(f"{title}: " + ", ".join(f"{name} {value}" for name, value in table.items()))
