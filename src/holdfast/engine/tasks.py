@@ -19,6 +19,7 @@ not known any more. A task that runs here is opened again if the store has lost 
 import asyncio
 import contextlib
 import math
+from collections import ChainMap
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from typing import Any, Final
 
@@ -463,7 +464,9 @@ class Tasks:
         They belong to dead replicas, or to this one: they had ended, and a failover has brought them back.
         """
         self._ends.sweep()
-        while orphans := await self._runtime.store.orphan_tasks({*self._running, *self._ends.unstored}):
+        # Not a copy: a task that is kept while the store looks is known when its answer is compared.
+        known = ChainMap[str, Any](self._running, self._ends.unstored)
+        while orphans := await self._runtime.store.orphan_tasks(known):
             ended = [await self._reap(orphan) for orphan in orphans]
             if not any(ended):
                 # Another replica was faster, or the task has changed; the next sweep tries again.

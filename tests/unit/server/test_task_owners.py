@@ -235,6 +235,23 @@ def slow_look(client: TaskClient, may_go: asyncio.Event) -> None:
 
 
 @virtual_test
+async def test_a_task_that_begins_while_its_owner_looks_for_lost_ones_is_not_taken_for_one() -> None:
+    async with pair() as both:
+        store = both.one.server.engine.runtime.store
+        look, looking = store.orphan_tasks, asyncio.Event()
+
+        async def far_away(known: Collection[str] | None = None) -> list[OrphanTask]:
+            looking.set()
+            await asyncio.sleep(SWEEP)
+            return await look(known)
+
+        store.orphan_tasks = far_away  # type: ignore[method-assign]
+        await looking.wait()
+        task_id = await both.one.create("work", seconds=SWEEP * 5)
+        assert await both.one.text_of(task_id) == "worked"
+
+
+@virtual_test
 async def test_a_dead_owners_task_that_waits_for_input_ends_too_and_takes_no_answer() -> None:
     async with pair() as both:
         task_id = await both.one.create("ask")
