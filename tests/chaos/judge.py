@@ -165,7 +165,7 @@ class Judge:
         if call.gave_up.startswith("404 "):
             if not self._is_lost(self._notes.sessions.get(call.session, 0.0)):
                 self._violate("I8", f"a living session was not found: {call.nonce} {call.gave_up}")
-        elif UNRESUMABLE.match(call.gave_up) and self._is_lost(call.received[-1].at):
+        elif UNRESUMABLE.match(call.gave_up) and self._is_lost(*self._written(call.received[-1].at)):
             self.excused["the place of a stream, lost in a failover"] += 1
         else:
             law = "I2" if call.gave_up.startswith("4") else "I1"
@@ -221,9 +221,15 @@ class Judge:
     def _outage(self, begin: float, end: float) -> bool:
         return any(one.began - 1 < end and begin < one.over + LATE for one in self._history.outages)
 
-    def _is_lost(self, at: float) -> bool:
+    def _is_lost(self, at: float, until: float = 0.0) -> bool:
         """True if a failover may have lost what was written then: from its last second on, until its clients are at the new database."""
-        return any(one.lost and one.began - 1 < at < one.over + LATE for one in self._history.outages)
+        lost = [one for one in self._history.outages if one.lost]
+        return any(one.began - 1 < (until or at) and at < one.over + LATE for one in lost)
+
+    def _written(self, received: float) -> tuple[float, float]:
+        """Return from when until when an event may have been written: a process that stood still sends it when it goes on."""
+        stops = [stop for life in self._lives.values() for stop in life.stopped]
+        return min([received, *(begin for begin, end in stops if begin < received < end + LATE)]), received
 
     def _troubled(self, begin: float, end: float) -> bool:
         return self._outage(begin, end) or any(_hurt(life, begin, end) for life in self._lives.values())
@@ -242,7 +248,7 @@ class Judge:
             if nonce in self._notes.duplicates:
                 original = calls[self._notes.duplicates[nonce][0]]
                 claimed = [original.began, *(entry.at for entry in starts[original.nonce])]
-                if not any(map(self._is_lost, claimed)):
+                if not any(map(self._is_lost, claimed)) and not self._is_reaped(original, starts):
                     self._imitated(original, nonce, entries, ends)
             elif call is not None and not self._may_run(call, entries):
                 when = [f"{entry.replica} {entry.at:.3f}" for entry in entries]
@@ -257,6 +263,11 @@ class Judge:
         late = [entry for entry in entries[nonce == original.nonce :] if entry.at < over]
         if late and not original.code:
             self._violate("I4", f"{nonce} ran although its id was in flight")
+
+    def _is_reaped(self, call: Call, starts: dict[str, list[Entry]]) -> bool:
+        """True if a call without an answer was ended for its replica, which stood still or died."""
+        lives = [self._lives[entry.replica] for entry in starts[call.nonce] if entry.replica in self._lives]
+        return call.answer is None and any(_hurt(life, call.began, call.ended) for life in lives)
 
     def _may_run(self, call: Call, entries: list[Entry]) -> bool:
         """Once, and again for each repeat after an end that the client did not want to read.

@@ -120,13 +120,17 @@ def test_a_failover_excuses_a_lost_session_only_if_it_was_opened_then(opened: fl
     assert [one.law for one in Judge(history).judge()] == laws
 
 
-@pytest.mark.parametrize(("read_at", "laws"), [(1.0, ["I2"]), (6.0, [])])
-def test_a_failover_excuses_a_lost_place_of_a_stream_only_if_it_was_read_then(
-    read_at: float, laws: list[str]
+@pytest.mark.parametrize(
+    ("read_at", "stopped", "laws"),
+    [(1.0, [], ["I2"]), (6.0, [], []), (12.0, [], ["I2"]), (12.0, [(6.0, 11.0)], [])],
+)
+def test_a_failover_excuses_a_lost_place_of_a_stream_only_if_it_was_written_then(
+    read_at: float, stopped: list[tuple[float, float]], laws: list[str]
 ) -> None:
     received = [Received(read_at, "s.2.t", "progress", "m/1")]
     call = a_call(received=received, ended=20.0, gave_up="400 event_id_unresumable")
-    assert [one.law for one in Judge(a_history(call, outages=[FAILOVER])).judge()] == laws
+    lives = [Life("a.1", 1, 0.0, stopped=stopped)]
+    assert [one.law for one in Judge(a_history(call, lives=lives, outages=[FAILOVER])).judge()] == laws
 
 
 @pytest.mark.parametrize(
