@@ -158,6 +158,6 @@ async def test_scripts_are_sent_once_and_again_after_redis_forgot_them(server: R
 def test_every_section_is_a_script_of_its_own_that_is_used() -> None:
     package = Path(scripts_module.__file__).parent
     sections = [name for file in package.glob("lua/*.lua") for name in MARK.findall(file.read_text())]
-    assert sorted([*sections, "commit_end"]) == sorted(scripts())
+    assert sorted([*sections, "commit_end", "swap_task_end"]) == sorted(scripts())
     used = "".join(file.read_text() for file in package.glob("*.py"))
     assert [name for name in sections if f'"{name}"' not in used] == []

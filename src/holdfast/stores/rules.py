@@ -1,18 +1,12 @@
-"""Decisions about state and tasks that stores share, and ids as text: facts come in, a decision goes out. No I/O and no clock.
+"""Decisions about state that stores share, and ids as text: facts come in, a decision goes out. No I/O and no clock.
 
 The rules of a session are in `holdfast.core.rules`.
 """
 
-from collections.abc import Callable
-
 import msgspec
 
-from holdfast.config import Limits
 from holdfast.errors import StateError, StoreUnavailable
-from holdfast.stores.base import (
-    TASK_END_BYTES,
-    Cell,
-)
+from holdfast.stores.base import Cell
 from holdfast.stores.kept import growth
 from holdfast.wire.jsonrpc import RequestId
 
@@ -35,7 +29,7 @@ def lease_ended() -> StoreUnavailable:
     return StoreUnavailable("the lease of this replica has ended, and it has not got another yet")
 
 
-# State and tasks
+# State
 
 
 def state_growth(
@@ -65,20 +59,3 @@ def added(field: str, cell: Cell | None, by: int) -> int:
         return (msgspec.json.decode(cell.value, type=int) if cell else 0) + by
     except msgspec.DecodeError:
         raise StateError(f"state field {field!r} does not hold an integer") from None
-
-
-def has_task_room(limits: Limits, size: int, *, store: int, own: int) -> bool:
-    """Return True if tasks may grow by so many bytes; `own` is the present size of the principal's tasks."""
-    return store + size <= limits.tasks_bytes and own + size <= limits.principal_tasks_bytes
-
-
-def check_task(limits: Limits, value: bytes, *, ends: bool, has_room: Callable[[], bool]) -> None:
-    """Check that a change of a task has room. A small end always has.
-
-    Raises:
-        StateError: it has none.
-    """
-    if ends and len(value) <= TASK_END_BYTES:
-        return
-    if len(value) > limits.task_bytes or not has_room():
-        raise StateError(f"no room for a task of {len(value)} bytes")

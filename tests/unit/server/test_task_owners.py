@@ -8,6 +8,7 @@ from copy import deepcopy
 from typing import Final
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast import Context, Server
 from holdfast.config import Limits, Times
@@ -16,7 +17,7 @@ from holdfast.engine import task_ends
 from holdfast.engine.caller import Caller
 from holdfast.engine.task_ends import KEPT_SECONDS
 from holdfast.errors import OUTCOME_UNKNOWN, OutcomeUnknown
-from holdfast.stores.base import Cell, OrphanTask
+from holdfast.stores.base import OrphanTask
 from holdfast.testing.store.limits import tight
 from holdfast.wire.jsonrpc import Request
 from tests.simulation.cluster import Cluster
@@ -130,7 +131,7 @@ async def test_a_task_whose_opening_has_no_reply_is_cancelled() -> None:
         store.recover()
         await asyncio.sleep(5)
         [task] = store._tasks._kept.values()
-        assert b"cancelled" in task.cell.value
+        assert b"cancelled" in task.value
         assert task.owner == ""
 
 
@@ -266,7 +267,8 @@ async def test_a_dead_owners_task_that_waits_for_input_ends_too_and_takes_no_ans
 async def test_a_task_that_cannot_be_read_is_ended_and_does_not_hold_the_others_up() -> None:
     async with pair() as both:
         ids = [await both.one.create("work", seconds=10_000) for _ in range(30)]
-        both.cluster._tasks._kept[task_key(ids[0])].cell = Cell(b"damaged", 7)
+        kept, damaged = both.cluster._tasks._kept, task_key(ids[0])
+        kept[damaged] = replace(kept[damaged], value=b"damaged", version=7)
         both.declare_dead("one")
         for task_id in ids:
             assert (await both.two.until(task_id, "failed"))["error"] == UNKNOWN

@@ -4,14 +4,11 @@ A store without tasks inherits `NoTasks`. Then a server with a tool that may bec
 """
 
 from collections.abc import Collection
-from typing import Final, NamedTuple, NoReturn, Protocol
+from typing import NamedTuple, NoReturn, Protocol
 
 from holdfast.core.records import Refusal
 from holdfast.errors import ConfigError
 from holdfast.stores.base.state import Cell
-
-TASK_END_BYTES: Final = 1_024
-"""The end of a task always has room if it is not longer than this: an error without details."""
 
 
 class OrphanTask(NamedTuple):

@@ -20,7 +20,7 @@ class MemoryStore(MemoryBackend, MemoryState, TaskMethods, OneProcess):
         OneProcess.__init__(self, clock)
         MemoryBackend.__init__(self, limits, f"{self.replica}.1")
         MemoryState.__init__(self, limits, self.now)
-        self._tasks = MemoryTasks(limits, self.now)
+        self._tasks = MemoryTasks(self.now)
 
     def __repr__(self) -> str:
         return f"<MemoryStore {len(self._sessions)} sessions, {self._bytes} log bytes>"

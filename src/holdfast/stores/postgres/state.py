@@ -3,19 +3,25 @@
 from collections.abc import Collection
 from typing import Any, Final
 
+from typing_extensions import override
+
+from holdfast.core.rules.tasks import StoredTask, TaskBounds
 from holdfast.errors import SessionGone, StateError
 from holdfast.stores.areas import is_own, most_areas, most_bytes, most_of_one
-from holdfast.stores.base import REMEMBERED_OPS, TASK_END_BYTES, Cell, OrphanTask, Refusal, WakeUp
+from holdfast.stores.base import REMEMBERED_OPS, Cell, OrphanTask, WakeUp
 from holdfast.stores.kept import ENTRY_BYTES, too_much
 from holdfast.stores.postgres.bell import ALL, Bell
 from holdfast.stores.postgres.core import hashed
 from holdfast.stores.rules import lease_ended
+from holdfast.stores.tasks import Swapped, TaskCommands
 
 _GONE, _DONE, _FULL, _TOTAL, _NO_INTEGER = range(5)
+_SWAPPED: Final = (Swapped.DONE, Swapped.DIFFERS, Swapped.FULL)
+_DEAD: Final = 3
 _TASKS: Final = 20
 
 
-class PostgresState(Bell):
+class PostgresState(Bell, TaskCommands):
     """Fields with versions, areas that belong to a principal, tasks."""
 
     async def open_area(self, area: str, principal: str, ttl: float) -> bool:
@@ -65,49 +71,30 @@ class PostgresState(Bell):
 
     # Tasks
 
-    async def open_task(self, key: str, principal: str, value: bytes, *, ttl: float) -> Refusal | None:
-        """Keep a new task."""
-        limits = self._limits
-        verdict = await self._one(
-            "open_task",
-            key,
-            hashed(principal),
-            principal.encode(),
-            value,
-            self.me,
-            self._lives,
-            ttl,
-            limits.tasks,
-            limits.tasks_per_principal,
-            limits.tasks_bytes,
-            limits.principal_tasks_bytes,
-            self._told,
-        )
-        if verdict == 2:  # noqa: PLR2004 - as functions.sql says
+    @override
+    async def load_task(self, key: str) -> StoredTask | None:
+        rows = await self._run("load_task", key)
+        if not rows:
+            return None
+        name, *rest = rows[0]
+        return StoredTask(name.decode(), *rest)
+
+    @override
+    async def swap_task(
+        self, key: str, before: StoredTask | None, after: StoredTask, most: TaskBounds | None
+    ) -> Swapped:
+        known = 0 if before is None else before.version
+        whose = (hashed(after.principal), after.principal.encode())
+        facts = (*whose, after.value, after.version, after.expires, after.owner)
+        bounds = None if most is None else list(most)
+        try:
+            verdict = await self._one("swap_task", key, known, *facts, bounds, self._lives, self._told)
+        finally:
+            if before is not None:
+                self._ring(key, [(WakeUp.TASK, "", ALL)])
+        if verdict == _DEAD:
             raise lease_ended()
-        return Refusal.FULL if verdict else None
-
-    async def get_task(self, key: str, principal: str) -> Cell | None:
-        """Return a task."""
-        rows = await self._run("get_task", key, hashed(principal), self._told)
-        return Cell(*rows[0]) if rows else None
-
-    async def set_task(
-        self, key: str, principal: str, value: bytes, *, version: int, ttl: float, ends: bool = False
-    ) -> int:
-        """Change a task and send TASK, here and at every replica."""
-        limits = self._limits
-        bounds = (TASK_END_BYTES, limits.task_bytes, limits.tasks_bytes, limits.principal_tasks_bytes)
-        verdict = await self._one(
-            "set_task", key, hashed(principal), value, version, ttl, ends, *bounds, self._told
-        )
-        if verdict == 2:  # noqa: PLR2004 - as functions.sql says
-            raise StateError(f"no room for a task of {len(value)} bytes")
-        if verdict:
-            return -1
-        self.wake(WakeUp.TASK, key, "")
-        self._ring(key, [(WakeUp.TASK, "", ALL)])
-        return version + 1
+        return _SWAPPED[verdict]
 
     async def orphan_tasks(self, known: Collection[str] | None = None) -> list[OrphanTask]:
         """Return some of the tasks of dead replicas, and of those that this one does not run."""

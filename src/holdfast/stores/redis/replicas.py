@@ -40,6 +40,7 @@ class ReplicaMethods(Core):
                 f"a later Holdfast serves this namespace (format {reply[2]}, this one knows {self.format}): "
                 "upgrade this one, or give it another namespace"
             )
+        self._clock.measure(reply[4] / 1000)
         return self._renewed(*map(int, reply[2:4]))
 
     async def release(self) -> None:

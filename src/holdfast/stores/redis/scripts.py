@@ -6,7 +6,7 @@ begins the script `forget`, which is preceded by the file shared.lua. The text b
 and comments are not sent. A script that frees more than it takes (`allow-oom`) runs even when Redis is out of memory; any other
 is then refused before it has changed anything. A script that changes nothing declares it (`no-writes`).
 
-`commit` exists twice: `commit_end` is the same for commits that only end and forget, and runs when Redis is out of memory.
+`commit` and `swap_task` exist twice: `commit_end` and `swap_task_end` are the same for what only ends and forgets, and run when Redis is out of memory.
 """
 
 from functools import cache
@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 SECTIONS: Final = ("documents", "cells", "index", "replicas")
 _SECTION: Final = "--## "
+_TWINS: Final = ("commit", "swap_task")
 
 
 class Script(NamedTuple):
@@ -53,6 +54,6 @@ def scripts() -> dict[str, Script]:
         for section in _read(name).split(_SECTION)[1:]:
             script = _script(section)
             found[script.name] = script
-            if script.name == "commit":
-                found["commit_end"] = _script(section.replace("commit:", "commit_end: !allow-oom", 1))
+            if script.name in _TWINS:
+                found[f"{script.name}_end"] = _script(section.replace(":", "_end: !allow-oom", 1))
     return found

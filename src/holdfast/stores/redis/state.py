@@ -20,19 +20,24 @@ operation has a name: sent again, it finds its result, among the last 256.
 from collections.abc import Collection
 from typing import Any, Final
 
+from typing_extensions import override
+
+from holdfast.core.rules.tasks import StoredTask, TaskBounds
 from holdfast.errors import SessionGone, StateError
 from holdfast.stores.areas import is_own, most_areas, most_bytes, most_of_one
-from holdfast.stores.base import TASK_END_BYTES, Cell, OrphanTask, Refusal, WakeUp
+from holdfast.stores.base import Cell, OrphanTask
 from holdfast.stores.kept import too_much
 from holdfast.stores.redis.core import Core, flag, hashed, milliseconds
 from holdfast.stores.rules import lease_ended
+from holdfast.stores.tasks import Swapped, TaskCommands
 
 _ALL: Final = 10**9
 """More tasks than a store has."""
 _STRAYS: Final = 20
+_SWAPPED: Final = {b"ok": Swapped.DONE, b"differs": Swapped.DIFFERS, b"full": Swapped.FULL}
 
 
-class StateMethods(Core):
+class StateMethods(Core, TaskCommands):
     """Fields with versions, areas that belong to a principal, tasks."""
 
     async def open_area(self, area: str, principal: str, ttl: float) -> bool:
@@ -98,35 +103,26 @@ class StateMethods(Core):
 
     # Tasks
 
-    async def open_task(self, key: str, principal: str, value: bytes, *, ttl: float) -> Refusal | None:
-        """Keep a new task."""
-        limits = self._limits
-        room = (limits.tasks_bytes, limits.principal_tasks_bytes)
-        most = (limits.tasks, limits.tasks_per_principal, *room)
-        reply = await self.index("open_task", key, f"p{principal}", value, milliseconds(ttl), *most)
-        if reply[0] == b"dead":
+    @override
+    async def load_task(self, key: str) -> StoredTask | None:
+        principal, value, version, ends, owner = await self.index("get_task", key)
+        if principal is None:
+            return None
+        return StoredTask(
+            principal[1:].decode(), value, int(version), int(ends) / 1000, (owner or b"").decode()
+        )
+
+    @override
+    async def swap_task(
+        self, key: str, before: StoredTask | None, after: StoredTask, most: TaskBounds | None
+    ) -> Swapped:
+        known = 0 if before is None else before.version
+        facts = (after.value, after.version, milliseconds(after.expires), after.owner)
+        script = "swap_task_end" if most is None else "swap_task"
+        [done] = await self.index(script, key, known, f"p{after.principal}", *facts, *(most or ()))
+        if done == b"dead":
             raise lease_ended()
-        return None if reply[0] == b"ok" else Refusal.FULL
-
-    async def get_task(self, key: str, principal: str) -> Cell | None:
-        """Return a task."""
-        reply = await self.index("get_task", key, f"p{principal}")
-        return Cell(reply[2], reply[3]) if reply[0] == b"ok" else None
-
-    async def set_task(
-        self, key: str, principal: str, value: bytes, *, version: int, ttl: float, ends: bool = False
-    ) -> int:
-        """Change a task and send TASK, here and at every replica."""
-        limits = self._limits
-        most = (limits.task_bytes, limits.tasks_bytes, limits.principal_tasks_bytes, TASK_END_BYTES)
-        script = "end_task" if ends else "set_task"
-        reply = await self.index(script, key, f"p{principal}", value, version, milliseconds(ttl), *most)
-        if reply[0] == b"full":
-            raise StateError(f"no room for a task of {len(value)} bytes")
-        if reply[0] != b"ok":
-            return -1
-        self.wake(WakeUp.TASK, key, "")
-        return version + 1
+        return _SWAPPED[done]
 
     async def orphan_tasks(self, known: Collection[str] | None = None) -> list[OrphanTask]:
         """Return some of the tasks of dead replicas, and of those that this one does not run."""

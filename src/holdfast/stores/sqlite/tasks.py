@@ -1,70 +1,50 @@
-"""Operations on tasks: open_task, get_task, set_task, orphan_tasks."""
+"""Tasks in the file."""
 
 from collections.abc import Collection
 from typing import Final
 
-from holdfast.stores.base import Cell, OrphanTask, Refusal, WakeUp
-from holdfast.stores.rules import check_task, has_task_room
+from holdfast.core.rules.tasks import StoredTask, TaskBounds
+from holdfast.stores.base import Cell, OrphanTask, WakeUp
 from holdfast.stores.sqlite.transaction import Transaction
+from holdfast.stores.tasks import Swapped
 
 _AT_ONCE: Final = 20
+_OWN: Final = "SELECT count(*), coalesce(sum(length(value)), 0) FROM task WHERE principal = ?"
+"""SQLite reads the length of a blob without the blob, and a principal has few tasks."""
 
 
-def open_task(tx: Transaction, key: str, principal: str, value: bytes, *, ttl: float) -> Refusal | None:
-    """Keep a new task if there is room for it."""
-    sweep(tx)
-    if tx.one("SELECT 1 FROM task WHERE key = ?", key):
-        return None
-    tx.must_live(tx.identity.owner)
-    count = tx.one("SELECT tasks FROM total")
-    own = tx.one("SELECT count(*) FROM task WHERE principal = ?", principal)
-    is_full = count >= tx.limits.tasks or own >= tx.limits.tasks_per_principal
-    if is_full or not _has_room(tx, principal, len(value)):
-        return Refusal.FULL
+def load(tx: Transaction, key: str) -> StoredTask | None:
+    """Return a task, also one that has expired."""
+    row = tx.execute("SELECT principal, value, version, expires, owner FROM task WHERE key = ?", (key,))
+    found = row.fetchone()
+    return None if found is None else StoredTask(*found)
+
+
+def swap(
+    tx: Transaction, key: str, before: StoredTask | None, after: StoredTask, most: TaskBounds | None
+) -> Swapped:
+    """Replace a task if it has still the same version, within the bounds, and send TASK."""
+    if before is None:
+        sweep(tx)
+    found = load(tx, key)
+    if found != before:
+        return Swapped.DIFFERS
+    if before is None:
+        tx.must_live(after.owner)
+    if most is not None:
+        count, size = tx.execute("SELECT tasks, task_bytes FROM total").fetchone()
+        own_count, own = tx.execute(_OWN, (after.principal,)).fetchone()
+        if not most.allow(before, after, count, own_count, size, own):
+            return Swapped.FULL
     tx.execute(
-        "INSERT INTO task (key, principal, version, expires, value, owner) VALUES (?, ?, 1, ?, ?, ?)",
-        (key, principal, tx.now + ttl, value, tx.identity.owner),
+        "INSERT INTO task (key, principal, version, expires, value, owner) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET"
+        " version = excluded.version, expires = excluded.expires, value = excluded.value, owner = excluded.owner",
+        (key, after.principal, after.version, after.expires, after.value, after.owner),
     )
-    _account(tx, 1, len(value))
-    return None
-
-
-def get_task(tx: Transaction, key: str, principal: str) -> Cell | None:
-    """Return a task of this principal that has not expired."""
-    row = tx.execute(
-        "SELECT value, version FROM task WHERE key = ? AND principal = ? AND expires > ?",
-        (key, principal, tx.now),
-    ).fetchone()
-    return None if row is None else Cell(*row)
-
-
-def set_task(
-    tx: Transaction, key: str, principal: str, value: bytes, *, version: int, ttl: float, ends: bool = False
-) -> int:
-    """Change a task that still has this version, and send TASK."""
-    cell = get_task(tx, key, principal)
-    if cell is None:
-        return -1
-    if cell != Cell(value, version + 1):
-        if cell.version != version:
-            return -1
-        growth = max(len(value) - len(cell.value), 0)
-        check_task(tx.limits, value, ends=ends, has_room=lambda: _has_room(tx, principal, growth))
-        tx.execute(
-            "UPDATE task SET value = ?, version = ?, expires = max(expires, ?), owner = iif(?, '', owner)"
-            " WHERE key = ?",
-            (value, version + 1, tx.now + ttl, ends, key),
-        )
-        _account(tx, 0, len(value) - len(cell.value))
-    tx.wake(WakeUp.TASK, key, "")
-    tx.wake_elsewhere(WakeUp.TASK, key, "")
-    return version + 1
-
-
-def _has_room(tx: Transaction, principal: str, size: int) -> bool:
-    # SQLite reads the length of a blob without the blob, and a principal has few tasks.
-    own = tx.one("SELECT coalesce(sum(length(value)), 0) FROM task WHERE principal = ?", principal)
-    return has_task_room(tx.limits, size, store=tx.one("SELECT task_bytes FROM total"), own=own)
+    _account(tx, before is None, len(after.value) - (len(before.value) if before else 0))
+    if before is not None:
+        tx.wake_elsewhere(WakeUp.TASK, key, "")
+    return Swapped.DONE
 
 
 def orphan_tasks(tx: Transaction, known: Collection[str] | None = None) -> list[OrphanTask]:

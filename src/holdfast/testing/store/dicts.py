@@ -126,7 +126,7 @@ class Shelves:
         """Streams of closed sessions: until when, their heads, their events."""
         self.kept: Kept = Kept(limits)
         self.areas: Areas = Areas(limits, self.one.now, self.kept)
-        self.tasks: MemoryTasks = MemoryTasks(limits, self.one.now)
+        self.tasks: MemoryTasks = MemoryTasks(self.one.now)
         self.closings: dict[str, tuple[float, Closed]] = {}
         """Closings that were not reported, each with the time of its last report to a caller."""
         self.leases: dict[str, Lease] = {}

@@ -394,62 +394,41 @@ END $$;
 
 -- Tasks
 
--- 0 open, 1 full, 2 the owner is dead.
-CREATE FUNCTION {schema}.open_task_{v}(
-    p_key text, p_principal bytea, p_name bytea, p_value bytea, p_owner text, p_lives text, p_ttl double precision,
-    p_most bigint, p_own_most bigint, p_bytes bigint, p_own_bytes bigint, p_now double precision
+-- Replace a task that has still the version p_known (0: there is none), within the bounds: number of tasks, own ones, bytes, own bytes.
+-- 0 done, 1 the version differs, 2 no room, 3 the owner is dead.
+CREATE FUNCTION {schema}.swap_task_{v}(
+    p_key text, p_known bigint, p_principal bytea, p_name bytea, p_value bytea, p_version bigint, p_expires double precision, p_owner text,
+    p_most bigint[], p_lives text, p_now double precision
 ) RETURNS integer LANGUAGE plpgsql SET lock_timeout = '2s' AS $$
 DECLARE
     t record;
+    s record;
     own record;
-    now_is double precision := {schema}.clock_{v}(p_now);
-BEGIN
-    PERFORM FROM {schema}.gate WHERE name = 'tasks' FOR UPDATE;
-    IF EXISTS (SELECT FROM {schema}.task WHERE key = p_key AND expires > now_is) THEN
-        RETURN 0;
-    END IF;
-    IF p_lives IS NOT NULL AND NOT EXISTS (SELECT FROM {schema}.lease WHERE owner = p_lives AND until > 0) THEN
-        RETURN 2;
-    END IF;
-    PERFORM {schema}.sweep_tasks_{v}(now_is);
-    SELECT sum(tasks) AS tasks, sum(task_bytes) AS bytes INTO t FROM {schema}.total;
-    SELECT count(*) AS tasks, coalesce(sum(octet_length(value)), 0) AS bytes INTO own FROM {schema}.task WHERE principal = p_principal;
-    IF t.tasks >= p_most OR own.tasks >= p_own_most OR t.bytes + octet_length(p_value) > p_bytes
-        OR own.bytes + octet_length(p_value) > p_own_bytes THEN
-        RETURN 1;
-    END IF;
-    INSERT INTO {schema}.task VALUES (p_key, p_principal, p_name, 1, now_is + p_ttl, p_owner, p_value);
-    PERFORM {schema}.count_{v}(0, 0, 1, octet_length(p_value));
-    RETURN 0;
-END $$;
-
--- 0 done, 1 the version differs, 2 no room.
-CREATE FUNCTION {schema}.set_task_{v}(
-    p_key text, p_principal bytea, p_value bytea, p_version bigint, p_ttl double precision, p_ends boolean,
-    p_end_bytes bigint, p_task_bytes bigint, p_bytes bigint, p_own_bytes bigint, p_now double precision
-) RETURNS integer LANGUAGE plpgsql SET lock_timeout = '2s' AS $$
-DECLARE
-    t record;
-    now_is double precision := {schema}.clock_{v}(p_now);
     grows bigint;
 BEGIN
-    SELECT value, version INTO t FROM {schema}.task WHERE key = p_key AND principal = p_principal AND expires > now_is FOR UPDATE;
-    IF NOT FOUND THEN
-        RETURN 1;
-    ELSIF t.version = p_version + 1 AND t.value = p_value THEN
-        RETURN 0;
-    ELSIF t.version <> p_version THEN
-        RETURN 1;
+    IF p_known = 0 THEN
+        -- Tasks begin one after another, so that their limits are exact.
+        PERFORM FROM {schema}.gate WHERE name = 'tasks' FOR UPDATE;
+        PERFORM {schema}.sweep_tasks_{v}({schema}.clock_{v}(p_now));
     END IF;
-    grows := octet_length(p_value) - octet_length(t.value);
-    IF NOT (p_ends AND octet_length(p_value) <= p_end_bytes) AND (octet_length(p_value) > p_task_bytes
-        OR (SELECT sum(task_bytes) FROM {schema}.total) + greatest(grows, 0) > p_bytes
-        OR (SELECT sum(octet_length(value)) FROM {schema}.task WHERE principal = p_principal) + greatest(grows, 0) > p_own_bytes) THEN
-        RETURN 2;
+    SELECT version, principal, octet_length(value) AS size INTO t FROM {schema}.task WHERE key = p_key FOR UPDATE;
+    IF coalesce(t.version, 0) <> p_known OR coalesce(t.principal, p_principal) <> p_principal THEN
+        RETURN 1;
+    ELSIF p_known = 0 AND p_lives IS NOT NULL AND NOT EXISTS (SELECT FROM {schema}.lease WHERE owner = p_lives AND until > 0) THEN
+        RETURN 3;
     END IF;
-    UPDATE {schema}.task SET value = p_value, version = p_version + 1, expires = greatest(expires, now_is + p_ttl),
-        owner = CASE WHEN p_ends THEN '' ELSE owner END WHERE key = p_key;
-    PERFORM {schema}.count_{v}(0, 0, 0, grows);
+    grows := octet_length(p_value) - coalesce(t.size, 0);
+    IF p_most IS NOT NULL THEN
+        SELECT sum(tasks) AS tasks, sum(task_bytes) AS bytes INTO s FROM {schema}.total;
+        SELECT count(*) AS tasks, coalesce(sum(octet_length(value)), 0) AS bytes INTO own FROM {schema}.task WHERE principal = p_principal;
+        IF p_known = 0 AND (s.tasks >= p_most[1] OR own.tasks >= p_most[2])
+            OR s.bytes + greatest(grows, 0) > p_most[3] OR own.bytes + greatest(grows, 0) > p_most[4] THEN
+            RETURN 2;
+        END IF;
+    END IF;
+    INSERT INTO {schema}.task VALUES (p_key, p_principal, p_name, p_version, p_expires, p_owner, p_value) ON CONFLICT (key) DO UPDATE
+        SET value = excluded.value, version = excluded.version, expires = excluded.expires, owner = excluded.owner;
+    PERFORM {schema}.count_{v}(0, 0, (p_known = 0)::integer, grows);
     RETURN 0;
 END $$;
 

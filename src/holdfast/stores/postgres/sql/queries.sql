@@ -89,14 +89,11 @@ SELECT c.value, c.version FROM (
 --## set
 SELECT * FROM {schema}.set_{v}($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 
---## open_task
-SELECT {schema}.open_task_{v}($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+--## load_task
+SELECT name, value, version, expires, owner FROM {schema}.task WHERE key = $1
 
---## get_task
-SELECT value, version FROM {schema}.task WHERE key = $1 AND principal = $2 AND expires > {schema}.clock_{v}($3)
-
---## set_task
-SELECT {schema}.set_task_{v}($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+--## swap_task
+SELECT {schema}.swap_task_{v}($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 
 --## own_tasks
 SELECT key FROM {schema}.task WHERE owner = $1 AND expires > {schema}.clock_{v}($2)

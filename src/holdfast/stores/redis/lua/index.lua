@@ -16,8 +16,8 @@
 -- core.py
 -- then frees bytes of that principal. `grant` and `lower` are the shared half of cells_prelude.lua.
 --
--- Sent again: reserve, reserve_area and open_task find the entry; size, linger, grant and hint compute the same numbers again;
--- due finds the sessions marked, and they are examined two seconds later; lower and set_task name a count or a version,
+-- Sent again: reserve and reserve_area find the entry; size, linger, grant and hint compute the same numbers again;
+-- due finds the sessions marked, and they are examined two seconds later; lower and swap_task name a count or a version,
 -- which does not match the second time.
 
 --## prove: shared
@@ -266,32 +266,39 @@ local before, known, principal = allowance(key)
 if principal and count > known then allow(key, principal, before, bytes, count) end
 return {'ok'}
 
---## open_task: shared tasks
-local key, principal, value, life = ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[8])
-sweep_tasks()
-if redis.call('EXISTS', g .. ':t:' .. key) == 1 then return {'ok'} end
-if is_dead(me) and not string.match(me, '%.0$') then return {'dead'} end
-local own = tonumber(redis.call('HGET', g .. ':tp', principal) or 0)
-if redis.call('ZCARD', g .. ':tasks') >= tonumber(ARGV[9]) or own >= tonumber(ARGV[10])
-  or not has_room(principal, #value, ARGV[11], ARGV[12]) then return {'full'} end
-redis.call('HINCRBY', g .. ':tp', principal, 1)
-count_bytes(principal, #value)
-redis.call('ZADD', g .. ':tasks', now + life, key)
-redis.call('HSET', g .. ':t:' .. key, 'p', principal, 'v', 1, 'd', value, 'x', now + life, 'o', me)
-own_task(key, life)
-keep_task(key, life)
-return {'ok'}
-
 --## get_task: shared tasks !no-writes
-local got = redis.call('HMGET', g .. ':t:' .. ARGV[5], 'p', 'v', 'd', 'x')
-if got[1] ~= ARGV[6] or tonumber(got[4]) <= now then return {'none'} end
-return {'ok', {}, got[3], tonumber(got[2])}
+return redis.call('HMGET', g .. ':t:' .. ARGV[5], 'p', 'd', 'v', 'x', 'o')
 
---## set_task: shared tasks
-return set_task(false)
-
---## end_task: shared tasks !allow-oom
-return set_task(true)
+--## swap_task: shared tasks
+-- Replace a task that has still the version ARGV[6] (0: there is none). ARGV: key, version before, principal, value, version, when it is forgotten,
+-- owner, and the bounds, if it has any: number of tasks, own ones, bytes, own bytes.
+local key, principal, value, last, owner, most = ARGV[5], ARGV[7], ARGV[8], tonumber(ARGV[10]), ARGV[11], tonumber(ARGV[12])
+if ARGV[6] == '0' then sweep_tasks() end
+local name, sums = g .. ':t:' .. key, g .. ':tp'
+local got = redis.call('HMGET', name, 'v', 'd', 'o', 'p')
+if (got[1] or '0') ~= ARGV[6] or (got[4] or principal) ~= principal then return {'differs'} end
+if not got[1] and is_dead(owner) and not string.match(owner, '%.0$') then return {'dead'} end
+local growth, kept = #value - #(got[2] or ''), redis.call('HMGET', sums, principal, '', 'b' .. principal)
+local function reaches(place, size, bound) return tonumber(kept[place] or 0) + size > tonumber(bound) end
+if most and (not got[1] and (redis.call('ZCARD', g .. ':tasks') >= most or reaches(1, 1, ARGV[13]))
+  or reaches(2, math.max(growth, 0), ARGV[14]) or reaches(3, math.max(growth, 0), ARGV[15])) then return {'full'} end
+if not got[1] then redis.call('HINCRBY', sums, principal, 1) end
+count_bytes(principal, growth)
+redis.call('ZADD', g .. ':tasks', last, key)
+redis.call('HSET', name, 'p', principal, 'v', ARGV[9], 'd', value, 'x', last, 'o', owner)
+redis.call('PEXPIRE', name, last - now + SLACK)
+live(g .. ':tasks', last - now + 2 * SLACK)
+live(sums, last - now + 2 * SLACK)
+if owner == '' then
+  disown_task(key, got[3])
+else
+  for place, one in pairs({[g .. ':to'] = owner, [g .. ':to:' .. owner] = key}) do
+    redis.call('SADD', place, one)
+    live(place, last - now + 2 * SLACK)
+  end
+end
+if got[1] then publish('bell', 'task', key, '') end
+return {'ok'}
 
 --## orphan_tasks: shared tasks !allow-oom
 -- Some tasks of dead owners, and these of the caller; then the names of all tasks of the caller, if they are more than it runs.

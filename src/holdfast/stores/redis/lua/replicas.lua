@@ -58,7 +58,7 @@ for earlier = tonumber(format) - 1, 1, -1 do
   local leases = 'hf:' .. earlier .. ':' .. namespace .. ':{*}:rep'
   if redis.call('ZCOUNT', leases, now, '+inf') > 0 then other = earlier end
 end
-return {'ok', {}, tonumber(incarnation), other}
+return {'ok', {}, tonumber(incarnation), other, now}
 
 --## release: shared !allow-oom
 -- The replica stops. If it still owns work, other replicas may end it from now on. Its inbox stays until it expires:
