@@ -28,6 +28,14 @@ class Cut(Struct):
     """Whether the text is lost with the connection, which is then reset; else it arrives before an orderly end."""
     done: bool = False
 
+    def place(self, chunk: bytes) -> int:
+        """Return where to cut: before the event with the text if it is lost, else after it. Busy servers send several at once."""
+        at = chunk.index(self.text)
+        if self.loses:
+            return chunk.rfind(b"\n\n", 0, at) + 2 if b"\n\n" in chunk[:at] else 0
+        end = chunk.find(b"\n\n", at)
+        return len(chunk) if end < 0 else end + 2
+
 
 class Request(Struct):
     """One request, and its response."""
@@ -134,11 +142,12 @@ class Proxy:
             cut = next((cut for cut in self._cuts if not cut.done and cut.text in chunk), None)
             if cut is not None:
                 cut.done = True
-                if cut.loses:
-                    to_client.transport.abort()
-                    return
+                chunk = chunk[: cut.place(chunk)]
             asked[-1].answer += chunk
             to_client.write(chunk)
+            if cut is not None and cut.loses:
+                to_client.transport.abort()
+                return
             await to_client.drain()
             if cut is not None:
                 return

@@ -24,7 +24,7 @@ ERAS: Final = "HOLDFAST_INTEROP_ERAS"
 PIXEL: Final = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
 NOTE: Final = "note://shared"
 POEM: Final = "note://poem"
-PATIENCE: Final = 5.0
+PATIENCE: Final = 60.0
 WAIT: Final = 0.02
 
 counts: Counter[str] = Counter()
@@ -111,17 +111,24 @@ async def late_error(ctx: Context) -> str:
 
 
 @server.tool
-async def ticks(n: int, ctx: Context) -> str:
-    """Tell progress n times."""
+async def ticks(n: int, ctx: Context, *, acknowledged: bool = False) -> str:
+    """Tell progress n times; end when the client says that it got the last, if it says so."""
     counts["ticks"] += 1
     for i in range(1, n + 1):
         await ctx.progress(i, total=n, message=f"tick {i}")
         await asyncio.sleep(WAIT)
+    await last_heard(acknowledged=acknowledged)
     return f"{n} done"
 
 
+async def last_heard(*, acknowledged: bool) -> None:
+    """Wait until the client has the last progress: the TypeScript clients drop it if they read it in one piece with the result."""
+    if acknowledged:
+        await heard.acquire()
+
+
 @server.tool
-async def walk(ctx: Context) -> str:
+async def walk(ctx: Context, *, acknowledged: bool = False) -> str:
     """Tell progress six times, the second and fourth only when the client says that it got the one before.
 
     Those two are where the test cuts. A client can only resume a connection on which it has read an
@@ -133,6 +140,7 @@ async def walk(ctx: Context) -> str:
             await heard.acquire()
         await ctx.progress(i, total=6, message=f"step {i}")
         await asyncio.sleep(WAIT)
+    await last_heard(acknowledged=acknowledged)
     return "walked"
 
 
@@ -212,15 +220,14 @@ async def announce(text: str, ctx: Context) -> str:
 
 
 @server.tool
-async def hang_up(ctx: Context) -> str:
+async def hang_up(ctx: Context, *, acknowledged: bool = False) -> str:
     """End the connection in the middle of the call."""
     counts["hang_up"] += 1
     await ctx.progress(1, total=2, message="before")
     await ctx.close_stream()
     await asyncio.sleep(WAIT)
     await ctx.progress(2, total=2, message="after")
-    # The TypeScript clients drop progress that they read in one piece with the result.
-    await asyncio.sleep(WAIT)
+    await last_heard(acknowledged=acknowledged)
     return "still here"
 
 

@@ -8,7 +8,7 @@ export const capabilities = { sampling: {}, elicitation: { form: {} }, roots: {}
 
 export const NOTE = 'note://shared';
 export const FANOUT = 5;
-const PATIENCE = 10_000;
+const PATIENCE = 60_000;
 
 export const say = (step, found = {}) => process.stdout.write(JSON.stringify({ step, ...found }) + '\n');
 
@@ -108,15 +108,17 @@ async function lists(client) {
     say('complete', { values: found.completion.values });
 }
 
+const ACKNOWLEDGED = ['step 1', 'step 3', 'step 6', 'tick 3', 'after'];
+
 // Call a tool and note the progress it tells; say so where it waits to hear that.
 export async function told(text, name, args = {}) {
     const notes = [];
     const replies = [];
     const onprogress = ({ progress, total, message }) => {
         notes.push([progress, total, message]);
-        if (['step 1', 'step 3'].includes(message)) replies.push(text('got_it'));
+        if (ACKNOWLEDGED.includes(message)) replies.push(text('got_it'));
     };
-    const result = await text(name, args, { onprogress });
+    const result = await text(name, { ...args, acknowledged: true }, { onprogress });
     await Promise.all(replies);
     return { text: result, told: notes };
 }

@@ -134,6 +134,9 @@ async def notifications(session: Any, heard: Heard) -> None:
     heard.logs.clear()
 
 
+ACKNOWLEDGED = {"step 1", "step 3", "step 6", "tick 3", "after"}
+
+
 async def told(session: Any, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
     """Call a tool and note the progress it tells; say so where it waits to hear that."""
     notes: list[list[Any]] = []
@@ -141,9 +144,10 @@ async def told(session: Any, tool: str, arguments: dict[str, Any]) -> dict[str, 
 
     async def progress(done: float, total: float | None, message: str | None) -> None:
         notes.append([done, total, message])
-        if message in {"step 1", "step 3"}:
+        if message in ACKNOWLEDGED:
             replies.append(asyncio.ensure_future(session.call_tool("got_it", {})))
 
+    arguments = {**arguments, "acknowledged": True}
     result = await session.call_tool(tool, arguments, progress_callback=progress)
     await asyncio.gather(*replies)
     return {"told": notes, "text": wire(result)["content"][0]["text"]}

@@ -16,7 +16,13 @@ say('connected', { version: transport.protocolVersion });
 const silent = await client.callTool({ name: 'slow', arguments: { seconds: 1, text: 'silent' } });
 say('silent', { text: silent.content[0].text });
 const notes = [];
-const onprogress = ({ progress }) => notes.push(progress);
-const ticked = await client.callTool({ name: 'ticks', arguments: { n: 3 } }, undefined, { onprogress });
+let acknowledged;
+const onprogress = ({ progress }) => {
+    notes.push(progress);
+    if (progress === 3) acknowledged = client.callTool({ name: 'got_it', arguments: {} });
+};
+const ticks = { name: 'ticks', arguments: { n: 3, acknowledged: true } };
+const ticked = await client.callTool(ticks, undefined, { onprogress });
+await acknowledged;
 say('ticks', { text: ticked.content[0].text, notes });
 await client.close();
