@@ -7,7 +7,6 @@ import asyncio
 import functools
 import selectors
 import time
-from asyncio.selector_events import BaseSelectorEventLoop
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Executor
 from typing import Any, Final, ParamSpec, TypeVar, TypeVarTuple
@@ -127,7 +126,7 @@ class LoopClock:
         return self.now() + 1_000_000.0
 
 
-class VirtualLoop(BaseSelectorEventLoop):
+class VirtualLoop(asyncio.SelectorEventLoop):
     """An event loop whose clock starts at zero and jumps to the next timer when it is idle.
 
     While work runs in a thread (`run_in_executor`) time stands still, so no timer overtakes it.

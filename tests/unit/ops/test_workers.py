@@ -15,7 +15,7 @@ from holdfast.ops.metrics import families
 from holdfast.ops.metrics.samples import Sample, number
 from holdfast.ops.ring import Happened
 from holdfast.ops.schema import FiguresView, FleetState, ShownSession
-from tests.support import async_test
+from tests.support import virtual_test
 
 
 class Fake:
@@ -98,7 +98,7 @@ async def house() -> AsyncIterator[House]:
     await made.ended()
 
 
-@async_test
+@virtual_test
 async def test_every_question_reaches_a_worker_and_its_answer_comes_back() -> None:
     async with house() as parent:
         fake, _, _ = await parent.start("one")
@@ -111,7 +111,7 @@ async def test_every_question_reaches_a_worker_and_its_answer_comes_back() -> No
         assert fake.done == ["abc"]
 
 
-@async_test
+@virtual_test
 async def test_one_worker_is_asked_until_it_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "HEDGE", 0.05)
     monkeypatch.setattr(module, "LIMIT", 0.3)
@@ -133,7 +133,7 @@ async def test_one_worker_is_asked_until_it_does_not_answer(monkeypatch: pytest.
             await parent.workers.state("", 0)
 
 
-@async_test
+@virtual_test
 async def test_an_act_is_asked_of_one_worker_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "HEDGE", 0.01)
     monkeypatch.setattr(module, "LIMIT", 0.2)
@@ -149,7 +149,7 @@ async def test_an_act_is_asked_of_one_worker_only(monkeypatch: pytest.MonkeyPatc
         assert two.done == ["abc"]
 
 
-@async_test
+@virtual_test
 async def test_a_worker_that_is_killed_costs_no_answer() -> None:
     async with house() as parent:
         _, line, stack = await parent.start("one")
@@ -160,7 +160,7 @@ async def test_a_worker_that_is_killed_costs_no_answer() -> None:
         assert (await parent.workers.state("", 0)).replica == "two"
 
 
-@async_test
+@virtual_test
 async def test_without_a_worker_the_state_is_an_error_and_metrics_are_those_of_the_past() -> None:
     async with house() as parent:
         with pytest.raises(HoldfastError, match="no worker serves yet"):
@@ -173,7 +173,7 @@ async def test_without_a_worker_the_state_is_an_error_and_metrics_are_those_of_t
         assert await parent.counted() == {families.EVENTS.name: 3}
 
 
-@async_test
+@virtual_test
 async def test_metrics_are_summed_and_counters_never_go_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PATIENCE", 0.05)
     async with house() as parent:
@@ -198,7 +198,7 @@ async def test_metrics_are_summed_and_counters_never_go_back(monkeypatch: pytest
         assert await parent.counted() == {families.EVENTS.name: 14, families.PROCESSES.name: 1}
 
 
-@async_test
+@virtual_test
 async def test_a_worker_that_has_not_started_yet_is_asked_nothing() -> None:
     async with house() as parent:
         one, line, _ = await parent.start("one")
@@ -211,7 +211,7 @@ async def test_a_worker_that_has_not_started_yet_is_asked_nothing() -> None:
         assert await parent.workers.close_session("abc") is True
 
 
-@async_test
+@virtual_test
 async def test_a_worker_that_is_killed_keeps_the_counters_that_were_shown() -> None:
     async with house() as parent:
         one, line, stack = await parent.start("one")
