@@ -54,10 +54,35 @@ class _Line(NamedTuple):
     """The bytes before the value."""
 
 
-class KnownHead:
-    """One of the last heads of a connection, and its request."""
+class _Cut(NamedTuple):
+    """A header whose value has differed: the bytes of the head before its value, from the value before it on."""
 
-    __slots__ = ("_head", "_length", "_lines", "_longest", "_size", "_text", "cost", "parsed", "request")
+    name: bytes
+    before: bytes
+    size: int
+
+
+class KnownHead:
+    """One of the last heads of a connection, and its request.
+
+    The first time that a header differs, the heads are compared line by line. From then on the head is cut at its value: the bytes between
+    two such values are compared at once, and no other line is looked at. Instructions of a call (callgrind) with 64 sessions on 32
+    connections: 214,000 by lines each time, 182,000 by cuts.
+    """
+
+    __slots__ = (
+        "_cuts",
+        "_head",
+        "_length",
+        "_lines",
+        "_longest",
+        "_rest",
+        "_size",
+        "_values",
+        "cost",
+        "parsed",
+        "request",
+    )
 
     def __init__(self, head: bytes, length: int, request: RawRequest, parsed: Parsed, longest: int) -> None:
         self._head = head
@@ -65,9 +90,13 @@ class KnownHead:
         self._size = len(head) + length
         """Bytes of the whole request."""
         self._longest = longest
-        self._text: list[bytes] = []
         self._lines: list[_Line] = []
         """Empty until another head is compared: most connections of a single client never need them."""
+        self._cuts: list[_Cut] = []
+        self._rest = head
+        """The bytes behind the last cut."""
+        self._values: dict[bytes, bytes] = {}
+        """The last value of each cut, by its name."""
         self.request: RawRequest = request
         """The request that was matched last."""
         self.parsed: Parsed = parsed
@@ -78,33 +107,76 @@ class KnownHead:
         """Return where the body begins, if a read is this head and a whole body; 0: the parser must read it."""
         if len(data) == self._size and data.startswith(self._head):
             return len(self._head)
+        at, known = 0, self._values
+        changed: dict[bytes, bytes] = {}
+        for name, before, size in self._cuts:
+            if not data.startswith(before, at):
+                return self._compare(data)
+            at += size
+            end = data.find(b"\r", at, self._longest)
+            if end < 0:
+                return 0
+            value = data[at:end]
+            if value != known[name]:
+                if not (value.isalnum() or _is_plain(value)):
+                    return 0
+                changed[name] = value
+            at = end
+        if not data.startswith(self._rest, at):
+            return self._compare(data)
+        return self._take(data, at + len(self._rest), changed)
+
+    def _take(self, data: bytes, start: int, changed: dict[bytes, bytes]) -> int:
+        """Take a head with other values, if exactly its body follows at `start`; return `start`, or 0."""
+        length = self._length
+        if LENGTH in changed:
+            digits = changed[LENGTH]
+            if not digits.isdigit() or len(digits) > _DIGITS:
+                return 0
+            length = int(digits)
+        size = len(data)
+        if size - start != length or start > self._longest:
+            return 0
+        self._head, self._length, self._size = data[:start], length, size
+        self._values |= changed
+        self.request = self.request.changed(changed)
+        return start
+
+    def _compare(self, data: bytes) -> int:
+        """Match line by line, and cut the head at the values that differ."""
         end = data.find(_END, 0, self._longest)
         if end < 0:
             return 0
+        known = self._head[: -len(_END)].split(b"\r\n")
         if not self._lines:
-            self._text = self._head[: -len(_END)].split(b"\r\n")
-            self._lines = _lines(self._text, self.request)
+            self._lines = _lines(known, self.request)
         text = data[:end].split(b"\r\n")
         if len(text) != len(self._lines):
             return 0
-        values: dict[bytes, bytes] = {}
-        for at, name, before in compress(self._lines, map(ne, text, self._text)):
+        changed: dict[bytes, bytes] = {}
+        for at, name, before in compress(self._lines, map(ne, text, known)):
             line = text[at]
             value = line[len(before) :]
             if not name or not line.startswith(before) or not _is_plain(value):
                 return 0
-            values[name] = value
-        length, start = self._length, end + len(_END)
-        if LENGTH in values:
-            digits = values[LENGTH]
-            if not digits.isdigit() or len(digits) > _DIGITS:
-                return 0
-            length = int(digits)
-        if len(data) - start != length:
-            return 0
-        self._head, self._text, self._length, self._size = data[:start], text, length, len(data)
-        self.request = self.request.changed(values)
+            changed[name] = value
+        start = self._take(data, end + len(_END), changed)
+        if start:
+            self._cut(text)
         return start
+
+    def _cut(self, text: list[bytes]) -> None:
+        """Cut the head at the values that have differed so far."""
+        self._cuts, fixed = [], b""
+        for line, (at, name, before) in zip(text, self._lines, strict=True):
+            start = fixed + b"\r\n" if at else b""
+            if name in self._values:
+                self._values[name] = line[len(before) :]
+                self._cuts.append(_Cut(name, start + before, len(start) + len(before)))
+                fixed = b""
+            else:
+                fixed = start + line
+        self._rest = fixed + _END
 
 
 def known_head(data: bytes, length: int, request: RawRequest, parsed: Parsed, limit: int) -> KnownHead | None:

@@ -101,6 +101,28 @@ def test_only_a_whole_request_is_remembered(reads: list[bytes]) -> None:
 async def test_a_head_with_another_value_is_read_as_if_no_head_were_remembered(read: bytes) -> None:
     for before in (named(b"one"), named(b"one", b"Mcp-Session-Id: two"), read):
         await check_alike([before, read, named(b"three")])
+        # The second and third read differ from the first one: the next one is compared between the values that differed.
+        await check_alike([before, named(b"zero"), named(b"none"), read, named(b"three")])
+
+
+@virtual_test
+async def test_a_head_with_a_longer_value_keeps_the_limit_of_a_head() -> None:
+    async def last_status(*values: bytes) -> int:
+        paper = Paper()
+
+        async def serve(_request: RawRequest, channel: Channel) -> None:
+            channel.answer(200, [(b"content-length", b"0")], b"")
+
+        connection = HttpConnection(Members(serve, Deadlines(Limits(headers=400), 30.0)))
+        connection.connection_made(paper)
+        for value in values:
+            connection.data_received(named(value, b"Y: " + b"z" * 99))
+            await settled()
+        return paper.statuses[-1]
+
+    found = {size: await last_status(b"one", b"two", b"x" * size) for size in range(200, 401, 2)}
+    assert found == {size: await last_status(b"x" * size) for size in found}
+    assert set(found.values()) == {200, 431}
 
 
 class Watched:
