@@ -218,6 +218,7 @@ async def test_a_dead_replica(replicas: list[Operators]) -> None:
     assert await living.metric("holdfast_exchanges_reaped_total") == 1
     # The client finds the end of its call at the other replica, with the id that the log has.
     client.port = living.process.port
+    assert response.last_id, "the call had no event: nothing can be resumed"
     resumed = await client.get(response.last_id)
     error = (await resumed.answer())["error"]
     assert error["code"] == -31002
