@@ -6,10 +6,10 @@ from holdfast.core.lifecycle import SessionInput
 from holdfast.stores.base import Claim, Claimed
 from holdfast.stores.postgres.store import PostgresStore
 from holdfast.testing import VirtualClock
-from holdfast.testing.store.bench import KEY, PRINCIPAL, record
+from holdfast.testing.store.bench import KEY, PRINCIPAL, Bench, record, tag_of
 from tests.postgres.support import TABLES, opened, plain_call, stores
 from tests.postgres_server import PostgresServer, needs_postgres
-from tests.support import async_test
+from tests.support import async_test, until
 
 pytestmark = needs_postgres
 
@@ -34,6 +34,43 @@ async def test_a_plain_call_takes_two_round_trips_and_calls_at_once_share_transa
         before = store._lanes.round_trips
         await asyncio.gather(*(store.find(key, PRINCIPAL) for key in keys))
         assert store._lanes.round_trips - before <= 6
+
+
+@async_test
+async def test_a_command_reads_no_rows_that_earlier_ones_of_its_session_have_left(
+    server: PostgresServer,
+) -> None:
+    """PostgreSQL removes deleted rows only when it vacuums; a search by the session alone reads all of them."""
+    calls, appends = 20, 10
+    async with stores(server.url, count=2, namespace="reads") as [one, other]:
+        schema = one._schema
+        for store in (one, other):
+            await store.renew(600)
+        await opened(one)
+        for table in ("field", "event"):
+            server.tell(f'ALTER TABLE "{schema}".{table} SET (autovacuum_enabled = false)')
+        for number in range(calls):
+            # Each of them has to compare what the other one has written.
+            await plain_call(one, f"{number}")
+            await plain_call(other, f"{number}b")
+        bench = Bench(one, VirtualClock())
+        for number in range(calls):
+            stream = f"s{number}"
+            fence = await bench.streaming(stream, stream)
+            for event in range(1, appends):
+                await bench.append(stream, fence, event)
+            await one.settle(KEY, stream, fence, b"{}", tag=tag_of(stream, appends))
+
+    def searched(table: str) -> tuple[int, int]:
+        index = f"schemaname = '{schema}' AND indexrelname = '{table}_pkey'"
+        found = server.tell(f"SELECT idx_scan, idx_tup_read FROM pg_stat_user_indexes WHERE {index}")
+        scans, read = found.split("|")
+        return int(scans), int(read)
+
+    # A connection reports what it has done when it ends.
+    await until(lambda: searched("event")[0] >= calls * appends, every=0.2)
+    assert searched("field")[1] < 3 * searched("field")[0]
+    assert searched("event")[1] < 3 * searched("event")[0]
 
 
 @async_test

@@ -126,7 +126,7 @@ class PostgresDocuments(Bell):
         except StoreUnavailable:
             self._ring(key, commit.told)
             raise
-        return self._reply(key, commit, *rows[0])
+        return self._reply(key, commit, *rows[0][0])
 
     def _must_live(self, commit: Commit) -> str | None:
         """Return the incarnation that must have a lease, because the commit gives it work."""

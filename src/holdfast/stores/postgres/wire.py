@@ -29,7 +29,10 @@ _HEAD: Final = struct.Struct(">Bi")
 _LENGTH: Final = struct.Struct(">i")
 _ARRAY: Final = struct.Struct(">iiiii")
 _COLUMN: Final = struct.Struct(">IHIHiH")
+_MEMBER: Final = struct.Struct(">Ii")
 _NUMERIC: Final = 1700
+_OURS: Final = 16384
+"""The least number of a type that PostgreSQL does not bring with it."""
 _Encoder = Callable[[Any], bytes]
 _Decoder = Callable[[bytes], Any]
 
@@ -125,6 +128,18 @@ _TYPES: Final[dict[int, tuple[_Encoder, _Decoder]]] = {
 """The types that our statements use, by their numbers in every PostgreSQL."""
 
 
+def _composite(data: bytes) -> list[Any]:
+    """Return the values of a row that is one value. Its type is one of ours, and each of its columns has its own."""
+    values: list[Any] = []
+    at = 4
+    while at < len(data):
+        oid, size = _MEMBER.unpack_from(data, at)
+        at += _MEMBER.size
+        values.append(None if size < 0 else _TYPES[oid][1](data[at : at + size]))
+        at += max(size, 0)
+    return values
+
+
 def described(parameters: bytes, columns: bytes) -> Description:
     """Read the bodies of PARAMETERS and COLUMNS. The second is empty for a statement without rows."""
     oids = struct.unpack(f">{(len(parameters) - 2) // 4}I", parameters[2:])
@@ -134,7 +149,8 @@ def described(parameters: bytes, columns: bytes) -> Description:
     at = 2
     while at < len(columns):
         at = columns.index(b"\0", at) + 1
-        decoders.append(_TYPES[_COLUMN.unpack_from(columns, at)[2]][1])
+        oid = _COLUMN.unpack_from(columns, at)[2]
+        decoders.append(_composite if oid >= _OURS else _TYPES[oid][1])
         at += _COLUMN.size
     return Description([_TYPES[oid][0] for oid in oids], packed, decoders)
 

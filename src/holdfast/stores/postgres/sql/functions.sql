@@ -1,6 +1,8 @@
 -- The functions of one release. Their names end with {v}, which is made from this text: releases that differ have functions of
 -- their own, side by side. Each function is one atomic step. Rows are locked in the order gate, session, area, kept; a part of `total` that
 -- another transaction has locked is passed over, so that nothing waits for it.
+-- Rows of a session are searched one by one, with all columns of the index. For a list (`= ANY`, a join) PostgreSQL reads everything that the session
+-- has had since the last VACUUM.
 
 CREATE FUNCTION {schema}.clock_{v}(given double precision) RETURNS double precision LANGUAGE sql VOLATILE AS $$
     SELECT coalesce(given, extract(epoch FROM clock_timestamp())::double precision)
@@ -26,52 +28,66 @@ END $$;
 
 CREATE FUNCTION {schema}.append_{v}(p_sid bigint, p_streams text[], p_seqs bigint[], p_tags bigint[], p_data bytea[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    -- What a failover has left behind under these numbers.
-    DELETE FROM {schema}.event e USING (SELECT s, min(n) AS first FROM unnest(p_streams, p_seqs) u(s, n) GROUP BY s) x
-        WHERE e.sid = p_sid AND e.stream = x.s AND e.seq >= x.first;
+    -- What a failover has left behind under these numbers. The events of a stream are together, and the first one is the oldest.
+    FOR i IN 1 .. cardinality(p_streams) LOOP
+        IF i = 1 OR p_streams[i] <> p_streams[i - 1] THEN
+            DELETE FROM {schema}.event WHERE sid = p_sid AND stream = p_streams[i] AND seq >= p_seqs[i];
+        END IF;
+    END LOOP;
     INSERT INTO {schema}.event (sid, stream, seq, tag, data)
         SELECT p_sid, s, n, t, d FROM unnest(p_streams, p_seqs, p_tags, p_data) u(s, n, t, d);
 END $$;
 
 -- verdict: 0 no session, 1 applied, 2 applied with these numbers, 3 sent before, 4 writes were lost, 5 stale, 6 the writer is dead.
+-- A named type, because PostgreSQL builds the type of OUT parameters again in each call, which takes longer than the update.
+CREATE TYPE {schema}.reply_{v} AS (verdict integer, numbers double precision[], more bytea, names bytea[], vals bytea[], bytes bigint);
+
 CREATE FUNCTION {schema}.commit_{v}(
     p_key text, p_writer text, p_number bigint, p_acknowledged bigint, p_exact double precision[], p_after double precision[],
     p_put bytea[], p_values bytea[], p_delete bytea[], p_lives text,
     p_compare bytea[] = NULL, p_known bytea[] = NULL, p_conditions double precision[] = NULL,
     p_streams text[] = NULL, p_seqs bigint[] = NULL, p_tags bigint[] = NULL, p_data bytea[] = NULL, p_cut text[] = NULL, p_until bigint[] = NULL,
-    p_drop text[] = NULL, p_uris bytea[] = NULL,
-    OUT verdict integer, OUT numbers double precision[], OUT more bytea, OUT names bytea[], OUT vals bytea[], OUT bytes bigint
-) LANGUAGE plpgsql SET lock_timeout = '2s' AS $$
+    p_drop text[] = NULL, p_uris bytea[] = NULL
+) RETURNS {schema}.reply_{v} LANGUAGE plpgsql SET lock_timeout = '2s' AS $$
 #variable_conflict use_column
 DECLARE
+    r {schema}.reply_{v};
     s record;
-    before double precision[] := p_exact;
-    later double precision[] := p_after;
+    later double precision[];
+    grown bigint;
+    held bigint;
     last bigint;
     at integer;
     id bigint;
     whose bytea;
+    named bytea;
+    log text;
 BEGIN
-    IF p_lives IS NOT NULL AND NOT EXISTS (SELECT FROM {schema}.lease WHERE owner = p_lives AND until > 0) THEN
-        verdict := 6;
-        RETURN;
-    END IF;
-    -- Nearly every commit: the writer is the last one, and knows all of the session.
+    -- Nearly every commit: the writer is the last one, knows all of the session, and lives.
     UPDATE {schema}.session AS t SET numbers = p_after, number = p_number, hint = p_after[{hint}], detached = p_after[{state}] = 1
-        WHERE t.key = p_key AND t.numbers = p_exact AND t.writer = p_writer RETURNING t.sid, t.principal INTO id, whose;
-    verdict := 1;
-    IF id IS NULL THEN
+        WHERE t.key = p_key AND t.numbers = p_exact AND t.writer = p_writer
+            AND (p_lives IS NULL OR EXISTS (SELECT FROM {schema}.lease WHERE owner = p_lives AND until > 0))
+        RETURNING t.sid, t.principal INTO id, whose;
+    r.verdict := 1;
+    IF id IS NOT NULL THEN
+        grown := p_after[{size}] - p_exact[{size}];
+        held := p_after[{kept}] - p_exact[{kept}];
+    ELSE
+        IF p_lives IS NOT NULL AND NOT EXISTS (SELECT FROM {schema}.lease WHERE owner = p_lives AND until > 0) THEN
+            r.verdict := 6;
+            RETURN r;
+        END IF;
         SELECT t.sid, t.principal, t.numbers, t.more, t.writer, t.number INTO s FROM {schema}.session t WHERE t.key = p_key FOR NO KEY UPDATE;
         IF NOT FOUND THEN
-            verdict := 0;
-            RETURN;
+            r.verdict := 0;
+            RETURN r;
         END IF;
         id := s.sid;
         whose := s.principal;
-        before := s.numbers;
+        later := p_after;
         IF p_exact IS NULL OR s.numbers <> p_exact THEN
-            numbers := s.numbers;
-            more := s.more;
+            r.numbers := s.numbers;
+            r.more := s.more;
             IF s.writer = p_writer THEN
                 last := s.number;
             ELSE
@@ -79,34 +95,36 @@ BEGIN
                 last := coalesce(last, 0);
             END IF;
             IF last = p_number THEN
-                verdict := 3;
-                RETURN;
+                r.verdict := 3;
+                RETURN r;
             ELSIF last < p_acknowledged OR last > p_number THEN
-                verdict := 4;
-                RETURN;
+                r.verdict := 4;
+                RETURN r;
             END IF;
-            verdict := 5;
+            r.verdict := 5;
             IF p_compare IS NULL THEN
-                SELECT array_agg(name), array_agg(value) INTO names, vals FROM {schema}.field WHERE sid = id;
+                SELECT array_agg(name), array_agg(value) INTO r.names, r.vals FROM {schema}.field WHERE sid = id;
                 IF s.writer <> '' THEN
-                    names := names || convert_to('o:' || s.writer, 'UTF8');
-                    vals := vals || convert_to(s.number::text, 'UTF8');
+                    r.names := r.names || convert_to('o:' || s.writer, 'UTF8');
+                    r.vals := r.vals || convert_to(s.number::text, 'UTF8');
                 END IF;
-                RETURN;
+                RETURN r;
             END IF;
-            SELECT array_agg(w.name), array_agg(f.value) INTO names, vals FROM unnest(p_compare, p_known) w(name, known)
-                LEFT JOIN {schema}.field f ON f.sid = id AND f.name = w.name WHERE f.value IS DISTINCT FROM w.known;
-            IF names IS NOT NULL THEN
-                RETURN;
+            SELECT array_agg(w.name), array_agg(w.value) INTO r.names, r.vals FROM (
+                SELECT u.name, u.known, (SELECT f.value FROM {schema}.field f WHERE f.sid = id AND f.name = u.name) AS value
+                FROM unnest(p_compare, p_known) u(name, known)
+            ) w WHERE w.value IS DISTINCT FROM w.known;
+            IF r.names IS NOT NULL THEN
+                RETURN r;
             END IF;
             at := 2;
             FOR i IN 1 .. p_conditions[1]::integer LOOP
-                IF NOT before[p_conditions[at]::integer + 1] BETWEEN p_conditions[at + 1] AND p_conditions[at + 2] THEN
-                    RETURN;
+                IF NOT s.numbers[p_conditions[at]::integer + 1] BETWEEN p_conditions[at + 1] AND p_conditions[at + 2] THEN
+                    RETURN r;
                 END IF;
                 at := at + 3;
             END LOOP;
-            later := before;
+            later := s.numbers;
             later[1] := later[1] + 1;
             WHILE at < cardinality(p_conditions) LOOP
                 last := p_conditions[at]::integer + 1;
@@ -114,8 +132,8 @@ BEGIN
                     WHEN 2 THEN greatest(later[last], p_conditions[at + 2]) ELSE least(later[last], p_conditions[at + 2]) END;
                 at := at + 3;
             END LOOP;
-            numbers := later;
-            verdict := 2;
+            r.numbers := later;
+            r.verdict := 2;
         END IF;
         IF s.writer <> p_writer THEN
             IF s.writer <> '' THEN
@@ -129,6 +147,8 @@ BEGIN
         END IF;
         UPDATE {schema}.session AS t SET numbers = later, writer = p_writer, number = p_number, hint = later[{hint}], detached = later[{state}] = 1
             WHERE t.sid = id;
+        grown := later[{size}] - s.numbers[{size}];
+        held := later[{kept}] - s.numbers[{kept}];
     END IF;
     IF p_put IS NOT NULL THEN
         INSERT INTO {schema}.field (sid, name, value, ended)
@@ -136,28 +156,35 @@ BEGIN
             ON CONFLICT (sid, name) DO UPDATE SET value = excluded.value, ended = excluded.ended;
     END IF;
     IF p_delete IS NOT NULL THEN
-        DELETE FROM {schema}.field WHERE sid = id AND name = ANY (p_delete);
+        FOREACH named IN ARRAY p_delete LOOP
+            DELETE FROM {schema}.field WHERE sid = id AND name = named;
+        END LOOP;
     END IF;
     IF p_drop IS NOT NULL THEN
-        DELETE FROM {schema}.event WHERE sid = id AND stream = ANY (p_drop);
+        FOREACH log IN ARRAY p_drop LOOP
+            DELETE FROM {schema}.event WHERE sid = id AND stream = log;
+        END LOOP;
     END IF;
     IF p_streams IS NOT NULL THEN
         PERFORM {schema}.append_{v}(id, p_streams, p_seqs, p_tags, p_data);
     END IF;
     IF p_cut IS NOT NULL THEN
-        DELETE FROM {schema}.event e USING unnest(p_cut, p_until) x(s, n) WHERE e.sid = id AND e.stream = x.s AND e.seq <= x.n;
+        FOR i IN 1 .. cardinality(p_cut) LOOP
+            DELETE FROM {schema}.event WHERE sid = id AND stream = p_cut[i] AND seq <= p_until[i];
+        END LOOP;
     END IF;
     IF p_uris IS NOT NULL THEN
         DELETE FROM {schema}.subscription WHERE sid = id AND uri <> ALL (p_uris);
         INSERT INTO {schema}.subscription (sid, uri) SELECT id, u FROM unnest(p_uris) u ON CONFLICT DO NOTHING;
     END IF;
-    IF later[{size}] <> before[{size}] THEN
-        PERFORM {schema}.count_{v}((later[{size}] - before[{size}])::bigint, 0, 0, 0);
-        SELECT sum(t.bytes) INTO bytes FROM {schema}.total t;
+    IF grown <> 0 THEN
+        PERFORM {schema}.count_{v}(grown, 0, 0, 0);
+        SELECT sum(t.bytes) INTO r.bytes FROM {schema}.total t;
     END IF;
-    IF later[{kept}] <> before[{kept}] THEN
-        PERFORM {schema}.keep_{v}(whose, (later[{kept}] - before[{kept}])::bigint);
+    IF held <> 0 THEN
+        PERFORM {schema}.keep_{v}(whose, held);
     END IF;
+    RETURN r;
 END $$;
 
 CREATE FUNCTION {schema}.forget_{v}(p_sid bigint, p_left text[]) RETURNS void LANGUAGE plpgsql AS $$

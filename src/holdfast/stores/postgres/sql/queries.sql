@@ -1,10 +1,10 @@
 -- What the store sends, by name: one statement each, one round trip. {schema} and {v} as in functions.sql.
 
 --## commit
-SELECT * FROM {schema}.commit_{v}($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+SELECT {schema}.commit_{v}($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 
 --## commit_more
-SELECT * FROM {schema}.commit_{v}($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)
+SELECT {schema}.commit_{v}($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)
 
 --## load
 SELECT s.numbers, s.more, s.writer, s.number, extract(epoch FROM clock_timestamp())::double precision, f.names, f.vals
