@@ -13,7 +13,8 @@ replica can be faster than the end. That is tried for REUSE_SECONDS; an id that 
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from hashlib import sha256
 from math import inf
 from typing import Any, Final
 
@@ -54,6 +55,8 @@ class Claims:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self.repeats: Repeats = Repeats(runtime)
+        self.digest: Callable[[bytes], bytes] = _hashed if runtime.at_once is None else _hashed_here
+        """Returns the digest of a request, which distinguishes a repeat of it from another request under its id."""
         self.running: int = 0
         """How many claims are on their way to the store: a stop waits for them, although no handler runs yet."""
         self._freeing: dict[str, asyncio.Task[None]] = {}
@@ -209,3 +212,17 @@ async def _wait_for_answer(session: Session, claim: Claim, caller: Caller) -> No
         if left is not None and left <= 0:
             raise DuplicateId
         await earlier.writer.wake.next(left)
+
+
+def _hashed(body: bytes) -> bytes:
+    """Return the digest for a store that may outlive this process. All releases on one store must use the same hash."""
+    return sha256(body).digest()
+
+
+def _hashed_here(body: bytes) -> bytes:
+    """Return the digest for a store of this process: its own keyed hash of 64 bits.
+
+    7,000 instructions fewer than SHA-256, of the 162,000 of a plain call (callgrind). Another request of the same client under the
+    same id would be taken for a repeat once in 2^64 times; another client's request is never compared.
+    """
+    return hash(body).to_bytes(8, "little", signed=True)

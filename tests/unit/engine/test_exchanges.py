@@ -11,8 +11,11 @@ from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.back import Outside
 from holdfast.engine.caller import Caller
 from holdfast.engine.claims import Repeat
+from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Exchange, SessionExchange
 from holdfast.errors import BUSY, INTERNAL_ERROR, REQUEST_CANCELLED, Busy, DuplicateId, McpError, SessionGone
+from holdfast.stores.base import Claim, Claimed, Duplicate, Refusal
+from holdfast.stores.memory import MemoryStore
 from holdfast.testing import ScriptedBack
 from holdfast.wire.jsonrpc import Request
 from tests.unit.engine.harness import (
@@ -631,3 +634,17 @@ async def test_handlers_run_in_tasks_of_the_factory_that_the_authors_lifespan_ha
             assert (await d.call(1))["result"] == {"kind": "Named"}
     finally:
         loop.set_task_factory(before)
+
+
+class _Elsewhere(MemoryStore):
+    """A store that the engine has to await, as one outside of this process."""
+
+    async def claim(self, key: str, principal: str, claim: Claim) -> Claimed | Duplicate | Refusal:
+        return await super().claim(key, principal, claim)
+
+
+@pytest.mark.parametrize(("store", "size"), [(MemoryStore, 8), (_Elsewhere, 32)])
+def test_equal_requests_have_one_digest_and_others_another(store: type[MemoryStore], size: int) -> None:
+    digest = Engine(ScriptedBack(), store=store()).exchanges.claims.digest
+    assert digest(b"one two") == digest(b" ".join([b"one", b"two"])) != digest(b"one twO")
+    assert len(digest(b"one")) == size

@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import Mapping
 from contextvars import Context
 from functools import partial
-from hashlib import sha256
 from typing import Final
 
 from holdfast.auth import Principal, Verifier
@@ -110,6 +109,7 @@ class HttpFront:
         self._has_warned = False
         self._is_waking = engine.pulse.is_waking
         self._rates = engine.rates
+        self._digest = engine.exchanges.claims.digest
         self._routes = dict(routes or {})
         self._beside = CustomRoutes(engine, self._identity, self._protection)
         self.paths: tuple[str, ...] = (self.path, *self._routes, *self._protection.own_paths)
@@ -404,10 +404,7 @@ class HttpFront:
             return _no_session_id(request_id)
         key = session_key(head.session_id)
         if isinstance(message, Request):
-            # The digest distinguishes a repeat of the request from another one. All releases on one store must use
-            # the same hash.
-            digest = sha256(body).digest()
-            return self._posts.request(key, caller, message, digest, response)
+            return self._posts.request(key, caller, message, self._digest(body), response)
         if isinstance(message, list):
             return self._posts.batch(key, caller, message, response)
         return self._posts.control(key, caller, message)

@@ -6,7 +6,6 @@ would send it again, and the handlers would run twice. The batch waits for an un
 """
 
 from collections.abc import Callable
-from hashlib import sha256
 
 from msgspec.structs import replace
 
@@ -85,7 +84,7 @@ class BatchedRequests:
     async def _submit(self, key: str, caller: Caller, request: Request) -> Member:
         if request.method == "initialize":
             raise McpError(INVALID_REQUEST, "Invalid request: initialize may not be part of a batch")
-        digest = sha256(encode([request.id, request.method, request.params])).digest()
+        digest = self._engine.exchanges.claims.digest(encode([request.id, request.method, request.params]))
         submit, readers = self._engine.exchanges.submit, self._engine.readers
         own = replace(caller, waiter=self)
         submitted = await submit(key, own, request, digest, streams=self._streams)
