@@ -1,12 +1,18 @@
 """The documents that a process knows of a shared store: bounded in bytes, and never those of sessions with work."""
 
+import asyncio
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from typing_extensions import override
 
+from holdfast.config import Limits
 from holdfast.core.ledger import Ledger
-from holdfast.stores.base import Claim, Claimed
+from holdfast.core.lifecycle import SessionInput
+from holdfast.core.records import Ending
+from holdfast.core.stream import Position
+from holdfast.stores.base import Attached, Claim, Claimed
 from holdfast.stores.shared import known
 from holdfast.testing.store.bench import PRINCIPAL, record
 from holdfast.testing.store.dicts import DictStore
@@ -45,6 +51,58 @@ async def test_documents_are_charged_with_the_memory_of_their_decoded_records() 
         assert ledger.used == store._cached <= ledger.total // known.CACHE_SHARE
     # Each record has 14 KB of JSON, and the decoded one some 300 KB.
     assert ledger.used / len(store._entries) > 200_000
+
+
+class FarStore(DictStore):
+    """A store whose replies take a turn of the loop: commands that come meanwhile are combined."""
+
+    @override
+    async def stored(self, key: str, known: bytes = b"") -> Any:
+        await asyncio.sleep(0)
+        return await super().stored(key, known)
+
+    @override
+    async def sizes(self, key: str, stream: str) -> Any:
+        await asyncio.sleep(0)
+        return await super().sizes(key, stream)
+
+
+async def with_two_streams(store: DictStore) -> list[int]:
+    """Open a session with two exchanges that have a stream each; return their fences."""
+    await store.open(record("k"), evict=False)
+    fences = []
+    for number, name in enumerate("ab"):
+        claimed = await store.claim("k", PRINCIPAL, Claim(number, name, b""))
+        assert isinstance(claimed, Claimed)
+        fences.append(claimed.fence)
+        await store.open_stream("k", name, claimed.fence, 1)
+        await store.append("k", name, claimed.fence, [(2, b"x"), (3, b"y")])
+    return fences
+
+
+@async_test
+async def test_commands_of_one_commit_that_write_two_streams_and_prove_places_in_both_come_to_their_end() -> (
+    None
+):
+    store = FarStore()
+    fences = await with_two_streams(store)
+    store._entries["k"].unknown()
+    async with asyncio.timeout(5):
+        first, *others = await asyncio.gather(
+            store.find("k", PRINCIPAL),
+            *(store.append("k", name, fence, [(4, b"z")]) for name, fence in zip("ab", fences, strict=True)),
+            *(store.attach("k", PRINCIPAL, name, Position(2, 2)) for name in "ab"),
+        )
+    assert first is not None
+    assert all(isinstance(one, Attached) for one in others[2:])
+
+
+@async_test
+async def test_a_session_with_two_full_streams_is_closed() -> None:
+    store = FarStore(Limits(stream_events=2))
+    await with_two_streams(store)
+    async with asyncio.timeout(5):
+        assert await store.close("k", SessionInput.DELETED, Ending(b"{", b"}", 9)) is not None
 
 
 @async_test

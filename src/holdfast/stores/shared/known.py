@@ -6,7 +6,7 @@ that others have written, everything here that waits for it is woken.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Any, Final
@@ -223,18 +223,27 @@ class KnownSessions(SessionCommands, Shelf):
         self.wake(WakeUp.CLOSED, key, "")
 
     async def _learn_more(
-        self, entry: KnownSession, doc: SharedDocument, needed: NeedsAll | NeedsIndex
+        self, entry: KnownSession, doc: SharedDocument, missing: NeedsAll | NeedsIndex, streams: set[str]
     ) -> None:
         """Read what a rule needs: all of the session, or the tags and sizes of the events of a stream."""
-        if isinstance(needed, NeedsAll):
-            entry.unknown()
-            return
+        if isinstance(missing, NeedsIndex):
+            streams.add(missing.stream)
+            if await self.learn_indexes(entry.key, doc, streams):
+                return
+        entry.unknown()
+
+    async def learn_indexes(self, key: str, doc: SharedDocument, streams: Iterable[str]) -> bool:
+        """Undo the changes of the rules, and read the tags and sizes of the events of streams. False: a log was written meanwhile.
+
+        `streams` are all that the rules of this round have needed so far, because an undo forgets the indexes of the logs that the rules have changed:
+        with one of two in turn the rules would never come to their end.
+        """
         doc.undo()
-        log = doc.logs.stored(needed.stream)
-        sizes = await self.sizes(entry.key, needed.stream)
-        if log is None or not log.set_index(sizes):
-            # The log was written meanwhile.
-            entry.unknown()
+        for stream in streams:
+            log = doc.logs.stored(stream)
+            if log is not None and log.index is None and not log.set_index(await self.sizes(key, stream)):
+                return False
+        return True
 
     def _writer(self) -> str:
         """Return the name under which this process numbers its commits."""

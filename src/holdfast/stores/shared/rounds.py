@@ -172,6 +172,7 @@ class CommandRounds(KnownSessions):
 
     async def _attempts(self, entry: KnownSession, commands: list[RuleCommand]) -> None:
         is_current = False
+        needed: set[str] = set()
         while True:
             doc = entry.doc
             if doc is None:
@@ -186,8 +187,8 @@ class CommandRounds(KnownSessions):
             try:
                 self._apply_rules(entry, doc, commands)
                 doc.end_noting()
-            except (NeedsAll, NeedsIndex) as needed:
-                await self._learn_more(entry, doc, needed)
+            except (NeedsAll, NeedsIndex) as missing:
+                await self._learn_more(entry, doc, missing, needed)
                 continue
             if doc.is_changed():
                 if entry.registered != me:

@@ -75,7 +75,8 @@ class SharedSessions(CommandRounds):
         while (doc := await self.load(key)) is not None:
             reason = why(doc)
             if reason is not None:
-                closed = await self.erase(doc, reason, await self._closed(doc, reason, ending))
+                left = await self._closed(doc, reason, ending)
+                closed = None if left is None else await self.erase(doc, reason, left)
                 if closed is not None:
                     return closed
             elif await self.apply(key, None, why) is None:
@@ -84,14 +85,16 @@ class SharedSessions(CommandRounds):
 
     async def _closed(
         self, doc: SharedDocument, reason: SessionInput, ending: Ending | None
-    ) -> Mapping[str, Log]:
-        """Apply the rule that closes a session to a document that was loaded for it."""
+    ) -> Mapping[str, Log] | None:
+        """Apply the rule that closes a session to a document that was loaded for it. None: a log was written meanwhile."""
+        needed: set[str] = set()
         while True:
             try:
                 return life.close(doc, reason, ending, self.at())
-            except NeedsIndex as needed:
-                doc.undo()
-                doc.logs.stored(needed.stream).set_index(await self.sizes(doc.record.key, needed.stream))
+            except NeedsIndex as index:
+                needed.add(index.stream)
+                if not await self.learn_indexes(doc.record.key, doc, needed):
+                    return None
 
     async def erase(
         self, doc: SharedDocument, reason: SessionInput, left: Mapping[str, Log]
