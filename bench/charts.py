@@ -96,6 +96,36 @@ def lines(title: str, subtitle: str, series: Series, shown: Callable[[float], st
     return _document(title, subtitle, top + height + 32, parts)
 
 
+def panels(title: str, subtitle: str, series_of: dict[str, Series]) -> str:
+    """Return lines over time, one picture below the other; each has an axis of its own, from 0 to its largest value."""
+    left, right, height, step, top = 78, 110, 80, 118, 62
+    parts: list[str] = []
+    for place, (name, series) in enumerate(series_of.items()):
+        base = top + place * step + height
+        last = max(x for line in series.values() for x, _ in line) or 1.0
+        most = max(y for line in series.values() for _, y in line) or 1.0
+
+        def across(x: float, last: float = last) -> float:
+            return left + (WIDTH - left - right) * x / last
+
+        def down(y: float, most: float = most, base: float = base) -> float:
+            return base - height * y / most
+
+        parts.append(_text(0, base - height - 8, name, "title"))
+        for y in (0.0, most):
+            parts.append(
+                f'<line x1="{left}" y1="{down(y):.1f}" x2="{WIDTH - right}" y2="{down(y):.1f}" class="axis"/>'
+            )
+            parts.append(_text(left - 8, down(y) + 4, f"{y:,.0f}", "soft", "end"))
+        parts += [_text(across(x), base + 18, f"{x:,.0f}", "soft", "middle") for x in (0.0, last)]
+        places = _apart([down(line[-1][1]) for line in series.values()])
+        for number, (label, line) in enumerate(series.items()):
+            points = " ".join(f"{across(x):.1f},{down(y):.1f}" for x, y in line)
+            parts.append(f'<polyline points="{points}" class="{_kind(label, number)}" style="fill:none"/>')
+            parts.append(_text(WIDTH - right + 8, places[number] + 4, label, "soft"))
+    return _document(title, subtitle, top + len(series_of) * step + 8, parts)
+
+
 def _part(value: float, low: float, high: float) -> float:
     """Return where a value lies between two others, logarithmically."""
     return math.log(value / low) / math.log(high / low) if high > low else 0.5

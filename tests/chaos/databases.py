@@ -56,6 +56,10 @@ class Database(Protocol):
         """Return everything that it has of a session."""
         ...
 
+    def size(self) -> int:
+        """Return how many keys or rows it has."""
+        ...
+
     def left(self, sessions: Iterable[str]) -> Iterator[tuple[str, str]]:
         """Yield what is left after all sessions have ended: a name, and why it must not be there; empty: it may."""
         ...
@@ -100,6 +104,9 @@ class Redis:
             else:
                 found[name] = tell("DUMP", name)
         return found
+
+    def size(self) -> int:
+        return int(self.server.tell("DBSIZE").split()[-1])
 
     def left(self, sessions: Iterable[str]) -> Iterator[tuple[str, str]]:
         for name in self.server.tell("KEYS", "*").split():
@@ -153,7 +160,7 @@ class FailingRedis(Redis):
 class Sqlite:
     """A SQLite file on a small disk of its own, if one can be mounted."""
 
-    SIZE: Final = 64 * 1024 * 1024
+    SIZE: Final = 512 * 1024 * 1024
 
     def __init__(self, home: Path) -> None:
         self._home = home / "disk"
@@ -209,6 +216,11 @@ class Sqlite:
                     rows = file.execute(f"SELECT * FROM {table} WHERE sid = ?", sid).fetchall()
                     found[table] = repr(sorted(map(repr, rows)))
             return found
+
+    def size(self) -> int:
+        with contextlib.closing(sqlite3.connect(self._file)) as file:
+            names = self._tables(file)
+            return sum(file.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in names)
 
     def _tables(self, file: sqlite3.Connection) -> list[str]:
         return [name for (name,) in file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
@@ -291,6 +303,10 @@ class Postgres:
             ).splitlines()
             found |= {f"{table} {row.partition('|')[0]}": row.partition("|")[2] for row in rows}
         return found
+
+    def size(self) -> int:
+        names = ("session", "field", "event", "subscription", "work", "task", "op", "closing")
+        return sum(int(self.server.tell(f"SELECT count(*) FROM {self.SCHEMA}.{name}")) for name in names)
 
     def left(self, sessions: Iterable[str]) -> Iterator[tuple[str, str]]:
         for table in ("session", "field", "subscription", "work"):

@@ -47,8 +47,8 @@ BASE: Final = Plan(
     seed=1,
     sessions=100,
     requests=200,
-    events=24,
-    interval=0.29,
+    events=20,
+    interval=0.36,
     cuts=650,
     stop_seconds=3.5,
     fault_seconds=425.0,
@@ -131,7 +131,7 @@ def record(name: str, minutes: float, seed: int) -> Recorded:
     made = Recorded(
         name=name,
         date=time.strftime("%Y-%m-%d", time.gmtime()),
-        commit=_commit(),
+        commit=commit(),
         command=f"python -m tests.chaos.record --minutes {minutes:g} --seed {seed} --only {name}",
         minutes=minutes,
         plan=plan,
@@ -204,7 +204,8 @@ def write_page() -> None:
     PAGE.write_text(_PLACE.sub(lambda _: table(reports), PAGE.read_text()))
 
 
-def _commit() -> str:
+def commit() -> str:
+    """Return the commit that runs."""
     return subprocess.run(
         ["git", "rev-parse", "--short=8", "HEAD"], capture_output=True, text=True, check=True, cwd=ROOT
     ).stdout.strip()
@@ -239,7 +240,7 @@ def _held(name: str, arguments: argparse.Namespace) -> Recorded:
     found = recorded(name)
     if arguments.judge and found is not None:
         return judged_again(found)
-    same = found is not None and (found.commit, found.minutes) == (_commit(), arguments.minutes)
+    same = found is not None and (found.commit, found.minutes) == (commit(), arguments.minutes)
     if found is not None and same and not arguments.again:
         return found
     return record(name, arguments.minutes, arguments.seed)

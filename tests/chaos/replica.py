@@ -299,6 +299,7 @@ async def measure_lag(journal: Journal) -> None:
                 journal.write("starved", value=starved)
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         journal.write("rss", value=pages * os.sysconf("SC_PAGE_SIZE"))
+        journal.write("tasks", value=len(asyncio.all_tasks()))
 
 
 async def started(config: ReplicaConfig, journal: Journal) -> bool:
