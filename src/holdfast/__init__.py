@@ -11,7 +11,7 @@ This module has the names that most programs need. The others are in modules nam
 | `holdfast.middleware`, `holdfast.routes` | functions around requests, and HTTP routes beside the endpoint |
 | `holdfast.resources` | resources without a function: a text, a file, a directory |
 | `holdfast.client` | the client, its settings and its results |
-| `holdfast.auth`, `holdfast.auth.verifiers`, `holdfast.auth.oauth` | principals and verifiers of a server; OAuth of a client |
+| `holdfast.auth`, `.auth.verifiers`, `.auth.oauth` | principals and verifiers of a server; OAuth of a client |
 | `holdfast.config` | every setting with its default |
 | `holdfast.errors` | every exception |
 | `holdfast.types` | every type of the protocol |
@@ -96,7 +96,8 @@ _MODULES: Final = {
     "server.servers": ("Servers",),
 }
 _PLACES: Final = {name: f"holdfast.{module}" for module, names in _MODULES.items() for name in names}
-"""The module of each name. It is imported when the name is first used: a client needs no server, and a server no client."""
+"""The module of each name. It is imported when the name is first used: a client needs no server, and a server no
+client."""
 
 
 _FOREIGN: Final = {

@@ -1,4 +1,7 @@
-"""Every setting with its default and the reason for it. Settings are frozen and passed in, never read from the environment."""
+"""Every setting with its default and the reason for it.
+
+Settings are frozen and passed in, never read from the environment.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -74,17 +77,18 @@ class Limits(Struct, frozen=True, kw_only=True, dict=True):
     """
 
     memory: int = 0
-    """Bytes of memory: everything that clients make the process keep, decoded; under `holdfast serve` also the process at rest, and all
-    workers together. 0: three quarters of the container's memory, or a quarter of the machine's. Not in it: the memory of
-    authors' functions and of programs behind. Each client has a share of the free memory, so that one that uses much does not
-    affect the others; beyond: 429, 503, or the connection closes."""
+    """Bytes of memory: everything that clients make the process keep, decoded; under `holdfast serve` also the process
+    at rest, and all
+    workers together. 0: three quarters of the container's memory, or a quarter of the machine's. Not in it: the
+    memory of authors' functions and of programs behind. Each client has a share of the free memory, so that one that
+    uses much does not affect the others; beyond: 429, 503, or the connection closes."""
     body: int = 4 * MIB
     """Bytes of one incoming message; beyond: 413."""
     depth: int = 64
     """Nesting of one incoming message; beyond: 400."""
     values: int = 100_000
-    """Values (numbers, texts, objects, …) in one incoming message; beyond: 400. Decoding that many blocks the event loop
-    for some tens of milliseconds; 4 MiB of small values would block it for a second."""
+    """Values (numbers, texts, objects, …) in one incoming message; beyond: 400. Decoding that many blocks the event
+    loop for some tens of milliseconds; 4 MiB of small values would block it for a second."""
     headers: int = 16 * KIB
     """Bytes of a request's head under `holdfast serve`, with at most one header for each 64 of them; beyond: 431."""
     header_seconds: float = 10.0
@@ -93,17 +97,18 @@ class Limits(Struct, frozen=True, kw_only=True, dict=True):
     connection closes."""
 
     connections: int = 10_000
-    """Open connections of a process under `holdfast serve`; beyond: an idle one closes, of the address that has the most idle
-    ones; if none is idle, the new one gets 503 and closes. Also the calls of clients without a session (2026-07-28) that run at
-    once, their parked calls and their listeners; one authenticated principal gets a tenth of the last two; beyond: 429, −31001."""
+    """Open connections of a process under `holdfast serve`; beyond: an idle one closes, of the address that has the
+    most idle ones; if none is idle, the new one gets 503 and closes. Also the calls of clients without a session
+    (2026-07-28) that run at once, their parked calls and their listeners; one authenticated principal gets a tenth
+    of the last two; beyond: 429, −31001."""
 
     verifier_seconds: float = 10.0
     """Seconds in which a verifier must check a token; beyond: 503. Identity providers answer faster, and clients wait
     longer."""
 
     sessions: int = 100_000
-    """Sessions in the store; beyond: 503 with Retry-After. Also the principals with a state of their own (`Settings.state`), and ten times the
-    handles of state (`ctx.new_handle`); beyond: StateError."""
+    """Sessions in the store; beyond: 503 with Retry-After. Also the principals with a state of their own
+    (`Settings.state`), and ten times the handles of state (`ctx.new_handle`); beyond: StateError."""
     sessions_per_principal: int = 1_000
     """Sessions of one authenticated principal; beyond: its longest idle session is evicted (some clients open one per
     call). Also its handles; beyond: StateError."""
@@ -118,25 +123,28 @@ class Limits(Struct, frozen=True, kw_only=True, dict=True):
     """Seconds that a call waits in the queue; beyond: 429, −31001."""
 
     asks: int = 256
-    """Open requests to the client of one session. Further ones wait, as many as calls may run; beyond: BackPressureError."""
+    """Open requests to the client of one session. Further ones wait, as many as calls may run; beyond:
+    BackPressureError."""
     ask_seconds: float = 600.0
     """Seconds that an ask waits for its answer. Ten minutes: a person may have to read and type."""
 
     store_seconds: float = 30.0
-    """Seconds that a message of a handler, or its use of state, waits for an unavailable store; beyond: StoreUnavailable,
-    raised in the handler. A failover is faster, and clients wait longer."""
+    """Seconds that a message of a handler, or its use of state, waits for an unavailable store; beyond:
+    StoreUnavailable, raised in the handler. A failover is faster, and clients wait longer."""
 
     tasks: int = 10_000
     """Stored tasks, running and ended. One principal gets a tenth (all anonymous clients are one); beyond: busy."""
 
     stream_events: int = 1_000
     stream_bytes: int = MIB
-    """Stored events of a stream that can be replayed (number, bytes); beyond: the oldest are removed, and a resume reports a gap.
-    Terminal messages are removed last."""
+    """Stored events of a stream that can be replayed (number, bytes); beyond: the oldest are removed, and a resume
+    reports a gap. Terminal messages are removed last."""
     store_bytes: int = 512 * MIB
-    """Bytes of the store, of all replicas together: streams, tasks, state and subscriptions. The properties below are its parts."""
+    """Bytes of the store, of all replicas together: streams, tasks, state and subscriptions. The properties below
+    are its parts."""
     state_bytes: int = 256 * KIB
-    """Bytes of the state of one session, handle or principal; beyond: StateError. A session's subscriptions have as many; beyond: −32602."""
+    """Bytes of the state of one session, handle or principal; beyond: StateError. A session's subscriptions have as
+    many; beyond: −32602."""
     threads: int = 64
     """Plain functions that run at the same time in one process (`holdfast serve`, `server.run`); further ones wait."""
     page_size: int = 100
@@ -176,7 +184,8 @@ class Limits(Struct, frozen=True, kw_only=True, dict=True):
     def principal_kept_bytes(self) -> int:
         """State and subscriptions of one principal (all anonymous clients are one); beyond: StateError, −32602.
 
-        Each field and subscription counts with 256 bytes more. Otherwise `state_bytes` would multiply by the number of its sessions.
+        Each field and subscription counts with 256 bytes more. Otherwise `state_bytes` would multiply by the number of
+        its sessions.
         """
         return self.store_bytes // 8
 
@@ -199,7 +208,7 @@ class Limits(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def finished_streams(self) -> int:
-        """Finished streams of a session that are kept for clients that reconnect: all that run and wait may end in one second."""
+        """Finished streams of a session that are kept for clients that reconnect: all may end in one second."""
         return self.running + self.queued
 
     @cached_property
@@ -294,11 +303,12 @@ class Times(Struct, frozen=True, kw_only=True):
     For balancers that cut every long response: set it well below their limit."""
     after_expiry: float = 300.0
     """How long a call of 2026-07-28 may run on after the token of its request has expired; then it is cancelled. Its
-    response cannot be resumed with another token, so that ending it at once would lose its work. Streams of sessions and
+    response cannot be resumed with another token, so that ending it at once would lose its work. Streams of sessions
+    and
     listeners end when the token expires: their clients come back with a new one."""
     repeat: float = 30.0
-    """How long a call of 2026-07-28 with an idempotency key runs on after its connection has broken; then it is cancelled. A repeat
-    that comes in this time receives its answer. Clients that repeat do so within seconds."""
+    """How long a call of 2026-07-28 with an idempotency key runs on after its connection has broken; then it is
+    cancelled. A repeat that comes in this time receives its answer. Clients that repeat do so within seconds."""
     handle: float = 86_400.0
     """How long the state of an unused handle is kept."""
     principal_state: float = 2_592_000.0
@@ -396,11 +406,11 @@ class RateLimits(Struct, frozen=True, kw_only=True):
     """
 
     principal: str = ""
-    """Messages of one principal; beyond: 429, −31001; answers, cancellations and pings slow their connection instead. Anonymous
-    clients count by address."""
+    """Messages of one principal; beyond: 429, −31001; answers, cancellations and pings slow their connection
+    instead. Anonymous clients count by address."""
     tools: Mapping[str, str] = {}
-    """Calls of a tool by its name, of all clients together, or of each principal (`10/m per principal`); beyond: 429, −31001.
-    They override the rates that tools declare."""
+    """Calls of a tool by its name, of all clients together, or of each principal (`10/m per principal`); beyond:
+    429, −31001. They override the rates that tools declare."""
     refusals: str = "600/m"
     """Refused requests of one address (401, 403); beyond: 429 instead, and tokens that are not known are not checked.
     Many clients may share an address, and each of them begins with a 401."""
@@ -436,16 +446,17 @@ class Settings(Struct, frozen=True, kw_only=True):
     quirks: Mapping[str, Quirks] | None = None
     """How clients with this name in their `clientInfo` are treated; None: the table of known clients."""
     state: StateOf = "session"
-    """The owner of `ctx.state`: the session (then clients of 2026-07-28 have no state), the principal, or the conversation that requests of
-    2026-07-28 name (`affinity`), which in a session is the session."""
+    """The owner of `ctx.state`: the session (then clients of 2026-07-28 have no state), the principal, or the
+    conversation that requests of 2026-07-28 name (`affinity`), which in a session is the session."""
     affinity: str = ""
-    """Where a request of 2026-07-28 names its conversation: `header:NAME`, `meta:KEY` (also in the W3C baggage in `_meta`), `argument:NAME`. The
-    requests of one conversation of a principal share a connection, program or run behind, its home, and `ctx.state`. Empty: they name none."""
+    """Where a request of 2026-07-28 names its conversation: `header:NAME`, `meta:KEY` (also in the W3C baggage in
+    `_meta`), `argument:NAME`. The requests of one conversation of a principal share a connection, program or run
+    behind, its home, and `ctx.state`. Empty: they name none."""
     mask_errors: bool = False
     """Send clients a correlation id instead of the text of an exception in an author's function."""
     check_results: bool = True
-    """A tool whose return value is not of its declared type fails. Without the check, clients that validate refuse its result. For
-    clients in the same process (`Client(server)`) results are always checked."""
+    """A tool whose return value is not of its declared type fails. Without the check, clients that validate refuse
+    its result. For clients in the same process (`Client(server)`) results are always checked."""
     stateless: bool = False
     """Serve clients of the session era without sessions: nothing is stored between two requests."""
     hand_over: float | Literal["auto", "off"] = "off"
@@ -495,22 +506,25 @@ class HttpSettings(Struct, frozen=True, kw_only=True):
 
     path: str = "/mcp"
     response: ResponseMode = "adaptive"
-    """`adaptive` streams slow and interactive calls; `json` never streams (no asks, no progress); `sse` streams every call."""
+    """`adaptive` streams slow and interactive calls; `json` never streams (no asks, no progress); `sse` streams
+    every call."""
     allowed_hosts: Sequence[str] = LOOPBACK_HOSTS
     """The accepted Host headers, with or without port; others get 421. `*` accepts all."""
     allowed_origins: Sequence[str] = ()
     """The accepted Origin headers of browsers, exactly as sent (`https://app.example`). Loopback origins are always
     accepted."""
     public_url: str = ""
-    """The URL of this endpoint as clients know it (`https://tools.example/mcp`): its host is accepted as a Host header, and
-    tokens must be for it. Needed if the verifier does not know it, and clients of other machines sign in."""
+    """The URL of this endpoint as clients know it (`https://tools.example/mcp`): its host is accepted as a Host
+    header, and tokens must be for it. Needed if the verifier does not know it, and clients of other machines sign
+    in."""
     scopes_supported: Sequence[str] = ()
-    """The scopes that the metadata of the endpoint lists. Empty: all scopes that components need, except hidden ones."""
+    """The scopes that the metadata of the endpoint lists. Empty: all scopes that components need, except hidden
+    ones."""
     allow_anonymous: bool | None = None
     """Serve clients without a token. None: only clients that connect from this machine."""
     trusted_proxies: Sequence[str] = ()
-    """Addresses or networks (`10.0.0.0/8`) of the proxies in front of `holdfast serve`. The address of a client is then the one
-    that they report in `X-Forwarded-For`."""
+    """Addresses or networks (`10.0.0.0/8`) of the proxies in front of `holdfast serve`. The address of a client is
+    then the one that they report in `X-Forwarded-For`."""
     host_signals: bool = True
     """In another ASGI server: end streams when that server receives SIGINT or SIGTERM. Otherwise the server waits for
     the streams, and Ctrl+C has no effect while a client is connected."""
@@ -547,8 +561,8 @@ class AdminSettings(Struct, frozen=True, kw_only=True):
     address: str
     """`HOST:PORT`, or `unix:PATH` for a Unix socket."""
     token: str = ""
-    """The token of operators; the same for all replicas. Empty: the variable `HOLDFAST_ADMIN_TOKEN`, or a new token that is
-    printed, if standard error is a terminal."""
+    """The token of operators; the same for all replicas. Empty: the variable `HOLDFAST_ADMIN_TOKEN`, or a new token
+    that is printed, if standard error is a terminal."""
     allowed_hosts: Sequence[str] = LOOPBACK_HOSTS
     """The accepted Host headers, with or without port; others get 421. `*` accepts all."""
 

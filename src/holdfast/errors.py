@@ -159,7 +159,9 @@ class ToolError(HoldfastError):
 
 
 class WrongResult(HoldfastError):
-    """A function returned a value that is not of its declared type, or that has no JSON form. The text names the field and the type.
+    """A function returned a value that is not of its declared type, or that has no JSON form.
+
+    The text names the field and the type.
 
     `place` is the file and line of the function, for the log: it has no frame in the traceback.
     """
@@ -185,7 +187,10 @@ class McpError(HoldfastError):
 
 
 def joined(error: McpError, correlation: str) -> McpError:
-    """Put a correlation id into the data of an error; return the error. Data of another form than an object stays as it is."""
+    """Put a correlation id into the data of an error; return the error.
+
+    Data of another form than an object stays as it is.
+    """
     if correlation and (error.data is None or type(error.data) is dict):
         error.data = {**(error.data or {}), "correlation": correlation}
     return error
@@ -279,7 +284,7 @@ class Busy(McpError):
 
 
 class Withdrawn(Busy):
-    """No connection waits for the answer of a request that has not started: its claim was given back, and nothing ran."""
+    """No connection waits for the answer of a request that has not started: its claim was given back."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -298,7 +303,7 @@ RateLimit = Literal["principal", "tool", "address"]
 
 
 class RateLimited(Busy):
-    """A rate of calls is reached, or too many requests of an address were refused; `data` names the limit and its rate."""
+    """A rate of calls is reached, or too many requests of an address were refused; `data` has the limit and rate."""
 
     _TEXTS: Final[dict[RateLimit, str]] = {
         "principal": "this principal has reached its rate of",
@@ -342,7 +347,8 @@ class UpstreamFailed(McpError):
 class InsufficientScope(McpError):
     """The caller's token lacks a scope that the component needs. Nothing ran; over HTTP 403 with a challenge.
 
-    `scopes` are all scopes that a new token should have: those that the component needs, and those of the present token.
+    `scopes` are all scopes that a new token should have: those that the component needs, and those of the present
+    token.
     """
 
     def __init__(self, scopes: tuple[str, ...], request_id: int | str | None = None) -> None:
@@ -417,7 +423,7 @@ class ParkedGone(McpError):
 
 
 class Unreached(ParkedGone):
-    """The replica that has a parked call, or a conversation, has no lease or is stopping: nothing of the request ran there."""
+    """The replica of a parked call or conversation has no lease or is stopping: nothing of the request ran there."""
 
 
 # Asks: requests from the server to the client

@@ -60,7 +60,7 @@ class IncomingRequest(Protocol):
 
 
 class CallSpan(Protocol):
-    """The span of a request, and the spans of the call that it becomes: those of its handler, its questions and its further requests."""
+    """The span of a request, and the spans of its call: of its handler, its questions, its further requests."""
 
     @property
     def mark(self) -> str:
@@ -72,7 +72,10 @@ class CallSpan(Protocol):
         ...
 
     def link(self, name: str) -> None:
-        """Link to an earlier request: by its mark, or by the name of a stream that has it. Do nothing if the name has none."""
+        """Link to an earlier request: by its mark, or by the name of a stream that has it.
+
+        Do nothing if the name has none.
+        """
         ...
 
     def bind(self) -> None:
@@ -96,12 +99,18 @@ class CallSpan(Protocol):
         ...
 
     def end(self, error: BaseException | None = None, result: bytes = b"") -> None:
-        """End the spans of the requests so far, unless they have ended. A parked call continues with a later request."""
+        """End the spans of the requests so far, unless they have ended.
+
+        A parked call continues with a later request.
+        """
         ...
 
 
 class Spans(Protocol):
-    """Makes the spans of traces (`tracing/observer.py`). Requests and calls have them; what an engine does on its own has none."""
+    """Makes the spans of traces (`tracing/observer.py`).
+
+    Requests and calls have them; what an engine does on its own has none.
+    """
 
     def request(
         self, request: IncomingRequest, headers: Mapping[str, str], version: str = ""
@@ -151,7 +160,10 @@ class Observer(Protocol):
 
 
 def spans_of(observer: Observer) -> Spans | None:
-    """Return the part of an observer that makes spans; None: nothing is traced. Parts read it once, so that it costs nothing."""
+    """Return the part of an observer that makes spans; None: nothing is traced.
+
+    Parts read it once, so that it costs nothing.
+    """
     return getattr(observer, "spans", None)
 
 

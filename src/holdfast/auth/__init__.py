@@ -1,4 +1,7 @@
-"""The sender of a request. A verifier turns a bearer token into a principal; the engine only compares principals' keys."""
+"""The sender of a request.
+
+A verifier turns a bearer token into a principal; the engine only compares principals' keys.
+"""
 
 import hashlib
 import inspect
@@ -64,12 +67,16 @@ class RequestVerifier(Protocol):
     """Checks a request by its bearer token, its headers and its address."""
 
     async def __call__(self, token: str, request: AuthRequest, /) -> Principal | None:
-        """Return the principal of a request; None if it has none (the client gets 401). `token` is empty without one."""
+        """Return the principal of a request; None if it has none (the client gets 401).
+
+        `token` is empty without one.
+        """
         ...
 
 
 KnownPrincipal = Callable[[str], tuple[Principal, float] | None]
-"""Returns the principal of a token that was accepted recently, and the date until which that is valid. It does not wait.
+"""Returns the principal of a token that was accepted recently, and the date until which that is valid. It does not
+wait.
 
 A verifier may have such a method, `known`: it is then not called before that date for the same token."""
 Verifier = TokenVerifier | RequestVerifier
@@ -79,8 +86,8 @@ Verifier = TokenVerifier | RequestVerifier
 def known_by(verifier: Verifier) -> KnownPrincipal | None:
     """Return the method `known` of a verifier; None if it must be called for each request.
 
-    A class that changes `__call__` and inherits `known` must be called: its base class remembers tokens that the changed
-    method has not checked.
+    A class that changes `__call__` and inherits `known` must be called: its base class remembers tokens that the
+    changed method has not checked.
     """
     for kind in type(verifier).__mro__:
         if "known" in vars(kind):

@@ -90,7 +90,7 @@ def canonical_host(host: str) -> str | None:
 
 
 def _is_real(label: str) -> bool:
-    """False for a label that claims to have letters beyond ASCII (`xn--`) and has none: programs read it differently."""
+    """False for a label that claims letters beyond ASCII (`xn--`) and has none: programs read it differently."""
     if not label.startswith("xn--"):
         return True
     try:

@@ -39,7 +39,10 @@ class KnownTokens:
         return (found[1],)
 
     def accepted(self, token: str, now: float) -> tuple[Principal, float] | None:
-        """Return the principal of a token, and the date until which it counts; None if it is not known or was refused."""
+        """Return the principal of a token, and the date until which it counts.
+
+        None if it is not known or was refused.
+        """
         found = self._known.get(_name(token))
         if found is None or found[1] is None or found[0] <= now:
             return None

@@ -35,7 +35,10 @@ class Sealer:
         return base64.urlsafe_b64encode(sealed).decode().rstrip("=")
 
     def open(self, sealed: str, about: bytes = b"") -> bytes | None:
-        """Return the text; None if it was changed, or was sealed with another key, for another purpose or with another `about`."""
+        """Return the text.
+
+        None if it was changed, or was sealed with another key, for another purpose or with another `about`.
+        """
         if len(sealed) > self._longest or not sealed.isascii():
             return None
         try:

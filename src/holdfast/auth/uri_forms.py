@@ -4,10 +4,11 @@ The server that gets a URI may understand it in many spellings, and a row must f
 several forms, and it is enough if one of them fits: a form that fits by mistake demands one more scope, which is safe.
 Rows are written in the same forms.
 
-    every URI                 without percent-encoding (once, twice, three times decoded), in lower case, with the letters of
-                              Unicode in their plain form (NFKC), with single slashes, with and without its query, its
-                              fragment and the parameters of its path, with `..` resolved
-    http, https, ws, wss, ftp the same with the canonical form of the host (`hosts.canonical_host`) and of the port, without user
+    every URI                 without percent-encoding (once, twice, three times decoded), in lower case, with the
+                              letters of Unicode in their plain form (NFKC), with single slashes, with and without its
+                              query, its fragment and the parameters of its path, with `..` resolved
+    http, https, ws, wss,     the same with the canonical form of the host (`hosts.canonical_host`) and of the port,
+    ftp                       without user
     file                      without a host that is this machine
     other schemes             also without user
 
@@ -110,7 +111,9 @@ def _resolved(plain: str) -> str:
 
 
 def _heads(text: str, *, is_last: bool) -> Iterator[tuple[str, str]]:
-    """Yield scheme and authority of a URI in their canonical forms, and the rest. `is_last`: nothing in it can be decoded any more.
+    """Yield scheme and authority of a URI in their canonical forms, and the rest.
+
+    `is_last`: nothing in it can be decoded any more.
 
     Raises:
         ValueError: there is none.

@@ -1,7 +1,7 @@
 """The URLs where metadata may be, and which URLs may be used. Pure.
 
-Plain `http` is allowed only for a server on this machine, and only such a server may name URLs on this machine: a public
-server must not make a client call its own machine. The same rule holds for private networks and the local link
+Plain `http` is allowed only for a server on this machine, and only such a server may name URLs on this machine: a
+public server must not make a client call its own machine. The same rule holds for private networks and the local link
 (`hosts`).
 """
 

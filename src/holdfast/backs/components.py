@@ -1,19 +1,20 @@
 """The names under which clients know the components of a server: some are hidden, others are renamed. Pure.
 
-An operator writes the rows, with the names that the server itself uses (`ComponentTable`). A `*` stands for any characters.
+An operator writes the rows, with the names that the server itself uses (`ComponentTable`). A `*` stands for any
+characters.
 
     hide       a component whose name fits is hidden
     only       if there are such rows, all components that fit none of them are hidden
-    rename     `old=new`: the part that `*` stands for in the old name is put in place of the `*` of the new name. A row without
-               a `*` counts before those with one, else the first row that fits
+    rename     `old=new`: the part that `*` stands for in the old name is put in place of the `*` of the new name. A row
+               without a `*` counts before those with one, else the first row that fits
 
-As in `core/names.py`, no two components have one name for clients. A name that a row makes belongs to the renamed component; another component of the
-server with this name is hidden (`shadowed`). So `inner` and `outer` are inverse, and every replica finds the same names without
-knowing the server's lists.
+As in `core/names.py`, no two components have one name for clients. A name that a row makes belongs to the renamed
+component; another component of the server with this name is hidden (`shadowed`). So `inner` and `outer` are inverse,
+and every replica finds the same names without knowing the server's lists.
 
 A server may understand a URI in several spellings, so the rows that hide resources are compared in canonical forms
-(`auth/uri_forms.py`). A URI is hidden if one of its forms is hidden, or if not all of them are in `only`. A URI without a
-certain form is hidden.
+(`auth/uri_forms.py`). A URI is hidden if one of its forms is hidden, or if not all of them are in `only`. A URI without
+a certain form is hidden.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -93,7 +94,10 @@ class TableNaming:
         return f"<TableNaming {', '.join(f'{kind}: {names!r}' for kind, names in self._kinds.items())}>"
 
     def inner(self, kind: NameKind, name: str) -> str | None:
-        """Return the server's own name of a component that clients know by this name; None: there is none for clients."""
+        """Return the server's own name of a component that clients know by this name.
+
+        None: there is none for clients.
+        """
         return self._kinds[kind].inner(name)
 
     def outer(self, kind: NameKind, name: str) -> str | None:
@@ -237,7 +241,10 @@ def _split(text: str) -> tuple[str, str | None]:
 
 
 def pattern(text: str) -> Callable[[str], bool]:
-    """Return a function that compares a name with a row. A client chooses the name, so the time is linear in its length."""
+    """Return a function that compares a name with a row.
+
+    A client chooses the name, so the time is linear in its length.
+    """
     first, *parts = text.split("*")
     if not parts:
         return text.__eq__

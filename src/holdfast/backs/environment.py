@@ -5,8 +5,9 @@ or with which hosts it communicates: the dynamic loader, interpreters, shells, p
 certificates and proxies all read variables. The list below refuses families of them, by prefix, because each family
 grows with its program. It is an aid, not a proof: name variables that only your server reads, such as `API_KEY`.
 
-A value is text of at most VALUE_BYTES without NUL. The values of a session are those of the request that opened it. Clients
-of 2026-07-28 have no session: the values are part of the key of their child, so two values never meet in one child.
+A value is text of at most VALUE_BYTES without NUL. The values of a session are those of the request that opened it.
+Clients of 2026-07-28 have no session: the values are part of the key of their child, so two values never meet in one
+child.
 """
 
 import hashlib

@@ -1,4 +1,7 @@
-"""The names of components in messages: of requests, of lists, and of the URIs in results. Pure: messages in, messages out."""
+"""The names of components in messages: of requests, of lists, and of the URIs in results.
+
+Pure: messages in, messages out.
+"""
 
 from collections.abc import Callable
 from typing import Any, Final

@@ -6,15 +6,15 @@
     a list                      ◀── without hidden components, with other names  ◀─── its list
     a result with URIs          ◀── with the URIs that clients know              ◀─── its result
     a changed resource          ◀── its URI for clients; hidden ones are dropped ◀─── `Outside.changed`
-    subscriptions of clients    ──▶ the server's own URIs                        ───▶ `Outside.listened`, `subscriptions`
+    subscriptions of clients    ──▶ the server's own URIs                       ───▶ `Outside.listened`, `subscriptions`
 
-The engine works with the names of clients only: log, figures, rates, hand-over, tasks, parked calls and the store's subscriptions.
-`exchange.request` is not changed. Scopes are by the server's own names (`ShownAccess`).
+The engine works with the names of clients only: log, figures, rates, hand-over, tasks, parked calls and the store's
+subscriptions. `exchange.request` is not changed. Scopes are by the server's own names (`ShownAccess`).
 
-Two things hide a component: the operator's table, for everyone (`components.py`), and a scope that a caller lacks (`proxy/scopes.py`). A
-request for one must be answered like a request for an unknown component, and only the server knows its text for that. So the
-request goes to the server under a random name that no component has, and the answer gets the hidden name in its place. So
-the answer also takes as long as for an unknown component.
+Two things hide a component: the operator's table, for everyone (`components.py`), and a scope that a caller lacks
+(`proxy/scopes.py`). A request for one must be answered like a request for an unknown component, and only the server
+knows its text for that. So the request goes to the server under a random name that no component has, and the answer
+gets the hidden name in its place. So the answer also takes as long as for an unknown component.
 
 A request that no revision defines is refused: the name of a component in it could not be found.
 """

@@ -1,7 +1,7 @@
 """What a probe works with: the facts of the survey, and sessions of its own.
 
-Each probe has a ground of its own, so that probes can run at the same time. A session that a probe opens is deleted at the
-end of the probe.
+Each probe has a ground of its own, so that probes can run at the same time. A session that a probe opens is deleted at
+the end of the probe.
 """
 
 import asyncio

@@ -49,7 +49,8 @@ class SeenResponse(Struct, kw_only=True):
     text: str = ""
     """A body that is not JSON, or the reason of a missing response."""
     ended: str = "late"
-    """`end`; `late`: not within the time limit; `broken`: by the connection; `large`: over the limit of bytes; `left`: by us."""
+    """`end`; `late`: not within the time limit; `broken`: by the connection; `large`: over the limit of bytes;
+    `left`: by us."""
     head: float = 0.0
     """Seconds until the head of the response."""
     first_byte: float = 0.0
@@ -93,7 +94,7 @@ class SeenResponse(Struct, kw_only=True):
 
     @property
     def is_crash(self) -> bool:
-        """True without a response, and for a status of 500 to 599: the server has a fault, for a valid and an invalid request alike."""
+        """True without a response, and for a status of 500 to 599: then the server has a fault, whatever was sent."""
         return self.status == NO_ANSWER or self.status in _SERVER_ERRORS
 
     def __str__(self) -> str:

@@ -1,10 +1,11 @@
 """The server that is checked: single HTTP requests, right or wrong on purpose, and a full account of each response.
 
-An `SeenResponse` says everything that a probe judges: the status, the messages, their event ids, and how the response ended. A
-response that does not come, or does not end, within the time limit is an outcome too.
+An `SeenResponse` says everything that a probe judges: the status, the messages, their event ids, and how the response
+ended. A response that does not come, or does not end, within the time limit is an outcome too.
 
 Probes run at the same time. Each has a branch of the peer with its own open responses; the connections, the headers and
-the limit of memory are shared. A response is read up to `BODY_BYTES`, and all responses together up to `TOGETHER_BYTES`.
+the limit of memory are shared. A response is read up to `BODY_BYTES`, and all responses together up to
+`TOGETHER_BYTES`.
 """
 
 import asyncio

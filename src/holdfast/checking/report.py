@@ -21,7 +21,8 @@ class Row(Struct, frozen=True, kw_only=True):
     """How to fix a failure."""
     seconds: float
     finished: bool = True
-    """False if the probe could not come to a verdict: time was up, the server refused for its load, or the check failed."""
+    """False if the probe could not come to a verdict: time was up, the server refused for its load, or the check
+    failed."""
 
 
 class Report(Struct, frozen=True, kw_only=True):

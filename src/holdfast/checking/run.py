@@ -1,7 +1,7 @@
 """Runs the probes against one server, within a time limit, and makes the report.
 
-Most probes run at the same time, at most `TOGETHER` of them. Those that measure time or load the server run afterwards, one
-after another. The rows of the report are in the order of the table.
+Most probes run at the same time, at most `TOGETHER` of them. Those that measure time or load the server run afterwards,
+one after another. The rows of the report are in the order of the table.
 """
 
 import asyncio

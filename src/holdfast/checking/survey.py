@@ -148,7 +148,10 @@ async def _tools(lane: Lane, wanted: str) -> list[dict[str, Any]]:
 
 
 def read_only(tools: Sequence[Mapping[str, Any]]) -> list[Question]:
-    """Return calls of the tools that are annotated read-only, with values for their arguments; first those with the fewest."""
+    """Return calls of the tools that are annotated read-only, with values for their arguments.
+
+    First those with the fewest.
+    """
     found: list[tuple[int, Question]] = []
     for tool in tools:
         hints, schema, name = tool.get("annotations"), tool.get("inputSchema"), tool.get("name")
@@ -164,7 +167,8 @@ def call_of(name: str, arguments: dict[str, Any], schema: Any) -> Question:
     """Return a tool call, with the headers that repeat its arguments."""
     mirrored: tuple[tuple[str, str], ...] = ()
     if isinstance(schema, dict):
-        # An annotation that breaks a rule is a fault of the tool, not of the server: such a tool is called without the headers.
+        # An annotation that breaks a rule is a fault of the tool, not of the server: such a tool is called without the
+        # headers.
         with suppress(ConfigError):
             found = values_of(mirrored_parameters(schema, name), arguments)
             mirrored = tuple((header, encode_value(value)) for header, value in found)

@@ -96,7 +96,10 @@ def run(asked: ServeCommand) -> int:
 
 
 def misspelt(environment: Mapping[str, str]) -> Iterator[str]:
-    """Yield a warning for each variable whose name is nearly one of ours. Others, such as those of Kubernetes, are not ours."""
+    """Yield a warning for each variable whose name is nearly one of ours.
+
+    Others, such as those of Kubernetes, are not ours.
+    """
     ours = {entry.variable for kind in (Options, ProcessOptions) for entry in entries(kind)} | _FURTHER
     unknown = [name for name in environment if name.startswith(_PREFIX) and name not in ours]
     if unknown:

@@ -1,4 +1,7 @@
-"""The output of `holdfast serve` when it is ready: the address, and how to call it. It goes to stderr, as all logs do."""
+"""The output of `holdfast serve` when it is ready: the address, and how to call it.
+
+It goes to stderr, as all logs do.
+"""
 
 import contextlib
 import json

@@ -1,4 +1,7 @@
-"""The source of a server: a server object of Python, the server behind a URL, or a program. And which options fit it."""
+"""The source of a server: a server object of Python, the server behind a URL, or a program.
+
+And which options fit it.
+"""
 
 from typing import TYPE_CHECKING, Final
 

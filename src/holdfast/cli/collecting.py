@@ -22,7 +22,9 @@ def collected(
     given: dict[str, Any],
     named: Callable[[OptionEntry], str | None] = lambda entry: entry.flag,
 ) -> S:
-    """Return the options that the command line or the environment gave. `named` returns the name of an option for an error.
+    """Return the options that the command line or the environment gave.
+
+    `named` returns the name of an option for an error.
 
     Raises:
         ConfigError: a value has not the form NAME=VALUE.
@@ -57,8 +59,8 @@ def laid_over(low: S, high: S) -> S:
 def tables(kind: type[S], environment: Mapping[str, str]) -> S:
     """Return the tables of settings that variables give: `HOLDFAST_LIMIT="running=32 queued=100"`.
 
-    They are not read with the other variables, because here each key counts for itself: one on the command line replaces
-    the same one of the variable, and the others stay.
+    They are not read with the other variables, because here each key counts for itself: one on the command line
+    replaces the same one of the variable, and the others stay.
 
     Raises:
         ConfigError: a name or a value is not allowed.
@@ -106,7 +108,10 @@ def _number(text: str, hint: Any) -> Any:
 
 
 def readable(kind: Any) -> tuple[Any, float | None]:
-    """Return the type as the command line knows it, and the least value. A list and a table are options that may be repeated."""
+    """Return the type as the command line knows it, and the least value.
+
+    A list and a table are options that may be repeated.
+    """
     if get_origin(kind) in (Union, types.UnionType):
         kind = next(one for one in get_args(kind) if one is not type(None))
     least = None

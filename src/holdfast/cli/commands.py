@@ -56,7 +56,10 @@ class Commands(Group):
 
 
 class PlainCommand(TyperCommand):
-    """A command whose help can be read by people who do not know Python. Its arguments have the text of their usage as metavar."""
+    """A command whose help can be read by people who do not know Python.
+
+    Its arguments have the text of their usage as metavar.
+    """
 
     def get_params(self, ctx: Any) -> list[Any]:
         return _shown(super().get_params(ctx))

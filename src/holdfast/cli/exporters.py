@@ -1,4 +1,7 @@
-"""The exporters of OpenTelemetry that are installed. Only a process that uses one imports this: the import takes long."""
+"""The exporters of OpenTelemetry that are installed.
+
+Only a process that uses one imports this: the import takes long.
+"""
 
 import os
 from importlib.metadata import EntryPoint, entry_points

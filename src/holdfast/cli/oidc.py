@@ -1,4 +1,4 @@
-"""The check of clients' tokens by options: an issuer of JWTs (OpenID Connect), or an endpoint that is asked about each token."""
+"""The check of clients' tokens by options: an issuer of JWTs (OpenID Connect), or an introspection endpoint."""
 
 from typing import Final
 

@@ -1,8 +1,9 @@
 """The options of `holdfast serve`: one table for the command line, for `HOLDFAST_*` and for `holdfast.toml`.
 
-A member of `Options` (for one server; its base in `behind_options.py` has those for a server behind) or of `ProcessOptions` (for the whole process, `process_options.py`) is a row of the table: its name is
-the key in the file, its type says which values are allowed, and its `OptionRow` (`rows.py`) says the rest. `holdfast.cli.parameters`
-makes the parameters of the command line from these rows. To add an option, add one member here and use it.
+A member of `Options` (for one server; its base in `behind_options.py` has those for a server behind) or of
+`ProcessOptions` (for the whole process, `process_options.py`) is a row of the table: its name is the key in the file,
+its type says which values are allowed, and its `OptionRow` (`rows.py`) says the rest. `holdfast.cli.parameters` makes
+the parameters of the command line from these rows. To add an option, add one member here and use it.
 
 None means that an option was not given. So values from several places can be laid over each other: the command line
 over the environment over the file (`laid_over`), and an option that is still None has the default.

@@ -1,7 +1,8 @@
-"""The place of a value, for errors: an option of the command line, an environment variable, or a key of `holdfast.toml`.
+"""The place of a value, for errors: an option, an environment variable, or a key of `holdfast.toml`.
 
-The code that finds an error does not know where the value was written. It names the option (`--store`), or the member of the
-settings (`public_url=…`). Before the error is printed, `with_places` replaces such a name by the name at that place.
+The code that finds an error does not know where the value was written. It names the option (`--store`), or the member
+of the settings (`public_url=…`). Before the error is printed, `with_places` replaces such a name by the name at that
+place.
 """
 
 import re
@@ -21,7 +22,10 @@ _VARIABLES: Final = {"sessions": {"--admin": "HOLDFAST_ADMIN_URL"}}
 
 
 def with_places(text: str, words: Sequence[str], environment: Mapping[str, str]) -> str:
-    """Return the text of an error, with each option named as the user has written it. `words` are those of the command line."""
+    """Return the text of an error, with each option named as the user has written it.
+
+    `words` are those of the command line.
+    """
     return _Places(words, environment).named(text)
 
 

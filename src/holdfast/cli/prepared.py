@@ -1,4 +1,7 @@
-"""The servers of a plan: loaded, with their options applied, behind one front. An error names the server of the file."""
+"""The servers of a plan: loaded, with their options applied, behind one front.
+
+An error names the server of the file.
+"""
 
 import contextlib
 import logging
@@ -186,7 +189,9 @@ def prepare(source: ServerSource, options: Options) -> "Served":
 
 
 def _made_of(source: ServerSource, options: Options) -> "Served":
-    """Return a server of a file that is made of others: `servers = ["github", "files"]`. Nothing is connected or started.
+    """Return a server of a file that is made of others: `servers = ["github", "files"]`.
+
+    Nothing is connected or started.
 
     Raises:
         ConfigError: one of them cannot be a part, or two of them have a component of one name.

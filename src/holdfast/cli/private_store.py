@@ -1,4 +1,4 @@
-"""A private store, in a directory that only this user can read: of several workers, of a server that reloads, and of the demo."""
+"""A private store, in a directory that only this user can read: of workers, of a reloaded server, of the demo."""
 
 import contextlib
 import os

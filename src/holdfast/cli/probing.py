@@ -1,8 +1,8 @@
 """The first connection to each server behind, before `holdfast serve` says that it serves.
 
-A program that cannot start would otherwise be noticed by the first client only. One of the command line ends the start; one of a
-file does not, because the other servers of the file work. The server behind a URL may come back at any time: it is tried, and
-a start waits for it a short while only.
+A program that cannot start would otherwise be noticed by the first client only. One of the command line ends the start;
+one of a file does not, because the other servers of the file work. The server behind a URL may come back at any time:
+it is tried, and a start waits for it a short while only.
 
 A hosted object is asked for its lists, because one without components is served with a warning.
 """
@@ -33,7 +33,9 @@ _LATER: Final = "not known yet: it has not answered"
 
 @contextlib.asynccontextmanager
 async def probing(prepared: Prepared, beside: Beside | None) -> AsyncIterator[None]:
-    """Connect to each server behind once; then enter the other context. `prepared.behind` has the results for the banner.
+    """Connect to each server behind once; then enter the other context.
+
+    `prepared.behind` has the results for the banner.
 
     Raises:
         ConfigError: the program of the command line does not work.

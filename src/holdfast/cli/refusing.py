@@ -1,4 +1,4 @@
-"""A command that cannot run, or cannot write its output: the error in one line, and commands to use instead where they are known."""
+"""A command that cannot run, or cannot write its output: one line, and commands to use instead if they are known."""
 
 import contextlib
 import errno
@@ -17,7 +17,8 @@ WRONG: Final = 2
 """The exit status of a command that cannot be run as it is. Running it again would fail in the same way."""
 _FAILED: Final = 1
 _UNWRITABLE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE})
-"""The errors of a write to standard output: a full disk, a quota, a limit, a lost terminal, a reader that has closed the pipe."""
+"""The errors of a write to standard output: a full disk, a quota, a limit, a lost terminal, a reader that has closed
+the pipe."""
 _ALL_ADDRESSES: Final = ("0.0.0.0", "::", "")  # noqa: S104 - recognised, not bound
 _WIDTH: Final = 23
 
@@ -70,7 +71,9 @@ def fail(error: Exception) -> NoReturn:
 
 
 def lose_output(error: OSError) -> None:
-    """End with status 1 if standard output cannot be written, and with one line on standard error; a closed pipe is silent.
+    """End with status 1 if standard output cannot be written, and with one line on standard error.
+
+    A closed pipe is silent.
 
     Raises:
         SystemExit: the output cannot be written.

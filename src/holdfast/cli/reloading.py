@@ -1,12 +1,12 @@
 """`--reload`: when a source file changes, a new worker takes over and the old one drains.
 
-The parent does not load the author's code. A worker names the files that it has loaded, also when it fails, and the parent
-looks at their times. Two looks that see the same new times end a burst of saves, so a burst causes one reload. A change
-that comes while a new worker starts is seen too: the new worker is stopped, and the next one starts.
+The parent does not load the author's code. A worker names the files that it has loaded, also when it fails, and the
+parent looks at their times. Two looks that see the same new times end a burst of saves, so a burst causes one reload. A
+change that comes while a new worker starts is seen too: the new worker is stopped, and the next one starts.
 
 Which state of a file a worker has read is known for a file that was watched before the worker was started: the state
-of that moment, or a later one, and then there is one more reload. A file that a worker names for the first time counts as
-changed if its time is after the start of the worker.
+of that moment, or a later one, and then there is one more reload. A file that a worker names for the first time counts
+as changed if its time is after the start of the worker.
 """
 
 import asyncio
@@ -45,7 +45,10 @@ class WatchedFiles:
         self._read: dict[str, State] = {}
 
     def watch(self, names: Iterable[str], since: float) -> None:
-        """Watch these files and no others. A new one that has changed after `since` (seconds since 1970) counts as changed."""
+        """Watch these files and no others.
+
+        A new one that has changed after `since` (seconds since 1970) counts as changed.
+        """
         self._read = {name: self._read[name] if name in self._read else _first(name, since) for name in names}
 
     @property
@@ -126,7 +129,10 @@ class Reloader:
             changed += [name for name in self._begin() if name not in changed]
 
     async def _wait_for_save(self) -> None:
-        """Wait until a file is saved. Files that the worker names meanwhile are watched too: a call may import modules."""
+        """Wait until a file is saved.
+
+        Files that the worker names meanwhile are watched too: a call may import modules.
+        """
         following = asyncio.ensure_future(self._follow())
         try:
             await self._files.saved()

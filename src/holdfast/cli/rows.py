@@ -1,4 +1,4 @@
-"""A row of the table of options: the facts of one option of `holdfast serve`, and its names in the three places where it can be set."""
+"""A row of the table of options: the facts of one option of `holdfast serve`, and its three names."""
 
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Final, Literal, get_args, get_origin, get_type_hints
@@ -28,13 +28,16 @@ class OptionRow(Struct, frozen=True, kw_only=True):
     fits: tuple[Kind, ...] = ALL
     """The targets that it is for."""
     flag: str = ""
-    """Its name on the command line, if that is not the member's own: an option that may be repeated is named in the singular."""
+    """Its name on the command line, if that is not the member's own: an option that may be repeated is named in the
+    singular."""
     metavar: str | None = None
-    """The form of its value; not needed for a switch and for a choice of words. PATH: a path, which in a file begins at the directory of that file."""
+    """The form of its value; not needed for a switch and for a choice of words. PATH: a path, which in a file begins
+    at the directory of that file."""
     default: str | None = None
     """The default, as `--help` shows it."""
     read: Callable[[Any], Any] | None = None
-    """For an option, or a key of a table, that is a text on the command line and another value in a file: returns its value."""
+    """For an option, or a key of a table, that is a text on the command line and another value in a file: returns
+    its value."""
     settings: Any = None
     """For a table of settings: their structure, which checks them."""
     members: dict[str, "OptionRow"] | None = None

@@ -1,4 +1,4 @@
-"""Secrets of the command line: in a file or in a variable, never in an argument, which other users of the machine can read."""
+"""Secrets of the command line: in a file or a variable, never in an argument, which other users can read."""
 
 import os
 from pathlib import Path

@@ -68,7 +68,7 @@ def operations_of(*, is_wanted: bool) -> "Operations | None":
 
 
 def probed(prepared: Prepared, beside: Beside | None) -> Beside | None:
-    """Return the context beside the serving, which first tries the servers behind and hosted objects, if there are any."""
+    """Return the context beside the serving; it first tries the servers behind and the hosted objects."""
     if all(
         endpoint.source.kind == OBJECT and not endpoint.source.parts and not server.is_hosted
         for _, server, endpoint in prepared.each()

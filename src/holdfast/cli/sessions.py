@@ -1,6 +1,7 @@
 """`holdfast sessions`: the sessions of a running fleet, listed, shown, found and closed over the admin surface.
 
-Exit status: 0 done; 1 there is no such session or event, or the operator answered no; 2 wrong usage, or the surface cannot be asked.
+Exit status: 0 done; 1 there is no such session or event, or the operator answered no; 2 wrong usage, or the surface
+cannot be asked.
 
 Names come from clients: control characters are escaped.
 """

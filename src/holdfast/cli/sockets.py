@@ -1,7 +1,7 @@
 """Where `holdfast serve` listens: an address, a Unix socket, or sockets that another program has opened for it.
 
-An address on the command line or in a file counts first. Without one, the sockets that systemd passes (`LISTEN_FDS`) are
-used, and without those the default address.
+An address on the command line or in a file counts first. Without one, the sockets that systemd passes (`LISTEN_FDS`)
+are used, and without those the default address.
 """
 
 import contextlib

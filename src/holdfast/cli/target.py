@@ -30,7 +30,9 @@ _FILES: Final[dict[Path, ModuleType]] = {}
 
 
 def load(target: str, directory: str = "") -> "Served":
-    """Return the server that a target names. Relative paths begin at a directory; without one, at the working directory.
+    """Return the server that a target names.
+
+    Relative paths begin at a directory; without one, at the working directory.
 
     Raises:
         ConfigError: there is no such server.
@@ -85,7 +87,9 @@ async def _await_value(made: Awaitable[object]) -> object:
 
 
 def load_verifier(target: str, directory: str = "") -> Verifier:
-    """Return the function that checks tokens. A file is relative to the working directory, a module also to a directory.
+    """Return the function that checks tokens.
+
+    A file is relative to the working directory, a module also to a directory.
 
     Raises:
         ConfigError: there is no such function.

@@ -1,9 +1,10 @@
 """Traces and metrics of `holdfast serve` to a collector, set up from the standard `OTEL_*` variables.
 
 A signal is on if `OTEL_<SIGNAL>_EXPORTER` names an exporter, or if `OTEL_EXPORTER_OTLP_ENDPOINT` or
-`OTEL_EXPORTER_OTLP_<SIGNAL>_ENDPOINT` names a collector. The SDK and the exporter are packages that the operator installs; they
-read the other variables themselves: sampler, batches, resource. A tracer provider that `opentelemetry-instrument` has set stays.
-`OTEL_METRIC_EXPORT_INTERVAL` and `OTEL_METRIC_EXPORT_TIMEOUT` are milliseconds: 60 s and 30 s without them.
+`OTEL_EXPORTER_OTLP_<SIGNAL>_ENDPOINT` names a collector. The SDK and the exporter are packages that the operator
+installs; they read the other variables themselves: sampler, batches, resource. A tracer provider that
+`opentelemetry-instrument` has set stays. `OTEL_METRIC_EXPORT_INTERVAL` and `OTEL_METRIC_EXPORT_TIMEOUT` are
+milliseconds: 60 s and 30 s without them.
 """
 
 import os

@@ -79,10 +79,12 @@ def holdfast(version: Version = False) -> None:
 
 
 def _serve(**_: Any) -> None:
-    """Serve a server object, the server behind a URL or a command, or every server of a file. This shows the usual options, --help-all all.
+    """Serve a server object, the server behind a URL or a command, or every server of a file.
 
-    Most options can also be set by a variable (HOLDFAST_GRACE for --grace) and in holdfast.toml. The command line counts before
-    the variables, and these count before the file. docs/configuration.md has the table.
+    This shows the usual options, --help-all all.
+
+    Most options can also be set by a variable (HOLDFAST_GRACE for --grace) and in holdfast.toml. The command line
+    counts before the variables, and these count before the file. docs/configuration.md has the table.
 
     [bold]holdfast serve server.py --reload[/bold]
     [bold]holdfast serve server.py --http 127.0.0.1:8000 --store sqlite:///store.db[/bold]
@@ -93,8 +95,8 @@ def _serve(**_: Any) -> None:
     [bold]holdfast serve --http 8000 -- npx -y some-server[/bold]
     [bold]holdfast serve holdfast.toml --only weather[/bold]
 
-    Exit status: 0 after a signal to stop; 1 if the code of the server fails at the start, or a process had to be killed; 2 if the
-    command or a setting is wrong.
+    Exit status: 0 after a signal to stop; 1 if the code of the server fails at the start, or a process had to be
+    killed; 2 if the command or a setting is wrong.
     """
     raise AssertionError("words.py reads this command")
 

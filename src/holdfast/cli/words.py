@@ -1,6 +1,7 @@
-"""Reads the words of `holdfast serve`, and its variables, by the table of options. typer, whose import takes long, shows only its help.
+"""Reads the words and variables of `holdfast serve` by the table of options; typer, slow to import, has its help.
 
-A word that begins with a dash is an option; another one is the target. The value of an option is after `=`, or the next word.
+A word that begins with a dash is an option; another one is the target. The value of an option is after `=`, or the next
+word.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

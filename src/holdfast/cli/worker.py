@@ -1,8 +1,8 @@
 """One of several workers: a process that serves an inherited socket until a signal stops it or its parent dies.
 
-Its standard input is a socket to the parent. The job comes in, facts about the server go back, then come the orders that a signal cannot
-express, and the end of the socket means that the parent is dead. So no worker outlives its parent for longer
-than the drain time, also if an import hangs.
+Its standard input is a socket to the parent. The job comes in, facts about the server go back, then come the orders
+that a signal cannot express, and the end of the socket means that the parent is dead. So no worker outlives its parent
+for longer than the drain time, also if an import hangs.
 """
 
 import contextlib
@@ -105,7 +105,8 @@ def main() -> None:
 
 def _serve_watched(job: Job, parent: socket.socket) -> None:
     """Serve, and name the source files also if they cannot be imported: one of them has to change."""
-    # Two saves within a second may leave a file with the same time and size, and Python would take the compiled former one.
+    # Two saves within a second may leave a file with the same time and size, and Python would take the compiled former
+    # one.
     sys.dont_write_bytecode = True
     try:
         _serve(job, parent)
@@ -168,7 +169,10 @@ def _serve(job: Job, parent: socket.socket) -> None:
 
 
 def _operations(line: int | None, stack: contextlib.ExitStack) -> tuple["Operations | None", Beside | None]:
-    """Return the view of operators on this process, and the task that answers the parent's questions. None without an admin surface."""
+    """Return the view of operators on this process, and the task that answers the parent's questions.
+
+    None without an admin surface.
+    """
     operations = operations_of(is_wanted=line is not None)
     if operations is None or line is None:
         return operations, None if operations is None else operations.alone()
@@ -223,7 +227,9 @@ def _send(parent: socket.socket, report: Started) -> None:
 
 
 class _Watch:
-    """Takes the orders of the parent and notices its death, in a thread: a busy event loop would be late, and so would an import that hangs.
+    """Takes the orders of the parent, and notices its death.
+
+    In a thread: a busy event loop would be late, and so would an import that hangs.
 
     The private store is in use until the end. The last worker removes it if the parent is dead.
     """

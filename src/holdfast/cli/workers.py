@@ -1,4 +1,6 @@
-"""`--workers N` and `--reload`: processes that accept from one socket. They are restarted, replaced one by one, and stopped together.
+"""`--workers N` and `--reload`: processes that accept from one socket.
+
+They are restarted, replaced one by one, and stopped together.
 
 The parent serves nothing and does not load the author's code: it binds the socket, starts and watches the workers, and
 stops them. Workers are new processes, not forks, so that they share no state.
@@ -202,7 +204,10 @@ class Supervisor:
         tls: ssl.SSLContext | None = None,
         start_limit: float = START_LIMIT,
     ) -> None:
-        """`asked`: the workers as operators ask them; None: there is no admin surface. `tls`: the context of this surface."""
+        """`asked`: the workers as operators ask them; None: there is no admin surface.
+
+        `tls`: the context of this surface.
+        """
         self._job = job
         self._start_limit = start_limit
         self._tls = tls
@@ -316,7 +321,10 @@ class Supervisor:
         self._spawn(self._keep(worker))
 
     async def _start(self, number: int, job: Job | None = None) -> WorkerProcess:
-        """Start the process of a worker. Cancelling the caller does not stop it halfway: no object would have the process."""
+        """Start the process of a worker.
+
+        Cancelling the caller does not stop it halfway: no object would have the process.
+        """
         starting = asyncio.get_running_loop().create_task(self._start_process(number, job or self._job))
         self._starting.add(starting)
         starting.add_done_callback(self._starting.discard)
@@ -443,7 +451,9 @@ class Supervisor:
                 LOGGER.warning("the admin surface keeps its certificate: %s", error)
 
     async def renew(self, endpoints: tuple[Endpoint, ...]) -> WorkerProcess:
-        """Start a worker for these endpoints; if it serves, it is the only one, and the old one drains. Return the new worker.
+        """Start a worker for these endpoints; if it serves, it is the only one, and the old one drains.
+
+        Return the new worker.
 
         A new worker that cannot start has ended when this returns. If the task is cancelled, the new worker drains: it
         may serve already.

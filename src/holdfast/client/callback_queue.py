@@ -12,7 +12,10 @@ Callback = Callable[..., Awaitable[None] | None]
 
 
 class CallbackQueue:
-    """Calls a callback; the caller of `put` never waits. A plain function is called at once, a coroutine one at a time."""
+    """Calls a callback; the caller of `put` never waits.
+
+    A plain function is called at once, a coroutine one at a time.
+    """
 
     __slots__ = ("_callback", "_observer", "_task", "_waiting")
 

@@ -95,7 +95,10 @@ class UnreadChanges:
         return asked
 
     def missing_in(self, honoured: Mapping[str, Any]) -> str:
-        """Return the parts of the filter that the server has not agreed to, for a log line; empty if it has agreed to all."""
+        """Return the parts of the filter that the server has not agreed to, for a log line.
+
+        Empty if it has agreed to all.
+        """
         uris = honoured.get(TOPICS["resource"].member)
         agreed = (
             frozenset(uri for uri in uris if isinstance(uri, str)) if isinstance(uris, list) else frozenset()

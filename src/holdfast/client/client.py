@@ -75,8 +75,8 @@ class Client(Tools, Resources, Prompts, ListeningClient):
         target                         a URL; a command, as words or as one line; the path of a .py or .js file;
                                        {"mcpServers": {...}} with one server; or a `Server`
         sampling, elicitation, roots   answer requests of the server; passing one declares the capability
-        on_log, on_notification        receive log messages (from level info on, see `set_log_level`), and every notification
-                                       except progress
+        on_log, on_notification        receive log messages (from level info on, see `set_log_level`), and every
+                                       notification except progress
         auth                           a bearer token, a function that returns one, or an Authorizer
         headers                        headers of every request over HTTP; for a `Server`, `ctx.headers`
         principal                      for a `Server`: the user as whom the client calls, as a verifier would return it

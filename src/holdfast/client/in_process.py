@@ -20,8 +20,8 @@ from holdfast.upstream.link import Receiver, UpstreamLink
 BEHIND: Final = 256
 """Messages that may wait for the client before the server has to wait."""
 _STARTED_HERE: Final[WeakKeyDictionary[Engine, int]] = WeakKeyDictionary()
-"""Engines that a duplex started, with the number of their duplexes. The last duplex stops the engine, so that the next one may
-start it on another event loop, as tests do."""
+"""Engines that a duplex started, with the number of their duplexes. The last duplex stops the engine, so that the
+next one may start it on another event loop, as tests do."""
 
 
 class InProcessDuplex:

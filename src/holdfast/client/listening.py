@@ -1,7 +1,7 @@
 """`client.listen`: an iterator over the changes that the server reports. It survives broken connections.
 
-A session reports changes on its standalone stream, after `resources/subscribe` for each resource. A server of 2026-07-28
-reports them on a listen stream, which is opened again whenever it ends.
+A session reports changes on its standalone stream, after `resources/subscribe` for each resource. A server of
+2026-07-28 reports them on a listen stream, which is opened again whenever it ends.
 """
 
 import asyncio
@@ -118,7 +118,9 @@ class ChangeIterator:
         await self.aclose()
 
     async def start(self) -> None:
-        """Start to listen, once. Returns when the server has confirmed it; a failed attempt is repeated in the background.
+        """Start to listen, once.
+
+        Returns when the server has confirmed it; a failed attempt is repeated in the background.
 
         Raises:
             McpError: the server refuses the subscription to a resource. The next call tries again.

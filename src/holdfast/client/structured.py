@@ -66,7 +66,10 @@ class Record(dict[str, Any]):
 
 
 def shaped(structured: Any, schema: Schema | None) -> Any:
-    """Return structured content as Python values by its schema; without a schema unchanged, but unwrapped if it is wrapped."""
+    """Return structured content as Python values by its schema.
+
+    Without a schema unchanged, but unwrapped if it is wrapped.
+    """
     looks_wrapped = isinstance(structured, dict) and structured.keys() == {MEMBER}
     if schema is None:
         return structured[MEMBER] if looks_wrapped else structured

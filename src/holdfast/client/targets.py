@@ -1,7 +1,7 @@
 """The targets that a client accepts: a URL, a command, or a server in this process. Nothing is started here.
 
-Any other target is refused at once, and the error names the valid forms. A string with a scheme other than http or https
-is never run as a command.
+Any other target is refused at once, and the error names the valid forms. A string with a scheme other than http or
+https is never run as a command.
 """
 
 import re

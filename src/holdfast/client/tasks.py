@@ -74,8 +74,8 @@ class Task:
     async def result(self, progress: Progress | None = None) -> ToolCallResult[Any]:
         """Wait for the end and return the result of the tool. The client's handlers answer input requests.
 
-        `progress` receives each status message that a poll finds. A task has no progress notifications: a status such as
-        `3 of 10` gives the numbers, any other one counts the messages.
+        `progress` receives each status message that a poll finds. A task has no progress notifications: a status such
+        as `3 of 10` gives the numbers, any other one counts the messages.
 
         Raises:
             McpError: the task failed; Cancelled if it was cancelled.

@@ -85,13 +85,13 @@ class Tools(Requester):
         raise_on_error: bool | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> ToolCallResult[Any]:
-        """Call a tool and wait for its result, also if the server runs it as a task: then progress comes from its status.
+        """Call a tool and wait for its result, also if it runs as a task: then progress comes from its status.
 
         A call that the server hands over (docs/how-to/slow-calls.md) is followed to its result too.
 
         With `type`, `data` is the structured content as that type. Without it, `data` follows the tool's output schema
-        (see `structured`); for that, the tools are listed once if they were not. `idempotent` allows the call to be sent
-        again when it is unknown whether it was executed; see also `repeat_safe`.
+        (see `structured`); for that, the tools are listed once if they were not. `idempotent` allows the call to be
+        sent again when it is unknown whether it was executed; see also `repeat_safe`.
 
         Raises:
             ToolError: the tool failed (with `raise_on_error=False` it is not raised, and `is_error` is True).
@@ -138,7 +138,7 @@ class Tools(Requester):
         responses: Mapping[str, Any] | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> ToolCallResult[Any] | Task | InputNeeded:
-        """Call a tool and return the first response: its result, a task, or with `auto_input=False` the input it asks for.
+        """Call a tool and return the first response: a result, a task, or with `auto_input=False` the input it wants.
 
         To answer, call again with `after` (the InputNeeded) and `responses` by the same keys.
         """

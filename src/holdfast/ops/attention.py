@@ -1,11 +1,11 @@
-"""Warns operators of urgent problems: a call that hangs, a question without an answer, a full queue, a tool that fails, a dead replica.
+"""Warns operators of urgent problems: a call that hangs, a tool that fails, a full queue, a dead replica.
 
 A loop checks the live objects once a second, so a call pays nothing for it. A call that has not ended after
 `Times.report_after` seconds gets one line with the reason why it waits; one more if it later waits as long for
 another reason. Its `call` is its name on the dashboard.
 
-A full queue is reported when it becomes full, once until it has room again. A tool is reported when it begins to fail, once until
-it no longer does (`recent.py`).
+A full queue is reported when it becomes full, once until it has room again. A tool is reported when it begins to fail,
+once until it no longer does (`recent.py`).
 
 A replica that stops gives its lease back, and a replica that dies does not: the lease of a dead replica runs out.
 """

@@ -20,14 +20,15 @@ BOUNDS: Final = (
     *(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5),
     *(1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0),
 )
-"""Upper bounds of the ranges of a duration, in seconds. From 0.01 on they are those of the MCP conventions of OpenTelemetry."""
+"""Upper bounds of the ranges of a duration, in seconds. From 0.01 on they are those of the MCP conventions of
+OpenTelemetry."""
 NAMES: Final = 200
 OTHER: Final = "other"
 
 
 CallOutcome = Literal["ok", "tool_error", "error", "failed", "cancelled"]
-"""How a call ended: with a result, with a result that says `isError`, with an error that the handler chose, with an exception that its
-client does not see, or by a cancellation."""
+"""How a call ended: with a result, with a result that says `isError`, with an error that the handler chose, with an
+exception that its client does not see, or by a cancellation."""
 ERRORS: Final[frozenset[CallOutcome]] = frozenset({"tool_error", "error", "failed"})
 """The outcomes that count as errors. A call that its client has cancelled does not."""
 
@@ -114,7 +115,8 @@ class Figures:
         self._calls: dict[CallLabels, Durations] = {}
         self._names: set[str] = set()
         self.successes: dict[Era, dict[str, Durations]] = {"session": {}, "sessionless": {}}
-        """By era and tool: the durations of calls that succeeded, for code that runs for each call. Only known names are here."""
+        """By era and tool: the durations of calls that succeeded, for code that runs for each call. Only known names
+        are here."""
         self._sessions = Durations()
         self.events: Counter[str] = Counter()
         """How often each event of the log happened, also those whose lines were left out."""

@@ -2,7 +2,7 @@
 
     an operator ──▶ this process ──┬──▶ the store: sessions page by page, totals, leases
                                    ├──▶ its own live work (`process.py`)
-                                   └──▶ a question to each other living replica, through the store (`engine/messages.py`)
+                                   └──▶ a question to each other living replica, by the store (`engine/messages.py`)
 
 A replica has two seconds to answer. A replica that does not is shown as silent, with the remaining time of its lease,
 and gets less time until it answers again: a dead replica must not slow down each answer while its lease runs. A
@@ -92,7 +92,10 @@ def merged_figures(lives: list[Live], processes: Iterable[Live], totals: list[To
 
 
 def merged_tools(lives: Iterable[tuple[str, Live]]) -> list[ToolView]:
-    """Return the tools of all servers and replicas, the busiest first. A tool that runs for the first time is among them."""
+    """Return the tools of all servers and replicas, the busiest first.
+
+    A tool that runs for the first time is among them.
+    """
     recent: dict[tuple[str, str], Recent] = {}
     running: dict[tuple[str, str], list[CallView]] = {}
     for server, live in lives:
@@ -159,7 +162,10 @@ class FleetView:
     """The source of the admin surface."""
 
     def __init__(self, parts: Sequence[Part], ring: Ring, *, random: Random | None = None) -> None:
-        """Show these servers; `ring` has the events of this process. Answers the questions of other replicas from now on."""
+        """Show these servers; `ring` has the events of this process.
+
+        Answers the questions of other replicas from now on.
+        """
         self._process = ServedProcess(parts, ring, random=random)
         self._pages = SessionPages(parts)
         self._silent: set[str] = set()
@@ -333,7 +339,9 @@ class FleetView:
     # Sessions
 
     async def session(self, name: str) -> tuple[ShownSession | None, list[Happened]]:
-        """Return a session and its last events. While the store is unavailable there are only the events of this process.
+        """Return a session and its last events.
+
+        While the store is unavailable there are only the events of this process.
 
         Raises:
             StoreError: the store is unavailable, and this process has no event of the session, which may be open.
@@ -419,7 +427,10 @@ def _places(gathered: Round) -> dict[str, str]:
 
 
 def _calls(lives: list[Live]) -> Iterator[CallView]:
-    """Yield the calls of all replicas. The client of a call may be connected to another replica than the one that runs it."""
+    """Yield the calls of all replicas.
+
+    The client of a call may be connected to another replica than the one that runs it.
+    """
     unread = {stream for live in lives for stream in live.unread}
     for live in lives:
         for call in live.calls:

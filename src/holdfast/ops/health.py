@@ -1,6 +1,7 @@
 """The health of the server behind: when it last worked, when it last failed, and why. No call pays for it.
 
-Connections that open or fail are events. Calls that succeed are found in the copies of the figures (`recent.py`), every few seconds.
+Connections that open or fail are events. Calls that succeed are found in the copies of the figures (`recent.py`), every
+few seconds.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""How many calls ended and failed in each of the last seconds, and how long they took, for the charts of the dashboard."""
+"""How many calls ended and failed in each of the last seconds, and how long they took, for the dashboard."""
 
 from collections import deque
 from typing import Final
@@ -12,7 +12,8 @@ SHORTEST: Final = 0.001
 """The first sample is compared with itself."""
 
 Point = tuple[float, float, float, float, float]
-"""Calls per second, median and 95th percentile of their durations in seconds, failed calls and refused requests per second."""
+"""Calls per second, median and 95th percentile of their durations in seconds, failed calls and refused requests per
+second."""
 NO_POINT: Final[Point] = (0.0, 0.0, 0.0, 0.0, 0.0)
 
 

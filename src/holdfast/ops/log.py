@@ -1,8 +1,8 @@
-"""The operators' log: every event is a line of the standard library's logging, and an entry of the ring if there is one.
+"""The operators' log: each event is a line of standard logging, and an entry of the ring if there is one.
 
-Clients cause most events. A flood of them must not fill the disk, and must not hide the others: so each event has its own limit of lines
-in a time (`_limit`). Lines above it are left out and counted; the next line of the event has their number (`left_out`), or, if
-there is none for a while, a line of its own (`log.left_out`).
+Clients cause most events. A flood of them must not fill the disk, and must not hide the others: so each event has its
+own limit of lines in a time (`_limit`). Lines above it are left out and counted; the next line of the event has their
+number (`left_out`), or, if there is none for a while, a line of its own (`log.left_out`).
 
 Logger `holdfast`; events of security (`audit.*`) have the logger `holdfast.audit`, so that they can be sent elsewhere.
 No session id, payload or token is ever among the facts; text that a client may have chosen is escaped, so that no
@@ -135,7 +135,8 @@ REPEATING: Final = frozenset(
         "upstream.unusable",
     }
 )
-"""Events that one cause can repeat very often. Each is logged once in `REPEAT_SECONDS`, with the number of lines left out."""
+"""Events that one cause can repeat very often. Each is logged once in `REPEAT_SECONDS`, with the number of lines
+left out."""
 REPEAT_SECONDS: Final = 10.0
 LINES: Final = 100
 """How many lines of each warning or error are logged in `REPEAT_SECONDS`, and of every other event in a second.
@@ -143,7 +144,8 @@ LINES: Final = 100
 The lines of calls and of the audit are not among them: they have their own limits (`watch.py`, `engine/audit.py`).
 """
 FAILURES: Final = 1_000
-"""How many calls that fail have a line in `REPEAT_SECONDS`. Enough, unless a client fails on purpose to fill the disk."""
+"""How many calls that fail have a line in `REPEAT_SECONDS`. Enough, unless a client fails on purpose to fill the
+disk."""
 LEFT_OUT: Final = "log.left_out"
 _LIMITED_BEFORE: Final = frozenset({"call.ended", "call.failed", LEFT_OUT})
 """Events that are limited before they come here."""
@@ -162,7 +164,10 @@ class LogObserver:
         server: str = "",
         health: Health | None = None,
     ) -> None:
-        """`instead`: an author's observer, which receives every event; then nothing is logged. `server`: its name in each line."""
+        """`instead`: an author's observer, which receives every event; then nothing is logged.
+
+        `server`: its name in each line.
+        """
         self._clock = clock or SystemClock()
         self._ring = ring
         self._counts = counts

@@ -1,8 +1,9 @@
 """How log records become lines on stderr: readable text on a terminal, one JSON object per line elsewhere.
 
-Only the command line installs a handler (`log_to_stderr`). An application that mounts `asgi()` or runs a `Server` itself keeps its own
-`logging` set-up: records of the logger `holdfast` reach its handlers, with the event's name and facts as attributes
-(`record.event`, `record.facts`), so that any formatter can use them; `HumanFormatter` and `JsonFormatter` can be used there too.
+Only the command line installs a handler (`log_to_stderr`). An application that mounts `asgi()` or runs a `Server`
+itself keeps its own `logging` set-up: records of the logger `holdfast` reach its handlers, with the event's name and
+facts as attributes (`record.event`, `record.facts`), so that any formatter can use them; `HumanFormatter` and
+`JsonFormatter` can be used there too.
 """
 
 import logging
@@ -83,8 +84,8 @@ class JsonFormatter(logging.Formatter):
 def log_to_stderr(level: int | None = None, form: LogFormat = "auto", stream: TextIO | None = None) -> None:
     """Send log records to stderr.
 
-    Without `level`, lines of Holdfast from INFO on and lines of other libraries from WARNING on; with it, lines of both from that
-    level on. `auto` is `human` on a terminal and `json` elsewhere.
+    Without `level`, lines of Holdfast from INFO on and lines of other libraries from WARNING on; with it, lines of both
+    from that level on. `auto` is `human` on a terminal and `json` elsewhere.
     """
     stream = stream or sys.stderr
     handler = ThreadedHandler(stream)
@@ -97,7 +98,10 @@ def log_to_stderr(level: int | None = None, form: LogFormat = "auto", stream: Te
 
 
 def is_coloured(stream: TextIO) -> bool:
-    """True if a file gets colours: a terminal that knows them, or every file with `FORCE_COLOR`; with `NO_COLOR` no file."""
+    """True if a file gets colours: a terminal that knows them, or every file with `FORCE_COLOR`.
+
+    With `NO_COLOR` no file.
+    """
     if os.environ.get("NO_COLOR"):
         return False
     return bool(os.environ.get("FORCE_COLOR")) or (stream.isatty() and os.environ.get("TERM") != "dumb")

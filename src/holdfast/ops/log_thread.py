@@ -1,11 +1,12 @@
 """A handler of log records that never blocks its caller: a thread writes the lines.
 
-A log can block: its pipe is full because the program that reads it has stopped, or a terminal was paused. The event loop must not wait
-for it. So records become lines in the thread of their caller, and the lines wait for the writing thread, up to a limit of bytes.
-Lines above it are dropped and counted; the next line that has room says how many (`log.dropped`).
+A log can block: its pipe is full because the program that reads it has stopped, or a terminal was paused. The event
+loop must not wait for it. So records become lines in the thread of their caller, and the lines wait for the writing
+thread, up to a limit of bytes. Lines above it are dropped and counted; the next line that has room says how many
+(`log.dropped`).
 
-Lines of other libraries are limited too, because clients can cause some of them: warnings of asyncio about TLS, for example. Those of
-Holdfast have their limits before they come here (`log.py`).
+Lines of other libraries are limited too, because clients can cause some of them: warnings of asyncio about TLS, for
+example. Those of Holdfast have their limits before they come here (`log.py`).
 """
 
 import contextlib
@@ -116,7 +117,8 @@ class ThreadedHandler(logging.Handler):
     def _write(self, text: str) -> None:
         """Write text. It waits for the reader of the log.
 
-        Not with the stream if it has a descriptor: a thread that blocks in it would keep its lock, and the end of the process needs it.
+        Not with the stream if it has a descriptor: a thread that blocks in it would keep its lock, and the end of the
+        process needs it.
         """
         if self._descriptor is None:
             self._stream.write(text)

@@ -48,7 +48,10 @@ class Operated:
         return f"<Operated {self.watch!r}>"
 
     def observer(self, given: Observer | None) -> Observer:
-        """Return the observer of the server. An author's own observer replaces the log, not the ring and the figures."""
+        """Return the observer of the server.
+
+        An author's own observer replaces the log, not the ring and the figures.
+        """
         if given is None or self.ring is None:
             return given or self.log
         return self._log(given)
@@ -59,7 +62,10 @@ class Operated:
         return LogObserver(self._clock, self.ring, counts, instead=instead, server=server, health=health)
 
     def watched_store(self, store: Store | None, limits: Limits) -> Store | None:
-        """Return a store that is counted and timed; the store itself if there are no figures. None means a store in memory."""
+        """Return a store that is counted and timed; the store itself if there are no figures.
+
+        None means a store in memory.
+        """
         if self.figures is None:
             return store
         return watched_store(store or MemoryStore(limits, self._clock), self.figures.store, self._clock)

@@ -1,4 +1,6 @@
-"""The live work of this process, for operators: read from the live objects when an operator asks. A running call pays nothing for it.
+"""The live work of this process, for operators: read from the live objects when an operator asks.
+
+A running call pays nothing for it.
 
 A process has one or more servers, and each of them may have other replicas. So this module reports about one server:
 `live` is the part of this process in the state of a fleet (`fleet.py`), and `answer` sends it to another replica.
@@ -245,7 +247,10 @@ class ServedProcess:
         )
 
     def _shown(self, part: Part, running: list[Exchange]) -> list[tuple[CallView, str]]:
-        """Return the oldest calls, each with its stream. A call that waits for its turn has no known age; it counts as new."""
+        """Return the oldest calls, each with its stream.
+
+        A call that waits for its turn has no known age; it counts as new.
+        """
         began = _ages(part)
         aged = [(began.get(exchange) or _waited(part, exchange), exchange) for exchange in running]
         aged.sort(key=lambda one: -1.0 if one[0] is None else one[0], reverse=True)
@@ -286,7 +291,10 @@ class ServedProcess:
 
 
 def _is_shown(part: Part, exchange: Exchange) -> bool:
-    """True if a call has not ended. One without a session, or that can be handed over, is shown from the first step of its handler."""
+    """True if a call has not ended.
+
+    One without a session, or that can be handed over, is shown from the first step of its handler.
+    """
     if exchange.has_ended:
         return False
     watch = part.operated.watch

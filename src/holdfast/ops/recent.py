@@ -1,4 +1,4 @@
-"""The calls of each tool in the last minutes: how many, how many failed, how long they took, and whether they fail more than before.
+"""The calls of each tool in the last minutes: how many, how many failed, and whether that is more than before.
 
     figures, which only grow ──▶ a copy every 5 s, for 5 minutes ──▶ the difference of two copies
 

@@ -1,7 +1,7 @@
 """The JSON of the admin surface: one state of a whole fleet, and the part of it that one replica reports.
 
-Every text may come from a client (names of clients and tools), so a page must escape it. Sessions, principals and calls appear by short
-hashes; no session id, token, argument or result is in here.
+Every text may come from a client (names of clients and tools), so a page must escape it. Sessions, principals and calls
+appear by short hashes; no session id, token, argument or result is in here.
 """
 
 from typing import Final
@@ -72,8 +72,8 @@ class ReplicaView(Struct, frozen=True):
 
     name: str
     state: str
-    """live, stopping, silent (it has a lease and has not answered), or gone (its lease has ended). A live replica without an admin
-    surface has only this state."""
+    """live, stopping, silent (it has a lease and has not answered), or gone (its lease has ended). A live replica
+    without an admin surface has only this state."""
     sessions: int | None = None
     calls: int | None = None
     loop_delay: float | None = None
@@ -159,8 +159,8 @@ class FleetState(Struct, frozen=True):
     counts: dict[str, int]
     """How often notable events happened since the start."""
     history: list[tuple[float, float, float, float, float]] = field(default_factory=list)
-    """Calls per second, median and 95th percentile of their durations, failed calls and refused requests per second, for each of the
-    last seconds; the oldest first."""
+    """Calls per second, median and 95th percentile of their durations, failed calls and refused requests per second,
+    for each of the last seconds; the oldest first."""
     events: list[Happened] = field(default_factory=list)
     tools: list[ToolView] = field(default_factory=list)
     """Those that were called in the last minutes, the busiest first."""

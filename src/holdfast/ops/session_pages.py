@@ -1,9 +1,10 @@
 """The sessions of all servers of a process, page by page: the most active first, if there are not too many of them.
 
-A store lists sessions in the order of their names, because that costs the same for a page of ten sessions and of a million. An
-operator looks for the busy ones. So up to `SORTED_SESSIONS` sessions are read as a whole, more than a page of them at most every two
-seconds for all operators together, and sorted: calls in flight first, then the last sign of a client. A larger fleet is shown in the order of the names, and each page is
-sorted. The cursor says which it is: `50` is a place in the sorted list, `0.7f31` the server's number and the name before the page.
+A store lists sessions in the order of their names, because that costs the same for a page of ten sessions and of a
+million. An operator looks for the busy ones. So up to `SORTED_SESSIONS` sessions are read as a whole, more than a page
+of them at most every two seconds for all operators together, and sorted: calls in flight first, then the last sign of a
+client. A larger fleet is shown in the order of the names, and each page is sorted. The cursor says which it is: `50` is
+a place in the sorted list, `0.7f31` the server's number and the name before the page.
 """
 
 import asyncio
@@ -45,7 +46,9 @@ class SessionPages:
     async def page(
         self, page: str, where: Mapping[str, str], totals: Iterable[Totals], away: set[str]
     ) -> tuple[list[ShownSession], str]:
-        """Return a page of sessions and the cursor of the next one. A server whose store does not answer is added to `away`.
+        """Return a page of sessions and the cursor of the next one.
+
+        A server whose store does not answer is added to `away`.
 
         `where` has the replica of each session that has a call.
         """
@@ -112,7 +115,10 @@ def _activity(found: Found) -> tuple[int, float, str]:
 
 
 def _is_shown(status: Status) -> bool:
-    """True if a session belongs to a client. Calls without a session may have a hidden one: for a key, or for a forwarded retry."""
+    """True if a session belongs to a client.
+
+    Calls without a session may have a hidden one: for a key, or for a forwarded retry.
+    """
     return not status.record.key.startswith(HIDDEN)
 
 

@@ -1,4 +1,6 @@
-"""A store whose calls are counted and timed. It is made only if there are figures; a server without them uses the store itself.
+"""A store whose calls are counted and timed.
+
+It is made only if there are figures; a server without them uses the store itself.
 
     engine ──▶ watched store ──▶ store
                   │ each call of a store outside of this process: its duration, and its error if it fails

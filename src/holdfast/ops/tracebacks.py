@@ -1,4 +1,4 @@
-"""Errors of an author's code as an author wants to read them: the author's own file and line, without frames of Holdfast.
+"""Errors of an author's code as an author wants to read them: file and line, without frames of Holdfast.
 
 `HOLDFAST_TRACEBACK=1` (`--traceback`) shows every frame.
 """
@@ -42,7 +42,10 @@ def is_ours(error: BaseException) -> bool:
 
 
 def place(error: BaseException) -> str:
-    """Return the file and line of the innermost frame that is the author's, else of a library; empty if there is none."""
+    """Return the file and line of the innermost frame that is the author's, else of a library.
+
+    Empty if there is none.
+    """
     found = outside = ""
     for entry in _entries(error.__traceback__):
         file = entry.tb_frame.f_code.co_filename

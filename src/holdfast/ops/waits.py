@@ -1,13 +1,13 @@
 """The reason why a call waits, read from its task when an operator asks. A running call pays nothing for it.
 
-A suspended coroutine shows the object that it awaits (`cr_await`), which may be another coroutine, and so on to a future. The
-innermost of our own modules in this chain gives the reason: a store, a server behind, a question to the client, or
-the writer, which waits for a client that reads slowly. If there is none, the author's function itself waits or
-computes, or it has started other tasks and waits for them. Then an unanswered ask of the call is the reason.
+A suspended coroutine shows the object that it awaits (`cr_await`), which may be another coroutine, and so on to a
+future. The innermost of our own modules in this chain gives the reason: a store, a server behind, a question to the
+client, or the writer, which waits for a client that reads slowly. If there is none, the author's function itself waits
+or computes, or it has started other tasks and waits for them. Then an unanswered ask of the call is the reason.
 
-A client that does not read stops the call wherever its task is: another task forwards the messages of a server behind, or
-of a function that has started tasks. So the connection is asked first: a write to it that has not returned (`is_unread`)
-waits for the client. If the connection is at another replica, that one reports it (`fleet.py`).
+A client that does not read stops the call wherever its task is: another task forwards the messages of a server behind,
+or of a function that has started tasks. So the connection is asked first: a write to it that has not returned
+(`is_unread`) waits for the client. If the connection is at another replica, that one reports it (`fleet.py`).
 """
 
 from collections.abc import Iterator

@@ -4,8 +4,8 @@ A watch is between the engine and its back, so that a server without one pays no
 handler runs. A request that is refused before that is an event of the audit log, and `process.py` shows a call that
 waits for its slot.
 
-At most 100 lines a second are written for calls that succeed, and 1,000 in ten seconds for calls that do not: an operator sees the failures
-also while the successes are left out. A line says how many were left out before it.
+At most 100 lines a second are written for calls that succeed, and 1,000 in ten seconds for calls that do not: an
+operator sees the failures also while the successes are left out. A line says how many were left out before it.
 """
 
 import asyncio
@@ -75,7 +75,8 @@ class CallWatch:
         self.parts: list[tuple[Health, Callable[[], int]]] = []
         """The health of each of several servers behind, and a function that returns how many calls it has answered."""
         self._has_functions = False
-        """True if functions of this process answer: a tool that fails exists. A server behind may report an unknown name so."""
+        """True if functions of this process answer: a tool that fails exists. A server behind may report an unknown
+        name so."""
         self.on_start: Callable[[], None] | None = None
         self.on_stop: Callable[[], None] | None = None
         """Called when the engine has started its back, and before it stops it."""

@@ -19,7 +19,7 @@ class Affinity(Struct, frozen=True):
 
     @classmethod
     def read(cls, text: str) -> "Affinity":
-        """Return the place that a setting means: `header:X-Conversation-Id`, `meta:gen_ai.conversation.id`, `argument:session_id`."""
+        """Return the place that a setting means: `header:X-Conversation-Id`, `meta:KEY`, `argument:session_id`."""
         kind, _, name = text.partition(":")
         return cls(kind, name)
 

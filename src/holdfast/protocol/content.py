@@ -1,7 +1,7 @@
 """The content of results and messages: content blocks, resource contents, sampling blocks.
 
-`type` distinguishes the blocks; `text` or `blob` distinguishes resource contents. `older.py` defines the blocks that a client of an
-older revision receives instead.
+`type` distinguishes the blocks; `text` or `blob` distinguishes resource contents. `older.py` defines the blocks that a
+client of an older revision receives instead.
 """
 
 from typing import Any, Literal

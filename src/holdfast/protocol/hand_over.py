@@ -1,7 +1,8 @@
 """The words of a hand-over: tickets, the tool that collects their results, and the schemas of both. Pure.
 
-A call that takes longer than its client waits is answered with a *ticket*: an ordinary result, which every client can show its
-model. The model calls the tool `collect` with the ticket, and receives the result of the call (`engine/hand_over.py`).
+A call that takes longer than its client waits is answered with a *ticket*: an ordinary result, which every client can
+show its model. The model calls the tool `collect` with the ticket, and receives the result of the call
+(`engine/hand_over.py`).
 """
 
 import re
@@ -40,7 +41,10 @@ def new_ticket(random: Random) -> str:
 
 
 def read_ticket(given: object) -> str | None:
-    """Return the ticket that a model has written, perhaps in capitals or with quotes around it; None: it is not a ticket."""
+    """Return the ticket that a model has written, perhaps in capitals or with quotes around it.
+
+    None: it is not a ticket.
+    """
     if type(given) is not str or len(given) > 4 * _TICKET_BYTES:
         return None
     ticket, separator, mark = _SPACE.sub("", given).partition("~")

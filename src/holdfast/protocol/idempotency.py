@@ -1,6 +1,7 @@
 """Idempotency keys: a client of 2026-07-28 names a call, so that a repeat of its request does not run it again.
 
-A key is in the request's `_meta` (KEY) or in the header `Idempotency-Key`, as text or as a quoted string. Pure: `engine/idempotency.py` acts.
+A key is in the request's `_meta` (KEY) or in the header `Idempotency-Key`, as text or as a quoted string. Pure:
+`engine/idempotency.py` acts.
 """
 
 import re
@@ -15,7 +16,8 @@ KEYS_EXTENSION: Final = "holdfast/idempotency"
 HEADER: Final = "Idempotency-Key"
 MAX_KEY: Final = 255
 LEAST_UNGUESSABLE: Final = 22
-"""Characters of a key of an anonymous client of another machine: 128 random bits, as letters and digits, have so many."""
+"""Characters of a key of an anonymous client of another machine: 128 random bits, as letters and digits, have so
+many."""
 _VALID: Final = re.compile(rf"[!-~]{{1,{MAX_KEY}}}")
 
 

@@ -23,11 +23,11 @@ class Method(Struct, frozen=True):
     capability: str = ""
     """The capability that the receiver must have declared, as a path."""
     begins: bool = False
-    """It begins work: a session, a call or a listener. A server that stops refuses it, and serves the others: they read, or
-    belong to a session or a call that exists."""
+    """It begins work: a session, a call or a listener. A server that stops refuses it, and serves the others: they
+    read, or belong to a session or a call that exists."""
     repeatable: bool = False
-    """It may be sent twice, by the definition of the protocol: it only reads, or sets what is set already. So it is sent again if
-    it is unknown whether it was executed."""
+    """It may be sent twice, by the definition of the protocol: it only reads, or sets what is set already. So it is
+    sent again if it is unknown whether it was executed."""
     control: bool = False
     """Passes even when every slot is taken (law 10)."""
     sessions: bool = True

@@ -129,7 +129,8 @@ def values_of(mirrored: tuple[MirroredParameter, ...], arguments: object) -> Ite
 def headers_of(mirrored: tuple[MirroredParameter, ...], arguments: object) -> dict[str, str]:
     """Return the headers that repeat parameters of a call.
 
-    A value of another type than the schema's is left out, and so is an integer that is not safe: the server refuses both.
+    A value of another type than the schema's is left out, and so is an integer that is not safe: the server refuses
+    both.
     """
     values = values_of(mirrored, arguments)
     return {

@@ -1,8 +1,8 @@
 """Adapt our messages to an older revision.
 
-A client never receives a member or a kind of content that is newer than the revision of its session. `LATER` names them.
-`fit` leaves the members out, and turns a link to a resource into text if the revision has no links. Nothing necessary is
-lost: all of these members are optional, and a tool that returns a plain value also sends it as text.
+A client never receives a member or a kind of content that is newer than the revision of its session. `LATER` names
+them. `fit` leaves the members out, and turns a link to a resource into text if the revision has no links. Nothing
+necessary is lost: all of these members are optional, and a tool that returns a plain value also sends it as text.
 """
 
 from typing import Any, Final, TypeVar

@@ -27,7 +27,10 @@ LOGGING_LEVELS: dict[LoggingLevel, int] = {
 
 
 def progress_token(meta: Mapping[str, Any] | None) -> ProgressToken | None:
-    """Return the token for progress notifications; None if the sender wants none. Notifications that wait are bounded by their bytes."""
+    """Return the token for progress notifications; None if the sender wants none.
+
+    Notifications that wait are bounded by their bytes.
+    """
     token = meta.get("progressToken") if meta else None
     return token if type(token) in (int, str) else None
 

@@ -1,6 +1,7 @@
 """How long clients wait for the answer to a call. `hand_over="auto"` uses this table. Pure.
 
-A client that stops waiting drops the answer. Each row has its source; docs/how-to/slow-calls.md has the same table for people.
+A client that stops waiting drops the answer. Each row has its source; docs/how-to/slow-calls.md has the same table for
+people.
 """
 
 from collections.abc import Mapping
@@ -48,8 +49,8 @@ KNOWN_PATIENCE: Final[Mapping[str, Patience]] = {
 _VIA: Final = " (via "
 """mcp-remote adds its own name to that of the client: `claude-ai (via mcp-remote 0.1.37)`."""
 UNKNOWN_PATIENCE: Final = 60.0
-"""The default of the official TypeScript SDK (`DEFAULT_REQUEST_TIMEOUT_MSEC`), on which most clients are built, and of many
-gateways and balancers."""
+"""The default of the official TypeScript SDK (`DEFAULT_REQUEST_TIMEOUT_MSEC`), on which most clients are built, and
+of many gateways and balancers."""
 MARGIN: Final = 0.75
 """The part of a client's patience after which a call is handed over: the answer has to arrive, and clocks differ."""
 

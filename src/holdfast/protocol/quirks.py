@@ -90,7 +90,10 @@ class ClientQuirks:
 
 
 def quirks_of(client: object, table: Mapping[str, Quirks] | None) -> Quirks:
-    """Return the quirks of a client by the exact name in its clientInfo; the table None stands for the known clients."""
+    """Return the quirks of a client by the exact name in its clientInfo.
+
+    The table None stands for the known clients.
+    """
     return (KNOWN if table is None else table).get(name_of(client), NONE)
 
 

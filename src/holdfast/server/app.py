@@ -86,12 +86,13 @@ class Server(Served, Registration):
         default is memory. `namespace` separates servers that share a store; the default is the server's
         name. `observer` receives events; the default logs them under `holdfast`. `cache` is the caching hint
         that clients of 2026-07-28 receive, for all methods or by method. `eras`, `eras_by_client`,
-        `mask_errors`, `state` and `hand_over` override the members of `settings` with these names. `scopes` are the scopes
-        that a principal needs for each tool, resource and prompt of this server. `implied_scopes` are, by scope,
+        `mask_errors`, `state` and `hand_over` override the members of `settings` with these names. `scopes` are the
+        scopes that a principal needs for each tool, resource and prompt of this server. `implied_scopes` are, by scope,
         the narrower scopes that it stands for: `{"mail": {"mail.read", "mail.send"}}`.
 
         Raises:
-            ConfigError: the name is empty, or `cache`, `eras`, `eras_by_client`, `state`, `hand_over` or a scope is invalid.
+            ConfigError: the name is empty, or `cache`, `eras`, `eras_by_client`, `state`, `hand_over` or a scope is
+                invalid.
         """
         if not str(name).strip():
             raise ConfigError(

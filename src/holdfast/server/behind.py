@@ -1,7 +1,9 @@
-"""Servers behind a `Server`: `include` of a `Remote`, `Process` or `Hosted`. The functions of the server come first, then they in their order.
+"""Servers behind a `Server`: `include` of a `Remote`, `Process` or `Hosted`.
 
-The including server has the engine: its store, verifier, settings and address count. Of an included one, the connection, its options, its
-scopes and the names of its components count.
+The functions of the server come first, then they in their order.
+
+The including server has the engine: its store, verifier, settings and address count. Of an included one, the
+connection, its options, its scopes and the names of its components count.
 """
 
 from __future__ import annotations
@@ -105,7 +107,7 @@ def verifier_of_tokens(server: Server) -> Verifier | None:
 
 
 def around(server: Server, back: Back, observer: Observer) -> Back:
-    """Return the back of a server with its middleware, which sees the requests for all parts, under the names for clients."""
+    """Return the back of a server with its middleware, which sees all requests, under the names for clients."""
     return shown_back(
         middleware_back(back, server.declared.middleware, server), server.naming, None, observer
     )

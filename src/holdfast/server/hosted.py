@@ -1,4 +1,7 @@
-"""`Hosted`: an object of another Python framework, served by Holdfast in this process. Each upstream connection is a run of the object."""
+"""`Hosted`: an object of another Python framework, served by Holdfast in this process.
+
+Each upstream connection is a run of the object.
+"""
 
 from collections.abc import Callable
 from typing import Any, Unpack
@@ -115,7 +118,8 @@ class Hosted(Proxy):
         found                the object: FastMCP, MCPServer or lowlevel.Server
         place                the file of the object, for error texts
         protocol_version     the era between Holdfast and the object: sessions, so that its handlers can ask the client
-                             in the middle of a call; or sessionless, for handlers that return `input_required` themselves
+                             in the middle of a call; or sessionless, for handlers that return `input_required`
+                             themselves
 
         The other arguments are those of `ProxyArguments`.
 

@@ -1,6 +1,7 @@
 """`Process`: a program that speaks MCP on its standard input and output, served by Holdfast: one child per upstream.
 
-A child gets a minimal environment (`transports/child.py`), never a variable of ours, and the variables of `backs/environment.py`.
+A child gets a minimal environment (`transports/child.py`), never a variable of ours, and the variables of
+`backs/environment.py`.
 
 A child that ends soon after its start is started again only after a pause, and the pauses grow: a program that fails
 at once must not keep the machine busy. A child that has worked for STEADY_SECONDS is started again at once.
@@ -97,7 +98,10 @@ CHILDREN: Final = 64
 
 
 class Process(Proxy):
-    """A program that speaks MCP on its standard input and output, served by Holdfast. Each session has its own child."""
+    """A program that speaks MCP on its standard input and output, served by Holdfast.
+
+    Each session has its own child.
+    """
 
     def __init__(  # noqa: PLR0913 - everything has a default
         self,
@@ -116,13 +120,13 @@ class Process(Proxy):
         """Describe the program. Nothing is started before the first client.
 
         command              the program and its arguments
-        env                  variables in addition to the few that every child inherits; never `HOLDFAST_*`. A value is text,
-                             or comes from the client: `FromHeader("X-Api-Key")`, `FromClaim("sub")`
+        env                  variables in addition to the few that every child inherits; never `HOLDFAST_*`. A value is
+                             text, or comes from the client: `FromHeader("X-Api-Key")`, `FromClaim("sub")`
         cwd                  the directory to run in
         children             how many children may run; the next client is refused as busy
         child_limits         the memory, processor time and open files of each of them (Linux)
-        child_idle           after how many seconds without a call the child of a session is stopped, with all that it keeps; the
-                             next call starts another one. By default it runs as long as its session
+        child_idle           after how many seconds without a call the child of a session is stopped, with all that it
+                             keeps; the next call starts another one. By default it runs as long as its session
         shared               the sessions of one principal share a child, which may not ask them anything
         shared_between       the subjects of the principals that share one child with each other
         protocol_version     auto, sessions, sessionless, or one revision and no other, for the program

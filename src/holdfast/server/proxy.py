@@ -1,7 +1,7 @@
 """`Proxy`: a server in front of another one, whose sessions, ids, replay and limits are then ours.
 
-`Remote`, `Process` and `Hosted` are its kinds, each in its own module. They are served as a `Server` is. The server behind
-keeps the state of a session in one process, its home; a request that another process receives is forwarded there
+`Remote`, `Process` and `Hosted` are its kinds, each in its own module. They are served as a `Server` is. The server
+behind keeps the state of a session in one process, its home; a request that another process receives is forwarded there
 (`engine/home.py`). With `home="any"` each process answers by itself.
 """
 
@@ -69,8 +69,8 @@ class ProxyArguments(TypedDict, total=False):
     """Functions around every request except initialize, as `Server.middleware` adds them; the first is outermost."""
     observer: Observer | None
     forward_key: str | None
-    """The key for clients' credentials that go from one process to another: 32 random bytes as base64. All processes need
-    the same key, and it is not kept in the store."""
+    """The key for clients' credentials that go from one process to another: 32 random bytes as base64. All processes
+    need the same key, and it is not kept in the store."""
 
 
 class Proxy(Served, Host):
@@ -177,7 +177,9 @@ class Proxy(Served, Host):
 
     @override
     def pages(self, host: Served, settings: HttpSettings) -> list[Route]:
-        """Prepare for the clients of an endpoint: of this server, or of one that includes it. Return the pages beside it.
+        """Prepare for the clients of an endpoint: of this server, or of one that includes it.
+
+        Return the pages beside it.
 
         Raises:
             ConfigError: the table has scopes, and there is no verifier that knows the scopes of a token.

@@ -1,7 +1,10 @@
-"""`Remote`: a server behind a URL, served by Holdfast, and how it is reached. All its upstreams share one pool of connections.
+"""`Remote`: a server behind a URL, served by Holdfast, and how it is reached.
+
+All its upstreams share one pool of connections.
 
 The URL comes from the configuration only. No header and no credential of a client is sent to the server, except the
-`Mcp-Param-*` headers by which 2026-07-28 repeats parameters, and those that the operator has named (`backs/proxy/passing.py`).
+`Mcp-Param-*` headers by which 2026-07-28 repeats parameters, and those that the operator has named
+(`backs/proxy/passing.py`).
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -50,7 +50,8 @@ class Served(ABC):
     forward_key: ForwardKey | None = None
     """The operator's key for credentials that go from one process to another."""
     components: ComponentTable | None = None
-    """Which components clients see, and under which names; None: all, under their own. Set it before anything uses the engine."""
+    """Which components clients see, and under which names; None: all, under their own. Set it before anything uses
+    the engine."""
     server_card: bool = False
     """Publish a Server Card and a catalogue, for everyone (`running/cards.py`). Needs `public_url`."""
     cards: list[dict[str, str]]
@@ -192,7 +193,9 @@ class Served(ABC):
         return HttpFront(self.engine, settings, verifier=self.verifier, routes=routes)
 
     def pages(self, host: Served, settings: HttpSettings) -> list[Route]:  # noqa: ARG002 - for servers in front of others
-        """Prepare for the clients of an endpoint of `host`: of this server, or of one that includes it. Return the pages beside it.
+        """Prepare for the clients of an endpoint of `host`: of this server, or of one that includes it.
+
+        Return the pages beside it.
 
         Raises:
             ConfigError: it cannot serve these clients.
@@ -215,8 +218,8 @@ class Served(ABC):
         `HttpSettings`.
 
         Raises:
-            ConfigError: the address cannot be bound, other machines could call without a verifier, the admin surface has
-                no token, or HTTP options were given for stdio.
+            ConfigError: the address cannot be bound, other machines could call without a verifier, the admin surface
+                has no token, or HTTP options were given for stdio.
         """
         from holdfast.server.running.administered import administered  # noqa: PLC0415 - only a server that runs needs it
         from holdfast.server.running.launch import check_http_system, run_http, run_stdio, trimmed  # noqa: PLC0415 - only a server that runs needs it

@@ -20,9 +20,9 @@ from holdfast.transports.loops import check_http_system
 class Servers:
     """Several servers, each at its own path: `Servers({"/weather/mcp": weather, "/files/mcp": files})`.
 
-    A value is a `Server`, `Remote`, `Process` or `Hosted`. They share the HTTP server and nothing else: a session of one
-    is unknown to the others. `/healthz` and `/readyz` answer for all of them. `public_url` is the URL of the root: that of a server is it
-    and the path of the server.
+    A value is a `Server`, `Remote`, `Process` or `Hosted`. They share the HTTP server and nothing else: a session of
+    one is unknown to the others. `/healthz` and `/readyz` answer for all of them. `public_url` is the URL of the root:
+    that of a server is it and the path of the server.
     """
 
     def __init__(self, servers: Mapping[str, Served]) -> None:
@@ -58,8 +58,8 @@ class Servers:
         of `HttpSettings`, for every server.
 
         Raises:
-            ConfigError: the address cannot be bound, two servers answer one path, other machines could call a server that
-                has no verifier, or the admin surface has no token.
+            ConfigError: the address cannot be bound, two servers answer one path, other machines could call a server
+                that has no verifier, or the admin surface has no token.
         """
         from holdfast.server.running.administered import administered  # noqa: PLC0415 - only a server that runs needs it
 

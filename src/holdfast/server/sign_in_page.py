@@ -26,7 +26,10 @@ _UNKNOWN: Final = (
 
 
 def sign_in_page(path: str, users: Sequence[UserOAuth], observer: Observer) -> Route:
-    """Return the route of a callback, for one server behind or several. It demands a principal, and accepts only the one that started the sign-in."""
+    """Return the route of a callback, for one server behind or several.
+
+    It demands a principal, and accepts only the one that started the sign-in.
+    """
 
     async def finish(request: HttpRequest) -> HttpResponse:
         owner = request.principal.key if request.principal is not None else ""

@@ -1,4 +1,4 @@
-"""The public kit for tests: a client in memory, a clock and random numbers that a test controls, a scripted back, a contract for stores, a check."""
+"""The public kit for tests: a client in memory, a clock, random numbers, a scripted back, a contract for stores."""
 
 from holdfast.checking.report import Report, Row
 from holdfast.testing.back import ScriptedBack

@@ -1,8 +1,9 @@
 """Traces with OpenTelemetry. Nothing here imports OpenTelemetry: a process that does not use it does not pay for it.
 
-Tracing is on if the application has set a tracer provider (`opentelemetry.trace.set_tracer_provider`). Then servers and clients of this
-process make spans and pass their context on. `holdfast serve` sets a provider itself if the `OTEL_*` variables name an exporter
-(`cli/telemetry.py`). `observer.py` makes the spans; it imports OpenTelemetry, and is imported when tracing is on.
+Tracing is on if the application has set a tracer provider (`opentelemetry.trace.set_tracer_provider`). Then servers and
+clients of this process make spans and pass their context on. `holdfast serve` sets a provider itself if the `OTEL_*`
+variables name an exporter (`cli/telemetry.py`). `observer.py` makes the spans; it imports OpenTelemetry, and is
+imported when tracing is on.
 """
 
 import sys
@@ -26,7 +27,10 @@ def is_on() -> bool:
 
 
 def traced(observer: Observer, server: str = "") -> Observer:
-    """Return an observer that also makes spans; the same one if tracing is off. `server`: the name of the server in them."""
+    """Return an observer that also makes spans; the same one if tracing is off.
+
+    `server`: the name of the server in them.
+    """
     if not is_on():
         return observer
     from holdfast.tracing.observer import TracedObserver  # noqa: PLC0415 - only a traced process imports OpenTelemetry

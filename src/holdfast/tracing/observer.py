@@ -1,4 +1,4 @@
-"""The observer of a traced process: the events of another observer, and the spans of requests, handlers, questions and stores.
+"""The observer of a traced process: the events of another one, and spans of requests, handlers, questions, stores.
 
     tools/call NAME        SERVER    from the arrival of the request to its end; of 2026-07-28 one for each round
     ├─ store claim         CLIENT    commands of a store that other processes share
@@ -13,11 +13,11 @@ request arrives, which belongs to the web framework that hosts us; then the head
 other one becomes a link. A forwarded request includes its `_meta` and headers, so the replica that runs it finds the
 same context.
 
-How later work finds earlier work. The name of a session's stream ends with the mark of the request that began it: trace id and span
-id. The stream's name is in the claim, in each event id and in the answer to a duplicate, on every replica, so nothing more is
-written. A resume (GET) and a repeated POST link to that context. It is the context of our own span, which the client may know.
-The state of an interactive call that starts again (`InputRequired`) has the mark sealed; a retry of a call that is parked
-finds the call itself.
+How later work finds earlier work. The name of a session's stream ends with the mark of the request that began it: trace
+id and span id. The stream's name is in the claim, in each event id and in the answer to a duplicate, on every replica,
+so nothing more is written. A resume (GET) and a repeated POST link to that context. It is the context of our own span,
+which the client may know. The state of an interactive call that starts again (`InputRequired`) has the mark sealed; a
+retry of a call that is parked finds the call itself.
 """
 
 import re
@@ -48,7 +48,8 @@ from holdfast.tracing.spans import (
 
 _MAX_ID: Final = 128
 _MARK: Final = re.compile(r"(?:[0-9a-f]{24}-)?([\w-]{32})(?:~.*)?", re.ASCII)
-"""A mark, or the name of a stream that ends with one: random, then the mark, then the mark of scopes (`engine/access.py`)."""
+"""A mark, or the name of a stream that ends with one: random, then the mark, then the mark of scopes
+(`engine/access.py`)."""
 _TRACE_BYTES: Final = 16
 _FACTS: Final = {
     "version": "mcp.protocol.version",

@@ -1,8 +1,10 @@
-"""Spans of MCP requests, and the context of a request. Names and attributes follow the MCP conventions of OpenTelemetry.
+"""Spans of MCP requests, and the context of a request.
 
-The context of a request is in its `_meta`, under the names of W3C (SEP-414): `traceparent`, `tracestate`, `baggage`. Clients choose these
-values, so each is checked before OpenTelemetry reads it: its length is bounded and it has the grammar of its standard. A value that fails the
-check is ignored, and the request starts its own trace.
+Names and attributes follow the MCP conventions of OpenTelemetry.
+
+The context of a request is in its `_meta`, under the names of W3C (SEP-414): `traceparent`, `tracestate`, `baggage`.
+Clients choose these values, so each is checked before OpenTelemetry reads it: its length is bounded and it has the
+grammar of its standard. A value that fails the check is ignored, and the request starts its own trace.
 
 A span has no session id, argument, result or error text: they may be private. The correlation id in it is also in the
 log, which has the traceback. `mcp.session.id` is therefore not set; `holdfast.session` has the short name that the
@@ -98,7 +100,10 @@ def links_to(*contexts: SpanContext | None) -> list[Link]:
 
 
 def name_of(method: str, params: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
-    """Return the name of a request's span, and its attributes. A client chooses the names in them, so they are bounded."""
+    """Return the name of a request's span, and its attributes.
+
+    A client chooses the names in them, so they are bounded.
+    """
     known = method if method in METHODS else "other"
     attributes = {"mcp.method.name": known}
     attribute = _NAMED.get(method)

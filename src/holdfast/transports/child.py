@@ -15,12 +15,12 @@ the group (`killpg` with signal 0). `aclose` runs in its own task: cancelling th
 
 If we are killed ourselves, the guard of our process stops the group (`guard.py`).
 
-The child inherits its three pipes and no other open file. asyncio closes the others; uvloop does not, and even gives the
-child a second copy of each pipe. With a copy, the child's output would stay open after the child has closed it.
+The child inherits its three pipes and no other open file. asyncio closes the others; uvloop does not, and even gives
+the child a second copy of each pipe. With a copy, the child's output would stay open after the child has closed it.
 
-The end. The child has ended when it has exited, or when it has closed its output. A process that it started may still hold
-its output open, so we close our side after the exit, when a read has waited DYING_SECONDS and nothing has come. While no read waits,
-bytes may still be in the pipe: a slow client stops the reading.
+The end. The child has ended when it has exited, or when it has closed its output. A process that it started may still
+hold its output open, so we close our side after the exit, when a read has waited DYING_SECONDS and nothing has come.
+While no read waits, bytes may still be in the pipe: a slow client stops the reading.
 
 Standard error is read all the time, or the child would block; its last STDERR_BYTES are kept for error messages. On
 Windows there are no groups and no guard: only the child itself is stopped.
@@ -63,10 +63,14 @@ INHERITED: Final = (
 
 
 class ChildLimits(Struct, frozen=True, kw_only=True):
-    """The resources that a child, and each process that it starts, may use; None: as much as this process. Linux only."""
+    """The resources that a child, and each process that it starts, may use; None: as much as this process.
+
+    Linux only.
+    """
 
     memory: int | None = None
-    """Bytes of its private memory (RLIMIT_DATA). Address space that is only reserved does not count: Node.js reserves much."""
+    """Bytes of its private memory (RLIMIT_DATA). Address space that is only reserved does not count: Node.js
+    reserves much."""
     cpu: int | None = None
     """Seconds of processor time in its whole life; then it gets SIGXCPU, and ends."""
     files: int | None = None
@@ -237,7 +241,7 @@ class Child:
 
     @property
     def last_words(self) -> str:
-        """The exit status, if the child has exited, and the last lines of its stderr unless they are secret, for error messages."""
+        """The exit status of the child, and the last lines of its stderr unless they are secret, for error messages."""
         lines, characters = WORDS
         status = self.exit_status
         ended = f"it ended with status {status}; " if status is not None else ""
@@ -349,7 +353,10 @@ class Child:
 
 
 class _Protocol(asyncio.subprocess.SubprocessStreamProtocol):
-    """Reports the exit of a process at once. `Process.wait` of some releases of Python waits for the end of the pipes too."""
+    """Reports the exit of a process at once.
+
+    `Process.wait` of some releases of Python waits for the end of the pipes too.
+    """
 
     def __init__(self, exited: asyncio.Event, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(limit=CHUNK, loop=loop)

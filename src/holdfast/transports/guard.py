@@ -10,8 +10,8 @@ from a pipe that we hold open:
 The kernel closes the pipe of a dead process, so the shell cannot miss our end. It runs while we have children. No other
 process may hold the pipe open: it is closed on exec, and a process that is forked from us closes its copy.
 
-A shell that has ended, or that does not read, is replaced. We keep the list of groups too, so the new one gets all of them.
-The old one is killed first: otherwise it could read the end of its pipe later and stop children that still work.
+A shell that has ended, or that does not read, is replaced. We keep the list of groups too, so the new one gets all of
+them. The old one is killed first: otherwise it could read the end of its pipe later and stop children that still work.
 
 On Windows there are no process groups and there is no guard.
 """
@@ -39,7 +39,10 @@ for group in $groups; do kill -KILL -"$group"; done
 
 
 class Guard:
-    """Watches the process groups of our children: `starting` around the start of each, `leave` after its end. Thread-safe."""
+    """Watches the process groups of our children: `starting` around the start of each, `leave` after its end.
+
+    Thread-safe.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -4,8 +4,8 @@ The caller handles statuses, redirects and retries. This layer makes one distinc
 failed request certainly reached no server (`NotSent`), or it may have reached one (`Broken`).
 
 Connections are kept open and used again for the same scheme, host and port. There is no limit on their number: with a
-limit, open streams could block requests. Redirects, cookies, compression and proxies of the environment are not supported
-here; each would let another party decide where credentials go, or how large a response is (decision 6).
+limit, open streams could block requests. Redirects, cookies, compression and proxies of the environment are not
+supported here; each would let another party decide where credentials go, or how large a response is (decision 6).
 """
 
 import asyncio

@@ -37,7 +37,10 @@ Header = tuple[bytes, bytes]
 
 
 class HttpAnswer:
-    """A response: status, headers and body. Read the body to its end or call `close`, or its connection stays in use."""
+    """A response: status, headers and body.
+
+    Read the body to its end or call `close`, or its connection stays in use.
+    """
 
     __slots__ = ("_ended", "_error", "_headers", "_parts", "_size", "_waiter", "_wire", "status")
 
@@ -118,7 +121,7 @@ class HttpAnswer:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def stall(self) -> None:
-        """Do not read the connection until the next `chunk`, so that the server cannot send more than the buffers hold."""
+        """Do not read the connection until the next `chunk`: the server cannot send more than the buffers hold."""
         if self._wire is not None:
             self._wire.pause()
 

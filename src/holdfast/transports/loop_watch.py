@@ -1,8 +1,9 @@
 """Names the function that blocks an event loop: an `async def` that calls `time.sleep`, or computes for seconds.
 
-While such a function runs, no other call of the process is answered, and the loop itself cannot report it. So a thread does:
-it asks the loop twice a second for a sign of life, and looks at the stack of a loop that gives none for a second. The way of a call
-costs nothing. A process that does not get the processor is not a blocked loop: then the thread is late too, and starts again.
+While such a function runs, no other call of the process is answered, and the loop itself cannot report it. So a thread
+does: it asks the loop twice a second for a sign of life, and looks at the stack of a loop that gives none for a second.
+The way of a call costs nothing. A process that does not get the processor is not a blocked loop: then the thread is
+late too, and starts again.
 """
 
 import asyncio
@@ -91,7 +92,8 @@ class LoopWatch:
 def blocking(frame: FrameType | None) -> tuple[FrameType, FrameType] | None:
     """Return the author's function that the loop runs, and its frame that stands now; None if there is none.
 
-    `frame` is the innermost one of the loop's thread. Frames outside of the loop, of the program that runs it, do not count.
+    `frame` is the innermost one of the loop's thread. Frames outside of the loop, of the program that runs it, do not
+    count.
     """
     stack: list[FrameType] = []
     while frame is not None and not frame.f_code.co_filename.startswith(_LOOP):

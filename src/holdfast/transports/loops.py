@@ -11,14 +11,15 @@ from holdfast.errors import ConfigError
 from holdfast.transports.threads import use_daemon_threads
 
 Beside = AbstractAsyncContextManager[None]
-"""Runs in the loop of a front until its drain has ended: the admin surface, or the answers of a worker to its parent's questions."""
+"""Runs in the loop of a front until its drain has ended: the admin surface, or the answers of a worker to its
+parent's questions."""
 
 
 class Orders:
     """What a parent has told one of its workers about the stop. It is set before the worker gets SIGTERM.
 
-    A worker cannot know this by itself: the SIGINT of a terminal, and a SIGTERM for all processes of a container, reach the workers too,
-    before or after the signals of the parent.
+    A worker cannot know this by itself: the SIGINT of a terminal, and a SIGTERM for all processes of a container, reach
+    the workers too, before or after the signals of the parent.
     """
 
     __slots__ = ("at_once", "siblings_stay")

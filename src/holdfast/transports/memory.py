@@ -43,8 +43,8 @@ def give_back() -> None:
 def usual_figure() -> int:
     """Return the memory for a server whose operator has set no figure: a part of the container's, or of the machine's.
 
-    Of a container, which is for this server, three quarters: with the slack of a fifth, nine tenths are used. Of a machine,
-    which has other work, a quarter.
+    Of a container, which is for this server, three quarters: with the slack of a fifth, nine tenths are used. Of a
+    machine, which has other work, a quarter.
     """
     machine = _machine()
     container = min(_limits(), default=machine)

@@ -1,9 +1,9 @@
 """A file descriptor that threads read and write, with back-pressure.
 
 Why threads and not the pipe transports of the event loop: those need non-blocking mode. That mode belongs to the open
-file, so every process that shares the file gets it too (a terminal, a log behind `2>&1`). They also refuse regular files.
-Threads work for every descriptor on every system. They are daemons: a silent sender or a stuck reader does not delay the
-end of the process.
+file, so every process that shares the file gets it too (a terminal, a log behind `2>&1`). They also refuse regular
+files. Threads work for every descriptor on every system. They are daemons: a silent sender or a stuck reader does not
+delay the end of the process.
 """
 
 import asyncio

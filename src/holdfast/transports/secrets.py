@@ -1,4 +1,4 @@
-"""Remove the secrets of our own requests from the texts of a server: some servers repeat a request in their answer to it."""
+"""Remove the secrets of our requests from the texts of a server: some repeat a request in their answer."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final

@@ -4,11 +4,11 @@ A thread cannot be stopped. The process joins the threads of the standard execut
 for an hour delays a restart by an hour, also with a short drain time. These threads are daemons: the process ends when
 the server has ended, and a function that still runs ends with it.
 
-Functions wait for a thread in turn by their owners (`core/admission.py`): one client that calls a thousand slow functions does not
-block the functions of others.
+Functions wait for a thread in turn by their owners (`core/admission.py`): one client that calls a thousand slow
+functions does not block the functions of others.
 
-A server in another program's event loop uses the threads of that program, which are not daemons: its end waits for functions that run,
-and that is the program's to decide. There only the order is ours (`TurnsOfHost`).
+A server in another program's event loop uses the threads of that program, which are not daemons: its end waits for
+functions that run, and that is the program's to decide. There only the order is ours (`TurnsOfHost`).
 """
 
 import asyncio
@@ -97,8 +97,9 @@ class DaemonThreads(ThreadPoolExecutor):
 class TurnsOfHost:
     """The functions that wait for a thread of another program's executor. They begin in turn by their owners.
 
-    The executor runs what it gets in the order of arrival. So it gets no function, but the order to run the next one: the thread that
-    becomes free takes the function whose owner has the next turn. There are always as many orders as functions.
+    The executor runs what it gets in the order of arrival. So it gets no function, but the order to run the next one:
+    the thread that becomes free takes the function whose owner has the next turn. There are always as many orders as
+    functions.
     """
 
     def __init__(self) -> None:

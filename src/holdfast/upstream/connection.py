@@ -72,7 +72,8 @@ class Callbacks(Struct, frozen=True, kw_only=True):
     on_end: OnEnd | None = None
     """Called exactly once for each link that was negotiated, when it ends."""
     on_reconnected: Callable[[UpstreamLink], Awaitable[None]] | None = None
-    """Restores on a new link the settings of the old session. No other request uses the link before this returns, or before
+    """Restores on a new link the settings of the old session. No other request uses the link before this returns, or
+    before
     `times.patience` is over: then it is cancelled."""
     on_missed: Callable[[], None] | None = None
     """Called when messages outside of requests may have been missed: their stream broke and could not be resumed."""
@@ -207,7 +208,8 @@ class Connection:
             except McpError as error:
                 if error.code != UNSUPPORTED_VERSION or not self._reconnect:
                     raise
-                # The server was replaced by one with other versions, and has executed nothing. Another link is negotiated.
+                # The server was replaced by one with other versions, and has executed nothing. Another link is
+                # negotiated.
                 link.lost = True
                 if is_replaced:
                     raise
@@ -297,7 +299,10 @@ class Connection:
 
     @property
     def standalone(self) -> object | None:
-        """The standalone stream, on which the server reports changes now; None if none is open. See `Receiver.standalone`."""
+        """The standalone stream, on which the server reports changes now; None if none is open.
+
+        See `Receiver.standalone`.
+        """
         link = self._link
         return None if link is None or link.lost else link.receiver.standalone
 

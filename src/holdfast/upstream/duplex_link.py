@@ -113,7 +113,9 @@ class DuplexLink:
             raise
 
     def _stop_deaf(self) -> None:
-        """Stop a server that runs, but has closed its input: it cannot receive another request. Then `_read` reports the end.
+        """Stop a server that runs, but has closed its input: it cannot receive another request.
+
+        Then `_read` reports the end.
 
         After an exit `_read` does so too, when it has read the last messages.
         """

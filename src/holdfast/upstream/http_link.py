@@ -26,9 +26,9 @@ be sent again (`retries.py`):
     body, a stream that ended and cannot be resumed
 
 404 within a session is also the end of the link: the session is gone. Only a 404 to the first GET is not: a server
-without a standalone stream should answer 405, and some answer 404. After a restart some servers answer 400 instead ("Server
-not initialized"). But 400 is also the answer to a bad request in a living session, whose other calls must go on. So
-a ping, which executes nothing, finds out whether the session is known. Requests that are in flight then get
+without a standalone stream should answer 405, and some answer 404. After a restart some servers answer 400 instead
+("Server not initialized"). But 400 is also the answer to a bad request in a living session, whose other calls must go
+on. So a ping, which executes nothing, finds out whether the session is known. Requests that are in flight then get
 `times.settle` seconds, because their streams may still deliver results; then they fail as Broken.
 """
 
@@ -104,7 +104,10 @@ class HttpLink:
                 answer.close()
 
     async def _head(self, request: OutgoingRequest, message: bytes) -> HttpAnswer | None:
-        """Send a request and wait for the head of its response; None if its result came on another stream before that."""
+        """Send a request and wait for the head of its response.
+
+        None if its result came on another stream before that.
+        """
         task = asyncio.current_task()
         is_waiting = True
 
@@ -163,7 +166,10 @@ class HttpLink:
     async def _read_stream(
         self, answer: HttpAnswer, stream: "_ResumedStream", request: OutgoingRequest | None
     ) -> None:
-        """Read a stream to its end, or until its request is answered. A broken stream is noted; the caller resumes it."""
+        """Read a stream to its end, or until its request is answered.
+
+        A broken stream is noted; the caller resumes it.
+        """
         parser = EventParser(self._server.limits.line, self._server.limits.message)
         try:
             while request is None or not request.answer.done():
@@ -283,7 +289,8 @@ class HttpLink:
                 if had_stream:
                     self._lose()
                 else:
-                    # Express and others answer a GET without a route with 404. If the session is gone, the next POST learns it.
+                    # Express and others answer a GET without a route with 404. If the session is gone, the next POST
+                    # learns it.
                     self._server.observer.note("client.no_standalone_stream", error=error)
                 return
             except LinkError:

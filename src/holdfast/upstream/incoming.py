@@ -22,8 +22,8 @@ from holdfast.upstream.settings import ClientLimits
 from holdfast.wire.jsonrpc import Request, RequestId, encode, error_message, refusal, result_message
 
 OnRequest = Callable[[str, dict[str, Any], Sequence[OutgoingRequest]], Awaitable[object]]
-"""Answers a request of the server: method, params, and the requests of ours that it can belong to. That is the one whose HTTP
-response carried it; on duplexes and on the standalone stream, each one that had no response when it arrived.
+"""Answers a request of the server: method, params, and the requests of ours that it can belong to. That is the one
+whose HTTP response carried it; on duplexes and on the standalone stream, each one that had no response when it arrived.
 
 Returns the result as anything the encoder takes, `msgspec.Raw` included; raises McpError to refuse the request."""
 Ticket = tuple[object, RequestId]
@@ -75,7 +75,8 @@ class IncomingRequests:
             self._reply(link, result_message(request.id, b"{}"))
             return
         counted = size if size >= FREE else 0
-        # If no other one is counted, any size is taken: otherwise a limit below one legal request would refuse it forever.
+        # If no other one is counted, any size is taken: otherwise a limit below one legal request would refuse it
+        # forever.
         has_room = not (counted and self._bytes) or self._bytes + counted <= self._most_bytes
         match self._gate.enter(ticket) if has_room else Admission.REFUSE:
             case Admission.START:

@@ -4,9 +4,9 @@ A link is one conversation with a server: one session (2025-03-26 to 2025-11-25)
 2026-07-28 over HTTP, or one duplex. When a link ends, the connection opens another one. A request never moves
 from one link to another by itself: `retries.py` decides whether it is sent again.
 
-The end of a link is reported exactly once, with its reason (`LinkEnd`). An HTTP link ends when the server no longer knows
-its session (`http_link.py`), or when we close it. A server that cannot be reached does not end it: each request then fails by itself.
-A duplex link ends when the other side closes its output.
+The end of a link is reported exactly once, with its reason (`LinkEnd`). An HTTP link ends when the server no longer
+knows its session (`http_link.py`), or when we close it. A server that cannot be reached does not end it: each request
+then fails by itself. A duplex link ends when the other side closes its output.
 """
 
 import sys
@@ -151,7 +151,8 @@ class Receiver:
         self.end: LinkEnd | None = None
         """None while the link works."""
         self.standalone: object | None = object()
-        """An object for the standalone stream, on which the server reports changes outside of calls; None while it is closed. After a
+        """An object for the standalone stream, on which the server reports changes outside of calls; None while it is
+        closed. After a
         break it is another object: a change may have been missed."""
         self.on_missed: Callable[[], None] | None = None
         """Called when that stream is open again after a break, and could not be resumed."""
@@ -163,8 +164,8 @@ class Receiver:
     def take(self, link: UpstreamLink, data: bytes, origin: OutgoingRequest | None = None) -> None:
         """Take the bytes of one message or of a batch.
 
-        Bytes that are not a valid message are noted, and `refuse` ends the request that they belong to. Each message of a
-        batch counts by itself.
+        Bytes that are not a valid message are noted, and `refuse` ends the request that they belong to. Each message of
+        a batch counts by itself.
 
         `origin` is the request whose HTTP response carried the message.
         """

@@ -1,17 +1,18 @@
 """The first messages on a link: which era and which version the server speaks.
 
-2026-07-28 has `server/discover`; the revisions before it have `initialize`. Each of them asks the server whether it speaks
-that era. With `version="auto"` the question of the preferred era (`first`) comes first, and the other one only if the
-server refuses it. So a server that speaks both eras is used in the preferred one.
+2026-07-28 has `server/discover`; the revisions before it have `initialize`. Each of them asks the server whether it
+speaks that era. With `version="auto"` the question of the preferred era (`first`) comes first, and the other one only
+if the server refuses it. So a server that speaks both eras is used in the preferred one.
 
 What is a refusal? A server of 2026-07-28 answers `server/discover` with its versions, or with an error that only
 2026-07-28 defines. Any other answer, with any code, is how some older server answers a method that it does not know. In
-the same way any error for `initialize` can be the answer of a server without sessions. Some errors say nothing about the
-era, and end the negotiation: missing credentials, a busy server, and for `initialize` a connection that breaks.
+the same way any error for `initialize` can be the answer of a server without sessions. Some errors say nothing about
+the era, and end the negotiation: missing credentials, a busy server, and for `initialize` a connection that breaks.
 
 A few servers exit when they receive a message that they do not expect (`DiedOfProbe`): they are started again, and not
-asked that question a second time. Others ignore it: on a duplex we ask the second question too if `server/discover` has no
-answer for some seconds, or `initialize` for several times as long. A program that starts slowly reads both later; then its first answer that is no refusal decides.
+asked that question a second time. Others ignore it: on a duplex we ask the second question too if `server/discover` has
+no answer for some seconds, or `initialize` for several times as long. A program that starts slowly reads both later;
+then its first answer that is no refusal decides.
 
 A refusal is remembered (`EraMemory`), and that question is then asked last. So it costs one request, once.
 """
@@ -206,8 +207,8 @@ class Negotiation:
     def _learn(self, spoken: ServerEra, refused: set[ServerEra], died: ServerEra | None) -> None:
         if spoken in self._memory.refused(self._server):
             self._observer.note("client.era_changed", era=spoken.value)
-        # A server can end for other reasons too. After `server/discover` it is believed, because each probe costs a process.
-        # After `initialize` it is not: every later session would lose its own era.
+        # A server can end for other reasons too. After `server/discover` it is believed, because each probe costs a
+        # process. After `initialize` it is not: every later session would lose its own era.
         if died is ServerEra.SESSIONLESS:
             refused = refused | {died}
         self._memory.learn(self._server, refused, spoken)

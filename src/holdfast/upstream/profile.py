@@ -23,7 +23,9 @@ class ClientProfile:
         repeats_extensions: bool = False,
         meta: Mapping[str, Any] = _NOTHING,
     ) -> None:
-        """Describe a client. `repeats_extensions`: every request declares them, also in a session. `meta` goes with `initialize`.
+        """Describe a client. `repeats_extensions`: every request declares them, also in a session.
+
+        `meta` goes with `initialize`.
 
         Some handlers read the extensions of a client there, because clients of 2026-07-28 declare them so.
         """

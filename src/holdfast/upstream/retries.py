@@ -2,11 +2,12 @@
 
 An attempt fails in one of two ways:
 
-    NotSent              the server certainly did not execute the request. It is sent again until `patience` is over; after
-                         a lost session only once: a server that loses the next session too will lose them all
+    NotSent              the server certainly did not execute the request. It is sent again until `patience` is over;
+                         after a lost session only once: a server that loses the next session too will lose them all
     Broken,              the server may have executed it. It is sent again only if the caller says that a repeat does
-    OutcomeUnknown       no harm (`may_repeat`), at most `repeats` times. With an idempotency key (`has_key`) it is sent again
-                         after a break: the server does not run it twice, and an outcome that it calls unknown stays so.
+    OutcomeUnknown       no harm (`may_repeat`), at most `repeats` times. With an idempotency key (`has_key`) it is
+                         sent again after a break: the server does not run it twice, and an outcome that it calls
+                         unknown stays so.
 
 One attempt whose outcome is unknown makes the outcome of the whole request unknown. Later attempts cannot change that:
 if they fail too, the caller gets `OutcomeUnknown`.

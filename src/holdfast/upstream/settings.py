@@ -21,8 +21,8 @@ class ClientLimits(Struct, frozen=True, kw_only=True):
     incoming_queued: int = 4_096
     """Requests of the server that may queue; the next ones are refused as busy, −31001."""
     incoming_bytes: int = 32 * MIB
-    """The memory of requests of the server that queue or are handled, as it is estimated; the next large ones are refused
-    as busy. One that is longer is handled alone."""
+    """The memory of requests of the server that queue or are handled, as it is estimated; the next large ones are
+    refused as busy. One that is longer is handled alone."""
     rounds: int = 10
     """How often one call may ask for input (2026-07-28)."""
     repeats: int = 3

@@ -3,9 +3,9 @@
     GET URL               the stream; its first event, `endpoint`, names the URL for our messages
     POST that URL         each message of ours; the response to it has no content, the answer comes on the stream
 
-A client finds out that a URL is of this kind as the specification of later revisions says: the server refuses the POST of
-`initialize` (4xx), and a GET brings the `endpoint` event. The endpoint must have the origin of the URL: our credentials go
-there.
+A client finds out that a URL is of this kind as the specification of later revisions says: the server refuses the POST
+of `initialize` (4xx), and a GET brings the `endpoint` event. The endpoint must have the origin of the URL: our
+credentials go there.
 
 When the stream ends the server has lost our session, so the link ends with it. A POST that the server refuses was
 not executed. A POST whose connection breaks may have been: its answer can no longer be expected.

@@ -4,15 +4,15 @@ A message passes proxies, gateways and clients with other JSON parsers. If two p
 attacker can make one of them check a different message than the other executes. So every text that parsers are known
 to read differently is refused here, once, and all other code works on the decoded values.
 
-The checks, in their order:
+The checks, in their order (`shape.py` counts values, levels and members):
 
     size in bytes                the transport, before this module is called
-    number of values             before decoding: a hostile text must not cost the time and memory of decoding it (`shape.py`).
+    number of values             before decoding: a hostile text must not cost the time and memory of decoding it.
     grammar, UTF-8, NaN,         by the decoder. Invalid: PARSE_ERROR, −32700.
     lone surrogates
-    nesting                      after decoding; before it, if the stack of the decoder has no bound (`shape.py`).
-    duplicate members            after decoding, everywhere in the message. The decoder keeps the last of two members with
-                                 one name, so the members of the text and of the value are counted (`shape.py`).
+    nesting                      after decoding; before it, if the stack of the decoder has no bound.
+    duplicate members            after decoding, everywhere in the message. The decoder keeps the last of two members
+                                 with one name, so the members of the text and of the value are counted.
     the shape of the message     last: a request, a notification or a response, with an id of an allowed type and size.
                                  Invalid: INVALID_REQUEST, −32600, with the id if it could be read.
 
@@ -86,8 +86,8 @@ def decode(
 ) -> Message | list[Message]:
     """Decode one message, or the messages of a batch array.
 
-    `max_values` and `max_batch` bound the time that a hostile message can take: a value of two bytes costs as much time and
-    memory as one of two hundred. A client sets no bound, because it has requested the message.
+    `max_values` and `max_batch` bound the time that a hostile message can take: a value of two bytes costs as much time
+    and memory as one of two hundred. A client sets no bound, because it has requested the message.
 
     Raises:
         WireError: with the JSON-RPC code and, where it could be read, the request's id.
@@ -108,9 +108,9 @@ def decode(
         or found.error is not UNSET
     ):
         return _decode_rarer(data, found, max_depth)
-    # A plain call: each colon of the text belongs to a member of the message, of its params or of an object in them, or to a
-    # string there, where it is not escaped. So no member is missing, and an object further inside is empty. Only arrays
-    # could be too deep.
+    # A plain call: each colon of the text belongs to a member of the message, of its params or of an object in them, or
+    # to a string there, where it is not escaped. So no member is missing, and an object further inside is empty. Only
+    # arrays could be too deep.
     members, in_strings = _CALL_MEMBERS + len(params), 0
     for item in params.values():
         if type(item) is dict:
@@ -213,7 +213,8 @@ _decode_raw: Callable[[bytes], _RawResponse] = msgspec.json.Decoder(_RawResponse
 def decode_raw(data: bytes, *, max_depth: int = 64) -> Message | list[Message]:
     """Decode as `decode`, but leave the result of a response as JSON text (`msgspec.Raw`) without line breaks.
 
-    The text is valid JSON and UTF-8, has no lone surrogates, and is not nested deeper than `max_depth`. Unlike `decode`,
+    The text is valid JSON and UTF-8, has no lone surrogates, and is not nested deeper than `max_depth`. Unlike
+    `decode`,
     this does not look for duplicate members in a result: a proxy reads nothing from it, and passes it on unchanged.
 
     Raises:
@@ -249,7 +250,10 @@ _NAMED_BYTES: Final = 16_384
 
 
 def _duplicate(data: bytes) -> WireError:
-    """Return the error for a duplicate member, with its name; without it for a long text, where the search would take long."""
+    """Return the error for a duplicate member, with its name.
+
+    Without it for a long text, where the search would take long.
+    """
     found: list[str] = []
 
     def look(pairs: list[tuple[str, Any]]) -> None:

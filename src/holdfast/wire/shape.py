@@ -1,20 +1,21 @@
 """The shape of a JSON text: its levels, values and members, counted in C.
 
-Three rules need a count. A message has a limit of levels and of values, and no member twice. The decoder keeps the last of two
-members with one name, so the members of the text are counted and compared with those of the decoded value.
+Three rules need a count. A message has a limit of levels and of values, and no member twice. The decoder keeps the last
+of two members with one name, so the members of the text are counted and compared with those of the decoded value.
 
 Counting characters of the whole text gives upper bounds, since strings may contain the same characters:
 
     containers of the value  <=  containers of the text  <=  `{` and `[` in the text
     members of the value     <=  members of the text     <=  `:` in the text
 
-If the members of the value are as many as the colons, both relations are equalities: the decoder has dropped no member. Then the value
-has every level of the text. So the value is read level by level, and only until all members are found; if the text has more
-brackets than levels are allowed, until all brackets are found. The items of the innermost level, which are most values
-of a table, are not read. Nearly every text needs no more.
+If the members of the value are as many as the colons, both relations are equalities: the decoder has dropped no member.
+Then the value has every level of the text. So the value is read level by level, and only until all members are found;
+if the text has more brackets than levels are allowed, until all brackets are found. The items of the innermost level,
+which are most values of a table, are not read. Nearly every text needs no more.
 
-If strings contain colons, the colons are counted exactly, without those inside strings (`outside`). A long string is cut out of
-the text before anything is counted (`_shortened`): counting its characters would take as long as decoding it.
+If strings contain colons, the colons are counted exactly, without those inside strings (`outside`). A long string is
+cut out of the text before anything is counted (`_shortened`): counting its characters would take as long as decoding
+it.
 
 A loop in Python for each character or value would take longer than decoding. There is a step for each level only.
 """
@@ -35,13 +36,14 @@ _WIDE: Final = re.compile(rb"[\xf0-\xf4]|\\u[dD][89abAB]")
 """Such a character in UTF-8, or the first half of it as an escape."""
 SHORT: Final = 512
 MOST_BYTES: Final = 32
-"""The most memory for a byte of text, in small empty arrays: `[],`. Short texts are not counted, but charged so much."""
+"""The most memory for a byte of text, in small empty arrays: `[],`. Short texts are not counted, but charged so
+much."""
 _MANY: Final = 4_096
 _EXACT_BYTES: Final = 1024 * 1024
 """Longer texts are not counted exactly: that would take longer than decoding them."""
 STACK: Final = 1_000
-"""So many levels have room on the stack of a thread, which may have 512 KiB. The decoder calls itself for each level, which
-takes up to 420 bytes."""
+"""So many levels have room on the stack of a thread, which may have 512 KiB. The decoder calls itself for each
+level, which takes up to 420 bytes."""
 _HAS_ONE_LIMIT: Final = sys.version_info < (3, 12)
 """The limit of recursion counts for functions in C too. Later Pythons stop these at 10,000 levels or more."""
 LONG: Final = 2_048
@@ -69,7 +71,8 @@ def check_text(data: bytes, max_depth: int, max_values: int) -> None:
     """Check a text before it is decoded.
 
     Raises:
-        WireError: it has more values than `max_values`; or more levels than `max_depth` and than the stack has room for.
+        WireError: it has more values than `max_values`; or more levels than `max_depth` and than the stack has room
+            for.
     """
     # Every value takes a byte or more.
     if len(data) > max_values and _values(data) > max_values:
@@ -125,7 +128,7 @@ def is_whole(data: bytes, value: object, max_depth: int, *, outer: int = 0) -> b
 
 
 def _is_short_whole(data: bytes, value: object, members: int) -> bool:
-    """Compare the members of a short text with those of its value, and the colons inside strings with those of its strings."""
+    """Compare the members of a short text with those of its value, and the colons in its strings."""
     # Members and colons of the text that are not found yet.
     left = data.count(b":") - members
     # A colon may be escaped.
@@ -211,8 +214,9 @@ def _shortened(data: bytes, value: object) -> tuple[bytes, list[str]]:
 def _without(data: bytes, string: str) -> bytes:
     """Return a valid text without the characters of a string, or unchanged if they are not easy to find.
 
-    Where a quote and the first characters of the string are found, the quote does not end a string: none of `_UNCLEAR` follows it.
-    So all characters up to the next quote are inside a string, this one or another. Backslashes before that quote may escape it.
+    Where a quote and the first characters of the string are found, the quote does not end a string: none of `_UNCLEAR`
+    follows it. So all characters up to the next quote are inside a string, this one or another. Backslashes before that
+    quote may escape it.
     """
     if string[0] in _UNCLEAR:
         return data
@@ -253,7 +257,10 @@ def _outside(unescaped: bytes) -> bytes:
 
 
 def _depth(outside: bytes) -> int:
-    """Return how deep a text is nested, or more if its brackets do not match. Each round removes the innermost level."""
+    """Return how deep a text is nested, or more if its brackets do not match.
+
+    Each round removes the innermost level.
+    """
     left = outside.translate(_AS_BRACKETS, b",:")
     for depth in range(_ROUNDS):
         if not left:

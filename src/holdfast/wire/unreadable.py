@@ -1,7 +1,7 @@
 """The id of a message that is not valid: the request that waits for it has to end.
 
-A response that cannot be read ends our request, because there will be no other response. A request that cannot be read is
-refused, because its sender waits for a response. Both need only the id, and whether the message is a request.
+A response that cannot be read ends our request, because there will be no other response. A request that cannot be read
+is refused, because its sender waits for a response. Both need only the id, and whether the message is a request.
 
 Most invalid messages are JSON with another fault. Others are not JSON: they have NaN, or half of a surrogate pair
 (`json.dumps` of Python writes both), or only their edges were kept because they are too long. Their id is found by its

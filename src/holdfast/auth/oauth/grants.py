@@ -1,4 +1,4 @@
-"""How the first token is obtained: a user agrees, the client has its own credentials, or there is a signed assertion."""
+"""How the first token is obtained: by a user who agrees, by own credentials, or by a signed assertion."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -163,7 +163,7 @@ Assertion = str | Callable[[Audience], Awaitable[str]]
 
 
 class JwtBearer:
-    """A signed assertion of a third party (RFC 7523): a workload's token, or an identity provider's token for a user."""
+    """A signed assertion of a third party (RFC 7523): the token of a workload, or of a user's identity provider."""
 
     is_silent = True
 

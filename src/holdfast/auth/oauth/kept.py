@@ -1,21 +1,22 @@
 """The accounts of users at a server behind, in the store: their tokens, and the sign-ins that wait for their users.
 
-Every replica that shares the store serves them. All values are sealed under the operator's key for credentials (`auth/forward_key.py`),
-which is not in the store: a reader of the store cannot act as a user. The principal and the name of the field are associated data of
-the cipher, so a value cannot be moved to another principal or field.
+Every replica that shares the store serves them. All values are sealed under the operator's key for credentials
+(`auth/forward_key.py`), which is not in the store: a reader of the store cannot act as a user. The principal and the
+name of the field are associated data of the cipher, so a value cannot be moved to another principal or field.
 
-The values of a principal are fields of one area of state, which only this principal has. A area is deleted when it was not used
-for KEPT_SECONDS; then the user signs in again. The registration of Holdfast at an authorization server belongs to no user: it has a
-area of its own.
+The values of a principal are fields of one area of state, which only this principal has. An area is deleted when it was
+not used for KEPT_SECONDS; then the user signs in again. The registration of Holdfast at an authorization server belongs
+to no user: it has an area of its own.
 
-    field            value                                              written by
-    ─────────────    ───────────────────────────────────────────────    ─────────────────────────────────────────────────────
-    tokens …         the credentials for one server behind              the replica that has got or renewed tokens
-    sign-in …        a sign-in that waits for its user (`WaitingSignIn`)      the first replica whose request needs the user; with its
-                                                                        end, the replica that receives the browser takes it away
-    turn …           until when a replica renews tokens                 compare-and-set: a refresh token may be used once only
+    field        value                                      written by
+    ─────────    ───────────────────────────────────────    ─────────────────────────────────────────────────────
+    tokens …     the credentials for one server behind      the replica that has got or renewed tokens
+    sign-in …    a `WaitingSignIn`: it waits for its user   the first replica whose request needs the user; the
+                                                            replica that receives the browser takes it away
+    turn …       until when a replica renews tokens         compare-and-set: a refresh token may be used once only
 
-Each of them is for one server behind, whose URL is in its name as a hash: several servers at one address share the store.
+Each of them is for one server behind, whose URL is in its name as a hash: several servers at one address share the
+store.
 """
 
 import asyncio

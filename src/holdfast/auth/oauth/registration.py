@@ -30,7 +30,9 @@ class Application(Struct, frozen=True, kw_only=True):
 
 
 def known_client(application: Application, server: ServerMetadata, bound: str) -> ClientIdentity | None:
-    """Return the client that needs no registration; None if every client must register. `bound` is the issuer used so far.
+    """Return the client that needs no registration; None if every client must register.
+
+    `bound` is the issuer used so far.
 
     Raises:
         AuthorizationFailed: the client is registered by hand, with another authorization server.
@@ -91,7 +93,10 @@ async def register(
 
 
 def registration(server: ServerMetadata, application: Application, redirect_uri: str) -> dict[str, Any]:
-    """Return the registration request: a public client if the server allows it, native if the redirect leads to this machine."""
+    """Return the registration request.
+
+    The client is public if the server allows it, and native if the redirect leads to this machine.
+    """
     methods = server.token_endpoint_auth_methods_supported
     grants = server.grant_types_supported
     can_refresh = grants is None or "refresh_token" in grants

@@ -1,4 +1,7 @@
-"""Storage of tokens and registrations by server URL and issuer. Only the owner can read a file; it is never incomplete."""
+"""Storage of tokens and registrations by server URL and issuer.
+
+Only the owner can read a file; it is never incomplete.
+"""
 
 import asyncio
 import hashlib
@@ -40,7 +43,8 @@ class Credentials(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class TokenStorage(Protocol):
     """Stores credentials. It is called when a client starts and when tokens change.
 
-    `server` is the URL of the MCP server; for a client that was registered by hand, followed by `#` and the client's id.
+    `server` is the URL of the MCP server; for a client that was registered by hand, followed by `#` and the client's
+    id.
     """
 
     async def load(self, server: str, issuer: str | None = None) -> Credentials | None:
@@ -53,7 +57,10 @@ class TokenStorage(Protocol):
 
 
 def turn_of(storage: TokenStorage) -> AbstractAsyncContextManager[None]:
-    """Return a context in which no other process renews tokens, if the storage has one: a refresh token may be used once only."""
+    """Return a context in which no other process renews tokens, if the storage has one.
+
+    A refresh token may be used once only.
+    """
     turn: Callable[[], AbstractAsyncContextManager[None]] | None = getattr(storage, "turn", None)
     return nullcontext() if turn is None else turn()
 

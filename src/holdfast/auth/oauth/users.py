@@ -18,8 +18,8 @@ The attack that this must prevent: someone starts a sign-in, lets another person
 use that person's account. So the browser must authenticate at the callback as every request does (`verifier`), and must
 be the principal that started the sign-in. A redirect without that is refused, and its code is not used.
 
-A sign-in belongs to the principal and not to a request: each request that needs it meanwhile fails with the same page. Only the replica that
-takes it out of the store exchanges its code.
+A sign-in belongs to the principal and not to a request: each request that needs it meanwhile fails with the same page.
+Only the replica that takes it out of the store exchanges its code.
 """
 
 import asyncio
@@ -53,7 +53,8 @@ from holdfast.stores.base.state import StatePart
 USER_SECONDS: Final = 600.0
 """How long a user may take to agree."""
 MOST_USERS: Final = 10_000
-"""How many accounts a process keeps that no connection uses. The one that was not used for the longest time is forgotten; its tokens stay stored."""
+"""How many accounts a process keeps that no connection uses. The one that was not used for the longest time is
+forgotten; its tokens stay stored."""
 
 
 class LastingSignIn:
@@ -115,10 +116,11 @@ def _show(url: str) -> bool:
 class UserOAuth:
     """OAuth for a server behind ours: each principal signs in with its own account.
 
-    callback          the public URL of the page to which browsers are redirected. Holdfast serves its path; browsers must
-                      reach it with the same authentication as clients, for example through a proxy that signs users in
-    tokens            a directory for the tokens of all principals, readable by us only; by default they are in the store, sealed with
-                      the key for credentials (`forward_key`)
+    callback          the public URL of the page to which browsers are redirected. Holdfast serves its path; browsers
+                      must reach it with the same authentication as clients, for example through a proxy that signs
+                      users in
+    tokens            a directory for the tokens of all principals, readable by us only; by default they are in the
+                      store, sealed with the key for credentials (`forward_key`)
     client, client_document, client_name, scopes   as for `OAuth`
     """
 
@@ -155,7 +157,8 @@ class UserOAuth:
         self._ports = ports or (SystemClock(), SystemRandom())
         self._vault: Vault | None = None
         self._accounts: WeakValueDictionary[str, UserAccount] = WeakValueDictionary()
-        """By principal. A connection, and a sign-in that runs, keep theirs: a principal never has two, which would renew the same tokens."""
+        """By principal. A connection, and a sign-in that runs, keep theirs: a principal never has two, which would
+        renew the same tokens."""
         self._recent: OrderedDict[str, UserAccount] = OrderedDict()
         self._finishing: set[asyncio.Task[None]] = set()
 
@@ -163,7 +166,10 @@ class UserOAuth:
         return f"<UserOAuth at {self.callback}, {len(self._accounts)} users>"
 
     def keep_in(self, state: StatePart, key: ForwardKey | None, server: str) -> None:
-        """Keep sign-ins and tokens for a server behind in the state of a store, sealed with the key; call it before the first request."""
+        """Keep sign-ins and tokens for a server behind in the state of a store, sealed with the key.
+
+        Call it before the first request.
+        """
         self._vault = Vault(state, key, server, self._ports)
 
     @property

@@ -52,7 +52,10 @@ class AnyOf:
         return f"<AnyOf {', '.join(repr(verifier) for verifier, _ in self._verifiers)}>"
 
     def known(self, token: str) -> tuple[Principal, float] | None:
-        """Return the principal that a verifier has accepted recently. A verifier that must be asked each time ends the search."""
+        """Return the principal that a verifier has accepted recently.
+
+        A verifier that must be asked each time ends the search.
+        """
         for verifier, _ in self._verifiers:
             known = known_by(verifier)
             if known is None:

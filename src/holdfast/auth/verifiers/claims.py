@@ -77,7 +77,8 @@ def _text(claims: Claims, name: str) -> str:
 
 
 def _is_time(value: object) -> bool:
-    # NaN is not a valid JSON number, so the decoder has refused it. A number that is no date may be too large for a float.
+    # NaN is not a valid JSON number, so the decoder has refused it. A number that is no date may be too large for a
+    # float.
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _LAST
 
 

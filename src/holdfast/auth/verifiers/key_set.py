@@ -1,4 +1,4 @@
-"""The public keys of an authorization server (JWKS): fetched once for many tokens, and again when the server rotates them.
+"""The public keys of an authorization server (JWKS): fetched once for many tokens, and again after a rotation.
 
 When are the keys fetched?
 
@@ -6,8 +6,8 @@ When are the keys fetched?
     the token names an unknown key    now; the token waits
     the keys are older than `_FRESH`  in the background; the token is checked with the old ones meanwhile
 
-A client can name any key, so fetches are limited: `_BURST` of them in a row, which lets tokens of a new key pass at once,
-and then one every `_PAUSE` seconds. A token that comes while a fetch runs waits for it.
+A client can name any key, so fetches are limited: `_BURST` of them in a row, which lets tokens of a new key pass at
+once, and then one every `_PAUSE` seconds. A token that comes while a fetch runs waits for it.
 
 A key that the server has removed is unknown after the next fetch. If the server cannot be reached, the old keys stay in
 use: a server that restarts must not lock all clients out. Without any key, the token cannot be checked (503, not 401).
@@ -60,7 +60,7 @@ class KeySet:
         return f"<KeySet of {self._issuer}, {len(self._keys)} keys>"
 
     async def find(self, kid: str | None, algorithm: str) -> "list[PyJWK]":
-        """Return the keys that may have signed a token: those with its key id, or all of the algorithm if it names none.
+        """Return the keys that may have signed a token: those of its key id, or all of the algorithm if it has none.
 
         Raises:
             HoldfastError: the keys cannot be fetched.

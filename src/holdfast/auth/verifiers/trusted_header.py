@@ -1,7 +1,7 @@
 """A header that a proxy has set: the proxy has checked the client, and names it.
 
-Every client can write a header. So it counts only on connections that come from the proxy itself, by its address. The proxy
-must remove the header from the requests of its clients.
+Every client can write a header. So it counts only on connections that come from the proxy itself, by its address. The
+proxy must remove the header from the requests of its clients.
 """
 
 from collections.abc import Sequence

@@ -1,12 +1,13 @@
 """A handler of a hosted object that raises any exception costs its own call, and neither its run nor the process.
 
-The frameworks turn an `Exception` of a handler into an error for the client. Anything else passes: `sys.exit` ends the event
-loop and with it every session of the process, and a `CancelledError` ends the run and with it every call of the session. So,
-while we serve, each handler has a guard around it: `mcp` 2 has a list of middleware for that, and in `mcp` 1 we replace the
-handlers. Afterwards the object is as before.
+The frameworks turn an `Exception` of a handler into an error for the client. Anything else passes: `sys.exit` ends the
+event loop and with it every session of the process, and a `CancelledError` ends the run and with it every call of the
+session. So, while we serve, each handler has a guard around it: `mcp` 2 has a list of middleware for that, and in `mcp`
+1 we replace the handlers. Afterwards the object is as before.
 
-Which cancellations pass. The frameworks, and we, end a call by a cancel scope of anyio around its handler: then each await
-in the handler raises `CancelledError`, and the guard lets it pass. Any other cancellation comes from the handler's own code:
+Which cancellations pass. The frameworks, and we, end a call by a cancel scope of anyio around its handler: then each
+await in the handler raises `CancelledError`, and the guard lets it pass. Any other cancellation comes from the
+handler's own code:
 
     asyncio.current_task().cancel()     raised at the next await, maybe only after the handler has returned
     a scope that is never left          every await of the task raises, also in the framework after the handler
@@ -108,7 +109,9 @@ class _Scopes:
         return state.cancel_scope if state is not None else None
 
     async def restore(self, task: Any, scope: Any) -> bool:
-        """Leave every scope inside of `scope`, and take back a cancellation by the handler's own code. `task` is this task.
+        """Leave every scope inside of `scope`, and take back a cancellation by the handler's own code.
+
+        `task` is this task.
 
         Return True, with no cancellation taken back, if the call was cancelled by a scope around its handler.
         """

@@ -1,9 +1,9 @@
 """The lifespan of a hosted object, entered once in a process.
 
-`lowlevel.Server.run` enters the lifespan of its server, and there is one run for each upstream connection. But an author
-who opens a database in the lifespan expects one database for the process. So we enter the lifespan once. While we serve,
-the attribute `lifespan` of the server is replaced by one that returns the state of this entry. Afterwards the attribute
-is restored.
+`lowlevel.Server.run` enters the lifespan of its server, and there is one run for each upstream connection. But an
+author who opens a database in the lifespan expects one database for the process. So we enter the lifespan once. While
+we serve, the attribute `lifespan` of the server is replaced by one that returns the state of this entry. Afterwards the
+attribute is restored.
 """
 
 import contextlib

@@ -5,7 +5,8 @@ by calling `send` of the other stream, in the task of the code that writes. So w
 
     1. the message names its call (`related_request_id`);
     2. or the context of the task names it: `mcp` 1 has a context variable for the request that it handles; `mcp` 2 runs
-       a handler in the context that came with the request (`last_context` of the stream), where we set our own variable;
+       a handler in the context that came with the request (`last_context` of the stream), where we set our own
+       variable;
     3. or the message belongs to no call: code of the lifespan, or a task that has outlived its call, wrote it.
 
 A message that belongs to no call gets `no_call` as its origin, which is never None: the user of the link does not
@@ -31,12 +32,13 @@ from holdfast.upstream.pending import OutgoingRequest
 
 # The threads of hosted objects, given to clients in turn.
 #
-# The frameworks run plain functions with `anyio.to_thread.run_sync`. The default limiter of the event loop gives its tokens (40) to these
-# functions in the order of arrival, so one client could take all of them. Here a function waits for its turn first, and then takes a token. The
-# threads stay those of anyio, which also ends or awaits the functions at the end of the program.
+# The frameworks run plain functions with `anyio.to_thread.run_sync`. The default limiter of the event loop gives its
+# tokens (40) to these functions in the order of arrival, so one client could take all of them. Here a function waits
+# for its turn first, and then takes a token. The threads stay those of anyio, which also ends or awaits the functions
+# at the end of the program.
 #
-# A limiter cannot be exchanged by the public interface of anyio, and it may be in use. So the existing one gets a subclass of its
-# class, which differs in the two methods that all others use.
+# A limiter cannot be exchanged by the public interface of anyio, and it may be in use. So the existing one gets a
+# subclass of its class, which differs in the two methods that all others use.
 
 
 def share_threads(anyio: Any) -> None:

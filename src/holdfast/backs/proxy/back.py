@@ -1,7 +1,8 @@
 """The `Back` contract over upstreams: most requests go to the server behind us, a few are answered here.
 
-The back answers requests that concern only the conversation between one client and us: `ping`, `server/discover`, the log
-level, and subscriptions (each era has different requests for them). Our conversation with the server has separate ones.
+The back answers requests that concern only the conversation between one client and us: `ping`, `server/discover`, the
+log level, and subscriptions (each era has different requests for them). Our conversation with the server has separate
+ones.
 
 `home="any"`: the server keeps nothing between two calls, so any upstream of a principal can answer any of its calls. A
 session then has no own upstream: it uses those of 2026-07-28 clients (`upstreams.py`); each process has its own.
@@ -287,7 +288,8 @@ class ProxyBack:
     def handle(self, exchange: Exchange) -> Coroutine[Any, Any, bytes]:
         """Answer here, or let the server answer.
 
-        A plain function: a call of a session whose upstream is open goes straight to it, without a coroutine in between.
+        A plain function: a call of a session whose upstream is open goes straight to it, without a coroutine in
+        between.
         """
         session, method = exchange.session, exchange.request.method
         if method in _FORWARDED and session.revision is not SESSIONLESS:
@@ -324,7 +326,10 @@ class ProxyBack:
             raise error_for(method, error) from error
 
     def _is_passing(self, method: str) -> bool:
-        """True if an unknown request goes to the server: an extension may define it. No scope can be demanded for it."""
+        """True if an unknown request goes to the server: an extension may define it.
+
+        No scope can be demanded for it.
+        """
         if method.startswith("tasks/"):
             return method in _TASKS
         return method not in METHODS and self.access.rules is None
@@ -386,7 +391,8 @@ class ProxyBack:
                 await upstream.subscriptions.add_in_turn(uri, upstream.agreed, record.key)
             except BaseException:
                 if record.key not in upstream.subscriptions.sessions(uri):
-                    # Refused or cancelled: it must not count against the limit, and a new home must not ask for it again.
+                    # Refused or cancelled: it must not count against the limit, and a new home must not ask for it
+                    # again.
                     await exchange.store.unsubscribe(record.key, asked)
                 raise
         return _EMPTY
@@ -468,7 +474,10 @@ class ProxyBack:
                 upstream.leave(key)
 
     async def moved(self, record: SessionRecord) -> None:
-        """Serve a session here from now on. Its next request opens an upstream and restores the settings of the record."""
+        """Serve a session here from now on.
+
+        Its next request opens an upstream and restores the settings of the record.
+        """
         if self._options.strict:
             raise SessionGone(
                 f"the replica that had session {record.key[:8]} is gone, and sessions are strict"

@@ -17,7 +17,8 @@
 The client's ids and tokens never reach the server, so a client that uses one id twice cannot confuse it.
 
 The deadline limits the time without a message of the server. Progress starts it again. It does not count while the
-client is asked: the engine limits the time of an ask. It does not count either while the server waits for a client that reads slowly.
+client is asked: the engine limits the time of an ask. It does not count either while the server waits for a client that
+reads slowly.
 """
 
 import asyncio
@@ -68,7 +69,8 @@ from holdfast.wire.jsonrpc import Request
 ROUNDS: Final = 10
 """How often a 2026-07-28 server may ask for input within one call."""
 ASKS: Final = frozenset({"sampling/createMessage", "elicitation/create", "roots/list"})
-"""The requests of a server to a client that revisions define. One that an extension defines passes, if there is a way."""
+"""The requests of a server to a client that revisions define. One that an extension defines passes, if there is a
+way."""
 NEVER_ASK: Final = frozenset(METHODS) - SUSPENDABLE
 """Requests during which a server does not ask. One that an extension defines may."""
 
@@ -160,7 +162,8 @@ class Call:
     async def _collected(self, connection: Connection, result: bytes, *, sessionless: bool) -> bytes:
         """Return the result of a call that the server itself has handed over, if the result is a ticket.
 
-        The ticket is of no use to our client, which knows our own tool that collects. We hand over the call too, if it takes long.
+        The ticket is of no use to our client, which knows our own tool that collects. We hand over the call too, if it
+        takes long.
         """
         own, params = self.exchange.inner, dict[str, Any]()
         self._collects = True
@@ -347,7 +350,7 @@ def _question(request: Any) -> tuple[str, dict[str, Any]]:
 
 
 def unasked(error: AskError) -> McpError:
-    """Return the server's error for a question without an answer: the client's own error, or the reason why it was not asked."""
+    """Return the server's error for a question without an answer: the client's own, or why it was not asked."""
     if isinstance(error, AskRefused):
         return McpError(error.code, error.message, error.data)
     return McpError(INVALID_REQUEST, str(error))

@@ -1,8 +1,9 @@
-"""The calls of one upstream: each waits for its turn and its slot, goes to the server, and returns in the form of the client's era.
+"""The calls of one upstream: each waits for turn and slot, goes to the server, and returns in the client's era.
 
     run ──▶ a kept list? (lists.py) ──▶ turn and slot (turns.py), if there are any ──▶ Call.run ──▶ Connection
 
-A request of our own, such as a subscription, is a `control`: it has no exchange and no slot, and the deadline of a call.
+A request of our own, such as a subscription, is a `control`: it has no exchange and no slot, and the deadline of a
+call.
 """
 
 import asyncio
@@ -171,7 +172,10 @@ class Calls:
                 turns.release()
 
     def _note_standalone(self) -> bool:
-        """Note whether the server has a standalone stream. True if it can ask without naming a call: in 2025, on pipes and on a URL's stream."""
+        """Note whether the server has a standalone stream.
+
+        True if it can ask without naming a call: in 2025, on pipes and on a URL's stream.
+        """
         self._had_standalone = self._had_standalone or self._connection.standalone is not None
         return self._had_standalone and not self._is_sessionless
 

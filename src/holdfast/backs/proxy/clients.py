@@ -29,7 +29,10 @@ class Clients:
         return bool(self.first.session or self._outside.listened(self.first.caller.key))
 
     def report(self, change: Change, sessions: list[str], *, is_wanted: bool) -> None:
-        """Report a change to the session; or, if it `is_wanted`, to these sessions and to the listeners of the principals."""
+        """Report a change to the session.
+
+        Or, if it `is_wanted`, to these sessions and to the listeners of the principals.
+        """
         if self.record is not None:
             self._outside.changed_for(self.record.key, change)
         elif not self.first.session and is_wanted:

@@ -1,6 +1,7 @@
-"""The HTTP headers of calls to the server: the client's own that are passed on (passing.py), and those that repeat parameters.
+"""The HTTP headers of calls to the server: those of the client (passing.py), and those that repeat parameters.
 
-A server at the end of a pipe receives no headers. Those of a 2026-07-28 client are checked for it too, as every HTTP server must.
+A server at the end of a pipe receives no headers. Those of a 2026-07-28 client are checked for it too, as every HTTP
+server must.
 
 **Mirrors**: the parameters of a 2026-07-28 server's tools that headers repeat (`x-mcp-header`), for one upstream.
 The server refuses a call without these headers. A client of 2025 does not send them, so we add them from the arguments.
@@ -168,7 +169,9 @@ class CallHeaders:
         return sessionless or bool(self._passing.names)
 
     async def of(self, exchange: Exchange, *, is_refused: bool = False) -> Mapping[str, str]:
-        """Return the headers of a call. `is_refused`: the server has refused the last ones, because they do not fit the body.
+        """Return the headers of a call.
+
+        `is_refused`: the server has refused the last ones, because they do not fit the body.
 
         Raises:
             HeaderMismatch: those of a 2026-07-28 client do not fit its own request.
@@ -183,7 +186,8 @@ class CallHeaders:
         if not is_refused and self._mirrors.has_none(request.params.get("name")):
             return passed
         if self._client.is_single:
-            # Reading the list would cost more than the call. The client has the list, and the server checks its headers.
+            # Reading the list would cost more than the call. The client has the list, and the server checks its
+            # headers.
             own = {name: value for name, value in exchange.headers.items() if name.startswith(PARAM_PREFIX)}
         else:
             sent = exchange.headers if is_sessionless else NO_HEADERS

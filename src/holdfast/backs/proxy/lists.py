@@ -90,7 +90,10 @@ class Lists:
         standalone: Callable[[], object | None],
         charge: Callable[[int], Charge | None],
     ) -> None:
-        """Keep at most `limit` bytes, and what `charge` has room for. `standalone` returns the open standalone stream; see `Receiver.standalone`."""
+        """Keep at most `limit` bytes, and what `charge` has room for.
+
+        `standalone` returns the open standalone stream; see `Receiver.standalone`.
+        """
         self._limit = limit
         self._clock = clock
         self._standalone = standalone

@@ -1,7 +1,7 @@
 """The messages of the server that are no answers, and the call, session or listener that receives each of them.
 
-If the server does not name the call, and several calls are in flight or none, a notification goes to the session's standalone
-stream; for a client of 2026-07-28 it is dropped. For requests of the server see questions.py.
+If the server does not name the call, and several calls are in flight or none, a notification goes to the session's
+standalone stream; for a client of 2026-07-28 it is dropped. For requests of the server see questions.py.
 """
 
 from typing import Final

@@ -1,4 +1,4 @@
-"""Messages of the server that wait for a slow client: in order, bounded, sent by one task that lives only while it has work.
+"""Messages of the server that wait for a slow client: in order, bounded, sent by one task while there are any.
 
 The code that receives from the server must not wait: the next message may be the result of another call. So a flood of
 messages ends here. The queue is bounded by their number and by their bytes (law 9); they wait encoded, so their size
@@ -73,7 +73,8 @@ class Outbox:
         self._sending: asyncio.Task[None] | None = None
         self._is_full = self._is_closed = False
         self._lost: tuple[int, object] = (0, None)
-        """How many messages were dropped since the queue was full, and the level of the first log message among them."""
+        """How many messages were dropped since the queue was full, and the level of the first log message among
+        them."""
 
     def __repr__(self) -> str:
         return f"<Outbox of {len(self._waiting)} messages, {self._bytes} bytes>"

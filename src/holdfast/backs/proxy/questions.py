@@ -1,8 +1,8 @@
 """The questions of a server to its client: which calls a question can belong to, where it is asked, and when it ends.
 
 To which exchange does a message of the server belong? HTTP and hosted servers name it: the message came on the
-response to a request, or names the request. On pipes and on the standalone stream it is not known: a question can belong to
-each call that has no answer yet and may ask. Then:
+response to a request, or names the request. On pipes and on the standalone stream it is not known: a question can
+belong to each call that has no answer yet and may ask. Then:
 
     calls                client has a session                      client of 2026-07-28
     ─────────────────    ──────────────────────────────────────    ──────────────────────────────────────────
@@ -11,22 +11,22 @@ each call that has no answer yet and may ask. Then:
                          is read here; otherwise one of them       asked run one at a time (turns.py)
     no call              the session's standalone stream           refused
 
-The standalone stream is the better place for a question of several calls, because it stays when a call ends. But a client
-may have none, and then the question would wait for nothing. On the stream of a call it arrives; the specification wants
-such a stream to carry only messages related to its request, and this one is related to that request as far as we know. The
-call is one whose client is connected, if there is one, and with the fewest open questions: a call that asks mostly waits
-for the answer before it asks again.
+The standalone stream is the better place for a question of several calls, because it stays when a call ends. But a
+client may have none, and then the question would wait for nothing. On the stream of a call it arrives; the
+specification wants such a stream to carry only messages related to its request, and this one is related to that request
+as far as we know. The call is one whose client is connected, if there is one, and with the fewest open questions: a
+call that asks mostly waits for the answer before it asks again.
 
-A question ends when each call that it can belong to has ended, and the server gets an error. If the call on whose stream it
-is asked ends before the others (the engine cancels the ask then, `engine/asks.py`), it is asked once more, with another id, at
-the place where it would be asked now. It stays where it is if a client begins to read the standalone stream meanwhile. A
-question that belongs to no call has only the deadline of an ask.
+A question ends when each call that it can belong to has ended, and the server gets an error. If the call on whose
+stream it is asked ends before the others (the engine cancels the ask then, `engine/asks.py`), it is asked once more,
+with another id, at the place where it would be asked now. It stays where it is if a client begins to read the
+standalone stream meanwhile. A question that belongs to no call has only the deadline of an ask.
 
-The calls are those of the moment when the question arrived: a question that waits for its turn (`upstream/incoming.py`) must
-not be asked within a call that began later.
+The calls are those of the moment when the question arrived: a question that waits for its turn (`upstream/incoming.py`)
+must not be asked within a call that began later.
 
-A client reports its progress with a question by the token of the question. Servers count these tokens, so two servers at one address
-use the same ones. The client gets another token, which tells whose it is.
+A client reports its progress with a question by the token of the question. Servers count these tokens, so two servers
+at one address use the same ones. The client gets another token, which tells whose it is.
 """
 
 import asyncio

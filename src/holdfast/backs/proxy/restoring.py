@@ -1,14 +1,14 @@
-"""What follows when the server has lost our session or its process has ended, and when a session comes from another home.
+"""What follows when the server has lost our session, its process has ended, or a session changes its home.
 
-The connection opens another link: for the next call, and for a lost session of a URL also without a call (`Reconnection`). Each
-call that was in flight has ended with one error. Before the next call, the new session gets the log level and the
-subscriptions of the old one, and the client receives `list_changed` for every list, and an update of every subscribed
-resource: the new process may offer something else, and a change may have been missed. With `strict` the client's session is
-closed instead.
+The connection opens another link: for the next call, and for a lost session of a URL also without a call
+(`Reconnection`). Each call that was in flight has ended with one error. Before the next call, the new session gets the
+log level and the subscriptions of the old one, and the client receives `list_changed` for every list, and an update of
+every subscribed resource: the new process may offer something else, and a change may have been missed. With `strict`
+the client's session is closed instead.
 
-Why a session is opened without a call: a client that only listens must receive the changes. It is opened after a pause: a server that restarts
-loses all sessions at once, so the pauses are random. The pauses grow, and the attempts end after ATTEMPTS, even if each new session is lost at
-once. A session that lasted STEADY_SECONDS makes both start again.
+Why a session is opened without a call: a client that only listens must receive the changes. It is opened after a pause:
+a server that restarts loses all sessions at once, so the pauses are random. The pauses grow, and the attempts end after
+ATTEMPTS, even if each new session is lost at once. A session that lasted STEADY_SECONDS makes both start again.
 """
 
 import asyncio

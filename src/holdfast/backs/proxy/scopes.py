@@ -2,9 +2,9 @@
 
 A name in the table may have `*` for any characters. All rows that fit a name add up.
 
-The server behind may understand a URI in several spellings, and a row must fit all of them. So a URI and a row are compared
-in canonical forms (`auth/uri_forms.py`). A request with a URI that has no such form is refused. In a list, and as the reference
-of a completion, which may be a template, such a URI needs the scopes of all rows.
+The server behind may understand a URI in several spellings, and a row must fit all of them. So a URI and a row are
+compared in canonical forms (`auth/uri_forms.py`). A request with a URI that has no such form is refused. In a list, and
+as the reference of a completion, which may be a template, such a URI needs the scopes of all rows.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -32,7 +32,8 @@ _OPEN: Final = frozenset(
         *("tools/list", "prompts/list", "resources/list", "resources/templates/list", "subscriptions/listen"),
     }
 )
-"""The requests without a component that need no scope. All others need those of the server, also those that we do not know."""
+"""The requests without a component that need no scope. All others need those of the server, also those that we do
+not know."""
 
 
 class ScopeTable(Struct, frozen=True, kw_only=True):

@@ -46,7 +46,10 @@ class Silence:
 
 
 class Wait:
-    """One request on its way to the server and back: cancels the present task when the server is silent for too long. Call `end` last."""
+    """One request on its way to the server and back: cancels the present task when the server is silent for too long.
+
+    Call `end` last.
+    """
 
     __slots__ = ("_cancelling", "_pauses", "_silence", "_task", "deadline", "is_late")
 

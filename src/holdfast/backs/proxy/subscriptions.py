@@ -1,17 +1,19 @@
-"""Subscriptions at the server to the resources that clients listen to: by requests (2025), or by one listen stream (2026-07-28).
+"""Subscriptions at the server to the resources of listeners: by requests (2025), or one listen stream (2026-07-28).
 
 Several clients that listen to one URI need one subscription at the server. Each of them is a holder: a session by its
-key, and all listeners of 2026-07-28 together as LISTENERS. The first holder subscribes, the last one unsubscribes. A session
-releases them when it unsubscribes or closes; for the listeners the sweep of `upstreams.py` does it. Requests to the server are sent
-one at a time, so that it never receives a second subscription for a URI, in any order of its answers.
+key, and all listeners of 2026-07-28 together as LISTENERS. The first holder subscribes, the last one unsubscribes. A
+session releases them when it unsubscribes or closes; for the listeners the sweep of `upstreams.py` does it. Requests to
+the server are sent one at a time, so that it never receives a second subscription for a URI, in any order of its
+answers.
 
-Only a client that unsubscribes itself waits for the server. The end of a session and the sweep release URIs at once, and a
-task of this upstream unsubscribes from them (`_unheld`): a server that does not answer must not delay the sweep of other
-upstreams. A URI that is asked for again before that needs no request.
+Only a client that unsubscribes itself waits for the server. The end of a session and the sweep release URIs at once,
+and a task of this upstream unsubscribes from them (`_unheld`): a server that does not answer must not delay the sweep
+of other upstreams. A URI that is asked for again before that needs no request.
 
-A 2026-07-28 server also reports changes of its lists only on a listen stream, so one is open as long as the upstream. Another
-filter needs another stream. The former one stays open until the server confirms the next one, or READY_SECONDS have
-passed: otherwise a change between the two would be lost. A change that comes on both is reported twice, which does no harm.
+A 2026-07-28 server also reports changes of its lists only on a listen stream, so one is open as long as the upstream.
+Another filter needs another stream. The former one stays open until the server confirms the next one, or READY_SECONDS
+have passed: otherwise a change between the two would be lost. A change that comes on both is reported twice, which does
+no harm.
 """
 
 import asyncio
@@ -37,7 +39,10 @@ LISTENERS: Final = ""
 
 
 class Subscriptions:
-    """The subscriptions of one upstream. `request` sends a request to the server and waits for its result, with a time limit."""
+    """The subscriptions of one upstream.
+
+    `request` sends a request to the server and waits for its result, with a time limit.
+    """
 
     def __init__(self, connection: Connection, request: Request, clock: Clock, observer: Observer) -> None:
         self._connection = connection

@@ -79,7 +79,10 @@ class Target(ABC):
         return self._ports
 
     async def start(self, ports: Ports, failed: Callable[[LifespanEnded], None]) -> None:  # noqa: ARG002 - most servers live elsewhere
-        """Get ready in the process that serves: once, before the first connector. `failed`: it cannot answer any more."""
+        """Get ready in the process that serves: once, before the first connector.
+
+        `failed`: it cannot answer any more.
+        """
         self._ports = ports
 
     @abstractmethod
@@ -91,7 +94,9 @@ class Target(ABC):
         """
 
     def key(self, client: UpstreamClient) -> bytes:  # noqa: ARG002 - most servers treat all clients alike
-        """Return the bytes that two clients must have in common, besides the principal, to share an upstream; mostly none.
+        """Return the bytes that two clients must have in common, besides the principal, to share an upstream.
+
+        Mostly none.
 
         Raises:
             McpError: this client cannot be connected, for example because a header is missing.

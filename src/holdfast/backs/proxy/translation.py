@@ -45,10 +45,11 @@ from holdfast.protocol.tasks import without_extension
 from holdfast.wire.jsonrpc import encode
 
 _OWN_META: Final = frozenset({VERSION_KEY, CLIENT_KEY, CAPABILITIES_KEY, LEVEL_KEY, KEY})
-"""The members of `_meta` in which a 2026-07-28 client describes itself; and its idempotency key, which is ours to keep: at the server
-behind us all our clients may be one principal."""
+"""The members of `_meta` in which a 2026-07-28 client describes itself; and its idempotency key, which is ours to
+keep: at the server behind us all our clients may be one principal."""
 _NOT_SENT: Final = frozenset({"requestState", "inputResponses", "task"})
-"""Params of calls that are not sent on: those of retries, which the engine has used, and the request to run as a task."""
+"""Params of calls that are not sent on: those of retries, which the engine has used, and the request to run as a
+task."""
 _SESSIONLESS_MEMBERS: Final = ("resultType", "ttlMs", "cacheScope")
 _ADDED: Final = tuple(f'"{name}"'.encode() for name in (*_SESSIONLESS_MEMBERS, "_meta"))
 """The names of the members that a 2025 result gets. Some servers send them in sessions too: then theirs stay."""
@@ -77,7 +78,7 @@ class InputRequired(msgspec.Struct, frozen=True):
 
 
 def request_params(method: str, params: dict[str, Any]) -> dict[str, Any]:
-    """Return a client's params without its description, its progress token, and a call's members for retries and tasks."""
+    """Return a client's params without its description, its progress token, and the members of retries and tasks."""
     meta = params.get("_meta")
     not_sent = _NOT_SENT if method in SUSPENDABLE else frozenset[str]()
     if type(meta) is not dict and not not_sent & params.keys():
@@ -142,7 +143,10 @@ def client_info(info: dict[str, Any]) -> dict[str, Any]:
 
 
 def error_for(method: str, error: McpError) -> McpError:
-    """Return an error of 2025 in the form of 2026-07-28, which has no codes for a missing resource and for a page to open."""
+    """Return an error of 2025 in the form of 2026-07-28.
+
+    That has no codes for a missing resource and for a page to open.
+    """
     if error.code == URL_ELICITATION_REQUIRED:
         return McpError(INVALID_REQUEST, error.message, error.data)
     if error.code == RESOURCE_NOT_FOUND and method == "resources/read":

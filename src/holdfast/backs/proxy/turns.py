@@ -1,9 +1,11 @@
 """When a call may go to the server: its turn and its slot, if it needs them.
 
-**Turns**: one call at a time at a server that does not say to which call its questions belong. A call whose client is asked may wait for long, or forever if the client has disconnected. Calls that wait for their
-turn do not wait for that: they run on a separate connection.
+**Turns**: one call at a time at a server that does not say to which call its questions belong. A call whose client is
+asked may wait for long, or forever if the client has disconnected. Calls that wait for their turn do not wait for that:
+they run on a separate connection.
 
-**Slots**: the operator limits how many calls of one upstream run at once. The next ones wait in a bounded queue, in turn by their owners.
+**Slots**: the operator limits how many calls of one upstream run at once. The next ones wait in a bounded queue, in
+turn by their owners.
 """
 
 import asyncio

@@ -1,12 +1,12 @@
 """One conversation with the server behind us, and the clients that it serves.
 
-An upstream belongs to one session, or to the 2026-07-28 clients of one principal that declared the same capabilities, or,
-if the operator has chosen it (`shared`), to all clients of a principal or of several named ones. A shared server
+An upstream belongs to one session, or to the 2026-07-28 clients of one principal that declared the same capabilities,
+or, if the operator has chosen it (`shared`), to all clients of a principal or of several named ones. A shared server
 declares no client capabilities and may not ask: it is not known for which of its clients a question is.
 
-Which era does it speak with a server that has both? The era of its client: a session uses a session of the server, and a
-client of 2026-07-28 uses 2026-07-28. So both sides mean the same, and nothing has to be translated. An upstream that serves
-clients of both eras (`shared`, `home="any"`) uses 2026-07-28.
+Which era does it speak with a server that has both? The era of its client: a session uses a session of the server, and
+a client of 2026-07-28 uses 2026-07-28. So both sides mean the same, and nothing has to be translated. An upstream that
+serves clients of both eras (`shared`, `home="any"`) uses 2026-07-28.
 
     calls.py       the client's requests to the server
     messages.py    the server's notifications to clients; questions.py its requests
@@ -49,7 +49,8 @@ from holdfast.upstream.profile import ClientProfile
 from holdfast.wire.jsonrpc import Notification
 
 _MARK_BYTES: Final = 6
-"""Of the mark in the tokens of a server's questions. A wrong mark reaches another server of the same session, nothing else."""
+"""Of the mark in the tokens of a server's questions. A wrong mark reaches another server of the same session,
+nothing else."""
 
 
 class Upstream:
@@ -187,7 +188,10 @@ class Upstream:
         return False
 
     async def set_level(self, level: LoggingLevel) -> None:
-        """Ask the server for log messages of this level and above. A shared upstream never asks for fewer than before."""
+        """Ask the server for log messages of this level and above.
+
+        A shared upstream never asks for fewer than before.
+        """
         present = self._profile.level
         if (
             not self.client.session
@@ -200,7 +204,10 @@ class Upstream:
             await self.calls.control("logging/setLevel", {"level": level})
 
     async def notify(self, method: str, params: dict[str, Any]) -> None:
-        """Send a notification of the client to the server. It is dropped if the server's era does not know it, or if it is for another server."""
+        """Send a notification of the client to the server.
+
+        It is dropped if the server's era does not know it, or if it is for another server.
+        """
         known = self._questions.progress(params) if method == "notifications/progress" else params
         if known is not None and not self.agreed.is_sessionless:
             with contextlib.suppress(HoldfastError):
@@ -233,8 +240,8 @@ class Upstream:
     async def restore(self, record: SessionRecord, uris: list[str]) -> None:
         """Give the server the settings that a session had at its former home: the log level and the subscriptions.
 
-        The client receives `list_changed` for every list, because another upstream may offer something else, and an update of
-        every resource that it subscribed to, because a change may have been missed.
+        The client receives `list_changed` for every list, because another upstream may offer something else, and an
+        update of every resource that it subscribed to, because a change may have been missed.
         """
         self.clients.record = record
         restoring = self._restoring

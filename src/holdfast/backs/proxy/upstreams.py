@@ -188,8 +188,8 @@ class Upstreams:
         return self._by_key.pop(key, None)
 
     def _check_room(self) -> None:
-        # A child that is being stopped may need seconds, and a new session must not wait for that. But a client that opens
-        # and closes sessions quickly must not get any number of processes.
+        # A child that is being stopped may need seconds, and a new session must not wait for that. But a client that
+        # opens and closes sessions quickly must not get any number of processes.
         if max(len(self), len(self._ending)) >= self._options.upstreams:
             self._observer.note("upstream.refused", upstreams=len(self))
             raise UpstreamUnavailable(
@@ -250,7 +250,10 @@ class Upstreams:
                 self.leave(key)
 
     def _is_resting(self, upstream: Upstream, now: float) -> bool:
-        """True if its sessions have not used an upstream for so long that it may end. They miss no change: none has subscribed."""
+        """True if its sessions have not used an upstream for so long that it may end.
+
+        They miss no change: none has subscribed.
+        """
         limit = self._options.session_idle
         if limit is None or not (upstream.client.session or upstream.clients.sessions):
             return False

@@ -40,7 +40,10 @@ class SeveralRules:
             yield from (whole.plus(needs) for needs in rules.declared())
 
     def basic(self, request: Request | None = None) -> frozenset[str]:
-        """Return the scopes that the components of all members need; with a request, those of the members that may answer it."""
+        """Return the scopes that the components of all members need.
+
+        With a request, those of the members that may answer it.
+        """
         whole, *parts = self._members
         if request is not None:
             return self._basic_of(whole).union(*map(self._basic_of, self._answering(request)))

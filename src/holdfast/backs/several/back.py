@@ -63,7 +63,7 @@ class SeveralBack:
     def __init__(
         self, own: Member, others: Sequence[Member], observer: Observer, naming: Naming = AS_THEY_ARE
     ) -> None:
-        """Take the functions of this process, the servers behind, and the names of the whole for clients (`backs/shown.py` gives them)."""
+        """Take the functions of this process, the servers behind, and the names for clients (`backs/shown.py`)."""
         self._naming = naming
         self._own = own
         self._others = tuple(others)
@@ -213,7 +213,10 @@ class SeveralBack:
         return await self._first_found(members, exchange)
 
     async def _first_found(self, members: Sequence[Member], exchange: Exchange) -> bytes:
-        """Ask the members in their order until one has the resource. One that is down or late does not keep the others from it."""
+        """Ask the members in their order until one has the resource.
+
+        One that is down or late does not keep the others from it.
+        """
         method, params, now = exchange.inner.method, exchange.inner.params, asyncio.get_running_loop().time
         tasks: list[asyncio.Task[bytes]] = []
         try:
@@ -288,7 +291,10 @@ class SeveralBack:
         return (self._own, *(members or hiding))
 
     def member_of(self, method: str, name: str) -> str:
-        """Return the name of the server behind that alone can have a tool or prompt that clients know by this name; empty: it is not known."""
+        """Return the name of the server behind that alone can have a tool or prompt that clients know by this name.
+
+        Empty: it is not known.
+        """
         kind: NameKind = "prompts" if method == "prompts/get" else "tools"
         own = self._naming.inner(kind, name) or name
         found = [member.name for member in self._others if member.may_have(kind, own)]
@@ -297,7 +303,10 @@ class SeveralBack:
     # Questions of the engine besides requests
 
     def mirrored(self, request: Request, meta: RequestMeta, caller: Caller) -> tuple[MirroredParameter, ...]:
-        """Return the parameters that headers repeat, if a function of this process answers. Servers behind check theirs later."""
+        """Return the parameters that headers repeat, if a function of this process answers.
+
+        Servers behind check theirs later.
+        """
         return self._own.back.mirrored(request, meta, caller)
 
     def lists(self, key: str) -> list[Kind]:  # noqa: ARG002 - any member may come back
@@ -305,7 +314,7 @@ class SeveralBack:
         return list(LIST_KINDS)
 
     async def honoured(self, client: SessionlessClient, wanted: Filter, caller: Caller) -> Filter:
-        """Return the part of a listener's filter that members report: all lists, and the resources that a member honours."""
+        """Return the part of a listener's filter that members report: lists, and resources that a member honours."""
         tasks = begun(
             _LISTEN, self.members, lambda one: one.back.honoured(client, self._share(one, wanted), caller)
         )

@@ -1,9 +1,11 @@
 """The descriptions of several servers as one: capabilities and instructions. Pure.
 
-A capability of one member is a capability of the whole. Lists change whenever a member comes or goes, so `listChanged` is always
-declared. A member that has not answered yet may have everything: a client reads them once, at the start, and would not ask later.
+A capability of one member is a capability of the whole. Lists change whenever a member comes or goes, so `listChanged`
+is always declared. A member that has not answered yet may have everything: a client reads them once, at the start, and
+would not ask later.
 
-A member at which each user signs in has no lists before that, so its user could not find out that a sign-in is needed. The instructions say it.
+A member at which each user signs in has no lists before that, so its user could not find out that a sign-in is needed.
+The instructions say it.
 """
 
 from collections.abc import Iterable, Mapping

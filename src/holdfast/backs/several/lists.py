@@ -1,9 +1,9 @@
 """Lists of all members for one client (`pages.py` has the form of a merged page).
 
-Each member gets the request of the client, with its own cursor. A member that fails is left out: the list has the components of the others.
-A member that is late is left out too, but its request goes on. When its page arrives, it is kept for this client, who receives `list_changed`
-and asks again: that request takes the kept page. So a member that needs longer for each list than we wait is seen as well, and no
-client asks in circles.
+Each member gets the request of the client, with its own cursor. A member that fails is left out: the list has the
+components of the others. A member that is late is left out too, but its request goes on. When its page arrives, it is
+kept for this client, who receives `list_changed` and asks again: that request takes the kept page. So a member that
+needs longer for each list than we wait is seen as well, and no client asks in circles.
 """
 
 import asyncio
@@ -31,7 +31,8 @@ from holdfast.wire.jsonrpc import Request
 KEPT: Final = 256
 """How many pages of late members are awaited or kept."""
 KEPT_BYTES: Final = 16 * MIB
-"""The bytes of all pages that are kept. The oldest ones are dropped first: their clients are not notified, and their members stay left out."""
+"""The bytes of all pages that are kept. The oldest ones are dropped first: their clients are not notified, and their
+members stay left out."""
 MOST_PAGES: Final = 100
 """How many pages are read to find the member that has a component."""
 
@@ -115,7 +116,10 @@ class MergedLists:
         return merged(request.method, pages, is_shown, own, put_off=put_off, is_whole=is_whole)
 
     def _put_off(self, kind: NameKind, pages: Mapping[str, PartPage], exchange: Exchange) -> set[str]:
-        """Return the members whose page must wait: an earlier member that has more pages could have one of its names."""
+        """Return the members whose page must wait.
+
+        An earlier member that has more pages could have one of its names.
+        """
         waiting, unfinished = set[str](), list[Member]()
         for key, page in pages.items():
             if any(one.could_have(kind, item, exchange) for one in unfinished for item in page.items):

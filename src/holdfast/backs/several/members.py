@@ -1,9 +1,10 @@
 """The members of a server that is made of others, and the time that a request for all of them waits for each.
 
-One member that hangs must not delay the others. So a request for all waits for each of them for its `patience`, and uses the answers that
-are there. The member that is missing is *late* from then on: no request waits for it until it has answered something, and none of the same kind
-until it has answered one of that kind; or until LATE_SECONDS have passed. Its work goes on in the background (`presence.py` for connections, `lists.py` for lists), and the
-clients learn of a change when it is done.
+One member that hangs must not delay the others. So a request for all waits for each of them for its `patience`, and
+uses the answers that are there. The member that is missing is *late* from then on: no request waits for it until it has
+answered something, and none of the same kind until it has answered one of that kind; or until LATE_SECONDS have passed.
+Its work goes on in the background (`presence.py` for connections, `lists.py` for lists), and the clients learn of a
+change when it is done.
 """
 
 import asyncio
@@ -46,7 +47,8 @@ class Member:
         self.name: str = name
         """Its name in the file, or in the code that includes it."""
         self.key: str = name if has is None else ""
-        """Its name in cursors. The functions of this process have none: a server behind may have the name of the whole."""
+        """Its name in cursors. The functions of this process have none: a server behind may have the name of the
+        whole."""
         self.back: Back = back
         self._observer = observer
         self.names: Naming = names
@@ -84,7 +86,10 @@ class Member:
         return self.names.unhidden(kind, name) is not None
 
     def begin(self, kind: str, work: Callable[[], Awaitable[T]]) -> "asyncio.Task[T]":
-        """Begin to answer a request. The end, also a failure, is an answer. `work` is not called if it is cancelled at once."""
+        """Begin to answer a request. The end, also a failure, is an answer.
+
+        `work` is not called if it is cancelled at once.
+        """
         task = asyncio.get_running_loop().create_task(_awaited(work))
         task.add_done_callback(partial(self._ended, kind))
         return task

@@ -1,13 +1,13 @@
 """Pages of several servers as one page. Pure.
 
-A page of the merged list has one page of each member that has more, so a list has as many pages as the member with the most; except that
-a page waits while an earlier member, which has more pages, could have one of its names: the first member must be seen first. The cursor
-says where each of them goes on:
+A page of the merged list has one page of each member that has more, so a list has as many pages as the member with the
+most; except that a page waits while an earlier member, which has more pages, could have one of its names: the first
+member must be seen first. The cursor says where each of them goes on:
 
     {"files": "<cursor of files>", "github": "<cursor of github>"}
 
-Members are named, not numbered: a cursor stays valid on another replica, and a member that the file does not have any more is left
-out. A component whose name an earlier member has is left out too, and reported.
+Members are named, not numbered: a cursor stays valid on another replica, and a member that the file does not have any
+more is left out. A component whose name an earlier member has is left out too, and reported.
 """
 
 from base64 import b64decode, urlsafe_b64encode
@@ -67,7 +67,9 @@ def merged(
     put_off: Mapping[str, str],
     is_whole: bool,
 ) -> bytes:
-    """Return one page of all. `is_shown`: whether a member shows an item of this name. `is_whole`: no member is missing.
+    """Return one page of all. `is_shown`: whether a member shows an item of this name.
+
+    `is_whole`: no member is missing.
 
     `put_off`: the members whose page must wait, with the cursor that brings it again.
 

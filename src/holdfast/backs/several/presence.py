@@ -1,11 +1,12 @@
 """The connections of sessions to members: which are missing, and the attempts to make them.
 
-A session begins with the members that answer in time. The others are *absent*: a task of the session connects to each of them in the background,
-and the client then receives `list_changed`. The same happens when a session comes to a new home: the request that arrives first opens the
-connection of its own member, and the tasks open the others, so that their messages and subscriptions reach the client.
+A session begins with the members that answer in time. The others are *absent*: a task of the session connects to each
+of them in the background, and the client then receives `list_changed`. The same happens when a session comes to a new
+home: the request that arrives first opens the connection of its own member, and the tasks open the others, so that
+their messages and subscriptions reach the client.
 
-While a member fails, one attempt is made for all its sessions, each time after a longer pause. Requests that name one of its components, and
-lists, try by themselves.
+While a member fails, one attempt is made for all its sessions, each time after a longer pause. Requests that name one
+of its components, and lists, try by themselves.
 """
 
 import asyncio
@@ -24,7 +25,8 @@ PAUSE: Final = 5.0
 """Seconds until the next attempt to connect to a member that failed. They double with each failure."""
 LONGEST_PAUSE: Final = 60.0
 JOINING_BYTES: Final = 4 * 1024
-"""The memory of the attempts to connect a session to one member: a task that waits (`python -m tests.attacks.costs`: about 2,900)."""
+"""The memory of the attempts to connect a session to one member: a task that waits (`python -m tests.attacks.costs`:
+about 2,900)."""
 _HOME_SECONDS: Final = 60.0
 """How often it is checked whether a session is still open, and its home still this process."""
 
@@ -89,7 +91,8 @@ class Presence:
     ) -> None:
         """Connect a session to the members that it lacks. A task is an attempt that has begun already.
 
-        `charge`: the memory of the attempts (JOINING_BYTES for each). None: there is no room, and a later request of the session tries again.
+        `charge`: the memory of the attempts (JOINING_BYTES for each). None: there is no room, and a later request of
+        the session tries again.
         """
         if charge is None and absent:
             return

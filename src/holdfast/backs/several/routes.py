@@ -1,8 +1,8 @@
 """Which member has a component, by the name that a client uses.
 
-Most names tell it: with different prefixes only one member can have the name. Where several can, their lists decide, and the first
-of them wins. Lists depend on the client and change, so this is known for each client and learned from the lists that it reads. A name that
-is in no list (a URI of a template) may belong to any of them.
+Most names tell it: with different prefixes only one member can have the name. Where several can, their lists decide,
+and the first of them wins. Lists depend on the client and change, so this is known for each client and learned from the
+lists that it reads. A name that is in no list (a URI of a template) may belong to any of them.
 """
 
 from collections import OrderedDict
@@ -55,7 +55,10 @@ class _Owners(dict[tuple[str, str], Member]):
             self._count(-NAME_BYTES - len(key[1]))
 
     def _count(self, more: int) -> None:
-        """Charge the names without a question: with other names, the list would show a component twice. Their client pays with its next request."""
+        """Charge the names without a question: with other names, the list would show a component twice.
+
+        Their client pays with its next request.
+        """
         self._size += more
         if self.charge is not None:
             self.charge.set(self._size)
@@ -84,7 +87,8 @@ class Routes:
     def candidates(self, kind: NameKind, name: str, exchange: Exchange | None = None) -> list[Member]:
         """Return the members that can have a component of this name, in their order; one alone if it certainly has it.
 
-        Of a name that is hidden everywhere, it is the first member that could have it: its answer is as for an unknown name.
+        Of a name that is hidden everywhere, it is the first member that could have it: its answer is as for an unknown
+        name.
         """
         found: list[Member] = []
         for member in self._members:
@@ -121,7 +125,10 @@ class Routes:
         client: str,
         caller: Caller | None = None,
     ) -> bool:
-        """Learn that a member lists a component; False if an earlier member has this name. The memory is charged to the caller."""
+        """Learn that a member lists a component; False if an earlier member has this name.
+
+        The memory is charged to the caller.
+        """
         if len(self.candidates(kind, name)) == 1:
             return True
         owners = self._clients.setdefault(client, _Owners())

@@ -1,4 +1,6 @@
-"""The ids of tasks of several servers: each begins with the name of its member, so that any replica finds the way. Pure.
+"""The ids of tasks of several servers: each begins with the name of its member, so that any replica finds the way.
+
+Pure.
 
 Only tasks of servers behind are marked. A task of this process, also a call that was handed over, keeps its id.
 """

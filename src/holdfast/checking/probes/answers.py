@@ -53,7 +53,10 @@ async def answers_still(lane: Lane) -> float:
 
 
 def in_each_era(one: Callable[[Ground, Lane], Awaitable[str]]) -> Callable[[Ground], Awaitable[str]]:
-    """Make a probe that runs in each era that the server speaks. It returns the text of the first, and names the era of a failure."""
+    """Make a probe that runs in each era that the server speaks.
+
+    It returns the text of the first, and names the era of a failure.
+    """
 
     async def probe(ground: Ground) -> str:
         said = ""

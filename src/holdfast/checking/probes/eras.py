@@ -97,7 +97,10 @@ async def _metadata(ground: Ground, demand: OAuthChallenge) -> str:
 
 
 async def negotiation(ground: Ground) -> str:
-    """Ask for 2026-07-28 and for sessions, as a client does that speaks both; then for a version that does not exist."""
+    """Ask for 2026-07-28 and for sessions, as a client does that speaks both.
+
+    Then for a version that does not exist.
+    """
     facts = ground.facts
     discovery = facts.discovery
     if discovery.is_crash:

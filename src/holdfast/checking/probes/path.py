@@ -1,4 +1,4 @@
-"""Probes of the path to the server: proxies that buffer, replicas that do not share sessions, idle streams that are cut."""
+"""Probes of the path to the server: buffering proxies, replicas that share no sessions, cut idle streams."""
 
 import asyncio
 from contextlib import suppress
@@ -148,7 +148,10 @@ async def idle(ground: Ground) -> str:
 
 
 async def _watch(answer: HttpAnswer) -> tuple[float, float | None, str]:
-    """Return the seconds, the longest gap between bytes (None: no bytes), and how the stream ended; empty if it is still open."""
+    """Return the seconds, the longest gap between bytes (None: no bytes), and how the stream ended.
+
+    Empty if it is still open.
+    """
     loop = asyncio.get_running_loop()
     begun = last = loop.time()
     gap: float | None = None

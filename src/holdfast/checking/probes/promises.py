@@ -1,4 +1,4 @@
-"""Probes of what a server promises beyond the specification: calls that are handed over, and calls with an idempotency key.
+"""Probes of what a server promises beyond the specification: hand-over, and idempotency keys.
 
 A server that promises neither is not at fault: then they do not apply.
 """

@@ -77,7 +77,10 @@ async def duplicate_ids(ground: Ground) -> str:
 
 
 async def shared_ids(ground: Ground) -> str:
-    """Send several requests with the same id at once without a session, as different clients do. Each must get its own answer."""
+    """Send several requests with the same id at once without a session, as different clients do.
+
+    Each must get its own answer.
+    """
     lane = await ground.without_session()
     questions = ground.questions(lane)[::-1]
     overlapped = False

@@ -1,7 +1,7 @@
 """Probes of 2026-07-28: each request stands alone, and closing its response cancels it.
 
-Whether a server stops the work of a closed response cannot be seen from outside. The probes see that other requests continue, and that
-nothing of the cancelled one is delivered later.
+Whether a server stops the work of a closed response cannot be seen from outside. The probes see that other requests
+continue, and that nothing of the cancelled one is delivered later.
 """
 
 import asyncio
@@ -115,7 +115,10 @@ async def cuts(ground: Ground) -> str:
 
 
 async def cancel(ground: Ground) -> str:
-    """Close the response of a call, which cancels it. Nothing of it may be delivered later, and the server must continue."""
+    """Close the response of a call, which cancels it.
+
+    Nothing of it may be delivered later, and the server must continue.
+    """
     call = ground.call()
     lane = await ground.without_session()
     token = ground.peer.next_token()

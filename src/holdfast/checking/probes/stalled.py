@@ -1,8 +1,8 @@
 """A client that does not read delays only itself.
 
-The probe must fill the buffers between the server and this client, or a server that waits for one reader is not found. The
-answers are made large by values that the server must repeat: the progress token of a call in each progress message, or
-the id of a request in its response. A server may refuse long values; then shorter ones are tried.
+The probe must fill the buffers between the server and this client, or a server that waits for one reader is not found.
+The answers are made large by values that the server must repeat: the progress token of a call in each progress message,
+or the id of a request in its response. A server may refuse long values; then shorter ones are tried.
 """
 
 import asyncio

@@ -1,4 +1,6 @@
-"""Values of a file into structures, strictly. An error names the file, the table and the key, and says which values are allowed.
+"""Values of a file into structures, strictly.
+
+An error names the file, the table and the key, and says which values are allowed.
 
 An error never shows a value: it may be a secret.
 """

@@ -1,4 +1,4 @@
-"""Secrets that are written out: in a file, which is often in a repository, or as an argument, which other users can read."""
+"""Secrets that are written out: in a file, which may be in a repository, or as an argument, which others can read."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -50,7 +50,9 @@ def _is_reference(text: str) -> bool:
 
 
 def from_arguments(options: Options, target: str | None, named: tuple[str, ...]) -> Options:
-    """Return the options with the variables in `--header` and `--env` replaced. `named`: those on the command line itself.
+    """Return the options with the variables in `--header` and `--env` replaced.
+
+    `named`: those on the command line itself.
 
     Raises:
         ConfigError: an argument is a secret, or a variable is not set.

@@ -1,8 +1,8 @@
 """`mcp.json`: the servers of a client's configuration file, each at /NAME/mcp.
 
-Claude Desktop, Claude Code, Cursor and VS Code write such files; the first three have the servers under `mcpServers`, VS
-Code under `servers`. The files belong to those clients, so keys of theirs that mean nothing to us are ignored, and secrets
-in `env` and `headers` are accepted. A server that cannot work as in its client is refused, with its name.
+Claude Desktop, Claude Code, Cursor and VS Code write such files; the first three have the servers under `mcpServers`,
+VS Code under `servers`. The files belong to those clients, so keys of theirs that mean nothing to us are ignored, and
+secrets in `env` and `headers` are accepted. A server that cannot work as in its client is refused, with its name.
 """
 
 import json

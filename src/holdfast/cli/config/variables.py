@@ -19,8 +19,8 @@ def refers(text: str) -> bool:
 def expanded(value: Any, where: str, known: Mapping[str, str]) -> Any:
     """Return a value of a file with all references in its texts replaced. `known` has names besides the environment.
 
-    `${NAME}` and `${env:NAME}` are the variable, `${NAME:-text}` is the text if the variable is not set. `$${NAME}` is not
-    replaced; it becomes `${NAME}`.
+    `${NAME}` and `${env:NAME}` are the variable, `${NAME:-text}` is the text if the variable is not set. `$${NAME}` is
+    not replaced; it becomes `${NAME}`.
 
     Raises:
         ConfigError: a variable is not set, or a reference has another form.

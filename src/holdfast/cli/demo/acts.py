@@ -218,7 +218,7 @@ def judge_stream(messages: Sequence[Any]) -> str:
 
 
 def judge_replicas(answers: Sequence[Any], faults: Sequence[str], counted: Sequence[str]) -> str:
-    """The call of a killed replica ends with one error, the calls at the other one are answered, and the session counts on.
+    """The call of a killed replica ends with one error, the others are answered, and the session counts on.
 
     Args:
         answers: of the call at the killed replica.

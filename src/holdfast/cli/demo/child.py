@@ -1,4 +1,6 @@
-"""A server process of the demo. It ends when its standard input ends: no process outlives the demo, however the demo ends.
+"""A server process of the demo.
+
+It ends when its standard input ends: no process outlives the demo, however the demo ends.
 
 python -m holdfast.cli.demo.child serve TARGET …   as `holdfast serve`
 python -m holdfast.cli.demo.child mcp              the same tools, by the official SDK

@@ -1,7 +1,7 @@
 """`holdfast demo`: run the acts and show them live.
 
-On a terminal one table changes while the acts run; elsewhere each act prints a line when it ends. The exit status is 0 if every act held at
-our side, 1 if one did not, 2 for wrong usage, 130 after Ctrl+C.
+On a terminal one table changes while the acts run; elsewhere each act prints a line when it ends. The exit status is 0
+if every act held at our side, 1 if one did not, 2 for wrong usage, 130 after Ctrl+C.
 """
 
 import asyncio

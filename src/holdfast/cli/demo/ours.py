@@ -8,8 +8,8 @@ from holdfast.server.app import Server
 from holdfast.server.context.context import Context
 
 LEASE_SECONDS: Final = 8.0
-"""A replica that does not renew its lease for this time is declared dead. A machine under load may pause a process for several
-seconds, and a replica that lives must not be declared dead."""
+"""A replica that does not renew its lease for this time is declared dead. A machine under load may pause a process
+for several seconds, and a replica that lives must not be declared dead."""
 
 server: Final = Server(
     "demo", settings=Settings(times=Times(lease=LEASE_SECONDS, lease_renewal=LEASE_SECONDS / 8))

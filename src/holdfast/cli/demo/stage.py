@@ -21,7 +21,8 @@ from holdfast.errors import HoldfastError
 REPLICAS: Final = 2
 START_SECONDS: Final = 60.0
 PATIENCE: Final = 15.0
-"""How long an answer may take, in seconds. The longest call of an act takes about a second; the rest is for a machine under load."""
+"""How long an answer may take, in seconds. The longest call of an act takes about a second; the rest is for a
+machine under load."""
 _ADDRESS: Final = re.compile(r"serving +(http://127\.0\.0\.1:\d+/mcp)")
 
 

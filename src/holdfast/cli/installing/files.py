@@ -1,7 +1,7 @@
 """The file of a client program with one entry more: everything else in it stays as it was, also comments and line ends.
 
-In JSON the text of the entry is put into the text of the file. In TOML the lines of the entry's own table are replaced. The
-result is decoded and compared: if something else than the entry changed, the file is refused and not changed.
+In JSON the text of the entry is put into the text of the file. In TOML the lines of the entry's own table are replaced.
+The result is decoded and compared: if something else than the entry changed, the file is refused and not changed.
 """
 
 import json

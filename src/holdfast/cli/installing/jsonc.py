@@ -1,8 +1,8 @@
-"""JSON with comments and commas at the end, as VS Code writes it: put one member into an object, and keep every other character.
+"""JSON with comments and commas at the end, as VS Code writes it: put a member in, and keep all other characters.
 
-The text is scanned, not written again: comments, indents, the order of members and the form of numbers stay. The scanner
-knows texts, comments and brackets, which is enough to find the members of an object. Whether the text is valid is decided by
-`decoded`.
+The text is scanned, not written again: comments, indents, the order of members and the form of numbers stay. The
+scanner knows texts, comments and brackets, which is enough to find the members of an object. Whether the text is valid
+is decided by `decoded`.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Arguments as words of the command line: `key=value`, typed by the tool's schema.
 
-The value is a text if the schema of the member says string, else JSON: `count=3`, `tags='["a","b"]'`. `key:=JSON` is JSON for
-every schema. `@file` reads the value from a file. A word without `=` is refused with the form that is right.
+The value is a text if the schema of the member says string, else JSON: `count=3`, `tags='["a","b"]'`. `key:=JSON` is
+JSON for every schema. `@file` reads the value from a file. A word without `=` is refused with the form that is right.
 """
 
 import re

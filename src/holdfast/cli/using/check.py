@@ -1,7 +1,7 @@
 """`holdfast check URL`: probe a server, ours or another, and print a verdict for each probe.
 
-The report goes to standard output, the progress to standard error. The exit status is 0 if no probe fails, 1 if one does, 2 for wrong
-usage, and 3 if none fails and most did not finish.
+The report goes to standard output, the progress to standard error. The exit status is 0 if no probe fails, 1 if one
+does, 2 for wrong usage, and 3 if none fails and most did not finish.
 """
 
 import asyncio

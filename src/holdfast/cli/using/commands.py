@@ -1,7 +1,7 @@
 """The commands that use a server: their words, their options and their exit status.
 
-A command writes its result to standard output, and everything else (progress, questions, log messages) to standard error.
-Its exit status is 0; 1 if the server or the tool answers with an error or cannot be reached; 2 for wrong usage.
+A command writes its result to standard output, and everything else (progress, questions, log messages) to standard
+error. Its exit status is 0; 1 if the server or the tool answers with an error or cannot be reached; 2 for wrong usage.
 """
 
 import asyncio

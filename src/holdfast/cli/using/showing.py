@@ -1,4 +1,7 @@
-"""Components and results in the terminal. Every text of a server is shown as it is: no markup, no control characters."""
+"""Components and results in the terminal.
+
+Every text of a server is shown as it is: no markup, no control characters.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final

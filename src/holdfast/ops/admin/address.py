@@ -80,7 +80,8 @@ def open_admin(settings: AdminSettings, tls: ssl.SSLContext | None = None) -> It
     """Open the socket, and close it at the end. `tls` is used where other machines can connect.
 
     Raises:
-        ConfigError: the address cannot be used, or other machines could reach it without a token that the operator knows.
+        ConfigError: the address cannot be used, or other machines could reach it without a token that the operator
+            knows.
     """
     with open_socket(settings.address, OPTION) as sock:
         is_local = is_unix(sock) or is_loopback(host_of(sock))

@@ -2,9 +2,9 @@
 
 The Host must be one of the allowed ones, so that a page of another site cannot reach the surface by a name that it
 has bound to this address (DNS rebinding). A request of a browser has an Origin; it must be the surface itself. The
-token is compared in constant time, and the right one always passes: others who share the operator's address must not be able
-to lock the operator out. An address that has sent too many wrong tokens gets 429 for further ones. It may continue to
-guess, and cannot succeed: a token has 16 characters or more.
+token is compared in constant time, and the right one always passes: others who share the operator's address must not be
+able to lock the operator out. An address that has sent too many wrong tokens gets 429 for further ones. It may continue
+to guess, and cannot succeed: a token has 16 characters or more.
 
 Refusals and acts are events of the audit log, in the form of `engine/audit.py`. They have the same limits of lines as
 the refusals of the MCP endpoint, so that an attacker cannot fill the disk.

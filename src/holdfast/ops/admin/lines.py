@@ -1,7 +1,10 @@
-"""Messages of a parent process to its workers (`engine/messages.py`). Each worker has a line to the parent: a socket pair.
+"""Messages of a parent process to its workers (`engine/messages.py`).
 
-The kind of a message is the name of a method of `FleetSource`, its body has the arguments. A message is a line of JSON, and several may wait for their
-replies. When a worker stops normally, it sends its metrics once more, as a reply without a name, so that none of its counts are lost.
+Each worker has a line to the parent: a socket pair.
+
+The kind of a message is the name of a method of `FleetSource`, its body has the arguments. A message is a line of JSON,
+and several may wait for their replies. When a worker stops normally, it sends its metrics once more, as a reply without
+a name, so that none of its counts are lost.
 
 Both ends are processes of one parent and one release, on a socket that has no name: nothing else can write to it.
 """
@@ -33,7 +36,8 @@ ANSWERS: Final[dict[str, Any]] = {
 _LAST_SECONDS: Final = 1.0
 """How long the end of a worker waits for its last metrics."""
 _LONGEST: Final = 32 * 1024 * 1024
-"""Bytes of a message. A state has one page of sessions and a bounded number of calls and events, so it is far below this."""
+"""Bytes of a message. A state has one page of sessions and a bounded number of calls and events, so it is far below
+this."""
 
 
 class WorkerFailed(HoldfastError):

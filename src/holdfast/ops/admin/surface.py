@@ -185,7 +185,10 @@ async def _state(asked: _Asked) -> None:
 
 
 async def _live(asked: _Asked) -> None:
-    """Send the state once a second, until the client disconnects or the process ends. If there is no state, send `failed`."""
+    """Send the state once a second, until the client disconnects or the process ends.
+
+    If there is no state, send `failed`.
+    """
     channel, streams = asked.channel, asked.surface.streams
     page, after = asked.query.get("page", ""), asked.number("events")
     over = streams.begin(channel)

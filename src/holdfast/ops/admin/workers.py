@@ -24,14 +24,17 @@ from holdfast.ops.schema import FleetState, ShownSession
 HEDGE: Final = 2.0
 """Seconds after which another worker is asked too."""
 LIMIT: Final = 8.0
-"""Seconds until an operator gets an error. A worker may itself wait for the store and for other replicas, two seconds for each."""
+"""Seconds until an operator gets an error. A worker may itself wait for the store and for other replicas, two
+seconds for each."""
 PATIENCE: Final = 3.0
 """Seconds for a worker to send its metrics."""
 _ACTS: Final = frozenset({"close_session", "cancel_call"})
-"""Only one worker is asked for an act, while it is alive: a second one would find it done, and report that nothing was found."""
+"""Only one worker is asked for an act, while it is alive: a second one would find it done, and report that nothing
+was found."""
 
 MOST_KEPT: Final = 20_000
-"""Samples of workers that have ended. Names of clients and tools are labels, and each worker may have seen different ones."""
+"""Samples of workers that have ended. Names of clients and tools are labels, and each worker may have seen different
+ones."""
 
 
 class Workers:

@@ -6,5 +6,6 @@
     reading.py    the samples of this process, read from its figures and live objects when an operator asks
     machine.py    processor time, memory and files of this process
 
-Nothing here depends on a library of metrics: the text format is short, and its rules are tested with Prometheus's own parser.
+Nothing here depends on a library of metrics: the text format is short, and its rules are tested with Prometheus's own
+parser.
 """

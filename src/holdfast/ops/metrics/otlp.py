@@ -1,4 +1,6 @@
-"""Sends the metrics of this process to a collector, with an exporter of OpenTelemetry. Only a process that does so imports this.
+"""Sends the metrics of this process to a collector, with an exporter of OpenTelemetry.
+
+Only a process that does so imports this.
 
 The samples are those of `/metrics`. A collector that passes them on to Prometheus makes the same names of them again
 (`holdfast.streams` is `holdfast_streams_total`, `mcp.server.operation.duration` in seconds is

@@ -1,7 +1,8 @@
 """The text format of Prometheus, version 0.0.4.
 
-The samples of a metric are together, after its HELP and TYPE. A label without a value is left out, which means the same to Prometheus.
-A label value is quoted, with backslash, quote and line feed escaped; so no value can look like another line.
+The samples of a metric are together, after its HELP and TYPE. A label without a value is left out, which means the same
+to Prometheus. A label value is quoted, with backslash, quote and line feed escaped; so no value can look like another
+line.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

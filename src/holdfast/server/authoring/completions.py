@@ -60,7 +60,10 @@ class Completer(Struct, frozen=True):
     within: tuple[Layer, ...] = ()
 
     def included(self, prompt: Rename, uri: Rename, server: object) -> Completer | None:
-        """Return a copy for the server that includes `server`, under the names there; None if it hides the component."""
+        """Return a copy for the server that includes `server`, under the names there.
+
+        None if it hides the component.
+        """
         prompt_there = prompt(self.prompt) if self.prompt else ""
         resource_there = uri(self.resource) if self.resource else ""
         if prompt_there is None or resource_there is None:

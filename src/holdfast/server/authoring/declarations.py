@@ -1,4 +1,4 @@
-"""The declarations of an author besides the components: middleware, listeners, lifespan, caching hints, included servers.
+"""The declarations of an author besides the components: middleware, listeners, lifespan, caching, included servers.
 
 `Server` has the methods that authors call; the back reads the declarations here.
 """

@@ -26,7 +26,10 @@ Handler = Callable[["Exchange", dict[str, Any]], Awaitable[Result]]
 
 
 class MiddlewareRequest(Struct, frozen=True):
-    """The request that a middleware gets. To change its params, pass a `msgspec.structs.replace` of it to `call_next`."""
+    """The request that a middleware gets.
+
+    To change its params, pass a `msgspec.structs.replace` of it to `call_next`.
+    """
 
     method: str
     """The method, such as `tools/call`."""

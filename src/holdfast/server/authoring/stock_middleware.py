@@ -1,4 +1,4 @@
-"""Two middlewares that many servers need: a log of requests with their durations, and a limit on the size of results."""
+"""Two middlewares that many servers need: a log of requests and durations, and a limit for results."""
 
 from __future__ import annotations
 

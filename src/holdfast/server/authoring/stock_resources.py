@@ -56,14 +56,16 @@ class File:
 class Directory:
     """The files below a directory: a list of their paths and sizes, and each file by its path.
 
-    Paths that lead out of the directory, also by a symbolic link, do not exist. Names that begin with a dot are left out
-    unless the pattern begins with one.
+    Paths that lead out of the directory, also by a symbolic link, do not exist. Names that begin with a dot are left
+    out unless the pattern begins with one.
     """
 
     mime_type: Final = "application/json"
 
     def __init__(self, path: str | PurePath, *, pattern: str = "*", max_bytes: int = MOST_BYTES) -> None:
-        """Serve the files below this directory whose name matches the pattern. Larger files than `max_bytes` are refused.
+        """Serve the files below this directory whose name matches the pattern.
+
+        Larger files than `max_bytes` are refused.
 
         Raises:
             ConfigError: the path is not a directory.

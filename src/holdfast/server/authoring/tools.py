@@ -53,7 +53,8 @@ class ToolOptions(ComponentOptions, total=False):
     timeout: float
     """Seconds until a call ends with a failed result."""
     rate: str
-    """How often all clients together, or each principal, may call: `100/s`, `10/m per principal`. Beyond: 429, −31001."""
+    """How often all clients together, or each principal, may call: `100/s`, `10/m per principal`. Beyond: 429,
+    −31001."""
     input_schema: Mapping[str, Any]
     """The JSON schema of the arguments, instead of one made from the signature."""
     output_schema: Mapping[str, Any] | Literal[False]

@@ -1,4 +1,4 @@
-"""`list_changed` notifications: one for all changes that are made together, from any thread, to the clients concerned."""
+"""`list_changed` notifications: one for all changes made together, from any thread, to the clients concerned."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class ServerControls(Host):
         session: HasSessionKey | None = None,
         principal: Principal | str | None = None,
     ) -> None:
-        """Hide all registered components with at least one of these tags from everyone, one session or one principal."""
+        """Hide all components with at least one of these tags from everyone, one session or one principal."""
         self._switch_tagged(tags, self._audience(session, principal), on=False)
 
     def _switch_tagged(
@@ -139,7 +139,10 @@ class ServerControls(Host):
     # Notifications
 
     def notify_tools_changed(self) -> None:
-        """Ask all sessions, and all listeners of 2026-07-28, to list the tools again; no effect before the server runs."""
+        """Ask all sessions, and all listeners of 2026-07-28, to list the tools again.
+
+        No effect before the server runs.
+        """
         self._list_changes.note("tools")
 
     def notify_resources_changed(self) -> None:

@@ -31,7 +31,8 @@ RESERVED: Final = ":/?#[]@!$&'()*+,;="
 EXPRESSION: Final = re.compile(r"\{([^{}]*)\}")
 VARIABLE: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\*?)")
 ABSOLUTE: Final = re.compile(r"[/\\]|[A-Za-z]:")
-"""The start of a path that leaves the directory it is joined to: `/x`, `\\x`, `//host/x`, `\\\\host\\x`, `C:/x`, `C:x`."""
+"""The start of a path that leaves the directory it is joined to: `/x`, `\\x`, `//host/x`, `\\\\host\\x`, `C:/x`,
+`C:x`."""
 BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 

@@ -112,7 +112,8 @@ class Context(ContextBase):
     def state(self) -> State:
         """The state of the session, or of the principal with `Server(state="principal")`, which works in both eras.
 
-        With `state="conversation"` it is that of the conversation which a request of 2026-07-28 names (`Settings.affinity`).
+        With `state="conversation"` it is that of the conversation which a request of 2026-07-28 names
+        (`Settings.affinity`).
 
         Raises:
             NoSession: the state belongs to the session, and clients of 2026-07-28 have no session. `state_for` works

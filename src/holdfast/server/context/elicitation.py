@@ -1,7 +1,7 @@
-"""Forms for the user: from a model, dataclass, TypedDict, single value or JSON schema to the flat schema that clients can show.
+"""Forms for the user: from a model, dataclass, TypedDict, value or JSON schema to the flat schema of clients.
 
-A form has only texts, numbers, booleans and choices, and no nested objects: the specification allows no more. Further rules of
-an annotation (a pattern, the check of a custom type) are not sent, but the answer is checked against them.
+A form has only texts, numbers, booleans and choices, and no nested objects: the specification allows no more. Further
+rules of an annotation (a pattern, the check of a custom type) are not sent, but the answer is checked against them.
 """
 
 from collections.abc import Callable, Mapping
@@ -62,7 +62,9 @@ class Form(Struct, Generic[T], frozen=True):
 
 
 def form(shape: Any) -> Form[Any]:
-    """Return the form of a model, dataclass, TypedDict or JSON schema; or of one value, such as `bool` or `["red", "blue"]`.
+    """Return the form of a model, dataclass, TypedDict or JSON schema.
+
+    Or of one value, such as `bool` or `["red", "blue"]`.
 
     Raises:
         TypeError: the shape is not flat; the message names the field and the types that are allowed.
@@ -99,7 +101,7 @@ def _form_of_type(shape: Any) -> Form[Any]:
 
 @lru_cache(maxsize=256)
 def _form_of_class(shape: type) -> Form[Any]:
-    """Return the form of a class, made once: pydantic needs a millisecond for it, and the rest of an ask a tenth of that."""
+    """Return the form of a class, made once: pydantic needs a millisecond for it, ten times the rest of an ask."""
     return _form_of_type(shape)
 
 

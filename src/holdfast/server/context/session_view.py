@@ -55,7 +55,10 @@ def log_params(
 
 
 class SessionView:
-    """A session. It sends on the standalone stream; sending to a closed session has no effect and raises no exception."""
+    """A session.
+
+    It sends on the standalone stream; sending to a closed session has no effect and raises no exception.
+    """
 
     __slots__ = ("_server", "_session")
 

@@ -35,8 +35,8 @@ class State:
     Raises:
         StateError: the state would exceed its limit (`Limits.state_bytes`); it was not changed.
         SessionGone: the session is closed.
-        StoreUnavailable: the store did not work for `Limits.store_seconds`. A change may have been made or not: its last
-            attempt may have lost only its reply.
+        StoreUnavailable: the store did not work for `Limits.store_seconds`. A change may have been made or not: its
+            last attempt may have lost only its reply.
     """
 
     __slots__ = ("_area", "_begin", "_random", "_store")

@@ -2,14 +2,15 @@
 
 | raised | a tool's client | a prompt's or resource's client |
 |---|---|---|
-| `ToolError`, an `AskError`, `NoSession`, `HandleNotFound` | a failed result with its text | error −32603 with its text |
+| `ToolError`, an `AskError`, `NoSession`, `HandleNotFound` | a failed result with its text | −32603 with its text |
 | `McpError` | that error | that error |
 | `StoreError` | a failed result with a correlation id | error −32603 with a correlation id |
 | any other `Exception` | a failed result `ValueError: its text` | error −32603 `ValueError: its text` |
 
-The last one is logged with its traceback and a correlation id, which the client receives too (`_meta` of a result, `data` of an error); with
-`mask_errors` it receives only that id. The text of a `StoreError` can contain addresses and paths, so it is never sent. Asks in an
-`asyncio.TaskGroup` fail as an exception group: the client receives the text of each member once.
+The last one is logged with its traceback and a correlation id, which the client receives too (`_meta` of a result,
+`data` of an error); with `mask_errors` it receives only that id. The text of a `StoreError` can contain addresses and
+paths, so it is never sent. Asks in an `asyncio.TaskGroup` fail as an exception group: the client receives the text of
+each member once.
 
 `Fenced`, `StreamClosed` and `SessionGone` are not failures of the function: the exchange was ended elsewhere, and
 the engine handles them.
@@ -53,7 +54,10 @@ MAX_TEXT: Final = 4_096
 
 
 def failed(text: str, correlation: str = "") -> CallToolResult:
-    """Return a failed result with this text for the model; the correlation id of its log line is for the client's operator."""
+    """Return a failed result with this text for the model.
+
+    The correlation id of its log line is for the client's operator.
+    """
     meta = {CORRELATION: correlation} if correlation else None
     return CallToolResult(content=[TextContent(text=text)], is_error=True, meta=meta)
 

@@ -1,7 +1,9 @@
-"""A value against a JSON schema: the parts of JSON Schema that schemas of results use. Unknown keywords allow every value.
+"""A value against a JSON schema: the parts of JSON Schema that schemas of results use.
 
-For results whose type Python cannot check: a given `output_schema`, and limits (`ge=`, `max_length=`) of a dataclass, which are
-checked for no object that the author has made.
+Unknown keywords allow every value.
+
+For results whose type Python cannot check: a given `output_schema`, and limits (`ge=`, `max_length=`) of a dataclass,
+which are checked for no object that the author has made.
 """
 
 import re
@@ -48,7 +50,10 @@ _shorten.maxstring = _shorten.maxother = 60
 def misfits(
     value: Any, schema: Any, whole: Mapping[str, Any] | None = None, place: str = ""
 ) -> Iterator[str]:
-    """Yield the parts of plain JSON data that do not fit a schema: the field and the fault. `whole` has the definitions."""
+    """Yield the parts of plain JSON data that do not fit a schema: the field and the fault.
+
+    `whole` has the definitions.
+    """
     if not isinstance(schema, Mapping):
         if schema is False:
             yield _said(place, "is not allowed")

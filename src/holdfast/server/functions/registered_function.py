@@ -32,7 +32,8 @@ from holdfast.server.functions.signature import (
 Schema = dict[str, Any]
 Structure = Callable[[object], dict[str, Any] | None]
 Outcome = tuple[Schema | None, Structure, Structure, bool]
-"""The schema of a result, the functions that make structured content with and without a check, and whether they wrap the value."""
+"""The schema of a result, the functions that make structured content with and without a check, and whether they wrap
+the value."""
 
 SCALARS: Final[dict[Any, str]] = {str: "string", int: "integer", float: "number", bool: "boolean"}
 UNSTRUCTURED: Final = (MISSING, Any, None, type(None), object, dict, list, tuple, set, bytes)
@@ -44,8 +45,8 @@ class RegisteredFunction:
     """A registered callable.
 
     `call(kwargs, ctx)` calls it with the dict that `bind` returned, and may change that dict. `structure(value)`
-    returns the structured content of its value, or None; it raises WrongResult if the value is not of the declared type,
-    and `unchecked(value)` does not.
+    returns the structured content of its value, or None; it raises WrongResult if the value is not of the declared
+    type, and `unchecked(value)` does not.
 
     Raises:
         TypeError: the callable cannot be registered; the message says how to change it.

@@ -41,7 +41,7 @@ def refuse_files(value: object) -> None:
 
 
 def check_open(value: object) -> None:
-    """Raise WrongResult if a value, where its type allows any, is an open file, a NaN or an infinity, or contains one."""
+    """Raise WrongResult if a value, where its type allows any, is or contains an open file, a NaN or an infinity."""
     if not _is_plain(value):
         for place, item in _unusual(value, ""):
             check_finite(item, place)

@@ -31,7 +31,10 @@ class ContextBase:
 
 
 class Parameter(Struct, frozen=True):
-    """One parameter. `annotation` keeps the metadata of `Annotated`, and is Any for a parameter without an annotation."""
+    """One parameter.
+
+    `annotation` keeps the metadata of `Annotated`, and is Any for a parameter without an annotation.
+    """
 
     name: str
     annotation: Any

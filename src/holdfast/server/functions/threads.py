@@ -50,7 +50,7 @@ def _called(fn: Callable[..., Any], args: tuple[object, ...], kwargs: dict[str, 
 
 
 class _Job:
-    """A function of a call in order: the turn of the call ends when the function has ended, or was dropped before its start."""
+    """A function of a call in order: the turn ends when the function has ended, or was dropped before its start."""
 
     def __init__(self, turn: Turn) -> None:
         self._turn = turn

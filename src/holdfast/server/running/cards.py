@@ -1,14 +1,15 @@
-"""The Server Card of an endpoint, and the catalogue of all cards of a process (SEP-2127), for clients that look for servers.
+"""The Server Card of an endpoint, and the catalogue of all cards of a process (SEP-2127).
 
-    GET <endpoint>/server-card              application/mcp-server-card+json   name, version, URL and protocol versions of one server
-    GET /.well-known/ai-catalog.json        application/ai-catalog+json        the URLs of the cards
+    GET <endpoint>/server-card         application/mcp-server-card+json   name, version, URL and versions of one server
+    GET /.well-known/ai-catalog.json   application/ai-catalog+json        the URLs of the cards
 
-Both are public: they need no token, and every page may read them. So they are served only if the operator wants it (`Served.server_card`),
-and have nothing that the server does not say to everyone: no tool, no scope, no address besides the public URL. The documents have the
-form of the extension's repository in July 2026.
+Both are public: they need no token, and every page may read them. So they are served only if the operator wants it
+(`Served.server_card`), and have nothing that the server does not say to everyone: no tool, no scope, no address besides
+the public URL. The documents have the form of the extension's repository in July 2026.
 
-The name of a server is the reversed host of its public URL, and the part of its path that names it: `https://tools.example/weather/mcp` is
-`example.tools/weather`. It does not change when the server behind says another name of itself.
+The name of a server is the reversed host of its public URL, and the part of its path that names it:
+`https://tools.example/weather/mcp` is `example.tools/weather`. It does not change when the server behind says another
+name of itself.
 """
 
 import hashlib

@@ -25,7 +25,7 @@ def describe(server: Registration) -> dict[str, Any]:
 
 
 def sessionless_capabilities(server: Registration) -> dict[str, Any]:
-    """Return the capabilities of 2026-07-28: with idempotency keys, and with the tasks extension if a tool can run as a task."""
+    """Return the capabilities of 2026-07-28: with idempotency keys, and with tasks if a tool can run as one."""
     capabilities: dict[str, Any] = describe(server)["capabilities"]
     return declared({**capabilities, **EXTENSION} if has_tasks(server) else capabilities)
 

@@ -211,11 +211,15 @@ class MethodHandlers:
     # The rest
 
     async def complete(self, exchange: Exchange, params: Params) -> Result:
-        """Complete an argument. A prompt or template that the client may not see is refused like one that does not exist."""
+        """Complete an argument.
+
+        A prompt or template that the client may not see is refused like one that does not exist.
+        """
         asked = _read(params, CompleteParams)
         self._check_reference(asked.ref, exchange)
         access, caller = self._server.scopes.access, exchange.caller
-        # A function of an included server for any prompt completes those of other servers too: it needs the scopes of its server.
+        # A function of an included server for any prompt completes those of other servers too: it needs the scopes of
+        # its server.
         allowed = [
             item
             for item in self._server.declared.completers()

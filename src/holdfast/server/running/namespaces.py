@@ -16,5 +16,5 @@ def namespace_of(name: str) -> str:
 
 
 def distinct_namespace(name: str, whole: str) -> str:
-    """Return the namespace of a server that is known by a short name, and by a whole description that may hold a secret."""
+    """Return the namespace of a server with a short name, and a description that may hold a secret."""
     return namespace_of(f"{name[:48]}-{hashlib.sha256(whole.encode()).hexdigest()[:12]}")

@@ -65,8 +65,8 @@ class NativeBack:
         """Enter the lifespans: the server's, then those that it includes.
 
         Raises:
-            ConfigError: an included server is guarded, the store lacks a part that the server needs, or a completion is for a
-                prompt that does not exist.
+            ConfigError: an included server is guarded, the store lacks a part that the server needs, or a completion is
+                for a prompt that does not exist.
         """
         server = self._server
         if server.is_built:

@@ -1,10 +1,13 @@
-"""Middleware around the requests that a server behind answers. The interface is that of a `Server` (`authoring/middleware.py`).
+"""Middleware around the requests that a server behind answers.
+
+The interface is that of a `Server` (`authoring/middleware.py`).
 
     engine ──▶ ShownBack ──▶ MiddlewareBack ──▶ the middleware, the first outermost ──▶ ProxyBack ──▶ the server behind
 
-A middleware gets the result as the type of its method. The result may have members that no revision defines, which that type does not
-have. So a result that the middleware returns unchanged is sent as the server wrote it, and a changed one keeps these members.
-A result that does not fit its type, such as that of an extension, is an empty `Result` for the middleware.
+A middleware gets the result as the type of its method. The result may have members that no revision defines, which that
+type does not have. So a result that the middleware returns unchanged is sent as the server wrote it, and a changed one
+keeps these members. A result that does not fit its type, such as that of an extension, is an empty `Result` for the
+middleware.
 """
 
 from collections.abc import Awaitable, Sequence

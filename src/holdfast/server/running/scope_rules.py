@@ -97,7 +97,8 @@ class ServerRules:
         """Return the needs of the resources and tasks of a filter. Hidden resources are left out of the filter.
 
         Raises:
-            UnknownTask: the call of a task needed scopes that no component of this process has, or that are hidden from the caller.
+            UnknownTask: the call of a task needed scopes that no component of this process has, or that are hidden from
+                the caller.
         """
         wanted = params.get("notifications")
         if type(wanted) is not dict:

@@ -14,8 +14,8 @@ Subclass them in a test module, say how your stores are made, and pytest runs th
             with fresh_database() as url:
                 yield [MyStore(url, limits, clock, replica=f"replica{number}") for number in range(count)]
 
-Every test gets fresh stores and an event loop of its own. A store must read the time from the clock it is given. For messages that show the
-values, put `pytest.register_assert_rewrite("holdfast.testing")` into conftest.py.
+Every test gets fresh stores and an event loop of its own. A store must read the time from the clock it is given. For
+messages that show the values, put `pytest.register_assert_rewrite("holdfast.testing")` into conftest.py.
 """
 
 from holdfast.testing.store.bench import Bench

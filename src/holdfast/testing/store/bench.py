@@ -188,7 +188,7 @@ def plain_test(
     limits: Limits,
     count: int,
 ) -> Callable[[C], None]:
-    """Return a method that pytest can call: with the name of `test`, and `start` on fresh stores in an event loop of its own."""
+    """Return a method that pytest can call: named as `test`, with `start` on fresh stores in its own event loop."""
 
     async def on_stores(self: C) -> None:
         clock = VirtualClock()

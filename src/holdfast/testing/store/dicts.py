@@ -1,7 +1,7 @@
 """A complete backend in plain dicts: it does in Python exactly what `stores/shared/shelf.py` says.
 
-`DictStore` is a store for one process, `DictReplica` one of several replicas that share a `Shelves`. It has no indexes: it looks at all
-sessions. docs/stores.md shows this file.
+`DictStore` is a store for one process, `DictReplica` one of several replicas that share a `Shelves`. It has no indexes:
+it looks at all sessions. docs/stores.md shows this file.
 """
 
 from collections import defaultdict

@@ -1,4 +1,4 @@
-"""Which replica may declare another one dead, and how leases survive an outage of the store, a pause and a jump of the clock."""
+"""Which replica may declare another one dead, and how leases survive outages, pauses and jumps of the clock."""
 
 import asyncio
 

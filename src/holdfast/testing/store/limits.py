@@ -4,7 +4,9 @@ from holdfast.config import Limits
 
 
 def tight(**values: float) -> Limits:
-    """Return limits with these values. A store that is bounded by a part of `Limits.store_bytes` can be filled with a few bytes.
+    """Return limits with these values.
+
+    A store that is bounded by a part of `Limits.store_bytes` can be filled with a few bytes.
 
     Raises:
         TypeError: there is no such limit.

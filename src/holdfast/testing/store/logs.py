@@ -1,4 +1,7 @@
-"""Logs: events are added, cut, dropped and read in pieces; and the end of a session leaves some of them for a moment."""
+"""Logs: events are added, cut, dropped and read in pieces.
+
+And the end of a session leaves some of them for a moment.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

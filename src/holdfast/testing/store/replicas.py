@@ -1,4 +1,7 @@
-"""Between replicas: inbox, announcements, secrets, notices, closings. First with one replica, then with several that share a store."""
+"""Between replicas: inbox, announcements, secrets, notices, closings.
+
+First with one replica, then with several that share a store.
+"""
 
 import asyncio
 

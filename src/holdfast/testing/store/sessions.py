@@ -1,4 +1,7 @@
-"""Whole sessions through the commands of a store. The rules have tests of their own; these show that the store applies and keeps them."""
+"""Whole sessions through the commands of a store.
+
+The rules have tests of their own; these show that the store applies and keeps them.
+"""
 
 import asyncio
 

@@ -1,4 +1,7 @@
-"""State: versions, compare-and-set, exact counters, operations that may be sent again; areas of principals; limits and totals."""
+"""State: versions, compare-and-set, exact counters, operations that may be sent again; areas of principals.
+
+Limits and totals.
+"""
 
 import asyncio
 

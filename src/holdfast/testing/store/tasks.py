@@ -1,4 +1,4 @@
-"""Tasks: each belongs to a principal, changes by version, is forgotten when it expires, and is found when its owner has died."""
+"""Tasks: of one principal, changed by version, forgotten when they expire, found when their owner has died."""
 
 import asyncio
 
