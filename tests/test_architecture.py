@@ -92,7 +92,6 @@ STORES: Final = {"store", "at_once"}
 """The names of a store's variables and members."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-Documented = ast.Module | ast.ClassDef | Function
 
 
 @dataclass(frozen=True)
@@ -145,7 +144,7 @@ class Source:
 
     @cached_property
     def code_lines(self) -> set[int]:
-        """Lines that hold code: neither blank, nor comment, nor docstring."""
+        """Lines that hold code: neither blank, nor comment, nor docstring, also of an attribute."""
         silent = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}
         silent |= {tokenize.ENDMARKER}
         lines: set[int] = set()
@@ -158,9 +157,12 @@ class Source:
     def _docstring_lines(self) -> set[int]:
         lines: set[int] = set()
         for node in ast.walk(self.tree):
-            if isinstance(node, Documented) and ast.get_docstring(node) is not None:
-                text = node.body[0]
-                lines.update(range(text.lineno, (text.end_lineno or text.lineno) + 1))
+            if (
+                isinstance(node, ast.Expr)
+                and isinstance(node.value, ast.Constant)
+                and isinstance(node.value.value, str)
+            ):
+                lines.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
         return lines
 
 

@@ -34,7 +34,7 @@ from holdfast.engine.load import Load
 from holdfast.engine.observed_store import observed_store, store_kind, unobserved
 from holdfast.engine.outages import PatientState
 from holdfast.engine.outside import EngineOutside
-from holdfast.engine.pulse import Pulse
+from holdfast.engine.pauses import Pulse
 from holdfast.engine.rates import RateLimiter
 from holdfast.engine.reader import End
 from holdfast.engine.readers import Readers

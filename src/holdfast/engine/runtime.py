@@ -15,7 +15,7 @@ from holdfast.engine.caller import Caller
 from holdfast.engine.exchange import Exchange
 from holdfast.engine.load import Load
 from holdfast.engine.outages import retried
-from holdfast.engine.pulse import Pulse
+from holdfast.engine.pauses import Pulse
 from holdfast.engine.session import ClientDuplex, Session
 from holdfast.errors import Stopping, StoreUnavailable
 from holdfast.ports import Clock, Observer, Random, Spans, SystemClock, spans_of, uptime

@@ -19,10 +19,10 @@ from holdfast.engine.exchange import Exchange, SessionExchange
 from holdfast.engine.failure_log import NAMED
 from holdfast.engine.inner import answering
 from holdfast.errors import StoreError
+from holdfast.ops.call_log import CallWatch
 from holdfast.ops.call_names import call_name, subject
 from holdfast.ops.recent import Subject
 from holdfast.ops.waits import waits_for
-from holdfast.ops.watch import CallWatch
 from holdfast.ports import Clock, Observer
 from holdfast.protocol.versions import SESSIONLESS
 from holdfast.supervision import supervise

@@ -141,7 +141,7 @@ REPEAT_SECONDS: Final = 10.0
 LINES: Final = 100
 """How many lines of each warning or error are logged in `REPEAT_SECONDS`, and of every other event in a second.
 
-The lines of calls and of the audit are not among them: they have their own limits (`watch.py`, `engine/audit.py`).
+The lines of calls and of the audit are not among them: they have their own limits (`call_log.py`, `engine/audit.py`).
 """
 FAILURES: Final = 1_000
 """How many calls that fail have a line in `REPEAT_SECONDS`. Enough, unless a client fails on purpose to fill the

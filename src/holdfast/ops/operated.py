@@ -9,12 +9,12 @@ from holdfast.config import Limits
 from holdfast.engine.back import Back
 from holdfast.engine.engine import Engine
 from holdfast.ops.attention import Attention
+from holdfast.ops.call_log import CallWatch
 from holdfast.ops.figures import Figures
 from holdfast.ops.health import Health
 from holdfast.ops.log import LogObserver
 from holdfast.ops.ring import Ring
 from holdfast.ops.store_watch import watched_store
-from holdfast.ops.watch import CallWatch
 from holdfast.ports import Clock, Observer, SystemClock
 from holdfast.stores.base import Store
 from holdfast.stores.memory import MemoryStore

@@ -12,9 +12,9 @@ from holdfast.client import Client
 from holdfast.engine.engine import Engine
 from holdfast.errors import McpError, StoreUnavailable, ToolError
 from holdfast.ops.attention import Attention
+from holdfast.ops.call_log import CallWatch
 from holdfast.ops.operated import Operated
 from holdfast.ops.ring import Ring
-from holdfast.ops.watch import CallWatch
 from holdfast.testing import NotingObserver
 from holdfast.testing.store.limits import tight
 from tests.stores import ScriptedStore

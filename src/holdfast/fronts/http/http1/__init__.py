@@ -2,8 +2,7 @@
 
 sockets           addresses, Unix sockets, inherited descriptors
 certificates      the certificate and the key of TLS
-descriptors       how many connections fit into the descriptors of the process
-tls               connections with TLS, which count from the beginning of their handshake
+handshakes        connections with TLS, which count from the beginning of their handshake
 parser            bytes in, requests out, within bounds
 known_heads       a head like an earlier one of its connection is not parsed again
 framing           where a body ends, and which requests are refused because two servers could read them differently

@@ -12,9 +12,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final
 
 from holdfast.fronts.http.http1.connection import HttpConnection
+from holdfast.fronts.http.http1.handshakes import TlsServer
 from holdfast.fronts.http.http1.members import Members
 from holdfast.fronts.http.http1.sockets import BACKLOG, is_unix
-from holdfast.fronts.http.http1.tls import TlsServer
 from holdfast.ports import Clock, Observer
 from holdfast.supervision import supervise
 from holdfast.transports.memory import give_back

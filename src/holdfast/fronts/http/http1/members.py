@@ -28,7 +28,7 @@ from holdfast.transports.memory import LEAST
 
 if TYPE_CHECKING:
     from holdfast.fronts.http.http1.connection import HttpConnection
-    from holdfast.fronts.http.http1.tls import Handshake
+    from holdfast.fronts.http.http1.handshakes import Handshake
 
 REFUSED: Final = 128
 """How many connections over the limit get an answer at the same time."""

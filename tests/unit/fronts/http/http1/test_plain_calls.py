@@ -16,7 +16,7 @@ from holdfast.config import HttpSettings, Limits, ResponseMode, Settings
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Exchange
 from holdfast.engine.load import CALL_BYTES
-from holdfast.engine.pulse import Pulse
+from holdfast.engine.pauses import Pulse
 from holdfast.errors import InvalidParams, OutcomeUnknown
 from holdfast.fronts.http.decide.session_posts import PostedCall, Posts
 from holdfast.fronts.http.front import HttpFront
