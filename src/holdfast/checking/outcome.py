@@ -94,7 +94,7 @@ class SeenResponse(Struct, kw_only=True):
 
     @property
     def is_crash(self) -> bool:
-        """True without a response, and for a status of 500 to 599: then the fault is the server's, for every request."""
+        """True without a response, and for a status of 500 to 599: the fault is the server's."""
         return self.status == NO_ANSWER or self.status in _SERVER_ERRORS
 
     def __str__(self) -> str:

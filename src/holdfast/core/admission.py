@@ -3,14 +3,14 @@
 A gate has no task and no future. It decides, and returns the ticket that may start next;
 the caller acts (law 13).
 
-`Gate` has one owner: the calls of a session, for example. `SharedGate` has places that several owners want: the threads of a process,
-the calls without a session, the slots of a server behind. An owner is a principal, or the address of an anonymous client. Two rules
-prevent that one of them takes everything:
+`Gate` has one owner: the calls of a session, for example. `SharedGate` has places that several owners want: the threads
+of a process, the calls without a session, the slots of a server behind. An owner is a principal, or the address of an
+anonymous client. Two rules prevent that one of them takes everything:
 
 - **In turn.** A free place goes to the owner whose turn it is, not to the ticket that has waited for the longest time.
-- **Something stays free.** An owner that has `SHARE` times as many places as are free gets no more. So one owner alone gets seven eighths,
-  two get seven fifteenths each, and one that comes now finds a place. Less than eight places are given out all: then no eighth exists.
-  The places of the queue have the same rule.
+- **Something stays free.** An owner that has `SHARE` times as many places as are free gets no more. So one owner alone
+  gets seven eighths, two get seven fifteenths each, and one that comes now finds a place. Less than eight places are
+  given out all: then no eighth exists. The places of the queue have the same rule.
 """
 
 from collections import OrderedDict
@@ -92,7 +92,10 @@ class Gate(Generic[T]):
         return None
 
     def abandon(self, ticket: T) -> bool:
-        """Remove a ticket from the queue. Return False if it is not in the queue: then it has a place and must leave."""
+        """Remove a ticket from the queue.
+
+        Return False if it is not in the queue: then it has a place and must leave.
+        """
         if ticket in self._waiting:
             del self._waiting[ticket]
             return True
@@ -157,7 +160,10 @@ class SharedGate(Generic[T]):
             self._waiting[owner] = queue
 
     def abandon(self, owner: str, ticket: T) -> bool:
-        """Remove a ticket from the queue. Return False if it is not in the queue: then it has a place and must leave."""
+        """Remove a ticket from the queue.
+
+        Return False if it is not in the queue: then it has a place and must leave.
+        """
         if ticket not in self._waiting.get(owner, ()):
             return False
         self._take(owner, ticket)

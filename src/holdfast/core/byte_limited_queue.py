@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 
 class ByteLimitedQueue:
-    """Keys with their sizes and holders: at most `total` bytes together, and at most `share` bytes of each named holder."""
+    """Keys with their sizes and holders: at most `total` bytes, and at most `share` of them of each named holder."""
 
     __slots__ = ("_by_holder", "_sizes", "_total", "_used_by", "share", "used")
 
@@ -27,7 +27,9 @@ class ByteLimitedQueue:
         return key in self._sizes
 
     def put(self, key: str, holder: str, size: int) -> list[str]:
-        """Add an item, and drop the oldest items until the limits hold. Return the keys of the dropped items, oldest first.
+        """Add an item, and drop the oldest items until the limits hold.
+
+        Return the keys of the dropped items, oldest first.
 
         An item that is too large is dropped itself.
         """

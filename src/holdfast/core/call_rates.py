@@ -1,7 +1,7 @@
 """The rates of calls: how many calls each principal, tool and address may still make. Pure.
 
-A rate of N calls in a time T is a token bucket that holds N calls. Each call takes one, and N are added again in each T,
-steadily. So N calls may come at once, and in the long run N come in each T.
+A rate of N calls in a time T is a token bucket that holds N calls. Each call takes one, and N are added again in each
+T, steadily. So N calls may come at once, and in the long run N come in each T.
 
 **Replicas** count separately and compare once a second (`report`, `learn`). A call that another replica reports is
 taken from the bucket here too, and the bucket may fall below zero: then no replica admits a call until the bucket is
@@ -9,12 +9,12 @@ above zero again. So the rate is exact in the long run. For a short time more ca
 most N, which its bucket holds, and two seconds' rate, because a report is up to a second old when it is read, and the
 next one comes a second later.
 
-A report has the calls of the last intervals, each with its number. A reader takes each interval once, so that a report that
-is read twice counts once, and a lost or late one costs nothing while its intervals are still in the next report.
+A report has the calls of the last intervals, each with its number. A reader takes each interval once, so that a report
+that is read twice counts once, and a lost or late one costs nothing while its intervals are still in the next report.
 
-**Limits.** Keys are short hashes, never a client's text. The table of buckets is bounded: the least recently used bucket
-is dropped with its count. A report has a bounded number of keys, those with the most calls first;
-the others wait for the next report. As many keys wait as there are buckets; the calls of further keys are not reported.
+**Limits.** Keys are short hashes, never a client's text. The table of buckets is bounded: the least recently used
+bucket is dropped with its count. A report has a bounded number of keys, those with the most calls first; the others
+wait for the next report. As many keys wait as there are buckets; the calls of further keys are not reported.
 """
 
 from collections import Counter, OrderedDict, deque

@@ -1,8 +1,8 @@
 """The changes that wait for one client, as a set. Pure.
 
 A change says "this list has changed" or "this resource has changed", so two equal changes that wait are one: the client
-reads the list or the resource after it has received the message. So the set is bounded by what a client can ask for, and
-no change has to be dropped. Sessions and the listeners of 2026-07-28 use the same set.
+reads the list or the resource after it has received the message. So the set is bounded by what a client can ask for,
+and no change has to be dropped. Sessions and the listeners of 2026-07-28 use the same set.
 """
 
 from itertools import islice

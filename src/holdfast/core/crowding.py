@@ -1,10 +1,11 @@
 """Which of the idle connections or sessions make room for a new one, when nearly all places are in use. Pure.
 
-The address that has the most idle ones loses some first, those that have been idle for the longest time. So an address that takes all
-places pays for the others, and there is no fixed number for each address: behind a proxy, one address may stand for many clients.
+The address that has the most idle ones loses some first, those that have been idle for the longest time. So an address
+that takes all places pays for the others, and there is no fixed number for each address: behind a proxy, one address
+may stand for many clients.
 
-The idle ones are looked at once in a while and not for each new one: looking takes a time that grows with their number, and a flood
-must not multiply it.
+The idle ones are looked at once in a while and not for each new one: looking takes a time that grows with their number,
+and a flood must not multiply it.
 """
 
 from collections import defaultdict, deque
@@ -20,7 +21,10 @@ class Crowd(Generic[T]):
     __slots__ = ("_chosen", "_idle", "_looked", "_pause")
 
     def __init__(self, idle: Callable[[], Iterable[tuple[str, T]]], pause: float = 0.0) -> None:
-        """`idle` returns the idle ones with their addresses, the longest idle first. It is called once in a time longer than `pause`."""
+        """`idle` returns the idle ones with their addresses, the longest idle first.
+
+        It is called once in a time longer than `pause`.
+        """
         self._idle = idle
         self._pause = pause
         self._looked: float | None = None

@@ -75,7 +75,7 @@ def check_client(
 
 
 def own_meta(params: dict[str, Any]) -> dict[str, Any]:
-    """Return the members of `_meta` that are for the server behind: all but the progress token, which is of this request."""
+    """Return the members of `_meta` for the server behind: all but the progress token, which is of this request."""
     meta = params.get("_meta")
     return (
         {name: value for name, value in meta.items() if name != "progressToken"} if type(meta) is dict else {}
@@ -85,11 +85,12 @@ def own_meta(params: dict[str, Any]) -> dict[str, Any]:
 def check_sessionless(settings: Settings, meta: RequestMeta, *, large: bool = False) -> None:
     """Check the version and the client of a sessionless request.
 
-    The length of the client metadata is checked only in a `large` message: in a short message the metadata is short too,
-    and the check would cost time in every request.
+    The length of the client metadata is checked only in a `large` message: in a short message the metadata is short
+    too, and the check would cost time in every request.
 
     Raises:
-        UnsupportedVersion: the version is unknown, or the client may not use it. The error names the versions it may use.
+        UnsupportedVersion: the version is unknown, or the client may not use it. The error names the versions it may
+            use.
         InvalidParams: the client metadata is too long.
     """
     if large:

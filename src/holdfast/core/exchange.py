@@ -1,9 +1,11 @@
-"""The states of an exchange as a table. Pure: no I/O, no await, no clock. The fate of its answer is another one (`fate.py`).
+"""The states of an exchange as a table. Pure: no I/O, no await, no clock.
+
+The fate of its answer is another one (`fate.py`).
 
 An exchange is one request of a client while it is answered. The engine reports each event as an input, and the
-table returns the next state and the actions. `Exchanges.settle` and `SessionlessCalls._settle` carry out the actions that end
-an exchange. START and WAIT have no action: the engine that reports START starts
-the handler, and the engine that reports WAIT has queued the exchange. No other module decides the next state of an exchange.
+table returns the next state and the actions. `Exchanges.settle` and `SessionlessCalls._settle` carry out the actions
+that end an exchange. START and WAIT have no action: the engine that reports START starts the handler, and the engine
+that reports WAIT has queued the exchange. No other module decides the next state of an exchange.
 
     (session) ──▶ CLAIMED ─── START ──▶ RUNNING ◀── RETRIED ──┐
                      │ WAIT              ▲ │ │ │              │
@@ -29,38 +31,41 @@ the handler, and the engine that reports WAIT has queued the exchange. No other 
 
 Where an exchange begins. In a session: CLAIMED, after the store has accepted its id. Without a session: RUNNING.
 
-When an exchange starts (law 12). `Exchanges.begin` and `Exchanges._start` are the only ways to START, and both check first that
-a connection waits for the answer: that of the request, or that of a repeat which has attached. Each wait on the way to the start
-ends at one of them: the claim's answer, the slot, the home, the turn. If no connection waits, WITHDRAWN is reported. Nothing
-of the exchange ran, so its claim is given back, and the slot goes to the next one. A client that has an event id of the stream can come back: in
-QUEUED_OPEN the input has no effect, and the exchange starts.
+When an exchange starts (law 12). `Exchanges.begin` and `Exchanges._start` are the only ways to START, and both check
+first that a connection waits for the answer: that of the request, or that of a repeat which has attached. Each wait on
+the way to the start ends at one of them: the claim's answer, the slot, the home, the turn. If no connection waits,
+WITHDRAWN is reported. Nothing of the exchange ran, so its claim is given back, and the slot goes to the next one. A
+client that has an event id of the stream can come back: in QUEUED_OPEN the input has no effect, and the exchange
+starts.
 
-Why exactly one terminal message leaves an exchange (law 3). The states from ENDING on are the ended ones. No row leads from
-an ended state back to a live one, and each row from a live state to an ended one has exactly one action of `ENDS`:
-the handler, a cancellation, the end of the session and the queue's deadline race for the same row, and the losers
-find an ended state, where their input has no effect. `END` only asks the store: the store accepts one end for each
-exchange, and only under the newest fence. If the store refuses (LOST), another replica has written the end. Then the end
-that was decided here is not valid (DISOWN): a client that waits here reads the other end from the log. A
-client on stdio reads no log, and no other replica can answer it: it receives the end that was decided here. A request that
-is refused (REFUSE) has no terminal message in the store: its front answers it with the error "busy". One that is
-withdrawn has none either, and no client that waits for one. END is
-repeated only from ENDING (TRY_AGAIN), with the same message under the same tag, which a store counts once.
+Why exactly one terminal message leaves an exchange (law 3). The states from ENDING on are the ended ones. No row leads
+from an ended state back to a live one, and each row from a live state to an ended one has exactly one action of `ENDS`:
+the handler, a cancellation, the end of the session and the queue's deadline race for the same row, and the losers find
+an ended state, where their input has no effect. `END` only asks the store: the store accepts one end for each exchange,
+and only under the newest fence. If the store refuses (LOST), another replica has written the end. Then the end that was
+decided here is not valid (DISOWN): a client that waits here reads the other end from the log. A client on stdio reads
+no log, and no other replica can answer it: it receives the end that was decided here. A request that is refused
+(REFUSE) has no terminal message in the store: its front answers it with the error "busy". One that is withdrawn has
+none either, and no client that waits for one. END is repeated only from ENDING (TRY_AGAIN), with the same message under
+the same tag, which a store counts once.
 
-Why a slot is never freed twice, and never lost. START comes with the slot. An exchange that has its slot and has not started
-gives it back with LEAVE_QUEUE. FREE_SLOT stands in two kinds of rows only: the
-handler itself reports its end (RETURNED, ANSWERED or LOST in a live state), which leads to a state that is not held; or OVER,
-which leads from a held state to the same state not held. No row leads from "not held" to "held", so each path
-passes one FREE_SLOT. If the exchange ends before its handler returns (the client cancels it, or its session is closed, which
-the handler itself can do), the handler is stopped and the slot is held until the handler's task is really over: a
-function that ignores its cancellation, or cleans up for long, still uses its slot.
+Why a slot is never freed twice, and never lost. START comes with the slot. An exchange that has its slot and has not
+started gives it back with LEAVE_QUEUE. FREE_SLOT stands in two kinds of rows only: the handler itself reports its end
+(RETURNED, ANSWERED or LOST in a live state), which leads to a state that is not held; or OVER, which leads from a held
+state to the same state not held. No row leads from "not held" to "held", so each path passes one FREE_SLOT. If the
+exchange ends before its handler returns (the client cancels it, or its session is closed, which the handler itself can
+do), the handler is stopped and the slot is held until the handler's task is really over: a function that ignores its
+cancellation, or cleans up for long, still uses its slot.
 
-Why no message is sent after the end. `Exchange.notify` drops a message when `state >= ENDING`. A write that began before the
-end finds the writer's `terminal`, or is refused by the store: a settled stream accepts no more messages (`writer.py`). A
-stream opens in live states only. If a handler returns after the end (RETURNED in an ended state), there is no action.
+Why no message is sent after the end. `Exchange.notify` drops a message when `state >= ENDING`. A write that began
+before the end finds the writer's `terminal`, or is refused by the store: a settled stream accepts no more messages
+(`writer.py`). A stream opens in live states only. If a handler returns after the end (RETURNED in an ended state),
+there is no action.
 
 The meaning of a cell. A pair is the next state and the actions, in their order. For an input without effect it is the
-same state and no action. `None`: this input in this state is a fault of the engine, and `step` raises. All cells are built
-when the module is imported; a step reads two tuples and allocates no memory. A plain call is START, RETURNED, STORED.
+same state and no action. `None`: this input in this state is a fault of the engine, and `step` raises. All cells are
+built when the module is imported; a step reads two tuples and allocates no memory. A plain call is START, RETURNED,
+STORED.
 """
 
 from enum import Enum, IntEnum
@@ -125,7 +130,8 @@ class ExchangeInput(IntEnum):
     CANCELLED = 9
     """The client, a deadline or a stop of the server ends the exchange."""
     CLOSED = 10
-    """As CANCELLED, but the store needs no message: it has ended the exchange with its session, or there is no session."""
+    """As CANCELLED, but the store needs no message: it has ended the exchange with its session, or there is no
+    session."""
     LOST = 11
     """The store reports that another replica has ended the exchange."""
     STORED = 12
@@ -156,7 +162,8 @@ class Action(Enum):
     SHOW_END = "show end"
     """Give the terminal message to a connection that waits for it; the store needs no message."""
     DISOWN = "disown"
-    """Another replica has stored an end, so do not store the end decided here. A connection that waits reads the log."""
+    """Another replica has stored an end, so do not store the end decided here. A connection that waits reads the
+    log."""
     TRY_AGAIN = "try again"
     """Store the same end again a little later."""
     STOP = "stop"

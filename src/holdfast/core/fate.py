@@ -1,9 +1,12 @@
-"""The fate of an answer as a table: does a connection wait for it, and has the client got it? Pure: no I/O, no await, no clock.
+"""The fate of an answer as a table: whether a connection waits for it, and whether its client has got it.
 
-A client that has not got its answer sends its request again, and must get the answer of the one execution. A client that
-has it may use the id for another request, and must get another answer. So for every answer it is decided once whether
-the client has it. The code that serves connections reports each event as an input (`SessionWriter.report`), and the table returns the next state and the
-actions (`Readers.follow_up` carries out those of the store). No other module decides whether an answer is kept.
+Pure: no I/O, no await, no clock.
+
+A client that has not got its answer sends its request again, and must get the answer of the one execution. A client
+that has it may use the id for another request, and must get another answer. So for every answer it is decided once
+whether the client has it. The code that serves connections reports each event as an input (`SessionWriter.report`), and
+the table returns the next state and the actions (`Readers.follow_up` carries out those of the store). No other module
+decides whether an answer is kept.
 
     before the end of the exchange                         after it
 
@@ -17,36 +20,39 @@ actions (`Readers.follow_up` carries out those of the store). No other module de
       GONE ◀── LEFT, FAILED ────── SUPERSEDED  └─────────── KEPT ◀─────────────────┘
        └─ REPEATED ─▶ ATTACHED
 
-    ENDED leads from the left side to the right one: from GONE and SUPERSEDED, where no connection of this process waits, to
-    KEPT, and from the others to DUE.
+    ENDED leads from the left side to the right one: from GONE and SUPERSEDED, where no connection of this process
+    waits, to KEPT, and from the others to DUE.
 
-When an answer is taken. Over HTTP no message of the client says that it has received an answer, so this is the rule, and the
-same one for every form of a response: a JSON body, the last event of a stream, a batch, the answer to a repeat.
+When an answer is taken. Over HTTP no message of the client says that it has received an answer, so this is the rule,
+and the same one for every form of a response: a JSON body, the last event of a stream, a batch, the answer to a repeat.
 
     way out                  the answer is taken when
-    ──────────────────────   ──────────────────────────────────────────────────────────────────────────────────────────────
-    our HTTP server          no more than 64 KiB of it are in our buffer, the connection has not failed, and its client has not
-                             closed its side. A shorter answer is taken when it is written: its call reports nothing. With TLS
-                             the buffer counts nothing, so the bytes count that the client's system has acknowledged
+    ──────────────────────   ───────────────────────────────────────────────────────────────────────────────────────────
+    our HTTP server          no more than 64 KiB of it are in our buffer, the connection has not failed, and its client
+                             has not closed its side. A shorter answer is taken when it is written: its call reports
+                             nothing. With TLS the buffer counts nothing, so the bytes count that the client's system
+                             has acknowledged
     an ASGI host             it has taken an empty part after the answer, and has reported no disconnect
-    stdio                    it was written to the pipe (`ConnectionWriter`, which needs no table: no client can repeat a request there)
+    stdio                    it was written to the pipe (`ConnectionWriter`, without a table: nothing can be repeated)
     a home of the session    the replica that has the client's connection says so, by the rows above
 
-An HTTP response is one answer: the answers of a batch are taken together, because the client repeats all of its requests.
+An HTTP response is one answer: the answers of a batch are taken together, because the client repeats all of its
+requests.
 
-Where an answer is kept. The end of an exchange that has a stream is stored with its message, and the store keeps it: its id stays in use
-for an equal request. Three things end that: a reader that leaves at the end of the stream (TAKEN), a request with the same id and another
-body, and the time for which an answer is kept. So an answer in a stream is kept also if this process is killed before its client has taken it. A plain answer is in memory only
-and its end frees the id: KEEP writes it to the store if it was not taken. After the end of an exchange its other readers, here
-or at another replica, report to the store alone: `attach` is REPEATED, `detach` is TAKEN at the end of the stream and LEFT before it.
+Where an answer is kept. The end of an exchange that has a stream is stored with its message, and the store keeps it:
+its id stays in use for an equal request. Three things end that: a reader that leaves at the end of the stream (TAKEN),
+a request with the same id and another body, and the time for which an answer is kept. So an answer in a stream is kept
+also if this process is killed before its client has taken it. A plain answer is in memory only and its end frees the
+id: KEEP writes it to the store if it was not taken. After the end of an exchange its other readers, here or at another
+replica, report to the store alone: `attach` is REPEATED, `detach` is TAKEN at the end of the stream and LEFT before it.
 
-Why no answer is lost. Each path out of DUE and WRITTEN leads to TAKEN or to KEPT, and each report that ends a connection is a
-path out of them. An exchange that ends while no connection waits is KEPT at once.
+Why no answer is lost. Each path out of DUE and WRITTEN leads to TAKEN or to KEPT, and each report that ends a
+connection is a path out of them. An exchange that ends while no connection waits is KEPT at once.
 
 Why no answer is given to another request. TAKEN is final, and releases the id.
 
-Why a late report does no harm (law 13). A report names its reader, and the writer drops that of a reader which has a successor. A
-report that is repeated finds a state in which it has no effect.
+Why a late report does no harm (law 13). A report names its reader, and the writer drops that of a reader which has a
+successor. A report that is repeated finds a state in which it has no effect.
 """
 
 from enum import Enum, IntEnum
@@ -111,7 +117,8 @@ class FateAction(Enum):
     KEEP = "keep"
     """Keep an answer that is in memory only. One that is in a stream is kept already."""
     RELEASE = "release"
-    """Free the id of an answer that another replica has stored. A reader at the end of its stream does it when it is detached."""
+    """Free the id of an answer that another replica has stored. A reader at the end of its stream does it when it is
+    detached."""
 
 
 FateActions = tuple[FateAction, ...]

@@ -1,8 +1,8 @@
 """A rate limit for the log: a burst for each event name, then a steady rate, and a count of the dropped events. Pure.
 
 If an attacker can write any number of lines to a log, its reader cannot use it, and the disk becomes full. The table is
-bounded: when it is full, it forgets the names that have their whole burst. These are almost all, because a name that was
-logged has its whole burst again after ten seconds, and all names together log few lines in that time.
+bounded: when it is full, it forgets the names that have their whole burst. These are almost all, because a name that
+was logged has its whole burst again after ten seconds, and all names together log few lines in that time.
 """
 
 from collections.abc import Hashable
@@ -42,7 +42,7 @@ class LogRates:
         return f"<LogRates {len(self._names)}/{NAMES} names>"
 
     def admit(self, name: Hashable, now: float) -> int | None:
-        """Return the number of events of this name that were dropped before this one, or None if this one is dropped too."""
+        """Return the number of events of this name that were dropped before this one; None: this one is dropped too."""
         bucket = self._named(name, now)
         bucket.refill(now)
         self._all.refill(now)

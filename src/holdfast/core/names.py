@@ -10,11 +10,12 @@ A server behind has its own names: the *inner* ones. Clients see the *outer* one
                          urn:a         → urn:files/a          urn:a
                          {+any}        → files/{+any}         {+any}
 
-`resources` are URIs and templates alike. A prefix is inserted before the first variable of a template, at the same place as in
-a URI, so the URIs that a client makes of the outer template are the outer names of those of the inner template.
+`resources` are URIs and templates alike. A prefix is inserted before the first variable of a template, at the same
+place as in a URI, so the URIs that a client makes of the outer template are the outer names of those of the inner
+template.
 
-`inner` and `outer` are inverse to each other: an outer name belongs to one component at most. Other namings hide components or give them new
-names (`backs/components.py`); a component that is hidden has no outer name.
+`inner` and `outer` are inverse to each other: an outer name belongs to one component at most. Other namings hide
+components or give them new names (`backs/components.py`); a component that is hidden has no outer name.
 """
 
 import re
@@ -46,7 +47,10 @@ class Naming(Protocol):
         ...
 
     def unhidden(self, kind: NameKind, name: str) -> str | None:
-        """Return the name that the server would get for a name of a client if no component were hidden; None: it has another prefix."""
+        """Return the name that the server would get for a name of a client if no component were hidden.
+
+        None: it has another prefix.
+        """
         ...
 
 
@@ -89,7 +93,7 @@ class Names:
 
 
 class NamesOfNames:
-    """Names that are given to the names of another naming: a server hides and renames, and the one that includes it adds a prefix."""
+    """Names of the names of another naming: a server hides and renames, and the one that includes it adds a prefix."""
 
     __slots__ = ("_first", "_second")
 
@@ -117,7 +121,10 @@ class NamesOfNames:
         return None if between is None else self._first.inner(kind, between)
 
     def unhidden(self, kind: NameKind, name: str) -> str | None:
-        """Return the name that the server would get for a name of a client if no component were hidden; None: it has another prefix."""
+        """Return the name that the server would get for a name of a client if no component were hidden.
+
+        None: it has another prefix.
+        """
         between = self._second.unhidden(kind, name)
         return None if between is None else self._first.unhidden(kind, between)
 

@@ -1,7 +1,7 @@
 """The values of the contract between the engine and its store: sessions, claims, readers, asks, and how they end.
 
-The rules of a session (`core/rules`) use them, so they are here and not beside the contract (`holdfast.stores.base`), which
-names them too.
+The rules of a session (`core/rules`) use them, so they are here and not beside the contract (`holdfast.stores.base`),
+which names them too.
 """
 
 from enum import Enum
@@ -18,9 +18,11 @@ STANDALONE_FENCE: Final = -1
 REMEMBERED_ANSWERS: Final = 256
 """Answers that a stream keeps until their asks are withdrawn, and digests of forgotten answers that a session keeps."""
 KEPT_SECONDS: Final = 300.0
-"""How long an answer that its client has not taken is kept for a repeat of the request, at least; and as long as the session's grace."""
+"""How long an answer that its client has not taken is kept for a repeat of the request, at least; and as long as the
+session's grace."""
 USED_IDS: Final = 4_096
-"""Ids that a session has in use: of calls in flight, of kept answers, and of the ends of answers that had to be dropped."""
+"""Ids that a session has in use: of calls in flight, of kept answers, and of the ends of answers that had to be
+dropped."""
 REMEMBERED_SECONDS: Final = 300.0
 """How long the digest of an answer is kept after its ask was forgotten."""
 WITHDRAWN_STREAMS: Final = 64
@@ -204,7 +206,8 @@ class Probed(Struct, frozen=True):
     word: int
     """Changes with every `vouch`; odd if the last `vouch` said that the reader is alive."""
     withdrawn: bool = False
-    """It was given back. If it does not run, nothing of it ran. If it runs, its connection is gone, and no reader has followed."""
+    """It was given back. If it does not run, nothing of it ran. If it runs, its connection is gone, and no reader
+    has followed."""
 
 
 class Orphan(Struct, frozen=True):

@@ -1,4 +1,7 @@
-"""A memory of results for texts that clients send. Long texts are not remembered: they would stay after their client, in no budget."""
+"""A memory of results for texts that clients send.
+
+Long texts are not remembered: they would stay after their client, in no budget.
+"""
 
 from collections.abc import Callable
 from functools import lru_cache, wraps

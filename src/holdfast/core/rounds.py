@@ -1,8 +1,8 @@
 """The rounds of a call: the asks of each round and the client's answers (2026-07-28, multi-round-trip requests). Pure.
 
-Round 0 is the request itself. The response to it either is final or asks for input; a response that asks for input begins
-the next round. The retry that carries the input names the round that it answers. A round is answered once: the same
-answers again lead to the same outcome, and other answers are refused.
+Round 0 is the request itself. The response to it either is final or asks for input; a response that asks for input
+begins the next round. The retry that carries the input names the round that it answers. A round is answered once: the
+same answers again lead to the same outcome, and other answers are refused.
 """
 
 from collections.abc import Mapping
@@ -91,7 +91,9 @@ class Rounds:
         return dict(self.waiting)
 
     def take(self, number: int, answers: dict[str, Any], digest: bytes) -> tuple[Taken, dict[str, Any]]:
-        """Take a retry's answers to a round. Return the effect and, if it is FRESH, the answers to the asks of the round.
+        """Take a retry's answers to a round.
+
+        Return the effect and, if it is FRESH, the answers to the asks of the round.
 
         Answers without an ask are ignored. An ask without an answer, or with an answer that is not an object, stays for
         the next round.

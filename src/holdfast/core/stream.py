@@ -175,8 +175,8 @@ class Log:
     def trim(self, max_events: int, max_bytes: int) -> int:
         """Drop the oldest events until the limits hold. Return the number of bytes freed.
 
-        The newest event is always kept, even if it alone is over the limit: otherwise a very large answer could never be
-        delivered.
+        The newest event is always kept, even if it alone is over the limit: otherwise a very large answer could never
+        be delivered.
         """
         freed = 0
         while len(self.events) > 1 and (len(self.events) > max_events or self.bytes - freed > max_bytes):
@@ -215,8 +215,8 @@ class Log:
     def proves(self, cursor: Position) -> bool:
         """Return True if the cursor can be a position of this log.
 
-        Tags below `low` were dropped with their events. A cursor below `low` is accepted without a check of its tag, and a
-        read from it returns GAP.
+        Tags below `low` were dropped with their events. A cursor below `low` is accepted without a check of its tag,
+        and a read from it returns GAP.
         """
         if cursor.seq == self.low.seq:
             return cursor.tag == self.low.tag

@@ -89,7 +89,10 @@ def begun(now: float, ttl: float) -> TaskState:
 
 
 def renewed(state: TaskState, now: float, ttl: float) -> TaskState:
-    """Return the task with `now` as the time of its last change. It is kept for `ttl` from now, or longer if promised."""
+    """Return the task with `now` as the time of its last change.
+
+    It is kept for `ttl` from now, or longer if promised.
+    """
     return replace(state, updated=now, ttl=max(state.ttl, now - state.created + ttl))
 
 

@@ -8,19 +8,20 @@
 The back has the rules (`ScopeRules`): which component a request names, and which scopes this component needs. A back
 without scopes has no rules, and then nothing of this module runs.
 
-A component needs the scopes of its server, also if it is unknown: the request may reach an author's middleware, or the server
-behind. With these scopes, an unknown component goes to the back, which answers that it is unknown. A component that is hidden from the caller takes
-the same way, so that neither the text nor the time of the answer shows that it exists. Two answers do not come from
-the back, and must not show it either:
+A component needs the scopes of its server, also if it is unknown: the request may reach an author's middleware, or the
+server behind. With these scopes, an unknown component goes to the back, which answers that it is unknown. A component
+that is hidden from the caller takes the same way, so that neither the text nor the time of the answer shows that it
+exists. Two answers do not come from the back, and must not show it either:
 
 - A repeat of a POST reads the log of a call that runs or has ended. A request for a hidden component gets a different
   digest, so it is never the repeat of a call that was allowed (`named`).
 - A retry of a parked call (2026-07-28) continues it. For a hidden component it finds no parked call.
 
 A request is checked by its own token, also if it reads the answer to an earlier request. A repeat and a retry name
-the component again. A GET that resumes a stream, a request for a task, and a call of the tool that collects results name only the stream, the
-task or the ticket. So these names end with a *mark*: a short hash of the scopes that the call needed. The server makes the names and compares them
-as a whole, so a client cannot change a mark. A mark that belongs to no component of this process is refused.
+the component again. A GET that resumes a stream, a request for a task, and a call of the tool that collects results
+name only the stream, the task or the ticket. So these names end with a *mark*: a short hash of the scopes that the call
+needed. The server makes the names and compares them as a whole, so a client cannot change a mark. A mark that belongs
+to no component of this process is refused.
 
 A caller without a principal is the user of this machine, on stdio or in the same process, and has all scopes. An HTTP
 endpoint with scopes and without a verifier does not start.
@@ -48,7 +49,10 @@ class ScopeRules(Protocol):
     """The rules of one back."""
 
     def needs(self, request: Request, caller: Caller, session: str) -> Needs:
-        """Return the needs of a request; those of the server for an unknown component. `session` is its session's key, or empty."""
+        """Return the needs of a request; those of the server for an unknown component.
+
+        `session` is its session's key, or empty.
+        """
         ...
 
     def declared(self) -> Iterable[Needs]:
@@ -76,7 +80,8 @@ class Access:
         self.implied: Mapping[str, frozenset[str]] = implied or {}
         """By scope: the narrower scopes that it stands for."""
         self.collect_tool: str = ""
-        """The name of the tool that collects the results of calls that were handed over (`hand_over.py`); empty: none are."""
+        """The name of the tool that collects the results of calls that were handed over (`hand_over.py`); empty:
+        none are."""
         self._marks: dict[str, frozenset[str]] = {}
         self._declared: frozenset[frozenset[str]] = frozenset()
         """The declared scopes whose marks are known."""
@@ -92,7 +97,9 @@ class Access:
         return scopes - (expanded(granted, self.implied) if self.implied else granted)
 
     def judge(self, request: Request, caller: Caller, session: str = "") -> Needs | None:
-        """Return the needs of a request, which the caller's token meets; None if the component is hidden from the caller.
+        """Return the needs of a request, which the caller's token meets.
+
+        None if the component is hidden from the caller.
 
         Raises:
             InsufficientScope: a scope is missing.
@@ -110,7 +117,8 @@ class Access:
     def _needs(self, rules: ScopeRules, request: Request, caller: Caller, session: str) -> Needs:
         """Return the needs of a request. One that names a task or a ticket needs the scopes of its call.
 
-        A mark that the caller may not know adds nothing: the task is unknown to this caller (`Tasks.check`), or a server behind has it.
+        A mark that the caller may not know adds nothing: the task is unknown to this caller (`Tasks.check`), or a
+        server behind has it.
         """
         if self.collects(request):
             arguments = request.params.get("arguments")
@@ -121,7 +129,7 @@ class Access:
         return needs.plus(Needs(self.marked(task_id, caller) or NO_SCOPES)) if type(task_id) is str else needs
 
     def collects(self, request: Request) -> bool:
-        """True if a request calls the tool that collects results: it waits for a call that was handed over, and begins no work."""
+        """True if a request calls the tool that collects results: it waits for another call, and begins no work."""
         return (
             self.collect_tool != ""
             and request.method == "tools/call"
@@ -132,8 +140,8 @@ class Access:
         """Refuse a caller that lacks one of these scopes.
 
         Raises:
-            InsufficientScope: it names these scopes, and those of the caller's scopes that this back knows: a client that
-                asks for all of them loses none of its present scopes.
+            InsufficientScope: it names these scopes, and those of the caller's scopes that this back knows: a client
+                that asks for all of them loses none of its present scopes.
         """
         principal = caller.principal
         if principal is not None and self.missing(scopes, caller):
@@ -181,8 +189,8 @@ class Access:
     def marked(self, name: str, caller: Caller) -> frozenset[str] | None:
         """Return the scopes that a name was marked with; None if the caller may not know them.
 
-        It may not know a mark that belongs to no component of this process, and a mark of a hidden scope that it lacks: a
-        client can compute the mark of a scope that it guesses, and must not learn whether the scope exists.
+        It may not know a mark that belongs to no component of this process, and a mark of a hidden scope that it lacks:
+        a client can compute the mark of a scope that it guesses, and must not learn whether the scope exists.
         """
         _, separator, mark = name.partition(_SEPARATOR)
         if not separator:
@@ -194,7 +202,10 @@ class Access:
         return None if lacking and lacking - self.shown() else scopes
 
     def _learn_marks(self, declared: frozenset[frozenset[str]]) -> None:
-        """Learn the marks of calls that other processes have made. The scopes of several rows and servers may have added up."""
+        """Learn the marks of calls that other processes have made.
+
+        The scopes of several rows and servers may have added up.
+        """
         if declared == self._declared:
             return
         self._declared = declared

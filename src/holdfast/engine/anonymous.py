@@ -1,8 +1,8 @@
 """Anonymous sessions make room for new ones, when the store has no more.
 
-A principal's own longest idle session is evicted for its next one. Anonymous clients have no principal: so the address that has the most idle
-sessions loses some first (`core/crowding.py`), and one address cannot lock out all others. A process knows the sessions that it
-has opened; where the store is shared, each process evicts those.
+A principal's own longest idle session is evicted for its next one. Anonymous clients have no principal: so the address
+that has the most idle sessions loses some first (`core/crowding.py`), and one address cannot lock out all others. A
+process knows the sessions that it has opened; where the store is shared, each process evicts those.
 """
 
 from collections.abc import Awaitable, Callable, Iterator
@@ -13,7 +13,8 @@ from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.runtime import Runtime
 
 _SECONDS: Final = 1.0
-"""A session is idle if its client has been quiet for so long: the first request of a new one is on its way. Also the time between two searches."""
+"""A session is idle if its client has been quiet for so long: the first request of a new one is on its way. Also the
+time between two searches."""
 
 
 class AnonymousSessions:

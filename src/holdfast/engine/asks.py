@@ -3,10 +3,10 @@
 Answers may arrive on any connection and in any order. An ask that waits holds nothing that an answer needs, so asks
 block neither each other nor the receive path (law 10).
 
-An ask ends with its call, also if another task waits for it than the handler: one that the handler has started, or the task
-for a question of a server behind us. `Session.end_asks` ends it while it waits for a place in this process, for a place in
-the store, or for its answer, as soon as the handler is over. Its places are free again, and the client has received the
-cancellation of each ask that was sent before the terminal message of the call.
+An ask ends with its call, also if another task waits for it than the handler: one that the handler has started, or the
+task for a question of a server behind us. `Session.end_asks` ends it while it waits for a place in this process, for a
+place in the store, or for its answer, as soon as the handler is over. Its places are free again, and the client has
+received the cancellation of each ask that was sent before the terminal message of the call.
 """
 
 import asyncio
@@ -65,8 +65,8 @@ async def ask(
         async with bound:
             payload = await _ask_when_placed(store, session, name, asked, send, method, params)
     except asyncio.CancelledError:
-        # The handler does not wait any more, and the client may show the question for as long as its user likes. The end
-        # of a call cancels its asks itself.
+        # The handler does not wait any more, and the client may show the question for as long as its user likes. The
+        # end of a call cancels its asks itself.
         if asked.is_sent and not asked.has_ended:
             await _cancel(send, name, "no longer needed")
         raise
@@ -83,7 +83,7 @@ async def ask(
 
 
 async def _why_forgotten(store: Store, session: Session, method: str) -> HoldfastError:
-    """Return why the store has forgotten an ask that waits: its session is closed, or another replica has ended its exchange."""
+    """Return why the store has forgotten an ask: its session is closed, or another replica has ended its exchange."""
     # A session on a connection ends with it, and no other replica has its calls.
     if session.duplex is not None or await retried(lambda: store.look(session.record.key)) is None:
         return SessionGone(f"the session ended before the client answered {method}")
@@ -136,8 +136,8 @@ async def _ask_when_placed(
             )
         finally:
             try:
-                # Also for an ask that was on its way to the store, and after the answer was taken: it may be as long as a
-                # message, and its exchange may continue for long. Its digest stays for a repeat. If the store is
+                # Also for an ask that was on its way to the store, and after the answer was taken: it may be as long as
+                # a message, and its exchange may continue for long. Its digest stays for a repeat. If the store is
                 # unavailable, the ask ends with its exchange.
                 with contextlib.suppress(StoreUnavailable):
                     await store.withdraw(session.record.key, name)
@@ -155,14 +155,15 @@ async def _send_and_wait(
             await asyncio.sleep(_PLACE_SECONDS)
         asked.is_sent = True
         await send(message)
-        # The deadline of the ask limits the wait for an unavailable store, and for an answer that a failover of the store has lost: its client
-        # has sent it, and the ask waits in the store as before.
+        # The deadline of the ask limits the wait for an unavailable store, and for an answer that a failover of the
+        # store has lost: its client has sent it, and the ask waits in the store as before.
         answer: bytes | None = b""
         while answer == b"" and not asked.is_cut_off:
             await asked.wait()
             answer = await retried(lambda: store.take_answer(session.record.key, name))
         if answer is None and asked.has_ended:
-            # The store has forgotten the ask with its call, whose handler is being stopped: its cancellation or end ends this.
+            # The store has forgotten the ask with its call, whose handler is being stopped: its cancellation or end
+            # ends this.
             await asyncio.get_running_loop().create_future()
         return answer or None
     finally:
@@ -179,7 +180,10 @@ def _result(method: str, payload: bytes) -> Any:
 
 
 async def _cancel(send: Send, name: str, reason: str) -> None:
-    """Tell the client that the answer is no longer needed. Its exchange may have ended, and then it needs no message."""
+    """Tell the client that the answer is no longer needed.
+
+    Its exchange may have ended, and then it needs no message.
+    """
     with contextlib.suppress(HoldfastError, OSError, TimeoutError):
         async with asyncio.timeout(_CANCEL_SECONDS):
             await send(cancellation(name, reason))

@@ -1,13 +1,13 @@
 """Audit: each refusal and each administrative act is one event, for operators who watch for attacks.
 
-`REASONS` is the one table of refusals, `ACTS` the one of administrative acts. Every front reports through this module, so
-that the log and the metrics count the same things under the same names. An event has the reason, the address of the
-client and a short hash of its principal, as log lines do for sessions. It never has a token, a session id, a name that a
-client chose, or anything of a message.
+`REASONS` is the one table of refusals, `ACTS` the one of administrative acts. Every front reports through this module,
+so that the log and the metrics count the same things under the same names. An event has the reason, the address of the
+client and a short hash of its principal, as log lines do for sessions. It never has a token, a session id, a name that
+a client chose, or anything of a message.
 
 An attacker must not be able to fill the disk, or to hide one kind of refusal behind many of another kind. So each
-reason has its own limit of lines, for each address and in total (`core/log_rates.py`). Events above the limit are counted and
-reported as a number (`sweep`). `counts` counts all events.
+reason has its own limit of lines, for each address and in total (`core/log_rates.py`). Events above the limit are
+counted and reported as a number (`sweep`). `counts` counts all events.
 """
 
 from collections import Counter
@@ -70,7 +70,8 @@ REASONS: Final[dict[Reason, str]] = {
 JOINED: Final[frozenset[Reason]] = frozenset(
     {"busy", "store", "rate_principal", "rate_tool", "rate_address", "sessions"}
 )
-"""Refusals that a client may ask its operator about: their lines have a correlation id, which the client receives too."""
+"""Refusals that a client may ask its operator about: their lines have a correlation id, which the client receives
+too."""
 ACTS: Final[dict[Act, str]] = {
     "session_deleted": "a client has deleted its session",
     "session_closed": "an operator has closed a session",
@@ -175,7 +176,10 @@ class Audit:
         return correlation
 
     def done(self, act: Act, address: str = "", principal: str = "", session: str = "") -> None:
-        """Report an administrative act. The lines for acts of clients are limited, those for acts of operators are not."""
+        """Report an administrative act.
+
+        The lines for acts of clients are limited, those for acts of operators are not.
+        """
         if self._count(act, address):
             self._note("audit.done", act=act, address=address, principal=principal, session=session)
 

@@ -46,7 +46,7 @@ class Outside(Protocol):
         ...
 
     def is_read(self, key: str) -> bool:
-        """Return True if a connection to this process reads the standalone stream of a session, or carries all its messages."""
+        """Return True if a connection to this process reads a session's standalone stream, or carries all messages."""
         ...
 
     def listened(self, principal: str) -> set[Key]:
@@ -66,7 +66,7 @@ class Outside(Protocol):
         ...
 
     async def confirm_home(self, key: str) -> bool:
-        """Return False if a session is closed, or has another home: this process may release everything that it has for it.
+        """Return False if a session is closed, or has another home: this process may release what it has for it.
 
         The back asks from time to time, because the wake-up that leads to a call of `left` may be lost.
         """
@@ -108,8 +108,8 @@ class Back(Protocol):
     def initialize(self, record: SessionRecord, caller: Caller) -> Described:
         """Return the members of an initialize result besides `protocolVersion`, or a coroutine that returns them.
 
-        The session is not stored yet. A back that keeps something for it returns a coroutine: `dropped` may not be called for a
-        session that was described at once.
+        The session is not stored yet. A back that keeps something for it returns a coroutine: `dropped` may not be
+        called for a session that was described at once.
 
         Raises:
             McpError: this client cannot be served; there will be no session.

@@ -1,25 +1,25 @@
 """Changes of lists and resources on their way to clients: none is lost, and no sender waits for a client.
 
     a server, a back          Changes                                       clients
-    ────────────────          ──────────────────────────────────────        ──────────────────────────────────────────────
+    ────────────────          ──────────────────────────────────────        ────────────────────────────────────────────
     report(change)     ──▶    spread: announce it, find the sessions  ──▶   listeners of every process (`listening.py`)
                                     │
     for_session(change) ──────▶  the set of one session               ──▶   its standalone stream (`standalone.py`)
 
-A change says that something is different now; it does not say what. So equal changes that wait are one, and a set of them
-(`core/changes.py`) is bounded by what its client has subscribed to. Each session that cannot take its changes at once
-has such a set, and a task that sends it and ends when it is empty. The task waits for an unavailable store, and for a
-client that reads slowly; other sessions do not wait for it (law 7). A change is taken out of the set before it is sent: an
-equal change that comes meanwhile may be newer than what the client reads, so it is sent too.
+A change says that something is different now; it does not say what. So equal changes that wait are one, and a set of
+them (`core/changes.py`) is bounded by what its client has subscribed to. Each session that cannot take its changes at
+once has such a set, and a task that sends it and ends when it is empty. The task waits for an unavailable store, and
+for a client that reads slowly; other sessions do not wait for it (law 7). A change is taken out of the set before it is
+sent: an equal change that comes meanwhile may be newer than what the client reads, so it is sent too.
 
-When a change could be lost, `missed` takes its place: all lists of the session and all resources that it has subscribed to
-are reported as changed. This happens
+When a change could be lost, `missed` takes its place: all lists of the session and all resources that it has subscribed
+to are reported as changed. This happens
 
     - if a set is full. That needs changes of resources that the session has not subscribed to: some servers send them;
     - if events of the session's log were dropped before its client has read them: the reader finds the gap.
 
-The messages of a set go to the log in parts that are small against it, and the task waits for a reader that is half a log
-behind. So they cannot push each other out of the log of a client that reads.
+The messages of a set go to the log in parts that are small against it, and the task waits for a reader that is half a
+log behind. So they cannot push each other out of the log of a client that reads.
 """
 
 import asyncio
@@ -127,7 +127,8 @@ class Changes:
     async def _concerned(self, change: Change, principal: str | None) -> Iterable[str]:
         """Return the sessions that receive a change: those that a list is for, or that subscribed to a resource.
 
-        Sessions do not share a resource of one principal: a back that has such resources calls `for_session` itself. The
+        Sessions do not share a resource of one principal: a back that has such resources calls `for_session` itself.
+        The
         store names the sessions: where it is shared, a session may live in no process between two requests.
         """
         store = self._runtime.store

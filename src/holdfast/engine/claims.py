@@ -4,11 +4,13 @@ One step in the store checks the session, the principal, the id and the quota, a
 exchange its fence. Nothing runs before it, and a request that is refused there had no effect. If the claim's
 answer is lost (the request is cancelled, or the store does not answer in time), it is not known whether the claim was
 made. Then it is made again under the same stream name, which a store counts once, and given back (`_undo`). A request
-with the same id that comes meanwhile waits for that, and also for an end that is stored again after a failure of the store (`follow`).
+with the same id that comes meanwhile waits for that, and also for an end that is stored again after a failure of the
+store (`follow`).
 
-A refused claim is made again in two cases (`refused`). The exchange that had the id was given back: nothing of it ran. Or it may
-have been answered just now: an answer leaves before its end is stored, so a client that uses the id again at another
-replica can be faster than the end. That is tried for REUSE_SECONDS; an id that is then still in use is a duplicate.
+A refused claim is made again in two cases (`refused`). The exchange that had the id was given back: nothing of it ran.
+Or it may have been answered just now: an answer leaves before its end is stored, so a client that uses the id again at
+another replica can be faster than the end. That is tried for REUSE_SECONDS; an id that is then still in use is a
+duplicate.
 """
 
 import asyncio
@@ -60,7 +62,8 @@ class Claims:
         self.running: int = 0
         """How many claims are on their way to the store: a stop waits for them, although no handler runs yet."""
         self._freeing: dict[str, asyncio.Task[None]] = {}
-        """By stream: the tasks that give claims back, and those that store an end which the store did not take at first."""
+        """By stream: the tasks that give claims back, and those that store an end which the store did not take at
+        first."""
 
     async def make(self, key: str, caller: Caller, claim: Claim) -> Claimed | Repeat:
         """Claim an exchange; return the exchange that a repeat reads instead. Raises as `Exchanges.submit_here`."""
@@ -125,8 +128,8 @@ class Claims:
         """Raise the error of a refused claim, or return the exchange that a repeat reads. None: make the claim again.
 
         A duplicate that names the claimed `stream` itself has started at another replica, and is read in the same way.
-        Until the time `until` the call that has the id may have been answered before the request was sent; minus infinity: it
-        was not.
+        Until the time `until` the call that has the id may have been answered before the request was sent; minus
+        infinity: it was not.
         """
         if refused is Refusal.NO_SESSION:
             raise SessionGone
@@ -173,8 +176,8 @@ class Claims:
     async def claim_again(self, exchange: SessionExchange) -> ExchangeInput | None:
         """Claim an exchange that has waited once more. None: it is still claimed here, and a connection waits for it.
 
-        WITHDRAWN: the replica that has its connection has given it back. LOST: other replicas have declared this one dead and
-        have ended it, or its session is closed.
+        WITHDRAWN: the replica that has its connection has given it back. LOST: other replicas have declared this one
+        dead and have ended it, or its session is closed.
         """
         store, record = self._runtime.store, exchange.session.record
         claimed = await retried(lambda: store.claim(record.key, record.principal, exchange.claim))
@@ -189,9 +192,10 @@ class Claims:
 
 
 async def _wait_for_answer(session: Session, claim: Claim, caller: Caller) -> None:
-    """Wait until the same request, which has ended, is answered: its answer is about to be written, or kept for this repeat.
+    """Wait until the same request, which has ended, is answered: its answer is written soon, or kept for this repeat.
 
-    If the client has taken it, the store is about to free the id: `Repeats.look` waits for that. If the caller disconnects, the wait
+    If the client has taken it, the store is about to free the id: `Repeats.look` waits for that. If the caller
+    disconnects, the wait
     ends: both requests can be members of one batch, whose answers are kept after all of them were submitted.
 
     Raises:
@@ -222,7 +226,7 @@ def _hashed(body: bytes) -> bytes:
 def _hashed_here(body: bytes) -> bytes:
     """Return the digest for a store of this process: its own keyed hash of 64 bits.
 
-    7,000 instructions fewer than SHA-256, of the 162,000 of a plain call (callgrind). Another request of the same client under the
-    same id would be taken for a repeat once in 2^64 times; another client's request is never compared.
+    7,000 instructions fewer than SHA-256, of the 162,000 of a plain call (callgrind). Another request of the same
+    client under the same id would be taken for a repeat once in 2^64 times; another client's request is never compared.
     """
     return hash(body).to_bytes(8, "little", signed=True)

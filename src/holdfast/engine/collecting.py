@@ -1,7 +1,9 @@
-"""Following a call that was handed over: until it ends, for a while, at any replica. The tool `collect` does it, and so does a retry.
+"""Following a call that was handed over: until it ends, for a while, at any replica.
 
-The store has the task of the call (`tasks.py`), so nothing here knows where the call runs. Each change of the task sets a wake-up;
-because wake-ups get lost, the task is also read from time to time.
+The tool `collect` does it, and so does a retry.
+
+The store has the task of the call (`tasks.py`), so nothing here knows where the call runs. Each change of the task sets
+a wake-up; because wake-ups get lost, the task is also read from time to time.
 
     request (collect, or a retry with the ticket)      task in the store            the call
     ─────────────────────────────────────────────      ─────────────────────        ────────────────
@@ -11,8 +13,9 @@ because wake-ups get lost, the task is also read from time to time.
     return its result, or the time is over ◀─────────  the end             ◀──────  returns
 
 A question is shown by one request at a time: the first that finds it. If the client does not answer within the time of
-that request, the question stays in the task, and the next request asks again. A request of 2026-07-28 that asks is answered with the question, and
-its client may never come back: so a later request asks too, and the first answer counts.
+that request, the question stays in the task, and the next request asks again. A request of 2026-07-28 that asks is
+answered with the question, and its client may never come back: so a later request asks too, and the first answer
+counts.
 """
 
 import asyncio
@@ -54,9 +57,12 @@ class Collecting:
         return f"<Collecting {self._waiting.total()} requests wait>"
 
     async def follow(self, exchange: Exchange, ticket: str, seconds: float, asking: float) -> TaskState:
-        """Return the task when it has ended, or after so many seconds. Meanwhile report its progress and ask its questions.
+        """Return the task when it has ended, or after so many seconds.
 
-        `asking`: how long the client may take for an answer. Requests of one client beyond the number of its calls do not wait.
+        Meanwhile report its progress and ask its questions.
+
+        `asking`: how long the client may take for an answer. Requests of one client beyond the number of its calls do
+        not wait.
 
         Raises:
             UnknownTask: the caller has no such task.

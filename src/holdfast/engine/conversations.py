@@ -1,17 +1,22 @@
-"""Conversations without a session: requests of 2026-07-28 that name one share what a session would have (`Settings.affinity`).
+"""Conversations without a session: requests of 2026-07-28 that name one share what a session would have.
 
-A client of 2026-07-28 has no session, so a browser, a transaction or a process behind cannot belong to its conversation. The operator says where its requests
-name the conversation: a header, a member of `_meta`, an argument. That key and the principal choose
+A client of 2026-07-28 has no session, so a browser, a transaction or a process behind cannot belong to its
+conversation. The operator says where its requests name the conversation: a header, a member of `_meta`, an argument.
+That key and the principal choose
 
-    a hidden session in the store   its home is the replica that has the upstream; its state is `ctx.state` with `state="conversation"`
-    the upstream behind             `backs/proxy/upstreams.py`: one for the principal, its capabilities and the conversation
+    a hidden session in the store   its home is the replica that has the upstream; with `state="conversation"` its
+                                    state is `ctx.state`
+    the upstream behind             one for the principal, its capabilities and the conversation
+                                    (`backs/proxy/upstreams.py`)
 
-A request that arrives at another replica than the home is forwarded to it, as a retry is (`forwarding.py`). If the home is not alive, or is stopping, this replica takes its
-place: a forwarded request is taken out of an inbox only by a replica with a lease, so nothing of it has run; a home that is stopping says so. If the home has the request and does not reply,
-the outcome is unknown.
+A request that arrives at another replica than the home is forwarded to it, as a retry is (`forwarding.py`). If the home
+is not alive, or is stopping, this replica takes its place: a forwarded request is taken out of an inbox only by a
+replica with a lease, so nothing of it has run; a home that is stopping says so. If the home has the request and does
+not reply, the outcome is unknown.
 
-A principal has at most `Limits.sessions_per_principal` conversations; for the next one, the one that was not used for the longest time ends. A conversation ends
-after `Times.idle` without a request. Without the setting nothing of this module runs.
+A principal has at most `Limits.sessions_per_principal` conversations; for the next one, the one that was not used for
+the longest time ends. A conversation ends after `Times.idle` without a request. Without the setting nothing of this
+module runs.
 """
 
 from hashlib import sha256

@@ -12,8 +12,8 @@ A client waits for the messages of one request, or of one stream. They come from
                     memory, then the log
     Merged          the calls of a batch
 
-Both eras and all fronts use this loop. A source does not know the form in which its messages are written, and a sink does
-not know their source. A plain call does not get here: its front answers it after one pass of the loop.
+Both eras and all fronts use this loop. A source does not know the form in which its messages are written, and a sink
+does not know their source. A plain call does not get here: its front answers it after one pass of the loop.
 
 Why no message is lost
     The loop clears the wake-up *before* it takes (law 5). A message that arrives before the take is part of the
@@ -27,8 +27,8 @@ Why no message is written twice
     reader begins there.
 
 Who has the answer
-    A sink returns from the write of a terminal message when its client has taken it, and raises if it has not. So `take`,
-    `written` and the exception are the reports about an answer (`core/fate.py`), in every form of a response.
+    A sink returns from the write of a terminal message when its client has taken it, and raises if it has not. So
+    `take`, `written` and the exception are the reports about an answer (`core/fate.py`), in every form of a response.
 
 Why the terminal message is the last one
     A batch that is `finished` ends with the terminal message, and the loop ends with it. A source in memory reads its
@@ -43,8 +43,8 @@ Why the loop ends
 
 Silence. Each sink says how long it waits for the next message. When that time has passed, the loop calls `silence`, and
 the sink decides: an HTTP response that has not begun becomes a stream, one that has begun gets a keep-alive,
-and the stream of a forwarded request checks that its client is still there. A response that becomes a stream which can be
-resumed lets its source begin the log; the next batch then says that the stream begins, and opens the response.
+and the stream of a forwarded request checks that its client is still there. A response that becomes a stream which can
+be resumed lets its source begin the log; the next batch then says that the stream begins, and opens the response.
 """
 
 from collections.abc import Sequence
@@ -101,7 +101,10 @@ class Source(Protocol):
         ...
 
     async def wait(self, seconds: float | None) -> bool:
-        """Wait until there may be messages to take. False: the time has passed without any. None: wait without a limit."""
+        """Wait until there may be messages to take. False: the time has passed without any.
+
+        None: wait without a limit.
+        """
         ...
 
 

@@ -60,7 +60,8 @@ from holdfast.wire.jsonrpc import Request
 T = TypeVar("T")
 
 _SERVED: Final[WeakKeyDictionary[Store, "ref[Engine]"]] = WeakKeyDictionary()
-"""By store: the engine that it wakes. A store wakes one engine, so a second one would take the wake-ups of the first."""
+"""By store: the engine that it wakes. A store wakes one engine, so a second one would take the wake-ups of the
+first."""
 _CLAIM_SECONDS: Final = 0.01
 """Seconds after which a stopping engine checks again whether claims are still on their way."""
 _LAST_SECONDS: Final = 3.0
@@ -194,7 +195,10 @@ class Engine:
         self.conversations = Conversations(runtime, calls, self.idempotent, self.forwarding)
 
     def _made_homes(self, inbox: Inbox) -> Homes | None:
-        """Return the object that sends requests to the homes of sessions; None if sessions have no home, or one process serves."""
+        """Return the object that sends requests to the homes of sessions.
+
+        None if sessions have no home, or one process serves.
+        """
         if not (self.runtime.back.has_home and self.store.is_shared):
             return None
         return Homes(self.runtime, self.exchanges, self.sessions, self.readers, inbox, lambda: self.draining)
@@ -271,7 +275,10 @@ class Engine:
             raise self.failure
 
     async def _undo_start(self) -> None:
-        """Leave nothing of a start that failed: no lease and its thread, no task, no connection. The next call starts again."""
+        """Leave nothing of a start that failed: no lease and its thread, no task, no connection.
+
+        The next call starts again.
+        """
         try:
             # A lease that was lost meanwhile is being taken again.
             await self.runtime.finish(0)
@@ -382,7 +389,7 @@ class Engine:
             await session.listeners_called()
 
     async def leave(self) -> None:
-        """The server that hosts this application is stopping: let handlers finish, then end every stream that it would wait for.
+        """The server that hosts this application is stopping: let handlers finish, then end the streams it waits for.
 
         Streams of running calls are not handed over: without an open response the host would end at once,
         and the handlers with it.
@@ -423,7 +430,7 @@ class Engine:
         await self.end_work()
 
     async def end_work(self) -> None:
-        """End every call that still runs, now: its client receives one error, which says that the server is stopping."""
+        """End every call that still runs, now: its client receives one error, which says that the server stops."""
         working = [session for session in self.runtime.sessions.values() if session.exchanges]
         await asyncio.gather(
             *(self.sessions.end_work(session, "the server is stopping") for session in working),
@@ -450,7 +457,7 @@ class Engine:
         return list(self.runtime.sessions.values())
 
     def live_exchanges(self) -> list[Exchange]:
-        """Return the requests of this process that have not ended: those that wait, run, are parked or were handed over.
+        """Return the requests of this process that have not ended: they wait, run, are parked or were handed over.
 
         Each is the exchange that the back has. `answering` returns the one that answers its request.
         """
@@ -505,7 +512,7 @@ class Engine:
                 raise AssertionError(f"{kind} concerns no session")
 
     def _sweep(self) -> None:
-        """Start the jobs of the sweep, each in its own loop, so that a job that fails or waits does not stop the others."""
+        """Start the jobs of the sweep, each in its own loop: one that fails or waits does not stop the others."""
         jobs = {
             "sessions": self.sessions.sweep,
             "orphans": self.replica.sweep,

@@ -66,7 +66,8 @@ class Exchange:
         self.request: Request = request
         """The request as its client sent it."""
         self.inner: Request = request
-        """The request as the back reads it: with the server's own names, where clients know others (`backs/shown.py`)."""
+        """The request as the back reads it: with the server's own names, where clients know others
+        (`backs/shown.py`)."""
         self.caller: Caller = caller
         self.writer = writer
         self.store: Store = store

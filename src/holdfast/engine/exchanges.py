@@ -12,12 +12,13 @@ The life of an exchange is a table (`core/exchange.py`). This module reports inp
 
 Claim before work (law 2): `claims.py`.
 
-A request starts only while a connection waits for its answer (law 12; the table has the rule). Otherwise one request could run twice: a
-copy of it waits here for its claim or its slot, its client disconnects, another copy is answered elsewhere, the id is free, and
-then this copy starts. `Caller.waiter` is its connection, and `SessionWriter.is_left` says whether a connection waits for an exchange. After
-a pause of this process, the end of a connection may be in a socket that was not read yet: then `look` reads it first. A forwarded
-request has its connection at another replica, which tells the store when that ends (`home.py`): a claim finds it there, and
-after a wait for a slot or a turn the claim is made once more.
+A request starts only while a connection waits for its answer (law 12; the table has the rule). Otherwise one request
+could run twice: a copy of it waits here for its claim or its slot, its client disconnects, another copy is answered
+elsewhere, the id is free, and then this copy starts. `Caller.waiter` is its connection, and `SessionWriter.is_left`
+says whether a connection waits for an exchange. After a pause of this process, the end of a connection may be in a
+socket that was not read yet: then `look` reads it first. A forwarded request has its connection at another replica,
+which tells the store when that ends (`home.py`): a claim finds it there, and after a wait for a slot or a turn the
+claim is made once more.
 
 The handler runs in a task of the engine, not in the task of its connection: a connection that breaks costs a reader
 and nothing else (law 6).
@@ -33,8 +34,8 @@ replica does. If the store says that the exchange is no longer ours (Fenced), th
 replica has written an end, and the client reads that one.
 
 Why the queue does not lose a slot. A slot is passed on in `free_slot` only: to the first exchange in the gate's queue,
-which starts in the same step. An exchange that ends while it waits leaves the queue in the same step, so a slot is never
-given to an exchange that has ended. (For an exchange that has ended while its handler still runs, see the table.)
+which starts in the same step. An exchange that ends while it waits leaves the queue in the same step, so a slot is
+never given to an exchange that has ended. (For an exchange that has ended while its handler still runs, see the table.)
 """
 
 import asyncio
@@ -205,9 +206,10 @@ class Exchanges:
     ) -> SessionExchange | Duplicate | Refusal | None:
         """Claim an exchange and start it without waiting; None, with nothing done: use `submit`.
 
-        None if the store has to be awaited, if scopes are to be checked, if this process is stopping, or if the call has
-        to wait: for its slot, or for the answer of a call with the same id, which is not written yet. A refused claim is
-        answered with `submit_refused`.
+        None if the store has to be awaited, if scopes are to be checked, if this process is stopping, or if the call
+        has
+        to wait: for its slot, or for the answer of a call with the same id, which is not written yet. A refused claim
+        is answered with `submit_refused`.
         """
         runtime = self._runtime
         session = runtime.sessions.get(key)
@@ -245,7 +247,8 @@ class Exchanges:
     ) -> SessionExchange | Repeat:
         """Do the same as `submit` after a claim that `submit_now` has made was refused.
 
-        The call that had the id ran in this process, and was not answered. So it is a duplicate also if it has ended meanwhile.
+        The call that had the id ran in this process, and was not answered. So it is a duplicate also if it has ended
+        meanwhile.
         """
         repeat = await self.claims.refused(key, caller, request.id, refused)
         return repeat or await self.submit(key, caller, request, digest, streams=streams)
@@ -293,7 +296,8 @@ class Exchanges:
     def _enter(self, exchange: SessionExchange, *, has_slot: bool = False) -> Admission:
         """Start an exchange if it has a slot or its turn; return whether it has started, waits or is refused.
 
-        This is the only place where a handler starts. One that has waited (`has_slot`) starts in the context of its request.
+        This is the only place where a handler starts. One that has waited (`has_slot`) starts in the context of its
+        request.
         """
         session, context = exchange.session, None
         if has_slot:
@@ -343,7 +347,7 @@ class Exchanges:
             self._runtime.spawn(self._start_if_wanted(exchange))
 
     async def _start_if_wanted(self, exchange: SessionExchange) -> None:
-        """Start a call that has its slot or its turn, unless no connection waits for it or other replicas have ended it."""
+        """Start a call that has its slot or turn, unless no connection waits for it or others have ended it."""
         self.claims.running += 1
         try:
             happened = await self._why_unwanted(exchange)
@@ -444,7 +448,10 @@ class Exchanges:
                 self._runtime.release(session)
 
     def _leave(self, exchange: SessionExchange, outcome: Outcome) -> Actions:
-        """Move an exchange to its end, remove it from its session and free its slot; return all actions of the table."""
+        """Move an exchange to its end, remove it from its session and free its slot.
+
+        Return all actions of the table.
+        """
         exchange.state, actions = step(exchange.state, outcome.happened)
         if actions:
             exchanges = exchange.session.exchanges

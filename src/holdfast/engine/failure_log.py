@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from holdfast.engine.runtime import Runtime
 
 NAMED = {"tools/call": "tool", "prompts/get": "prompt"}
-"""By method: under which name the log line has the request's `name`. A resource's URI is not logged: it may be private."""
+"""By method: under which name the log line has the request's `name`. A resource's URI is not logged: it may be
+private."""
 
 
 def note_failure(
@@ -42,7 +43,7 @@ _GENERAL: Final[dict[type[McpError], str]] = {
 
 
 def hide_cause(runtime: Runtime, error: McpError) -> None:
-    """With `mask_errors`, take the address, exit status and words of a server behind out of an error: they are in the log."""
+    """With `mask_errors`, take address, exit status and words of a server behind out of an error: the log has them."""
     if runtime.settings.mask_errors and error.__cause__ is not None:
         error.message = next(
             (text for kind, text in _GENERAL.items() if isinstance(error, kind)), error.message

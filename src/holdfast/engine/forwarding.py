@@ -1,7 +1,9 @@
-"""Forwarding: a retry that arrives at one replica, for a call that is parked at another; or a repeat for a call that runs there.
+"""Forwarding: a retry that arrives at one replica, for a call that is parked at another.
 
-A parked call is a suspended task in one process. A retry can arrive at any replica; the `requestState` names the one that
-has the call. The request travels through the store, and the answer comes back as a stream in the store:
+Or a repeat for a call that runs there.
+
+A parked call is a suspended task in one process. A retry can arrive at any replica; the `requestState` names the one
+that has the call. The request travels through the store, and the answer comes back as a stream in the store:
 
     replica A (has the client's connection)            store                  replica B (has the parked call)
     ───────────────────────────────────────    ────────────────────────    ───────────────────────────────────
@@ -13,16 +15,16 @@ has the call. The request travels through the store, and the answer comes back a
     deliver: stream ─▶ HTTP response     ◀──   messages, terminal    ◀──   deliver: call ─▶ stream
     close the session                    ──▶   gone                  ──▶   reads no session: cancels the call
 
-The session exists for this one request, so the rules for streams hold here too: order, one terminal message, fencing, and
-the end that other replicas write if B dies. The client never sees this session.
+The session exists for this one request, so the rules for streams hold here too: order, one terminal message, fencing,
+and the end that other replicas write if B dies. The client never sees this session.
 
-Why a request runs once. B claims the exchange before it takes the request out of its inbox. If B finds the request a second
-time (it was interrupted in between), the claim is its own, and nothing has run. If B dies after the claim, the
+Why a request runs once. B claims the exchange before it takes the request out of its inbox. If B finds the request a
+second time (it was interrupted in between), the claim is its own, and nothing has run. If B dies after the claim, the
 sweep of another replica ends the exchange with −31002.
 
-Why A never waits forever. A waits for the reply for two leases, and until the lease of B has ended, and then takes the request back from
-the inbox (`Inbox.request`). If that fails, B took it: A reads the stream, and if there is none the client gets −31003. A stream that has
-begun ends with a terminal message, or its session and its reader end.
+Why A never waits forever. A waits for the reply for two leases, and until the lease of B has ended, and then takes the
+request back from the inbox (`Inbox.request`). If that fails, B took it: A reads the stream, and if there is none the
+client gets −31003. A stream that has begun ends with a terminal message, or its session and its reader end.
 
 Why B never works for a client that has disconnected. A closes the session when its client disconnects. B checks the
 session after each silence of `_HEARTBEAT` seconds, and each append fails without the session.
@@ -146,7 +148,10 @@ class Forwarding:
         await self._forget(reader.session)
 
     async def _forget(self, session: Session) -> None:
-        """Close the session of a forwarded request. If the store is unavailable, the session ends by its idle time: do not wait here."""
+        """Close the session of a forwarded request.
+
+        If the store is unavailable, the session ends by its idle time: do not wait here.
+        """
         self._runtime.sessions.pop(session.record.key, None)
         with contextlib.suppress(StoreError):
             await self._runtime.store.close(session.record.key, SessionInput.SHUTDOWN)

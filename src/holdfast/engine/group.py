@@ -77,7 +77,7 @@ class EngineGroup:
                 raise
 
     async def aclose(self) -> None:
-        """End all that have started: let handlers finish for the drain time, and close every session of this process."""
+        """End all that have started: let handlers finish for the drain time, and close all sessions of this process."""
         await self._all(engine.aclose() for engine in self._engines.values())
 
     async def leave(self) -> None:
@@ -107,7 +107,10 @@ class EngineGroup:
 
     @staticmethod
     async def _all(work: Iterable[Awaitable[None]]) -> None:
-        """Do the same in all engines at the same time. An error of one does not stop the others; it is raised at the end."""
+        """Do the same in all engines at the same time.
+
+        An error of one does not stop the others; it is raised at the end.
+        """
         ended = await asyncio.gather(*work, return_exceptions=True)
         for error in ended:
             if error is not None:

@@ -1,35 +1,38 @@
 """Hand-over: a call that takes longer than its client waits is answered, and goes on. Its result is collected later.
 
-It stands between the engine and the back, for servers of functions and for every server behind, and only if it is on: otherwise
-the engine calls the back itself. A call has two exchanges then:
+It stands between the engine and the back, for servers of functions and for every server behind, and only if it is on:
+otherwise the engine calls the back itself. A call has two exchanges then:
 
     client's request ──▶ outer exchange ── waits at most `after` seconds ──▶ inner exchange ──▶ back
                          id, slot, stream, rounds; ends when             the call itself; ends when its handler ends
                          the request is answered
 
-While the outer exchange waits, the inner one has no life of its own: its messages and asks pass through the outer one, and a
-cancellation of the outer one stops it (`inner.py`). If it ends in time, its result is the answer, unchanged.
+While the outer exchange waits, the inner one has no life of its own: its messages and asks pass through the outer one,
+and a cancellation of the outer one stops it (`inner.py`). If it ends in time, its result is the answer, unchanged.
 
-If it does not, the inner exchange becomes a *task*: the store has a record of it, under the principal and a random id (`tasks.py`). Then the
-outer exchange ends with an answer that names the task. There are three ways to name it, by what the client understands:
+If it does not, the inner exchange becomes a *task*: the store has a record of it, under the principal and a random id
+(`tasks.py`). Then the outer exchange ends with an answer that names the task. There are three ways to name it, by what
+the client understands:
 
     client                                the answer                       how the client gets the result
-    ──────────────────────────────────    ─────────────────────────────    ───────────────────────────────────────────────
+    ──────────────────────────────────    ─────────────────────────────    ─────────────────────────────────────────────
     2026-07-28, declares tasks            a task                           tasks/get
-    2026-07-28, without tasks             `requestState` with the id       a retry; each one waits, and gets the next state;
+    2026-07-28, without tasks             `requestState` with the id       a retry: each waits, and gets the next state;
                                                                            after the last one, a ticket
     a session (HTTP, stdio)               a result with a ticket           the tool `collect`
 
-From then on nothing of the request can stop the call: its connection, its cancellation and its session may end. `tasks/cancel` and
-`collect` with `cancel` stop it. It keeps its slot, or its turn, until its handler ends. All requests for the result read the
-store (`collecting.py`): any replica answers them, and after the death of the owner they get the error −31002.
+From then on nothing of the request can stop the call: its connection, its cancellation and its session may end.
+`tasks/cancel` and `collect` with `cancel` stop it. It keeps its slot, or its turn, until its handler ends. All requests
+for the result read the store (`collecting.py`): any replica answers them, and after the death of the owner they get the
+error −31002.
 
-Why no result is lost or doubled. The record is stored before the answer that names it. If the handler ends while the record is on its
-way, its result is the answer, and the record is ended: no client knows its id. Between the last check of the handler and `become_task` there
-is no await. If the record cannot be stored (a limit, an outage), nothing changes: the request waits on, and it is tried again later.
+Why no result is lost or doubled. The record is stored before the answer that names it. If the handler ends while the
+record is on its way, its result is the answer, and the record is ended: no client knows its id. Between the last check
+of the handler and `become_task` there is no await. If the record cannot be stored (a limit, an outage), nothing
+changes: the request waits on, and it is tried again later.
 
-Why `collect` needs no slot. It would wait behind the call that it waits for. It is control traffic (`Access.collects`), in no order, and at
-most as many requests of one client wait as a session has slots: the others are answered at once.
+Why `collect` needs no slot. It would wait behind the call that it waits for. It is control traffic (`Access.collects`),
+in no order, and at most as many requests of one client wait as a session has slots: the others are answered at once.
 """
 
 import asyncio
@@ -72,7 +75,8 @@ from holdfast.stores.base import NoTasks, refuse_tasks
 from holdfast.wire.jsonrpc import encode
 
 ROUNDS: Final = 8
-"""How often a client of 2026-07-28 is asked to come back before it gets a ticket: clients stop after ten rounds, and questions take some."""
+"""How often a client of 2026-07-28 is asked to come back before it gets a ticket: clients stop after ten rounds, and
+questions take some."""
 GROWN: Final = 45.0
 """The wait of a retry doubles from round to round up to this: many gateways cut a response after 60 s."""
 COLLECT_PART: Final = 0.8
@@ -199,7 +203,10 @@ class HandOver:
     async def _hand_over(
         self, outer: Exchange, inner: InnerExchange, handler: asyncio.Task[bytes]
     ) -> bytes | None:
-        """Make a task of a running call; return the answer that names it. None: it has ended meanwhile, or it is not possible now."""
+        """Make a task of a running call; return the answer that names it.
+
+        None: it has ended meanwhile, or it is not possible now.
+        """
         try:
             ticket, task = await self._tasks.open(inner)
         except Busy as error:
@@ -252,7 +259,7 @@ class HandOver:
         self._runtime.release(outer.session)
 
     def _named(self, exchange: Exchange, ticket: str, said: Progress | None, number: int) -> bytes:
-        """Return the answer of a call that still runs, to a client without tasks: a state, or after the last round a ticket."""
+        """Return the answer of a call that still runs, to a client without tasks: a state, or in the end a ticket."""
         if exchange.session.revision is SESSIONLESS and number < ROUNDS:
             state = self._sessionless.seal_ticket(exchange, ticket, number + 1)
             return self._typed("input_required", {"requestState": state})

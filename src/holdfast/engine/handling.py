@@ -130,7 +130,10 @@ async def _canceller(runtime: Runtime, exchange: Exchange) -> str:
 
 
 def _lost(exchange: Exchange) -> ExchangeInput:
-    """Return the input for a refused write. An exchange without a log cannot read another replica's end: RETURNED, an error."""
+    """Return the input for a refused write.
+
+    An exchange without a log cannot read another replica's end: RETURNED, an error.
+    """
     session = exchange.session
     has_log = isinstance(session, Session) and session.duplex is None
     return ExchangeInput.LOST if has_log else ExchangeInput.RETURNED
@@ -156,7 +159,8 @@ def _outcome_of_refusal(runtime: Runtime, exchange: Exchange, error: McpError) -
     if event is not None:
         _noted(runtime, exchange, event, error, error)
         hide_cause(runtime, error)
-    # The frames of its traceback refer to the call, which refers to its outcome: without them no such cycle waits for the collector.
+    # The frames of its traceback refer to the call, which refers to its outcome: without them no such cycle waits for
+    # the collector.
     error.__traceback__ = error.__context__ = error.__cause__ = None
     return Outcome(error=error)
 

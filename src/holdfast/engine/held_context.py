@@ -1,11 +1,11 @@
 """A lifespan while a process serves: one task enters an asynchronous context manager, holds it and leaves it.
 
-A lifespan may hold a task group or a cancel scope, and the task that entered one must leave it. So the tasks that start and
-stop a server do not enter the lifespan themselves.
+A lifespan may hold a task group or a cancel scope, and the task that entered one must leave it. So the tasks that start
+and stop a server do not enter the lifespan themselves.
 
-How a lifespan reports that it cannot go on. It ends: a task group inside of it cancels its body when one of its background
-tasks fails, and the context manager ends with the error. It was not told to leave, so `ended` is called. A background task
-outside of any group fails unnoticed: no part of the lifespan waits for it.
+How a lifespan reports that it cannot go on. It ends: a task group inside of it cancels its body when one of its
+background tasks fails, and the context manager ends with the error. It was not told to leave, so `ended` is called. A
+background task outside of any group fails unnoticed: no part of the lifespan waits for it.
 """
 
 import asyncio

@@ -1,8 +1,10 @@
-"""The home of a session: the replica whose back keeps something for it. Requests that arrive elsewhere are forwarded to it.
+"""The home of a session: the replica whose back keeps something for it.
 
-A child process, a hosted run or a session of another server lives in one process. The record of a session names the replica
-that has it (`SessionRecord.home`), and `take_home` of the store changes that by compare-and-set. Native servers have no homes: any
-replica answers any request, and nothing of this module runs.
+Requests that arrive elsewhere are forwarded to it.
+
+A child process, a hosted run or a session of another server lives in one process. The record of a session names the
+replica that has it (`SessionRecord.home`), and `take_home` of the store changes that by compare-and-set. Native servers
+have no homes: any replica answers any request, and nothing of this module runs.
 
     replica A (has the client's connection)          store                     replica H (the home)
     ────────────────────────────────────────    ───────────────────────    ─────────────────────────────────────
@@ -14,37 +16,40 @@ replica answers any request, and nothing of this module runs.
     Began: attach to S, as a repeat does  ◀──   stream S, terminal    ◀──  the handler's messages
 
 So the home claims the exchange, and its death is found by the sweep as for every exchange (`replica.py`). A only
-reads: the end of A, or of its client, costs a reader (law 6). With the reply, the reader's place belongs to A. The store keeps the answer
-until A reports that its client has taken it (`core/fate.py`), and an equal request that arrives meanwhile waits for this report. If A
-dies first, H gives the place back, and the answer stays kept.
+reads: the end of A, or of its client, costs a reader (law 6). With the reply, the reader's place belongs to A. The
+store keeps the answer until A reports that its client has taken it (`core/fate.py`), and an equal request that arrives
+meanwhile waits for this report. If A dies first, H gives the place back, and the answer stays kept.
 
-**A request starts only while its client waits** (law 12; the rule is in `core/exchange.py`). A knows the connection, H does not. When the connection ends
-before the reply, A tells the store (`give_back`). The session remembers the name of S, and H finds it with its claim of S:
-the claim is refused, and nothing starts. If H has claimed S before and S waits there for a slot or its turn, H claims S once more when it
-has it. A itself does not send, or start, a request whose connection is gone.
+**A request starts only while its client waits** (law 12; the rule is in `core/exchange.py`). A knows the connection, H
+does not. When the connection ends before the reply, A tells the store (`give_back`). The session remembers the name of
+S, and H finds it with its claim of S: the claim is refused, and nothing starts. If H has claimed S before and S waits
+there for a slot or its turn, H claims S once more when it has it. A itself does not send, or start, a request whose
+connection is gone.
 
-**Why a request starts at most once.** Everything that starts S claims it first, and the store gives a claim of S once: S
-stays known while it runs, and after its end as a stream with its terminal message. Five orders of events need more than that:
+**Why a request starts at most once.** Everything that starts S claims it first, and the store gives a claim of S once:
+S stays known while it runs, and after its end as a stream with its terminal message. Five orders of events need more
+than that:
 
-1. *H dies before it takes the request.* A finds that the lease of H has ended, and takes the request back from the inbox of H
-   (`remove_forwarded`: of A and H, one does it). It was there, so H had not started S: H starts S after the removal. A takes
-   the home and claims S itself. If H had claimed S and died before the removal, A's claim is a Duplicate that names S, and A
-   reads S: the sweep ends it with −31002.
-2. *H dies after it took the request.* A cannot take it back. A never starts S: it attaches to S and reads the end that H or
-   the sweep wrote. If there is no S, the outcome is unknown, and the client gets −31002.
-3. *H was paused, A has taken the home, and H wakes up* with the request in its memory. H claims S, and the claim is either a
-   Duplicate (A has claimed S), or its record names another home. Then H frees S again and starts nothing. The claim and the
-   record come from one step of the store, and A takes the home before it claims S.
-4. *The reply is lost*: A was paused for longer than its lease, so that H could not reply. After two leases without a reply, A
-   takes the request back as in case 1, and refuses it as busy if H lives. If it cannot be taken back, case 2 applies.
+1. *H dies before it takes the request.* A finds that the lease of H has ended, and takes the request back from the
+   inbox of H (`remove_forwarded`: of A and H, one does it). It was there, so H had not started S: H starts S after the
+   removal. A takes the home and claims S itself. If H had claimed S and died before the removal, A's claim is a
+   Duplicate that names S, and A reads S: the sweep ends it with −31002.
+2. *H dies after it took the request.* A cannot take it back. A never starts S: it attaches to S and reads the end that
+   H or the sweep wrote. If there is no S, the outcome is unknown, and the client gets −31002.
+3. *H was paused, A has taken the home, and H wakes up* with the request in its memory. H claims S, and the claim is
+   either a Duplicate (A has claimed S), or its record names another home. Then H frees S again and starts nothing. The
+   claim and the record come from one step of the store, and A takes the home before it claims S.
+4. *The reply is lost*: A was paused for longer than its lease, so that H could not reply. After two leases without a
+   reply, A takes the request back as in case 1, and refuses it as busy if H lives. If it cannot be taken back, case 2
+   applies.
 5. *The store puts the request into the inbox twice* (a command sent again). The inbox knows the name (`inbox.py`).
 
 **Why a session does not stay without a home.** A home that is stopping replies Moved with its own name; a home whose
-lease has ended gets no message. After an outage of the store, A gives it the time to renew its lease first (`outages.py`).
-In both cases A takes the home, unless another replica was faster: then A asks that one. The back of the new home builds
-its data from the record (`Back.moved`), or raises: then the session is closed.
-The former home learns of it from a claim whose record names another home, or when its back asks (`Outside.confirm_home`),
-and releases its data (`Back.left`).
+lease has ended gets no message. After an outage of the store, A gives it the time to renew its lease first
+(`outages.py`). In both cases A takes the home, unless another replica was faster: then A asks that one. The back of the
+new home builds its data from the record (`Back.moved`), or raises: then the session is closed. The former home learns
+of it from a claim whose record names another home, or when its back asks (`Outside.confirm_home`), and releases its
+data (`Back.left`).
 
 A client that only listens sends no request: `listener_homes.py` takes the home for it.
 
@@ -93,7 +98,8 @@ from holdfast.wire.shape import counted_cost
 
 _KNOWN: Final = 1_024
 _KNOWN_BYTES: Final = 16_384
-"""How many records of sessions are remembered to know their homes, and the most memory of one: the description of a client may take 300 KiB."""
+"""How many records of sessions are remembered to know their homes, and the most memory of one: the description of a
+client may take 300 KiB."""
 _REQUEST_SECONDS: Final = 600.0
 """How long a request stays in the inbox of a home that is alive and cannot take it."""
 _HOPS: Final = 8
@@ -355,7 +361,10 @@ class Homes:
         await self._give_back(exchange, verdict, is_read=is_read)
 
     async def _claim(self, received: Received) -> _Claimed | Verdict:
-        """Claim a request and take it out of the inbox; return an exchange that can begin, or the reason for the refusal."""
+        """Claim a request and take it out of the inbox.
+
+        Return an exchange that can begin, or the reason for the refusal.
+        """
         submit: ForwardedRequest = received.body
         try:
             charge = received.charge()
@@ -366,7 +375,8 @@ class Homes:
         key, claim, store = submit.session, _claim_of(submit), self._runtime.store
         self._exchanges.claims.running += 1
         try:
-            # Both before the handler starts. The message is in memory: the store is asked again while it is unavailable.
+            # Both before the handler starts. The message is in memory: the store is asked again while it is
+            # unavailable.
             claimed, _ = await asyncio.gather(
                 retried(lambda: store.claim(key, submit.owner, claim)),
                 received.remove(),
@@ -414,7 +424,7 @@ class Homes:
             await writer.wake.next(left)
 
     async def _give_back(self, exchange: SessionExchange, verdict: Verdict, *, is_read: bool) -> None:
-        """Give the place of the reader to the other replica: it attaches, or reports that its client has taken the answer.
+        """Give the place of the reader to the other replica: it attaches, or reports that its client has the answer.
 
         If that replica is gone, or dies before, the answer is kept for a repeat of the request.
         """
@@ -431,7 +441,10 @@ class Homes:
             loop.call_later(lease, self._free_places)
 
     def _free_places(self) -> None:
-        """Give back the places that the other replicas have not given back in time. One timer is enough for all of them."""
+        """Give back the places that the other replicas have not given back in time.
+
+        One timer is enough for all of them.
+        """
         loop = asyncio.get_running_loop()
         # A replica that stops gives back every place.
         while self._handed and self._handed[0][0] <= loop.time() and not self._is_stopping():
@@ -461,13 +474,17 @@ class Homes:
             self._sessions.notify_back(session, message.method, message.params, charge)
 
     async def confirm_home(self, key: str) -> bool:
-        """True if a session is open and this replica is its home. Also if the store is unavailable: then it is not known."""
+        """True if a session is open and this replica is its home.
+
+        Also if the store is unavailable: then it is not known.
+        """
         try:
             record = await self._runtime.store.take_home(key, self._me)
         except StoreError:
             return True
         if record is not None and record.home != self._me:
-            # A failover of the store may have lost that this replica is the home: then `listener_homes.py` takes it again.
+            # A failover of the store may have lost that this replica is the home: then `listener_homes.py` takes it
+            # again.
             self._know(record)
         return record is not None and record.home == self._me
 

@@ -1,10 +1,10 @@
 """Calls with an idempotency key: a repeat of a request of 2026-07-28 does not run it again (laws 2, 6 and 12).
 
-2026-07-28 has no sessions: a client whose connection broke sends its call again, and it would run twice. A request that names a
-key (`protocol/idempotency.py`) gets what the calls of a session have. The rules are those of sessions, and no others: the key takes the place of the
-request's id in a *hidden session* of the store, which no client can name.
+2026-07-28 has no sessions: a client whose connection broke sends its call again, and it would run twice. A request that
+names a key (`protocol/idempotency.py`) gets what the calls of a session have. The rules are those of sessions, and no
+others: the key takes the place of the request's id in a *hidden session* of the store, which no client can name.
 
-    request with a key ──▶ claim(hidden session, id = key, digest) ──▶ Claimed: the call starts, as any call without a session
+    request with a key ──▶ claim(hidden session, id = key, digest) ──▶ Claimed: it starts, as without a key
                                        │                                         │ the answer of its first round
                                        │                                         ▼
                                        │                          settle(…, keep=True): the answer stays under the key
@@ -13,23 +13,27 @@ request's id in a *hidden session* of the store, which no client can name.
                                                        ── runs here ───────▶ one more connection waits for the call
                                                        ── runs elsewhere ──▶ forwarded to that replica (`forwarding.py`)
 
-The digest is that of method and params without `_meta`: the id, the progress token and the trace may differ. A retry that continues a parked
-call needs no claim: its `requestState` names one round, whose outcome is kept (`sessionless.py`). A request with `inputResponses`, or with a state that an
-author made by hand, starts a handler; its answers are part of the id.
+The digest is that of method and params without `_meta`: the id, the progress token and the trace may differ. A retry
+that continues a parked call needs no claim: its `requestState` names one round, whose outcome is kept
+(`sessionless.py`). A request with `inputResponses`, or with a state that an author made by hand, starts a handler; its
+answers are part of the id.
 
-Why a call runs once. The claim comes before the start, and one step of the store decides it. The id is in use while the call runs, and its
-answer is kept for KEPT_SECONDS after its end, also if a client has taken it. If the replica dies, the sweep of another one ends the exchange with −31002,
-which is kept in the same way. A call that certainly did not run (refused as busy, or its client left before the start) gives the claim back.
+Why a call runs once. The claim comes before the start, and one step of the store decides it. The id is in use while the
+call runs, and its answer is kept for KEPT_SECONDS after its end, also if a client has taken it. If the replica dies,
+the sweep of another one ends the exchange with −31002, which is kept in the same way. A call that certainly did not run
+(refused as busy, or its client left before the start) gives the claim back.
 
-Why a broken connection does not cancel it at once. `SessionlessCalls.abandon` lets the call run on for `Times.repeat`; a repeat that comes meanwhile
-becomes its connection. Without one it is cancelled, and that is the answer that is kept. `notifications/cancelled` with the key cancels it at once.
+Why a broken connection does not cancel it at once. `SessionlessCalls.abandon` lets the call run on for `Times.repeat`;
+a repeat that comes meanwhile becomes its connection. Without one it is cancelled, and that is the answer that is kept.
+`notifications/cancelled` with the key cancels it at once.
 
-The end is stored after the answer has left: a process that dies in between leaves −31002 for the repeat, and no second run. A repeat that arrives in
-between finds the call in `_calls`.
+The end is stored after the answer has left: a process that dies in between leaves −31002 for the repeat, and no second
+run. A repeat that arrives in between finds the call in `_calls`.
 
-Hidden sessions. There are BUCKETS for each principal, so that calls at once do not change one record. Their principal is no client's, so they take no
-place among its sessions. A hidden session keeps at most `Limits.finished_streams` answers in `Limits.session_bytes`; beyond that the oldest are
-forgotten. It closes when it was not used for KEPT_SECONDS.
+Hidden sessions. There are BUCKETS for each principal, so that calls at once do not change one record. Their principal
+is no client's, so they take no place among its sessions. A hidden session keeps at most `Limits.finished_streams`
+answers in `Limits.session_bytes`; beyond that the oldest are forgotten. It closes when it was not used for
+KEPT_SECONDS.
 """
 
 import asyncio
@@ -75,9 +79,11 @@ BUCKETS: Final = 16
 _LASTING: Final = 1e9
 """The lifetime of a hidden session: it closes when it is not used."""
 _PAUSE_SECONDS: Final = 0.1
-"""The pause before a claim is made again: the replica that has claimed the call is about to start it, has just ended it, or is dead and not declared so."""
+"""The pause before a claim is made again: the replica that has claimed the call is about to start it, has just ended
+it, or is dead and not declared so."""
 _ANY: Final = b""
-"""The digest of every claim. In a session another request frees the id of an answer that is kept; here it is refused (`_check_same`)."""
+"""The digest of every claim. In a session another request frees the id of an answer that is kept; here it is refused
+(`_check_same`)."""
 _STARTS_WITH: Final = ("inputResponses", "requestState")
 
 
@@ -184,7 +190,10 @@ class IdempotentCalls:
         await asyncio.sleep(_PAUSE_SECONDS)
 
     def _stream_name(self, digest: bytes) -> str:
-        """Return a name for the stream of a call. A repeat reads there which replica has the call, and for which request."""
+        """Return a name for the stream of a call.
+
+        A repeat reads there which replica has the call, and for which request.
+        """
         return f"{self._runtime.store.replica}.{digest.hex()}.{self._runtime.random.token(12)}"
 
     # Claims
@@ -277,7 +286,10 @@ class IdempotentCalls:
     def _attached(
         self, call: _Call, claim: Claim, meta: RequestMeta, caller: Caller, request: Request
     ) -> ResponseWaiter:
-        """Let one more connection wait for a call. From now on its messages go there, with the token of this request."""
+        """Let one more connection wait for a call.
+
+        From now on its messages go there, with the token of this request.
+        """
         _check_same(call.claim.stream, claim.stream)
         self._note(claim)
         if not call.writer.outcomes:
@@ -289,7 +301,8 @@ class IdempotentCalls:
     ) -> ResponseWaiter | None:  # fmt: skip
         """Return the answer of the call that has the key. None: make the claim again.
 
-        The answer was forgotten meanwhile; or this replica has claimed the call and not started it, or has died with it.
+        The answer was forgotten meanwhile; or this replica has claimed the call and not started it, or has died with
+        it.
         """
         _check_same(earlier.stream, claim.stream)
         if not earlier.finished:
@@ -348,7 +361,7 @@ class IdempotentCalls:
 
 
 def has_key(meta: RequestMeta, request: Request) -> bool:
-    """Return True if a request has a key that counts: other methods have no effect, or have one of their own that is done once."""
+    """Return True if a request has a key that counts: other methods have no effect, or one of their own."""
     return meta.key is not None and request.method in SUSPENDABLE
 
 
@@ -374,7 +387,10 @@ def _owner(caller: Caller) -> str:
 
 
 def _id_of(key: str, params: dict[str, Any]) -> str:
-    """Return the id of a call in its hidden session; of a request with answers, they are part of it. A key has no space."""
+    """Return the id of a call in its hidden session; of a request with answers, they are part of it.
+
+    A key has no space.
+    """
     given = {name: params[name] for name in _STARTS_WITH if name in params}
     return f"{key} {sha256(canonical(given)).hexdigest()}" if given else key
 

@@ -59,7 +59,8 @@ _LAST_SECONDS: Final = 0.1
 _RENEWED_SECONDS: Final = 0.1
 """How often a message is tried again while its replica may renew its lease."""
 _SENDERS: Final = "forwarded"
-"""The account of messages until they are decoded and their own principal is known, and of anonymous clients: only the sender knows their addresses."""
+"""The account of messages until they are decoded and their own principal is known, and of anonymous clients: only
+the sender knows their addresses."""
 _FULL: Final = "Busy: the replica that must answer has too much to do; try again shortly"
 _UNSEALED: Final = Late(
     "Busy: the replica that must answer cannot decrypt the credentials of this request, and nothing was executed. All replicas "
@@ -88,7 +89,8 @@ class Received:
         """Return the charge for the message, to its own principal and session; hold it while the message is in memory.
 
         Raises:
-            TooMuchWork: there is no room. A message whose handler raises this stays in the inbox, and is taken again later.
+            TooMuchWork: there is no room. A message whose handler raises this stays in the inbox, and is taken again
+                later.
         """
         charge = self._inbox.charge(self._payload, self.body)
         if self._read is not None:
@@ -96,7 +98,10 @@ class Received:
         return charge
 
     async def remove(self) -> bool:
-        """Take the message out of the inbox, also if the store is unavailable for long. False: its sender has taken it back."""
+        """Take the message out of the inbox, also if the store is unavailable for long.
+
+        False: its sender has taken it back.
+        """
         return await self._inbox.remove(self.name)
 
     async def reply(self, body: object, kind: str = REPLY) -> bool:
@@ -166,7 +171,8 @@ class Inbox:
     ) -> Verdict | None:
         """Send a request of a client; return the verdict of the replica. The message stays in its inbox for `seconds`.
 
-        None: that replica is gone or has no handler, and the request did not start there. Began may also mean that there is no
+        None: that replica is gone or has no handler, and the request did not start there. Began may also mean that
+        there is no
         reply: that replica took the request, so it may have started.
 
         Raises:
@@ -306,7 +312,10 @@ class Inbox:
         return charge
 
     async def remove(self, name: str) -> bool:
-        """Remove a message that is taken, also if the store is unavailable for long. False: its sender has taken it back."""
+        """Remove a message that is taken, also if the store is unavailable for long.
+
+        False: its sender has taken it back.
+        """
         self._removed[name] = None
         if len(self._removed) > _REMEMBERED:
             self._removed.popitem(last=False)

@@ -1,7 +1,7 @@
 """An inner exchange: the call itself, while another exchange answers its request (`hand_over.py`).
 
-Its messages and asks pass through the exchange of the request until the call is handed over. From then on the call is a task:
-its progress and asks go into the store, and nothing of the connection or the session is left in it.
+Its messages and asks pass through the exchange of the request until the call is handed over. From then on the call is a
+task: its progress and asks go into the store, and nothing of the connection or the session is left in it.
 """
 
 import asyncio
@@ -104,7 +104,7 @@ class InnerExchange(Exchange):
 
 
 def answering(exchange: Exchange) -> Exchange:
-    """Return the exchange that answers the request of a call: another one, if the call can be handed over and was not yet."""
+    """Return the exchange that answers the request of a call: another one, if it can be handed over and was not."""
     return (exchange.outer or exchange) if isinstance(exchange, InnerExchange) else exchange
 
 

@@ -6,10 +6,11 @@ present period. It opens with this key, with that of the period before, and with
 in advance.
 
 Why every sealed value can be opened until it expires: a period is at least as long as a sealed value lives, so a value
-that was sealed in one period expires before the next one ends. Why replicas agree: the first replica that asks for a period's
-key decides it, in one atomic step of the store. Why clocks need not agree: a replica that is ahead or behind by up to one
-period uses a key that the others have too. Why an outage of the store at the turn of a period does no harm: the next key
-is known already. The store forgets a key that no replica has asked for in four periods, so keys do not pile up.
+that was sealed in one period expires before the next one ends. Why replicas agree: the first replica that asks for a
+period's key decides it, in one atomic step of the store. Why clocks need not agree: a replica that is ahead or behind
+by up to one period uses a key that the others have too. Why an outage of the store at the turn of a period does no
+harm: the next key is known already. The store forgets a key that no replica has asked for in four periods, so keys do
+not pile up.
 """
 
 from typing import Final

@@ -15,18 +15,18 @@ Why an outage of the store ends no call, even if it is long.
    and soon after it: its lease has not ended.
 3. An outage that it noticed starts this time again. The store is then reachable for L before any replica is declared
    dead, and every living replica renews in that time.
-4. The lease of a living replica may have ended during the outage. As no other replica has declared it dead, it continues
-   under the same incarnation, with all its calls.
+4. The lease of a living replica may have ended during the outage. As no other replica has declared it dead, it
+   continues under the same incarnation, with all its calls.
 
-A process that was stopped, a host that slept and a clock that jumped forward are gaps between renewals, and the same proof
-holds. A clock that is set back by more than L/2 starts the time of 1 again too. A lease that is renewed in the future after
-that time belongs to a replica that has not renewed since the jump: it has ended. One case is left: a replica that cannot
-reach the store while others can is declared dead although it lives. Its calls end there with −31002, and its own writes
-are refused (Fenced). The store decides all this (`stores/base/`, `renew` and `orphans`).
+A process that was stopped, a host that slept and a clock that jumped forward are gaps between renewals, and the same
+proof holds. A clock that is set back by more than L/2 starts the time of 1 again too. A lease that is renewed in the
+future after that time belongs to a replica that has not renewed since the jump: it has ended. One case is left: a
+replica that cannot reach the store while others can is declared dead although it lives. Its calls end there with
+−31002, and its own writes are refused (Fenced). The store decides all this (`stores/base/`, `renew` and `orphans`).
 
 Why a thread. If a function blocks the event loop for some seconds, the replica must not be declared dead. If the loop
-hangs forever, it must. So the thread renews the lease only if the loop has ticked within `loop_patience`. The thread has
-its own store object (`twin`) and its own event loop. The two threads share only the time of the last tick and the
+hangs forever, it must. So the thread renews the lease only if the loop has ticked within `loop_patience`. The thread
+has its own store object (`twin`) and its own event loop. The two threads share only the time of the last tick and the
 callbacks `lost` and `failed`.
 """
 

@@ -1,16 +1,17 @@
 """New homes for sessions whose clients only listen.
 
-A request finds out that the home of its session is gone, and makes its replica the new one (`home.py`). A client that only
-listens sends no request: it has the standalone stream open and waits for messages, which the server behind sends to the home.
-So each replica looks after the streams that are open at it. If the home of such a session has no lease any more, this replica
-becomes the home and lets its back begin at once, as the caller that opened the stream.
+A request finds out that the home of its session is gone, and makes its replica the new one (`home.py`). A client that
+only listens sends no request: it has the standalone stream open and waits for messages, which the server behind sends
+to the home. So each replica looks after the streams that are open at it. If the home of such a session has no lease any
+more, this replica becomes the home and lets its back begin at once, as the caller that opened the stream.
 
-Why replicas do not compete. A standalone stream has one active reader in the whole cluster, and only its replica does this.
-A request at another replica may be faster: `take_home` compares, and one of them becomes the home.
+Why replicas do not compete. A standalone stream has one active reader in the whole cluster, and only its replica does
+this. A request at another replica may be faster: `take_home` compares, and one of them becomes the home.
 
 A session without an open stream costs nothing: the replica at which its client opens one finds the home gone then. One
-read of the leases a second serves all streams of a process. At most `EACH_SWEEP` sessions are moved with each sweep, because the
-server behind, or a machine that starts a child for each, should not get all sessions of a dead replica at once.
+read of the leases a second serves all streams of a process. At most `EACH_SWEEP` sessions are moved with each sweep,
+because the server behind, or a machine that starts a child for each, should not get all sessions of a dead replica at
+once.
 """
 
 from collections.abc import Iterator

@@ -1,8 +1,8 @@
 """Listeners: subscriptions without a session (2026-07-28), and how changes reach them.
 
 The changes that wait for a listener are bounded by its filter: a change that is not sent yet also stands for later
-changes of the same name. No task waits for a listener (law 7). A listener that is too far behind is ended, and its place
-is free at once.
+changes of the same name. No task waits for a listener (law 7). A listener that is too far behind is ended, and its
+place is free at once.
 """
 
 import asyncio
@@ -102,7 +102,10 @@ class Listener:
         return self._completed or self.end is ListenerEnd.SLOW or self.end is ListenerEnd.LEFT
 
     async def take(self) -> Batch | None:
-        """Return the changes that wait. The first batch begins with the acknowledgement, the last ends with the completion."""
+        """Return the changes that wait.
+
+        The first batch begins with the acknowledgement, the last ends with the completion.
+        """
         messages = self.messages()
         return Batch(messages, finished=self._completed) if messages else None
 
@@ -210,7 +213,10 @@ class Listening:
                 self._drop(listener)
 
     def send_all(self) -> None:
-        """Report every change that listeners asked for: some were missed. The states of tasks are compared elsewhere."""
+        """Report every change that listeners asked for: some were missed.
+
+        The states of tasks are compared elsewhere.
+        """
         for kind, name in list(self._by_key):
             if kind != "task":
                 self.send(Change(kind, name))
@@ -261,7 +267,9 @@ class Listening:
                 listener.stop(ListenerEnd.EXPIRED)
 
     async def stop(self) -> None:
-        """End the listeners, and wait a moment for them to take the completion result. No more are accepted from now on.
+        """End the listeners, and wait a moment for them to take the completion result.
+
+        No more are accepted from now on.
 
         Called before anything waits for handlers: a listener never ends by itself.
         """

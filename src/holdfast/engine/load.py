@@ -1,18 +1,19 @@
 """The memory of messages, and which of them are refused for it (`core/ledger.py` has the shares).
 
-Slots limit the number of calls, not their size: a message of 15 KiB may take 300 KiB of memory after it is decoded, for as long
-as its handler runs. So every message is charged: from its first byte while it is read, and at its decoded cost before it is
-decoded. The charge is a member of the message's `Caller`, which all exchanges of the message share. It is freed when the last
-exchange drops it: its request was refused, or its handler has ended.
+Slots limit the number of calls, not their size: a message of 15 KiB may take 300 KiB of memory after it is decoded, for
+as long as its handler runs. So every message is charged: from its first byte while it is read, and at its decoded cost
+before it is decoded. The charge is a member of the message's `Caller`, which all exchanges of the message share. It is
+freed when the last exchange drops it: its request was refused, or its handler has ended.
 
-A plain call pays nothing. While less than a quarter of the figure is in use, a short message over HTTP is charged only if it is not answered within a
-pass of the loop (`WaitingResponse.pay`). Until then a connection has at most one of them, of at most 24 KiB, and is itself charged
-with 8 KiB. So in a quarter of the figure there is room for as many connections as have their messages in the other three.
+A plain call pays nothing. While less than a quarter of the figure is in use, a short message over HTTP is charged only
+if it is not answered within a pass of the loop (`WaitingResponse.pay`). Until then a connection has at most one of
+them, of at most 24 KiB, and is itself charged with 8 KiB. So in a quarter of the figure there is room for as many
+connections as have their messages in the other three.
 
-Answers, cancellations, pings and retries must be accepted also when there is no room, because the running work may wait for
-them. But the kind of a message is known only after it is decoded. So a message without room is charged as urgent and decoded: a
-request is then refused, and every other message is accepted. These charges end soon, because no new work begins with
-them. If there is no room for urgent ones either, every message is refused.
+Answers, cancellations, pings and retries must be accepted also when there is no room, because the running work may wait
+for them. But the kind of a message is known only after it is decoded. So a message without room is charged as urgent
+and decoded: a request is then refused, and every other message is accepted. These charges end soon, because no new work
+begins with them. If there is no room for urgent ones either, every message is refused.
 """
 
 from typing import Final
@@ -29,11 +30,13 @@ from holdfast.wire.jsonrpc import Message, Request, encode
 from holdfast.wire.shape import MOST_BYTES, cost
 
 CALL_BYTES: Final = 8 * KIB
-"""The memory of a call besides its message: task, writer, exchange, connection (`python -m tests.attacks.costs`: 2.6 KB without the connection)."""
+"""The memory of a call besides its message: task, writer, exchange, connection (`python -m tests.attacks.costs`: 2.6
+KB without the connection)."""
 LARGE: Final = 16 * KIB
 """Messages from this size on are taken in a task, and their memory is freed at once when their handler has ended."""
 _SESSION_BYTES: Final = 4 * KIB
-"""The memory of a session besides the description of its client (`python -m tests.attacks.costs`: 3.2 KB with a short one)."""
+"""The memory of a session besides the description of its client (`python -m tests.attacks.costs`: 3.2 KB with a
+short one)."""
 _LOCAL: Final = "local"
 """The account of a client without an address: in this process, on stdio, or behind a Unix socket."""
 _PASSING: Final = CONTROL - {"initialize"} | {"tasks/get", "tasks/update", "tasks/cancel"}

@@ -6,8 +6,9 @@ Each request is its own exchange, with its own stream. Their messages are merged
     PostedExchange     ──┼──▶ take ──▶ Batch  ──┤
     RepeatedExchange   ──┘                         otherwise:  each batch as it comes, each end when it is there
 
-When the answers are taken. The client repeats the whole POST, so all of its answers are taken together, with the last one: until then an
-end that was written is not reported as written, and is kept if the connection breaks (`core/fate.py`).
+When the answers are taken. The client repeats the whole POST, so all of its answers are taken together, with the last
+one: until then an end that was written is not reported as written, and is kept if the connection breaks
+(`core/fate.py`).
 """
 
 from collections.abc import Awaitable, Callable
@@ -47,7 +48,9 @@ class Merged:
     def __init__(
         self, bind: Callable[[Reader], None], restart: Callable[[Member], Awaitable[None]], *, streams: bool
     ) -> None:
-        """`bind` is called with each reader, `restart` with a repeat of a request of which nothing ran: it adds another member.
+        """`bind` is called with each reader, `restart` with a repeat of a request of which nothing ran.
+
+        It adds another member.
 
         `streams`: the response may become a stream.
         """
@@ -168,7 +171,10 @@ class Merged:
         return batch
 
     def _unread(self, member: Member) -> Batch:
-        """Return the end of a member whose reader has ended early. On a stream it has none: its client can resume it."""
+        """Return the end of a member whose reader has ended early.
+
+        On a stream it has none: its client can resume it.
+        """
         is_taken_over = member.reader is not None and member.reader.end is End.TAKEN_OVER
         error = DuplicateId() if is_taken_over else Cancelled("the session was closed")
         return Batch(() if self.is_stream else (refusal(member.id, error),), finished=True)

@@ -1,24 +1,25 @@
 """Messages between processes: one message, one waiter, and one table of kinds.
 
-    kind                  from the process that                to the process that      reply
-    ───────────────────   ──────────────────────────────────   ──────────────────────   ──────────────────────────────────
-    submit                received a request of a session      is the session's home    Began, Ended, Refused, Late, Moved
-    retry                 received a retry (2026-07-28)        has the parked call      Began, Late
-    notify                received a client's notification     is the session's home    none
-    leaving               stops                                lives (every one)        true: it stays
-    live, session, …      shows the state to an operator       lives (every one)        `ops/process.py`
-    state, metrics, …     is the parent of workers             is a worker              `ops/admin/lines.py`
+    kind                  from the process that              to the process that      reply
+    ───────────────────   ────────────────────────────────   ──────────────────────   ──────────────────────────────────
+    submit                received a request of a session    is the session's home    Began, Ended, Refused, Late, Moved
+    retry                 received a retry (2026-07-28)      has the parked call      Began, Late
+    notify                received a client's notification   is the session's home    none
+    leaving               stops                              lives (every one)        true: it stays
+    live, session, …      shows the state to an operator     lives (every one)        `ops/process.py`
+    state, metrics, …     is the parent of workers           is a worker              `ops/admin/lines.py`
 
-**The message** has a kind, a name, a body, and the process that waits for its reply. A reply is a message too: its kind is
-`reply` or `failed`, its name that of the message. Each process has a table of kinds: the type of the body, and the handler. The reply
-to a kind that is not in the table is `failed`: the process is alive, and nothing was done.
+**The message** has a kind, a name, a body, and the process that waits for its reply. A reply is a message too: its kind
+is `reply` or `failed`, its name that of the message. Each process has a table of kinds: the type of the body, and the
+handler. The reply to a kind that is not in the table is `failed`: the process is alive, and nothing was done.
 
-**Two ways carry it.** Replicas send messages through the store, where each of them has an inbox (`inbox.py`). A parent and its workers
-have a socket (`ops/admin/lines.py`): the parent does not open the store, and asks for metrics also while the store is unavailable.
+**Two ways carry it.** Replicas send messages through the store, where each of them has an inbox (`inbox.py`). A parent
+and its workers have a socket (`ops/admin/lines.py`): the parent does not open the store, and asks for metrics also
+while the store is unavailable.
 
 **The waiter** (`Waiter.reply`) waits until the reply is there, the receiver is dead, or a time is over. Without a reply
-the receiver may have the message and carry it out. If that matters, the sender takes the message back (`Inbox.request`): of the
-sender and the receiver, one removes it from the inbox.
+the receiver may have the message and carry it out. If that matters, the sender takes the message back
+(`Inbox.request`): of the sender and the receiver, one removes it from the inbox.
 
 Only `caller_fields` decides which data of a caller is written to the store. A header that can carry a credential
 is left out, by the words in its name, since a reader of the store must not be able to act as the caller. Other headers
@@ -54,7 +55,8 @@ _SECRET: Final = re.compile(
     "auth|cookie|token|secret|key|passw|credential|session|bearer|jwt|assertion|signature|dpop|oidc"
 )
 """Words in the names of headers with credentials: Authorization, Proxy-Authorization, Cookie, X-Api-Key,
-X-Amz-Security-Token, Cf-Access-Jwt-Assertion, Mcp-Session-Id. A header is rather left out without need than written with a credential."""
+X-Amz-Security-Token, Cf-Access-Jwt-Assertion, Mcp-Session-Id. A header is rather left out without need than written
+with a credential."""
 _HARMLESS: Final = frozenset({"idempotency-key"})
 
 
@@ -205,7 +207,10 @@ Verdict = Began | Ended | Refused | Late | Moved
 
 
 def caller_fields(caller: Caller, *, is_sealed: bool = False) -> dict[str, Any]:
-    """Return the data of a caller for a forwarded request. `is_sealed`: its headers travel sealed, beside the request."""
+    """Return the data of a caller for a forwarded request.
+
+    `is_sealed`: its headers travel sealed, beside the request.
+    """
     headers = (
         {} if is_sealed else {name: value for name, value in caller.headers.items() if not is_secret(name)}
     )

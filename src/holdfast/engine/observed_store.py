@@ -1,8 +1,9 @@
 """A store whose commands are observed: counted and timed (`ops/store_watch.py`), or with spans (`tracing/observer.py`).
 
-Only an engine that is observed has one; the others use the store itself. Each command of the contract is replaced once, when the
-object is made, by the function that the observer returns for it. The engine finds it as a member of the object, without another
-look-up. The few other members are the store's own, also the short path of a plain call (`AtOnce`).
+Only an engine that is observed has one; the others use the store itself. Each command of the contract is replaced once,
+when the object is made, by the function that the observer returns for it. The engine finds it as a member of the
+object, without another look-up. The few other members are the store's own, also the short path of a plain call
+(`AtOnce`).
 """
 
 import inspect

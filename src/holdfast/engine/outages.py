@@ -1,7 +1,8 @@
 """Outages of the store: a call that must succeed is made again until the store is available.
 
-After an outage, and after a pause of all processes, the leases of living replicas may have ended: each of them renews its
-lease when its own thread runs again (`lease.py`). Until then an ended lease is no sign of a death, and `Recovery` says so.
+After an outage, and after a pause of all processes, the leases of living replicas may have ended: each of them renews
+its lease when its own thread runs again (`lease.py`). Until then an ended lease is no sign of a death, and `Recovery`
+says so.
 """
 
 import asyncio
@@ -55,10 +56,12 @@ async def insisted(
 
 
 class PatientState:
-    """The state of sessions and areas, for handlers. After `seconds` without the store each call raises StoreUnavailable.
+    """The state of sessions and areas, for handlers.
 
-    A call is safe to repeat: the caller names each change (`op`), and the store answers a change that it has made already with
-    its first result.
+    After `seconds` without the store each call raises StoreUnavailable.
+
+    A call is safe to repeat: the caller names each change (`op`), and the store answers a change that it has made
+    already with its first result.
     """
 
     __slots__ = ("_seconds", "_store")
@@ -97,7 +100,7 @@ class PatientState:
 
 
 class Recovery:
-    """Notices outages of the store and pauses of this process, and lets the other replicas renew their leases after them."""
+    """Notices outages of the store and pauses of this process, and lets other replicas renew their leases then."""
 
     _LEAST_SECONDS: Final = 5.0
     """A renewal may take some seconds to fail, and the next one comes after it."""
@@ -121,7 +124,10 @@ class Recovery:
         self._ticked_at = self._now()
 
     def check_running(self) -> bool:
-        """Notice a pause of this process. True if there was an outage or a pause a moment ago: living replicas may not have renewed their leases yet."""
+        """Notice a pause of this process.
+
+        True if there was an outage or a pause a moment ago: living replicas may not have renewed their leases yet.
+        """
         now = self._now()
         if now - self._ticked_at > self._patience:
             self._outage_at = self._ticked_at = now

@@ -56,7 +56,7 @@ class EngineOutside:
             self._runtime.release(session)
 
     def is_read(self, key: str) -> bool:
-        """Return True if a connection to this process reads the standalone stream of a session, or carries all its messages."""
+        """Return True if a connection to this process reads a session's standalone stream, or carries all messages."""
         session = self._runtime.sessions.get(key)
         if session is None or session.duplex is not None:
             return session is not None

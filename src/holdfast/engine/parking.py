@@ -7,13 +7,13 @@
                                     ├── time over: −31003, the handler is cancelled      ├── time over: forgotten
                                     └── server stops: `clear`                            └── room needed: oldest first
 
-A call that has not ended holds one of the *places*. Their number is bounded, for the process and for each principal. If no
-place is free, the handler that asks gets `Busy`. Anonymous clients do not count as one principal: they share the
+A call that has not ended holds one of the *places*. Their number is bounded, for the process and for each principal. If
+no place is free, the handler that asks gets `Busy`. Anonymous clients do not count as one principal: they share the
 places of the process.
 
-A call that has ended holds no place. Its outcomes are kept, because a client whose response was lost sends its retry again
-and must get the same result. They are bounded in bytes: the oldest are dropped first, and a repeat of their retry gets
-−31003, the call is gone.
+A call that has ended holds no place. Its outcomes are kept, because a client whose response was lost sends its retry
+again and must get the same result. They are bounded in bytes: the oldest are dropped first, and a repeat of their retry
+gets −31003, the call is gone.
 
 Why this cannot leak. Each entry has one timer, which is replaced in each round and removes the entry after one
 lifetime. The removal frees the place or the bytes of the entry. `_finished` says which of the two, and
@@ -107,7 +107,8 @@ class Parking:
     def finish(self, exchange: "Exchange", size: int) -> list["Exchange"]:
         """Free the place of a call that has ended; keep its outcomes, of `size` bytes, for a repeated retry.
 
-        Return the calls whose outcomes are not kept: those that are dropped for it, or this one if no retry can reach it any more.
+        Return the calls whose outcomes are not kept: those that are dropped for it, or this one if no retry can reach
+        it any more.
         """
         if exchange.key in self._finished:
             return []

@@ -1,16 +1,16 @@
 """Notices that this process could not run: it was stopped, its host was frozen, or its loop was blocked.
 
 Requests that arrived during the pause wait in the buffers of their sockets. Some of their clients have given up: they
-closed the connection and were answered by another replica. The loop reads the request first and the end of the connection
-after it. So the request would start before this process knows that its client has left, and its tool would run
-twice. Therefore a front checks `is_waking` before it starts a request. If it is true, the front first lets the loop read
-all sockets, and then checks whether the connection was closed.
+closed the connection and were answered by another replica. The loop reads the request first and the end of the
+connection after it. So the request would start before this process knows that its client has left, and its tool would
+run twice. Therefore a front checks `is_waking` before it starts a request. If it is true, the front first lets the loop
+read all sockets, and then checks whether the connection was closed.
 
-How it is noticed. A timer of the loop runs twice a second (a beat). There was a pause if a beat comes late, or if a request
-comes long after the last beat. After a pause the loop runs the late timer before the first step of a new task, so the
-beat notices the pause before a request starts. One case is different: while a host is suspended, the loop's clock may stand
-still, and the timer is not late. Then the request notices it: `is_waking` compares the time with that of the last beat.
-After a pause `is_waking` is true until a beat comes in time.
+How it is noticed. A timer of the loop runs twice a second (a beat). There was a pause if a beat comes late, or if a
+request comes long after the last beat. After a pause the loop runs the late timer before the first step of a new task,
+so the beat notices the pause before a request starts. One case is different: while a host is suspended, the loop's
+clock may stand still, and the timer is not late. Then the request notices it: `is_waking` compares the time with that
+of the last beat. After a pause `is_waking` is true until a beat comes in time.
 """
 
 import asyncio
@@ -33,7 +33,8 @@ class Pulse:
         self._now = now
         self._beat_at = now()
         self._trusted_until = inf
-        """Until this time a front need not check a request's connection. Infinite before `start`: pauses are not noticed."""
+        """Until this time a front need not check a request's connection. Infinite before `start`: pauses are not
+        noticed."""
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:

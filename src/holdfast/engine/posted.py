@@ -11,11 +11,11 @@ the answer takes long. From then on everything is read from the log, from its st
 
 Three things can prevent the step to a reader:
 
-- The store is unavailable. The call continues, and the next wake-up or silence tries again. The client is not refused, because it
-  would send the call again, and the call would run twice.
+- The store is unavailable. The call continues, and the next wake-up or silence tries again. The client is not refused,
+  because it would send the call again, and the call would run twice.
 - The exchange has just ended without a stream. Then the terminal message is in memory.
-- Other replicas have declared this one dead and have ended the exchange (`is_fenced`). The end that they wrote is the only
-  one. The front reads it from the log, as it does for a repeat of the request.
+- Other replicas have declared this one dead and have ended the exchange (`is_fenced`). The end that they wrote is the
+  only one. The front reads it from the log, as it does for a repeat of the request.
 """
 
 import asyncio
@@ -57,13 +57,16 @@ class PostedExchange:
         return self.reader is None and not self._is_answered and self.exchange.is_fenced
 
     def check_end(self) -> bool:
-        """True if the terminal message was written, the client has disconnected, or other replicas have ended the exchange."""
+        """True if the terminal message was written, the client is gone, or other replicas have ended the exchange."""
         if self.reader is not None:
             return self.reader.check_end()
         return self._is_answered or self.exchange.is_fenced or (self._is_left and not self.exchange.is_due)
 
     def leave(self) -> None:
-        """Record that the client has disconnected. The end of the exchange is kept for a repeat, even if it is stored already."""
+        """Record that the client has disconnected.
+
+        The end of the exchange is kept for a repeat, even if it is stored already.
+        """
         self._is_left = True
         self._writer.report(FateInput.LEFT, self.reader)
         self._writer.wake.set()

@@ -6,10 +6,11 @@
     tool        calls of one tool, of all clients or of each principal      429, JSON-RPC −31001
     address     refused requests from one address (401 and 403)             429 instead of the refusal
 
-A front calls `check` before a message is served, so nothing of a refused request has run. Answers, cancellations, pings, retries of
-suspended calls and questions about tasks belong to work that was admitted before: they are counted and never refused (law 10). When the
-rate is used up, they slow their connection instead: nothing further is read from it for the time that they would have to wait. A retry
-with an author's own state calls the handler again each time, so it is refused like a call.
+A front calls `check` before a message is served, so nothing of a refused request has run. Answers, cancellations,
+pings, retries of suspended calls and questions about tasks belong to work that was admitted before: they are counted
+and never refused (law 10). When the rate is used up, they slow their connection instead: nothing further is read from
+it for the time that they would have to wait. A retry with an author's own state calls the handler again each time, so
+it is refused like a call.
 
 Counting is local, and no call waits for the store. Where the store is shared, `reconcile` compares once a second
 (`core/call_rates.py` says how exact the limits then are). While the store is unavailable each replica counts alone.
@@ -82,7 +83,9 @@ class RateLimiter:
     # Calls
 
     def check(self, message: Message | list[Message], caller: Caller, address: str) -> float:
-        """Count a message; that of an anonymous client by its address. Return for how many seconds it slows its connection.
+        """Count a message; that of an anonymous client by its address.
+
+        Return for how many seconds it slows its connection.
 
         Raises:
             RateLimited: a limit is reached; no request of the message may start.
@@ -125,7 +128,7 @@ class RateLimiter:
             self._counted.take(key, rate, now)
 
     def _may_call(self, request: Request, caller: Caller) -> bool:
-        """Return False if a call will be refused for a missing scope: it must not use up, or show, the rate of the tool."""
+        """Return False if a call will be refused for a missing scope: it must not use up, or show, a tool's rate."""
         access = self._runtime.access
         if access.rules is None:
             return True
@@ -194,7 +197,7 @@ class RateLimiter:
 
 
 def unrefused(message: Message | list[Message]) -> list[Message]:
-    """Return the answers, cancellations and other notifications of a batch: they are never refused, also if its requests are."""
+    """Return the answers, cancellations and other notifications of a batch: they are never refused."""
     messages = message if isinstance(message, list) else []
     return [one for one in messages if not isinstance(one, Request)]
 

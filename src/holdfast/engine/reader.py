@@ -19,8 +19,8 @@ sends the id of the last event that it received.
 
 How a reader ends. `end` says why, and the first reason counts. The connection breaks or stalls (BROKE, STALLED): the
 session may become detached. The server ends it (AGED): the client resumes, and this is no break. Another reader has the
-stream (TAKEN_OVER), the session is closed (CLOSED), the log was replaced (FORKED). The stream has ended and all of it was
-written (FINISHED). None of these ends the session or the work (law 6). A reader that leaves the loop without an end
+stream (TAKEN_OVER), the session is closed (CLOSED), the log was replaced (FORKED). The stream has ended and all of it
+was written (FINISHED). None of these ends the session or the work (law 6). A reader that leaves the loop without an end
 was cancelled by its host: see `Readers.detach`.
 
 A superseded reader of the standalone stream stays open: `active` is False, it reads nothing and writes keep-alives.
@@ -140,7 +140,7 @@ class Reader:
         self.wake.set()
 
     def nudge(self) -> None:
-        """Write a keep-alive now: on a dead connection the write fails, on a live one the client's system acknowledges it."""
+        """Write a keep-alive now: on a dead connection the write fails, on a live one the client's system answers."""
         self._is_nudged = True
         self.wake.set()
 
@@ -183,7 +183,9 @@ class Reader:
         )
 
     async def _without_log(self) -> Batch | None:
-        """End, because there is no log. If the store has lost the whole session, the request ends with an error (law 3).
+        """End, because there is no log.
+
+        If the store has lost the whole session, the request ends with an error (law 3).
 
         A log that was lost alone may be restored by the replica that writes it: then its client resumes it.
         """

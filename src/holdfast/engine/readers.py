@@ -11,16 +11,16 @@ anything.
     GET without it ────────── attach() ──▶ Reader of the standalone stream; the reader before it becomes idle
     repeated POST ─────────── repeat() ──▶ Reader from the start of the log of the call that it repeats
 
-Why an old connection cannot disturb a new one. Every command of a reader to the store carries its generation. The end of a
-reader that has a successor has an old generation, and the store ignores it. In this process the same rule holds by
-identity: a writer forgets a reader only if it is its present one. If the store's answer to an attach arrives later
-than the answer to a newer attach, `_install` sees the higher generation and ends the late reader;
-on the standalone stream it becomes idle instead.
+Why an old connection cannot disturb a new one. Every command of a reader to the store carries its generation. The end
+of a reader that has a successor has an old generation, and the store ignores it. In this process the same rule holds by
+identity: a writer forgets a reader only if it is its present one. If the store's answer to an attach arrives later than
+the answer to a newer attach, `_install` sees the higher generation and ends the late reader; on the standalone stream
+it becomes idle instead.
 
 Why a place is not lost. A reader that the store has attached must be detached, or its session would count as attached
 forever and would never begin its grace period. So the attach runs in its own task: if the request that wanted it is
-cancelled, the task still ends, and its reader is given back (`Runtime.take_or_give_back`). A detach without an answer of the store
-is sent again until there is one (`Runtime.write_eventually`).
+cancelled, the task still ends, and its reader is given back (`Runtime.take_or_give_back`). A detach without an answer
+of the store is sent again until there is one (`Runtime.write_eventually`).
 
 The effect of an end. BROKE and STALLED are breaks: if the session has no other reader, it becomes detached. The other
 ends are no breaks: AGED, a finished stream, a takeover. `detach` takes effect once for each reader, for every kind of
@@ -31,15 +31,15 @@ newest of them in this process takes over, from the furthest cursor of the two. 
 replica, the idle ones notice it at their keep-alives: an attach with `since` succeeds only if no newer reader is there
 (`_succeed`).
 
-When an answer is kept for a repeat, the table of its fate decides (`core/fate.py`). Each connection reports to it, by its writer;
-`follow_up` sends the commands that follow to the store.
+When an answer is kept for a repeat, the table of its fate decides (`core/fate.py`). Each connection reports to it, by
+its writer; `follow_up` sends the commands that follow to the store.
 
 Why no repeat runs between the end of a call and its answer. An end that is stored frees its id, and the POST writes the
-answer in a later pass of the loop. A repeat that is claimed in between would run the call again, and the connection of the
-first one may break before the write. So a call whose POST waits is in `Session.answering` until its answer is written or kept
-(`hold`, `close`), and a request with the same id and the same bytes that this process receives meanwhile waits for that. A
-plain call is written right after its handler has returned: no request comes in between. At another replica a repeat may still
-be claimed first, if the break falls into the round trip in which the end is stored.
+answer in a later pass of the loop. A repeat that is claimed in between would run the call again, and the connection of
+the first one may break before the write. So a call whose POST waits is in `Session.answering` until its answer is
+written or kept (`hold`, `close`), and a request with the same id and the same bytes that this process receives
+meanwhile waits for that. A plain call is written right after its handler has returned: no request comes in between. At
+another replica a repeat may still be claimed first, if the break falls into the round trip in which the end is stored.
 """
 
 import asyncio
@@ -317,7 +317,10 @@ class Readers:
         await self._runtime.write_eventually(leave)
 
     async def give_back(self, session: Session, stream: str, *, broke: bool = False) -> None:
-        """Give back the place of a POST that has not begun to read. If another reader has attached meanwhile, nothing changes."""
+        """Give back the place of a POST that has not begun to read.
+
+        If another reader has attached meanwhile, nothing changes.
+        """
         await self._leave(session, stream, 0, None, broke=broke)
 
     async def clean_up(self, work: Coroutine[Any, Any, None]) -> None:
@@ -329,7 +332,7 @@ class Readers:
         exchange.session.answering[exchange.claim.id] = exchange
 
     async def close(self, exchange: SessionExchange) -> None:
-        """End the wait of the POST of an exchange: its answer is taken, or kept for a repeat, or will be kept when the exchange ends."""
+        """End the wait of the POST of an exchange: its answer is taken, or is or will be kept for a repeat."""
         exchange.writer.report(FateInput.LEFT)
         try:
             await self.follow_up(exchange)

@@ -1,8 +1,11 @@
-"""Readiness: would a claim be accepted now? One write to the store decides it. At most one at a time, about one a second.
+"""Readiness: would a claim be accepted now? One write to the store decides it.
 
-After a request was refused because of the store, the next probe writes at once. A read proves nothing: a replica of Redis, a full disk and a full memory all answer reads. A write alone is not enough either:
-a replica whose lease has ended may write, and its claims are refused. So `prove` writes as new work does, and checks the
-lease by the store's clock. The log has one line for each change of the result, not for each probe.
+At most one at a time, about one a second.
+
+After a request was refused because of the store, the next probe writes at once. A read proves nothing: a replica of
+Redis, a full disk and a full memory all answer reads. A write alone is not enough either: a replica whose lease has
+ended may write, and its claims are refused. So `prove` writes as new work does, and checks the lease by the store's
+clock. The log has one line for each change of the result, not for each probe.
 """
 
 import asyncio
@@ -29,7 +32,10 @@ class Readiness:
         """The result that was logged last."""
 
     async def obstacle(self) -> str:
-        """Return why a claim would be refused, by a write within about the last second; empty if it would be accepted."""
+        """Return why a claim would be refused, by a write within about the last second.
+
+        Empty if it would be accepted.
+        """
         now = self._runtime.clock.now()
         probe = self._probe
         if probe is None or (probe.done() and now - self._begun >= FRESH_SECONDS):

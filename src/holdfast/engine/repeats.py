@@ -15,13 +15,14 @@ one keep-alive. Only the replica that has the reader can know.
 
 The POST waits meanwhile, and no byte of an answer is sent.
 
-An exchange that has ended and whose answer a connection is taking is asked for in the same way. If its client takes the answer
-meanwhile, its id is free: the new POST is another request, and claims again (`Earlier.OVER`). A plain answer leaves before its end is stored:
-a client that has it and uses the id again can be a moment faster than the end. Later than that moment, the POST was sent while the
-call ran: a duplicate. If the claim of the first POST was given back, nothing of it ran: this POST claims the id and starts (`Earlier.WITHDRAWN`).
+An exchange that has ended and whose answer a connection is taking is asked for in the same way. If its client takes the
+answer meanwhile, its id is free: the new POST is another request, and claims again (`Earlier.OVER`). A plain answer
+leaves before its end is stored: a client that has it and uses the id again can be a moment faster than the end. Later
+than that moment, the POST was sent while the call ran: a duplicate. If the claim of the first POST was given back,
+nothing of it ran: this POST claims the id and starts (`Earlier.WITHDRAWN`).
 
-A forwarded request has its connection at one replica and runs at another, its home. If the connection ends before the home has replied,
-the store knows it (`give_back`), and the home reads it there: the reader is lost.
+A forwarded request has its connection at one replica and runs at another, its home. If the connection ends before the
+home has replied, the store knows it (`give_back`), and the home reads it there: the reader is lost.
 
 Why the wait ends. The other replica answers; or the exchange ends; or that replica's lease ends, and the store removes
 its readers. A replica that renews its lease and never answers gets the time after which it must have lost
@@ -32,8 +33,8 @@ connection whose other side is gone breaks by the write. If the other side vanis
 bytes are not acknowledged: the POST waits until they are, or until the reader was silent for one keep-alive interval.
 Where acknowledgements cannot be seen (other servers and systems), a connection that does not break counts as alive.
 
-Why a repeat is not refused as a duplicate of itself. The replica that had the reader may not know of the break yet. So it
-waits a moment before it says "alive". A reader that it does not know is lost.
+Why a repeat is not refused as a duplicate of itself. The replica that had the reader may not know of the break yet. So
+it waits a moment before it says "alive". A reader that it does not know is lost.
 
 Why a wrong answer does no harm. "Lost" for a reader that is alive: the new POST supersedes it, and the call still runs
 once. "Alive" for a reader that is gone: the repeat is refused, the call continues, and the client may repeat again.
@@ -106,7 +107,7 @@ class Repeats:
         return exchange is not None and await exchange.writer.wait_abandoned(_NEWS_SECONDS)
 
     async def _watch_reader(self, reader: Reader) -> bool:
-        """Wait until the reader has ended, was silent for one keep-alive, or has taken the bytes that are written to it now.
+        """Wait until the reader has ended, was silent for one keep-alive, or has taken the bytes written to it now.
 
         True if its client has lost it.
         """
@@ -132,8 +133,8 @@ class Repeats:
         asked_at, seen_at = now(), -inf
         probed = first = await store.probe(key, duplicate.stream)
         while probed is not None and first is not None and (probed.running or _is_being_taken(probed)):
-            # The store has a reader for this replica that is unknown here: it was never detached. Or it is that of a forwarded
-            # request, which has ended: the replica with the connection reports its end.
+            # The store has a reader for this replica that is unknown here: it was never detached. Or it is that of a
+            # forwarded request, which has ended: the replica with the connection reports its end.
             is_unknown = probed.running and probed.reader in {"", store.replica}
             if is_unknown or now() > deadline:
                 return Earlier.LOST

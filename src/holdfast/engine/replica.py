@@ -11,14 +11,14 @@ while others can), its fence is old, and everything that it still writes is refu
 If `reap` fails, the next sweep finds the same orphan again.
 
 A lease that was lost. Another replica has declared this one dead, and the renewal made a new incarnation. The
-exchanges of before are fenced, and their handlers learn it at their next write. The readers here lost their places in the
-store with the old lease, so no replica would report their breaks. The server ends them (AGED): their clients attach
+exchanges of before are fenced, and their handlers learn it at their next write. The readers here lost their places in
+the store with the old lease, so no replica would report their breaks. The server ends them (AGED): their clients attach
 again and get new places.
 
 News. Events for all replicas (a list has changed, a resource was updated) are a log in the store. A wake-up says that
 there is more; each replica reads from its own cursor to the end. After a wake-up during a read it reads again. A
-lost wake-up is repaired by the next one, and a failed read by the next tick. The log is bounded: a replica that is too far behind
-assumes that everything has changed.
+lost wake-up is repaired by the next one, and a failed read by the next tick. The log is bounded: a replica that is too
+far behind assumes that everything has changed.
 """
 
 import asyncio
@@ -97,16 +97,22 @@ class Replica:
         self._runtime.observer.note("lease.not_renewed", error=error)
 
     def _lost_lease(self) -> None:
-        """Another replica declared this one dead: its calls are fenced. Continue with a new lease, unless this one is stopping."""
+        """Another replica declared this one dead: its calls are fenced.
+
+        Continue with a new lease, unless this one is stopping.
+        """
         if self._keeper is None:
             return
         self._runtime.observer.note("replica.lease_lost", replica=self._runtime.store.replica)
         self._runtime.spawn(self._retake_lease())
 
     async def _retake_lease(self) -> None:
-        """Take a new lease, also if the store is unavailable for long; then end the readers, so that their clients attach again.
+        """Take a new lease, also if the store is unavailable for long.
 
-        Their places in the store ended with the old lease. A break could not be reported, and no grace period would start.
+        Then end the readers, so that their clients attach again.
+
+        Their places in the store ended with the old lease. A break could not be reported, and no grace period would
+        start.
         """
         while True:
             try:

@@ -55,14 +55,14 @@ async def answer_to(method: str, answer: asyncio.Future[Any], timeout: float | N
 
 
 def end_asks(answers: Answers) -> None:
-    """End the asks of a call that is over: a task that its handler has started, or a server behind us, may still wait."""
+    """End the asks of a call that is over: a task of its handler, or a server behind us, may still wait."""
     for answer in answers.values():
         if not answer.done():
             answer.set_result(_ENDED)
 
 
 class ResponseWaiter(Struct, eq=False):
-    """One response that waits for the outcome of one round: the source of messages that are in memory (`delivery.py`)."""
+    """One response that waits for the outcome of one round: the source of messages in memory (`delivery.py`)."""
 
     exchange: "Exchange"
     writer: "RoundWriter"
@@ -112,7 +112,10 @@ class ResponseWaiter(Struct, eq=False):
         self.wake_up()
 
     async def take(self) -> Batch | None:
-        """Return the messages that wait and the outcome. The outcome is read first, so that no message comes after it."""
+        """Return the messages that wait and the outcome.
+
+        The outcome is read first, so that no message comes after it.
+        """
         outcome = self.outcome
         messages, self.messages = self.messages, []
         self.writing, self.size = self.size, 0
@@ -123,7 +126,10 @@ class ResponseWaiter(Struct, eq=False):
         return Batch(messages, finished=True, error=outcome.error)
 
     def written(self, batch: Batch) -> None:  # noqa: ARG002 - its messages were taken
-        """Move on: from now on, the connection is charged for what its client has not read. An outcome is kept for repeats."""
+        """Move on: from now on, the connection is charged for what its client has not read.
+
+        An outcome is kept for repeats.
+        """
         self.writing = 0
         if self.charge is not None:
             self.charge.set(self.size)
@@ -247,7 +253,10 @@ class RoundWriter(Struct, eq=False):
             await self._room.wait()
 
     def _check_full(self, waiter: ResponseWaiter) -> bool:
-        """Charge the messages that wait. True if the handler must wait until some are taken: they are too many, too long, or have no room."""
+        """Charge the messages that wait.
+
+        True if the handler must wait until some are taken: they are too many, too long, or have no room.
+        """
         if waiter.writing and waiter.size and self.account is not None:
             # The charge of the call is enough for messages that leave at once.
             size = waiter.writing + waiter.size

@@ -1,4 +1,7 @@
-"""The members that all parts of the engine share: settings, store, clock, random, observer; the local sessions; the tasks."""
+"""The members that all parts of the engine share: settings, store, clock, random, observer; the local sessions.
+
+The tasks.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
@@ -112,9 +115,9 @@ class Runtime:
     def bind(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start the tasks of handlers on this loop.
 
-        Without a task factory they are made directly: `create_task` makes up a name for each task and looks up the loop.
-        A factory of eager tasks (Python 3.12) is not used either: a handler would run, and could end, before the front
-        waits for it. Then the answer of a cut request would not be kept, and its repeat would run the call again.
+        Without a task factory they are made directly: `create_task` makes up a name for each task and looks up the
+        loop. A factory of eager tasks (Python 3.12) is not used either: a handler would run, and could end, before the
+        front waits for it. Then the answer of a cut request would not be kept, and its repeat would run the call again.
         """
         self.is_over = False
         make: NewTask = partial(asyncio.Task, loop=loop)
@@ -176,7 +179,7 @@ class Runtime:
     # Obligations: writes that must reach the store even if the request that caused them is cancelled
 
     async def write_eventually(self, write: Callable[[], Awaitable[object]]) -> None:
-        """Write to the store now, or in the background: while it is unavailable, and if the caller is cancelled meanwhile.
+        """Write to the store, now or in the background: if it is unavailable, or the caller is cancelled meanwhile.
 
         The write must be safe to repeat.
         """
@@ -191,7 +194,10 @@ class Runtime:
     async def take_or_give_back(
         self, work: Coroutine[Any, Any, T], give_back: Callable[[T], Coroutine[Any, Any, None]]
     ) -> T:
-        """Return the result of `work`. If the caller is cancelled meanwhile, the result is given back when it arrives."""
+        """Return the result of `work`.
+
+        If the caller is cancelled meanwhile, the result is given back when it arrives.
+        """
         taking = self.begin(work)
         try:
             return await asyncio.shield(taking)

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 Listener = Callable[[], Awaitable[None]]
 HIDDEN: Final = "~"
-"""The first character of the key of a hidden session: it is no client's, and holds the claims of calls without a session."""
+"""The first character of the key of a hidden session: it is no client's, and holds the claims of calls without a
+session."""
 
 
 class ClientDuplex(Protocol):
@@ -111,7 +112,8 @@ class Session:
         self.charge: Charge | None = None
         """The memory of the session in this process, if it was opened here."""
         self.lasting: bool = duplex is not None or not (settings.stateless or record.key.startswith(HIDDEN))
-        """False for a hidden session, and for one that exists for a single request: no listener is called for it, and no client comes back to it."""
+        """False for a hidden session, and for one that exists for a single request: no listener is called for it,
+        and no client comes back to it."""
         primes = self.lasting and not quirks_of(record.client, settings.quirks).no_priming
         self.revision: Revision = _revision(record.version, lasting=self.lasting, primes=primes)
         self.duplex: ClientDuplex | None = duplex
@@ -128,9 +130,11 @@ class Session:
         """By stream: the calls of this process that wait for their turn, each with its wake-up."""
         self.readers: dict[str, list[Reader]] = {}
         self.pace: Pace | None = None
-        """How far the reader of the standalone stream is behind. Exists from the first message on: most sessions have none."""
+        """How far the reader of the standalone stream is behind. Exists from the first message on: most sessions
+        have none."""
         self._listeners: deque[tuple[Listener, Context]] | None = None
-        """Lifecycle listeners to call, in order, each with the context variables of the request that caused the event. None
+        """Lifecycle listeners to call, in order, each with the context variables of the request that caused the event.
+        None
         while there are none: an empty deque has 760 bytes."""
         self._calling: asyncio.Task[None] | None = None
 
@@ -187,8 +191,8 @@ class Session:
     def end_asks(self, stream: str, *, is_over: bool) -> list[str]:
         """Record that the call of these asks has ended; return the names of those that were sent.
 
-        `is_over`: its handler is over too, and they end now. Before that, the asks of a handler that is being stopped end by
-        its cancellation.
+        `is_over`: its handler is over too, and they end now. Before that, the asks of a handler that is being stopped
+        end by its cancellation.
         """
         ended = [(name, ask) for name, ask in self.pending.items() if ask.stream == stream]
         for _, ask in ended:

@@ -16,16 +16,16 @@ each retry brings answers for the questions of the round before.
 
 Why the body of a handler runs once
     The handler is one task from `start` to its end. It does not return between rounds: it waits for a future, and a
-    retry sets that future's result. A retry never starts a handler; it finds the exchange by the key that is sealed in the
-    `requestState`, or gets −31003. The key is random and sealed, so a client cannot reach another call with it.
-    (An author can choose to keep no handler between rounds: `InputRequired` with a state `by_hand`. Then the retry is
-    a call from the start by design, and the author's own state says how far it was.)
+    retry sets that future's result. A retry never starts a handler; it finds the exchange by the key that is sealed in
+    the `requestState`, or gets −31003. The key is random and sealed, so a client cannot reach another call with it. (An
+    author can choose to keep no handler between rounds: `InputRequired` with a state `by_hand`. Then the retry is a
+    call from the start by design, and the author's own state says how far it was.)
 
 Why a repeated retry gets the same result
-    A client whose response was lost sends its retry again. `RoundWriter.outcomes` keeps the outcome of each round by its number, and the number is in the `requestState`. The
-    repeat therefore waits for, or receives, the outcome of the same round; it changes nothing, because the answers of
-    a round are taken once. The same state with other answers is refused: the server cannot know which of the two
-    answers the client means (`core/rounds.py`).
+    A client whose response was lost sends its retry again. `RoundWriter.outcomes` keeps the outcome of each round by
+    its number, and the number is in the `requestState`. The repeat therefore waits for, or receives, the outcome of the
+    same round; it changes nothing, because the answers of a round are taken once. The same state with other answers is
+    refused: the server cannot know which of the two answers the client means (`core/rounds.py`).
 
 Why nothing is lost between rounds
     - An ask that is made while the call is parked is in no response. It waits and goes out with the next round.
@@ -34,16 +34,17 @@ Why nothing is lost between rounds
     - A notification has no place while no response is open: it is not sent. The protocol has no way to send it later.
 
 Who may continue a call
-    The sealed `requestState` names the principal, the request (a digest of its method and of the params that retries may
-    not change), one round of one call, the replica that has the call, and an expiry date. If any of them does not match,
-    the retry gets the error −31003, which does not tell the reason. For a state of another replica, `ParkedElsewhere` is raised, and the front forwards the retry (`forwarding.py`). From a retry on,
-    the request's id, `_meta`, headers and caller are the retry's.
+    The sealed `requestState` names the principal, the request (a digest of its method and of the params that retries
+    may not change), one round of one call, the replica that has the call, and an expiry date. If any of them does not
+    match, the retry gets the error −31003, which does not tell the reason. For a state of another replica,
+    `ParkedElsewhere` is raised, and the front forwards the retry (`forwarding.py`). From a retry on, the request's id,
+    `_meta`, headers and caller are the retry's.
 
 How a call ends
-    Its handler returns or raises; its client closes the response of a call that is not parked, which is the cancellation
-    in this revision (with an idempotency key `Times.repeat` later, if no repeat comes: `idempotency.py`); its token has
-    expired too long ago (`sweep`); its time in `Parking` is over; or the server stops. Each of these goes through
-    `settle`, and the first one counts.
+    Its handler returns or raises; its client closes the response of a call that is not parked, which is the
+    cancellation in this revision (with an idempotency key `Times.repeat` later, if no repeat comes: `idempotency.py`);
+    its token has expired too long ago (`sweep`); its time in `Parking` is over; or the server stops. Each of these goes
+    through `settle`, and the first one counts.
 """
 
 import asyncio
@@ -243,7 +244,10 @@ class SessionlessCalls:
                 exchange.caller.span.end(outcome.error, outcome.result)
 
     def _leave(self, exchange: Exchange, actions: Actions) -> None:
-        """Free the place of a call whose handler is over; else cancel the handler, which keeps the place until it is over."""
+        """Free the place of a call whose handler is over.
+
+        Else cancel the handler, which keeps the place until it is over.
+        """
         if _FREE_SLOT in actions:
             self._forget(exchange)
         elif exchange.task is not None:
@@ -300,7 +304,7 @@ class SessionlessCalls:
             _free(dropped)
 
     def _charge(self, exchange: Exchange, writer: RoundWriter, size: int) -> None:
-        """Charge a call for the memory of its questions, which are kept for repeats, and of its client's later messages.
+        """Charge a call for the memory of its questions, which repeats need, and of its client's later messages.
 
         These are its arguments at first, then the answers of each retry: its handler may keep all of them.
 
@@ -350,7 +354,7 @@ class SessionlessCalls:
         return self.keys.sealer.seal(encode(state))
 
     def seal_ticket(self, exchange: Exchange, ticket: str, number: int) -> str:
-        """Seal the ticket of a call that was handed over, with the same bindings: a retry of this request asks for the rest."""
+        """Seal the ticket of a call that was handed over, with the same bindings: a retry asks for the rest."""
         return self._seal(exchange, "", number, ticket=ticket)
 
     def count_task(self, exchange: Exchange, outer: Exchange) -> None:
@@ -442,7 +446,8 @@ class SessionlessCalls:
         except msgspec.DecodeError:
             # A later release has sealed it, with the same key.
             raise ParkedGone from None
-        # The time of a parked call is measured where it waits (`parking.py`): the dates of two hosts differ, and a date may jump.
+        # The time of a parked call is measured where it waits (`parking.py`): the dates of two hosts differ, and a date
+        # may jump.
         is_over = state.by_hand is not None and state.expires < self._runtime.clock.wall()
         if is_over or state.principal != caller.key or state.request != request_digest(request):
             raise ParkedGone
@@ -451,7 +456,10 @@ class SessionlessCalls:
     # Ending
 
     async def abandon(self, exchange: Exchange) -> None:
-        """End a call whose response was closed: in this revision that is its cancellation; not at once if it is held."""
+        """End a call whose response was closed: in this revision that is its cancellation.
+
+        Not at once if it is held.
+        """
         held = self._held.get(exchange)
         if held is not None:
             if held.timer is not None:
@@ -462,7 +470,7 @@ class SessionlessCalls:
         await self.end(exchange, Cancelled("its response was closed"))
 
     def hold(self, exchange: Exchange, name: tuple[str, str] | None = None) -> None:
-        """Let a call run on for `Times.repeat` after its connection has broken, so that a repeat of its request can attach."""
+        """Let a call run on for `Times.repeat` after its connection has broken, so that a repeat can attach."""
         if exchange in self._running and exchange not in self._held:
             self._held[exchange] = HeldCall(name)
 
@@ -471,7 +479,10 @@ class SessionlessCalls:
         return next((exchange for exchange, held in self._held.items() if held.name == name), None)
 
     def _give_up(self, exchange: Exchange) -> None:
-        """Cancel a call whose connection broke, and which no repeat has attached to. A task, or a parked call, has its own lifetime."""
+        """Cancel a call whose connection broke, and which no repeat has attached to.
+
+        A task, or a parked call, has its own lifetime.
+        """
         writer = exchange.writer
         if isinstance(writer, RoundWriter) and writer.is_left:
             self._runtime.spawn(self.end(exchange, Cancelled("its response was closed")))

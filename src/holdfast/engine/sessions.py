@@ -8,15 +8,15 @@ The store has the sessions. A process has a local session (`session.py`) while s
 
 Why a session is closed once, although every replica may close it. `Store.close` is one atomic step, and returns the
 closing to one caller. It also ends the exchanges in flight. The caller that gets the closing ends the local work
-(`end_work`) and calls the listeners (`announce`). Each other replica that has a local session receives a wake-up and ends
-its own part (`closed_elsewhere`); it calls no listener. A lost wake-up is sent again by the store, which compares the
-work of a process with its data every second; a write for the session also finds that it is gone.
+(`end_work`) and calls the listeners (`announce`). Each other replica that has a local session receives a wake-up and
+ends its own part (`closed_elsewhere`); it calls no listener. A lost wake-up is sent again by the store, which compares
+the work of a process with its data every second; a write for the session also finds that it is gone.
 
 Why each closing is reported. The store keeps a closing until `closing_reported`. If the process that closed the session
 dies before its listeners were called, another replica gets the closing from the store and calls them (`replica.py`).
 
-Why a closing waits a moment. The readers of a closed session still have to read their terminal messages: `end_work` gives
-them a second. The store keeps the logs of these streams for some seconds, so a slow reader loses nothing.
+Why a closing waits a moment. The readers of a closed session still have to read their terminal messages: `end_work`
+gives them a second. The store keeps the logs of these streams for some seconds, so a slow reader loses nothing.
 """
 
 import asyncio
@@ -467,7 +467,10 @@ class Sessions:
             await reader.ended.wait(max(0.0, deadline - asyncio.get_running_loop().time()))
 
     async def forget(self, session: Session) -> None:
-        """Drop a session that existed for one request. No listener was called for it. An unavailable store drops it later."""
+        """Drop a session that existed for one request. No listener was called for it.
+
+        An unavailable store drops it later.
+        """
         runtime, key = self._runtime, session.record.key
         try:
             await self.end_work(session, "the request is over")
@@ -533,7 +536,7 @@ class Sessions:
 
     @staticmethod
     def _wake(session: Session) -> None:
-        """Wake the readers of a closed session: a request's stream has its end in the log, the standalone one ends now."""
+        """Wake the readers of a closed session: a request's stream has its end in the log, the other one ends now."""
         for stream, readers in list(session.readers.items()):
             for reader in readers:
                 if stream == session.record.standalone:
@@ -569,7 +572,9 @@ def _checked(params: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 @remembered(128, longest=1_024)
 def _shared(declared: bytes) -> dict[str, Any]:
-    """Return the declaration of a client; a short one as one object for all sessions with the same declaration: do not change it.
+    """Return the declaration of a client.
+
+    A short one as one object for all sessions with the same declaration: do not change it.
 
     Most sessions of a server are opened by a few programs.
     """

@@ -1,13 +1,13 @@
 """The standalone stream of a session: it carries the messages that belong to no request.
 
-Every process may write it. A message goes into the store's log, and from there to the reader of the stream, wherever that
-is; or straight to the connection that carries the whole session (stdio, a pair in memory).
+Every process may write it. A message goes into the store's log, and from there to the reader of the stream, wherever
+that is; or straight to the connection that carries the whole session (stdio, a pair in memory).
 
 The wait for a reader. A log has a bound. If a handler writes faster than its client reads, the oldest events would be
-trimmed, and the client would see a gap. So `send` waits while the stream's reader in this process is more than half a log
-behind (law 9). It waits at most until the reader is ended because its client does not read (`Times.write_stall`).
-Nothing waits for a reader that is gone, idle, or connected to another process: their position is not known here. A function
-that must not wait for a client, such as one that sends to several sessions, uses `append` (law 7).
+trimmed, and the client would see a gap. So `send` waits while the stream's reader in this process is more than half a
+log behind (law 9). It waits at most until the reader is ended because its client does not read (`Times.write_stall`).
+Nothing waits for a reader that is gone, idle, or connected to another process: their position is not known here. A
+function that must not wait for a client, such as one that sends to several sessions, uses `append` (law 7).
 """
 
 import asyncio

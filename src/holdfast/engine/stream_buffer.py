@@ -1,13 +1,13 @@
-"""The messages of one stream on their way to the store: a handler continues while they are stored, several in one append.
+"""The messages of one stream on their way to the store: several in one append, while the handler continues.
 
     handler ── add ──▶ waiting, at most 64 ──▶ batch ── store.append ──▶ log
                           ▲                      │
                           └──── full: wait ──────┘ stored
 
-With a store outside of this process an append costs a round trip or a commit, whether it has one event or many. So `add`
-puts a message of the handler into the buffer and returns. A task begins in the next pass of the loop. It
-appends all messages in the buffer, until the buffer is empty. So an append has the messages of one pass, or those
-that came during the append before.
+With a store outside of this process an append costs a round trip or a commit, whether it has one event or many. So
+`add` puts a message of the handler into the buffer and returns. A task begins in the next pass of the loop. It appends
+all messages in the buffer, until the buffer is empty. So an append has the messages of one pass, or those that came
+during the append before.
 
 Why the order stays. Messages leave in the order in which they came. One batch at a time is on its way, and the code
 that stores it holds `lock`: the task does, and so does the end of the exchange, which stores the remaining messages
@@ -16,9 +16,9 @@ and then itself.
 Why no message is in the log twice. After a failed append it is not known whether the store has executed it. So the same
 batch is stored again before anything else: a store recognises a repeated append by the tag of its last event.
 
-Why no message is lost in silence. A batch that failed stays. The failure is raised at the next `add`. If there is none, the
-end of the exchange stores the batch: if the store is unavailable, both are stored later; if it refuses this writer, the end is
-refused too.
+Why no message is lost in silence. A batch that failed stays. The failure is raised at the next `add`. If there is none,
+the end of the exchange stores the batch: if the store is unavailable, both are stored later; if it refuses this writer,
+the end is refused too.
 
 Why it is bounded (law 9). At most `EVENTS` messages and `BYTES` bytes wait, or one larger message; then `add` waits. A
 batch on its way has at most as many.
@@ -44,8 +44,8 @@ Append = Callable[[NewEvents], Awaitable[None]]
 class StreamBuffer:
     """The messages that are not in the log yet, and the lock of all calls to the store that concern the stream.
 
-    `wake` is set when messages were stored, and when that has failed. `append` may try again by itself while the store is
-    unavailable.
+    `wake` is set when messages were stored, and when that has failed. `append` may try again by itself while the store
+    is unavailable.
     """
 
     __slots__ = ("_batch", "_failure", "_task", "_waiting", "_waiting_bytes", "events", "lock", "size")
@@ -97,7 +97,10 @@ class StreamBuffer:
         self._raise_failure()
 
     async def store(self, append: Append, wake: Wake) -> None:
-        """Append everything now. The caller holds the lock. The next call continues with a batch that was not stored."""
+        """Append everything now. The caller holds the lock.
+
+        The next call continues with a batch that was not stored.
+        """
         while self.events:
             if not self._batch:
                 self._batch, self._waiting, self._waiting_bytes = self._waiting, [], 0

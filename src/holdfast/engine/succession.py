@@ -1,8 +1,8 @@
 """A replica that stops asks the others whether one of them stays (a message of the kind `leaving`, `messages.py`).
 
 It may end the streams of its running calls early if a client that comes back finds a replica that serves it. A lease
-does not prove that: it runs for some seconds after a kill, and the other replica may be stopping too, because one signal
-often goes to all. So every living replica is asked, and the first that stays decides.
+does not prove that: it runs for some seconds after a kill, and the other replica may be stopping too, because one
+signal often goes to all. So every living replica is asked, and the first that stays decides.
 
 Why a wrong answer does no harm. No answer in time counts as no: the streams are served to their end here. A replica
 that says yes and gets its own signal a moment later still serves resumes while it drains, and so does this one, as long

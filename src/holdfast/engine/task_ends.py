@@ -1,8 +1,8 @@
 """The ends of the tasks that ran in this process, so that it can write them again after a failover that lost them.
 
-An end is kept until the store has it, and for `KEPT_SECONDS` after that, if the store is shared: a store in this process loses
-nothing. The ends that the store has are charged, and bounded in bytes: beyond `KEPT_BYTES` the oldest are forgotten. If a failover
-brings back such a task, its end is not known any more.
+An end is kept until the store has it, and for `KEPT_SECONDS` after that, if the store is shared: a store in this
+process loses nothing. The ends that the store has are charged, and bounded in bytes: beyond `KEPT_BYTES` the oldest are
+forgotten. If a failover brings back such a task, its end is not known any more.
 """
 
 from collections import OrderedDict

@@ -14,7 +14,9 @@ _ACKNOWLEDGED: Final = Result()
 
 
 async def answer(tasks: Tasks, exchange: Exchange) -> Result:
-    """Return the state of a task, with its result, error or questions; or pass the client's answers to it; or cancel it.
+    """Return the state of a task, with its result, error or questions; or pass the client's answers to it.
+
+    Or cancel it.
 
     Raises:
         MissingCapability: the client did not declare the extension.

@@ -11,9 +11,10 @@ writes one error in its place: the outcome is unknown. An owner that was only pa
 task ended and changes nothing. So a task that was answered with a handle ends exactly once, and a
 client that polls sees its end.
 
-A failover of the store may lose writes, and the owner restores them. It knows the ends of its last tasks (`task_ends.py`):
-a task that is its own in the store, and that does not run here, gets its end again, or the error "outcome unknown" if the end is
-not known any more. A task that runs here is opened again if the store has lost it, and gets the asks that its handler waits for.
+A failover of the store may lose writes, and the owner restores them. It knows the ends of its last tasks
+(`task_ends.py`): a task that is its own in the store, and that does not run here, gets its end again, or the error
+"outcome unknown" if the end is not known any more. A task that runs here is opened again if the store has lost it, and
+gets the asks that its handler waits for.
 """
 
 import asyncio
@@ -96,8 +97,8 @@ class TaskWriter:
         self.exchange: Exchange = exchange
         self.principal: str = exchange.session.record.principal
         self.former: RoundWriter | None = former
-        """The writer of its rounds, which answered with the handle; a repeat of that request gets the same answer. None: another
-        exchange has answered the request (`hand_over.py`)."""
+        """The writer of its rounds, which answered with the handle; a repeat of that request gets the same answer.
+        None: another exchange has answered the request (`hand_over.py`)."""
         self.look_at: float = math.inf
         """When to read it from the store again: it may have expired, or a wake-up was lost."""
         self.state: TaskState = state
@@ -213,7 +214,8 @@ class Tasks:
         A call that is a task already does not change.
 
         Raises:
-            Busy: this principal, or the server, has too many tasks, or the store does not work; the call has not changed.
+            Busy: this principal, or the server, has too many tasks, or the store does not work; the call has not
+                changed.
             RuntimeError: an ask of the call still waits for its answer.
         """
         former = exchange.writer
@@ -298,7 +300,10 @@ class Tasks:
             self._runtime.spawn(self.write(task, change))
 
     async def try_write(self, task: TaskWriter, change: Step) -> bool:
-        """Change a running task's state; does nothing if the task has ended or expired. False: the store is unavailable."""
+        """Change a running task's state; does nothing if the task has ended or expired.
+
+        False: the store is unavailable.
+        """
         try:
             await self._change(task.key, task.principal, change)
         except StoreUnavailable as error:
@@ -355,7 +360,10 @@ class Tasks:
 
     @contextlib.contextmanager
     def watched(self, task_id: str) -> Iterator[Wake]:
-        """Return a wake-up that each change of a task sets. A change whose wake-up was lost does not: read it from time to time."""
+        """Return a wake-up that each change of a task sets.
+
+        A change whose wake-up was lost does not: read it from time to time.
+        """
         key, wake = task_key(task_id), Wake()
         self._waiting.setdefault(key, []).append(wake)
         try:

@@ -54,7 +54,10 @@ class Turns:
         self._settle = settle
 
     def admit(self, session: Session) -> Admission:
-        """Let one more call wait, or refuse it. A call that could start at once also waits, until the store has said so."""
+        """Let one more call wait, or refuse it.
+
+        A call that could start at once also waits, until the store has said so.
+        """
         # One of those that wait is about to start.
         has_room = len(session.waiting) <= self._runtime.settings.limits.queued
         return Admission.WAIT if has_room else Admission.REFUSE

@@ -32,7 +32,10 @@ class Wake:
         return self._is_set
 
     def clear(self) -> None:
-        """Forget earlier wake-ups. Clear first, then check: a wake-up after the check then ends the next wait (law 5)."""
+        """Forget earlier wake-ups.
+
+        Clear first, then check: a wake-up after the check then ends the next wait (law 5).
+        """
         self._is_set = False
 
     async def wait(self, timeout: float | None = None) -> bool:

@@ -1,7 +1,7 @@
 """The writers of a session's exchange: into the log of its stream, or straight onto a connection.
 
-A handler sends through its exchange's writer. Both writers have the same members, so no other module needs to know which
-one an exchange has: methods for a log or for readers do nothing on a connection; only `open` raises StreamClosed.
+A handler sends through its exchange's writer. Both writers have the same members, so no other module needs to know
+which one an exchange has: methods for a log or for readers do nothing on a connection; only `open` raises StreamClosed.
 
     handler ── send ──▶ LogWriter ── append ──▶ store's log ◀── read ── Reader ──▶ HTTP response
                       (shared store: through a StreamBuffer)
@@ -13,10 +13,10 @@ one an exchange has: methods for a log or for readers do nothing on a connection
 
 How a LogWriter works. A stream begins when it is first needed: the handler sends something or closes the stream, the
 answer takes so long that the POST becomes a stream, or the POST is repeated. In a plain call none of this happens: its
-terminal message is in no log, and the POST that waits takes it from `terminal`. Once the stream exists (`position` is not
-None), everything goes into the log first (law 4), and connections read it from there. If the store is shared, messages
-wait in a buffer and are appended together while the handler continues (`stream_buffer.py`). A store of this process gets
-each message at once.
+terminal message is in no log, and the POST that waits takes it from `terminal`. Once the stream exists (`position` is
+not None), everything goes into the log first (law 4), and connections read it from there. If the store is shared,
+messages wait in a buffer and are appended together while the handler continues (`stream_buffer.py`). A store of this
+process gets each message at once.
 
 Three things are decided elsewhere. The state of the exchange is in its table (`core/exchange.py`). Whether a connection
 waits for the answer, and has taken it, is in another table (`core/fate.py`), and `fate` has its state. `exchanges.py`
@@ -29,8 +29,8 @@ store, where a settled stream accepts nothing more. A stream that is just beginn
 miss it: it sees `position` and is appended to the log. A stream cannot begin after the end, because `open` looks at
 `terminal` while it holds the lock.
 
-Why no message is in the log twice. Messages keep their tags when they are sent again after a failure, and so does the end
-(`_tag`). A store counts an append, which the tag of its last event identifies, once.
+Why no message is in the log twice. Messages keep their tags when they are sent again after a failure, and so does the
+end (`_tag`). A store counts an append, which the tag of its last event identifies, once.
 
 Why a handler waits for its own reader only (law 7). A log has a bound. If a handler writes faster than its client
 reads, the head of the log would be trimmed and the client would see a gap. So a write waits while the exchange's own
@@ -106,7 +106,10 @@ class ExchangeWriter(Protocol):
 
 
 class SessionWriter:
-    """The common members of the writers of a session's exchanges. A method that a connection does not need does nothing."""
+    """The common members of the writers of a session's exchanges.
+
+    A method that a connection does not need does nothing.
+    """
 
     __slots__ = ("_buffer", "_random", "_tag", "_wake", "claim", "fate", "fence", "owed", "position", "reader",
                  "session", "start", "store", "streams", "terminal", "written_bytes")  # fmt: skip
@@ -185,7 +188,7 @@ class SessionWriter:
             self.session.end_asks(self.claim.stream, is_over=True)
 
     def before_end(self, messages: list[bytes]) -> None:
-        """Send short messages with the end, right before it: the cancellations of the asks that end with the exchange."""
+        """Send short messages with the end, right before it: the cancellations of asks that end with the exchange."""
         raise NotImplementedError
 
     # The end. The caller has set `terminal`.
@@ -213,7 +216,7 @@ class SessionWriter:
 
     @property
     def is_left(self) -> bool | None:
-        """True if no connection waits for the answer of a call that has not started, and none is about to read its stream.
+        """True if no connection waits for the answer of a call that has not started, and none will read its stream.
 
         None: another replica has the connection; the store knows.
         """
@@ -233,7 +236,7 @@ class SessionWriter:
         """End the reader's connection on purpose, where the client may come back for the rest."""
 
     def report(self, happened: FateInput, reader: Reader | None = None) -> None:
-        """Record an event of the answer, or of the connection that waits for it; `reader`: its reader, if it reads the stream."""
+        """Record an event of the answer, or of the connection that waits for it; `reader`: its reader, if any."""
 
     async def wait_abandoned(self, seconds: float) -> bool:  # noqa: ARG002
         """Wait a moment for the reader to go; False if it stays, or has taken the answer."""
@@ -285,13 +288,13 @@ class LogWriter(SessionWriter):
     async def send(self, message: bytes) -> None:
         """Append to the log (law 4), then wait while this exchange's own reader is far behind (law 7).
 
-        If the store is outside of this process, the message is in the buffer when this returns, and in the log soon after
-        (`stream_buffer.py`). It waits for an unavailable store: under the same tag a repeated message is stored
+        If the store is outside of this process, the message is in the buffer when this returns, and in the log soon
+        after (`stream_buffer.py`). It waits for an unavailable store: under the same tag a repeated message is stored
         once.
 
         Raises:
-            StoreError: this message, or one before it, could not be stored: the store stayed unavailable for too long, or
-                until the exchange had ended, or another replica has ended the exchange.
+            StoreError: this message, or one before it, could not be stored: the store stayed unavailable for too long,
+                or until the exchange had ended, or another replica has ended the exchange.
             CancelledError: the session was closed, and with it this exchange. Its handler is about to be cancelled.
         """
         if not self.streams:
@@ -306,7 +309,8 @@ class LogWriter(SessionWriter):
                 async with buffer.lock:
                     await self._append_surely([(self._random.tag(), message)])
                 if self.position is not None and self.position.seq % _BREATH == 0:
-                    # A handler that never waits must let other tasks run, such as the one that notices its reader's end.
+                    # A handler that never waits must let other tasks run, such as the one that notices its reader's
+                    # end.
                     await one_pass()
             while self._check_behind():
                 await buffer.progress(self._append_surely, self.wake)
@@ -384,7 +388,10 @@ class LogWriter(SessionWriter):
 
     @override
     async def settle(self) -> None:
-        """Append the terminal message to the stream if there is one, or begin one if no connection waits; keep it until it is taken."""
+        """Append the terminal message to the stream if there is one, or begin one if no connection waits.
+
+        Keep it until it is taken.
+        """
         buffer = self._buffer
         if buffer is not None:
             await buffer.lock.acquire()
@@ -430,7 +437,8 @@ class LogWriter(SessionWriter):
             if reader is not self.reader:
                 return
             if self.terminal is not None and self.fate < Fate.DUE:
-                # A plain call that ends in one step reports nothing: mostly its answer is taken in the same pass of the loop.
+                # A plain call that ends in one step reports nothing: mostly its answer is taken in the same pass of the
+                # loop.
                 self.fate, _ = step(self.fate, FateInput.ENDED)
         elif reader is not None:
             self._follow(reader)
@@ -536,7 +544,10 @@ class ForwardedWriter(LogWriter):
 
 
 class AnsweredWriter(LogWriter):
-    """Has the answer of a request that this process has forwarded. The home has stored it, and keeps it until it is taken here."""
+    """Has the answer of a request that this process has forwarded.
+
+    The home has stored it, and keeps it until it is taken here.
+    """
 
     __slots__ = ("stored",)
 

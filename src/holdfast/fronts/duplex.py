@@ -3,9 +3,9 @@
 It serves both eras at the same time: an `initialize` begins its one session, and a request with its own metadata
 (2026-07-28) is sessionless, whether or not there is a session.
 
-Messages arrive in `take` and are written with the function that it was given. The receiving side waits for no handler (law 10)
-and for no write of a handler. It stops only while too many of its own replies (refusals, pongs) are unwritten, so that a peer
-that writes and never reads costs bounded memory.
+Messages arrive in `take` and are written with the function that it was given. The receiving side waits for no handler
+(law 10) and for no write of a handler. It stops only while too many of its own replies (refusals, pongs) are unwritten,
+so that a peer that writes and never reads costs bounded memory.
 """
 
 import asyncio

@@ -169,7 +169,8 @@ class SessionlessRequests:
         try:
             await deliver(listener, _Sink(self, request))
             if listener.end is ListenerEnd.SLOW:
-                # Other requests use the connection, so it cannot be closed: this notification says that changes were lost.
+                # Other requests use the connection, so it cannot be closed: this notification says that changes were
+                # lost.
                 await self.last(request, dropped_message(request.id, "too many changes wait"))
         finally:
             self._listeners.discard(listener)

@@ -99,7 +99,10 @@ class StdioFront:
 
 
 def run_stdio(engine: Engine, *, beside: Beside | None = None) -> None:
-    """Serve standard input and output until the client closes them or a signal stops the process. Nothing else uses them."""
+    """Serve standard input and output until the client closes them or a signal stops the process.
+
+    Nothing else uses them.
+    """
     with claimed_stdio() as pipes:
         run_pipes(engine, *pipes, beside=beside)
 

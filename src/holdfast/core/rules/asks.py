@@ -1,7 +1,7 @@
 """Asks: their number is limited, the first answer counts, and a later one is compared with it.
 
-An ask belongs to the stream that it was sent on, and ends with it. The digest of its answer is remembered for a while, so that a client
-that did not receive our 202 may send its answer again.
+An ask belongs to the stream that it was sent on, and ends with it. The digest of its answer is remembered for a while,
+so that a client that did not receive our 202 may send its answer again.
 """
 
 from collections import OrderedDict

@@ -1,12 +1,13 @@
-"""Exchanges: claimed before anything runs, ended once, kept for a repeat, given back, and ended for a replica that is dead.
+"""Exchanges: claimed before anything runs, ended once, kept for a repeat, given back, ended for a dead replica.
 
-`claim` checks session, principal, id and room, and registers the exchange (law 2). It gives the exchange a fence; every later write
-names it, and a writer with another fence is refused. An exchange ends once (law 3): `settle`, `end_plain` and `reap` find an
-exchange in flight, and leave one that is not.
+`claim` checks session, principal, id and room, and registers the exchange (law 2). It gives the exchange a fence; every
+later write names it, and a writer with another fence is refused. An exchange ends once (law 3): `settle`, `end_plain`
+and `reap` find an exchange in flight, and leave one that is not.
 
-An id is in use from the claim until the end. After that it is free, unless the answer is kept for a repeat of exactly the same
-request; another request under that id frees it, and so does the time for which an answer is kept. If there was no room for the answer, its end
-stays instead (`streams.py`). The claim reserves the room for that: a call is refused before it runs if too many ids are in use.
+An id is in use from the claim until the end. After that it is free, unless the answer is kept for a repeat of exactly
+the same request; another request under that id frees it, and so does the time for which an answer is kept. If there was
+no room for the answer, its end stays instead (`streams.py`). The claim reserves the room for that: a call is refused
+before it runs if too many ids are in use.
 """
 
 from msgspec.structs import replace
@@ -168,7 +169,8 @@ def end_plain(doc: Document, stream: str, fence: int, now: float) -> None:
     """End an exchange without a message: a plain answer was sent, or none. Nothing of it stays.
 
     Raises:
-        Fenced, StreamClosed: as `Document.writable`; but an end that is sent again finds no exchange, and changes nothing.
+        Fenced, StreamClosed: as `Document.writable`; but an end that is sent again finds no exchange, and changes
+            nothing.
     """
     exchange = doc.exchanges.get(stream)
     if exchange is None or exchange.fence != fence:
@@ -246,8 +248,8 @@ def _stop(doc: Document, exchange: ExchangeRecord, now: float) -> None:
 def _look_again(doc: Document) -> None:
     """Give the session a new hint after an end, where it needs one.
 
-    A hint that is too early is correct: a sweep replaces it. But if a sweep saw the session while this exchange ran, the hint may be as
-    late as the end of the session's lifetime.
+    A hint that is too early is correct: a sweep replaces it. But if a sweep saw the session while this exchange ran,
+    the hint may be as late as the end of the session's lifetime.
     """
     if doc.hint > doc.settled + doc.record.idle or doc.state is _DETACHED:
         doc.schedule()

@@ -1,14 +1,15 @@
 """A session as a document: header numbers, and tables of named fields.
 
-The values of the tables are frozen: a rule changes a field by putting another value into its table. Two values are not. The record is
-shared with the sessions of the engine where store and engine are one process, which then see a new log level at once. A log
-notes its own changes (`core.stream.Log`); its head (positions, bytes) is a field of its own, so that a writer and a reader
-of one stream change different fields.
+The values of the tables are frozen: a rule changes a field by putting another value into its table. Two values are not.
+The record is shared with the sessions of the engine where store and engine are one process, which then see a new log
+level at once. A log notes its own changes (`core.stream.Log`); its head (positions, bytes) is a field of its own, so
+that a writer and a reader of one stream change different fields.
 
-The numbers of the header are of three kinds. Counters (`running`, `calls`, `readers`, `outstanding`, `size`, `kept`) only ever change
-by an addition. A rule changes them with `+=` and `-=` and compares them with `>`, `>=` or `not`: a draft notes this (`stores/shared/numbers.py`).
-Times (`touched`, `settled`, `broke`) only grow. `fence` is the last fence that was given; a rule that gives one adds 1 and reads what it has become,
-because a draft gives a larger one. `hint` is the time at which a sweep examines the session next: it may be too early, never too late.
+The numbers of the header are of three kinds. Counters (`running`, `calls`, `readers`, `outstanding`, `size`, `kept`)
+only ever change by an addition. A rule changes them with `+=` and `-=` and compares them with `>`, `>=` or `not`: a
+draft notes this (`stores/shared/numbers.py`). Times (`touched`, `settled`, `broke`) only grow. `fence` is the last
+fence that was given; a rule that gives one adds 1 and reads what it has become, because a draft gives a larger one.
+`hint` is the time at which a sweep examines the session next: it may be too early, never too late.
 """
 
 from collections import OrderedDict
@@ -40,7 +41,8 @@ class ExchangeRecord(Struct, frozen=True, array_like=True, omit_defaults=True):
     owner: str
     """The incarnation of a replica that runs it."""
     reader: str
-    """The incarnation of the replica that has its reader; empty if it has none. The POST that claims it is its first reader."""
+    """The incarnation of the replica that has its reader; empty if it has none. The POST that claims it is its first
+    reader."""
     running: bool = True
     kept: bool = False
     """Its answer is kept for a repeat of the request."""
@@ -179,7 +181,10 @@ class Document(SessionClock):
         return exchange
 
     def in_flight(self) -> Iterable[tuple[str, ExchangeRecord]]:
-        """Return the exchanges in flight, with their streams. There are few of them, and there may be many that have ended."""
+        """Return the exchanges in flight, with their streams.
+
+        There are few of them, and there may be many that have ended.
+        """
         return [(stream, one) for stream, one in self.exchanges.items() if one.running]
 
     def writable(self, stream: str, fence: int) -> ExchangeRecord:

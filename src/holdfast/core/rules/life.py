@@ -1,8 +1,8 @@
 """The life of a session: admission, its next deadline, its home, its subscriptions, its closing.
 
-A session has a hint, the earliest time at which it can be due. Activity only moves a deadline away, so nearly every rule leaves the hint
-as it is; a rule that moves the deadline nearer (a break, an end) calls `schedule`. A sweep examines the sessions whose hint has passed,
-closes those that are due, and gives the others their next hint.
+A session has a hint, the earliest time at which it can be due. Activity only moves a deadline away, so nearly every
+rule leaves the hint as it is; a rule that moves the deadline nearer (a break, an end) calls `schedule`. A sweep
+examines the sessions whose hint has passed, closes those that are due, and gives the others their next hint.
 """
 
 from math import inf
@@ -18,7 +18,10 @@ from holdfast.core.stream import Log
 
 
 def is_crowded(limits: Limits, sessions: int, own: int) -> bool:
-    """Return True if a new session needs the place of another one. `own`: sessions of its principal; 0 if it may not evict."""
+    """Return True if a new session needs the place of another one.
+
+    `own`: sessions of its principal; 0 if it may not evict.
+    """
     return sessions >= limits.sessions or own >= limits.sessions_per_principal
 
 
@@ -55,7 +58,10 @@ def examine(doc: Document, now: float) -> SessionInput | None:
 
 
 def close(doc: Document, reason: SessionInput, ending: Ending | None, at: At) -> dict[str, Log]:
-    """Close the session: exchanges in flight end, with `ending`. Return the complete streams that still have a reader."""
+    """Close the session: exchanges in flight end, with `ending`.
+
+    Return the complete streams that still have a reader.
+    """
     doc.state = step(doc.state, reason)
     left: dict[str, Log] = {}
     for name, exchange in list(doc.exchanges.items()):
@@ -71,7 +77,7 @@ def close(doc: Document, reason: SessionInput, ending: Ending | None, at: At) ->
 
 
 def subscribe(doc: Document, uri: str, cost: int, limits: Limits, spare: int) -> bool:
-    """Remember a subscription that costs so many kept bytes; `spare`: the kept bytes that the principal may still add."""
+    """Remember a subscription that costs so many kept bytes; `spare`: the bytes that the principal may still add."""
     if uri in doc.subscriptions:
         return True
     size = sum(len(known.encode()) for known in (*doc.subscriptions, uri))

@@ -1,7 +1,7 @@
 """Readers: each stream has one at a time, and a new one replaces it.
 
-A reader has a generation, so the end of an old connection cannot remove a newer reader. A reader that breaks may be the last one of its
-session: then the session is detached, and its grace period starts.
+A reader has a generation, so the end of an old connection cannot remove a newer reader. A reader that breaks may be the
+last one of its session: then the session is detached, and its grace period starts.
 """
 
 from msgspec.structs import replace

@@ -1,8 +1,9 @@
 """What a failover of the store has lost, and its writer still knows: claims, events and asks come back as they were.
 
-A store with asynchronous replicas may lose its last commits. Their writer notices it by the numbers of its commits. It restores the exchanges that run
-in it, under the same fences; their last events, under the same positions, so that readers continue as if nothing had happened; and the asks
-that wait. If the events that it remembers begin after the last one in the store, there is a gap, which readers receive.
+A store with asynchronous replicas may lose its last commits. Their writer notices it by the numbers of its commits. It
+restores the exchanges that run in it, under the same fences; their last events, under the same positions, so that
+readers continue as if nothing had happened; and the asks that wait. If the events that it remembers begin after the
+last one in the store, there is a gap, which readers receive.
 """
 
 from collections.abc import Mapping, Sequence

@@ -4,13 +4,15 @@ The order in which data is forgotten (law 9), while the session is over its budg
 
 1. the oldest events of the stream that is written, down to its own bounds (`Log.trim`, a primitive of the store);
 2. complete streams of the session without a reader: those that were delivered, else the oldest ones (`drop_finished`);
-3. while only the store is over its budget: complete streams of other sessions (`forget_finished`, by the store's index);
+3. while only the store is over its budget: complete streams of other sessions (`forget_finished`, by the store's
+   index);
 4. the oldest events of the session's largest log, at least an eighth of it each time (`cut_largest`).
 
 The newest event of a stream is never forgotten, so a terminal message can always be delivered.
 
-An answer that is kept for a repeat leaves its *end* behind when it is forgotten in steps 2 and 3: the exchange stays, with the id and the digest of
-its request, and without a log. A repeat finds it, and does not run again. It stays for as long as the answer would have been kept.
+An answer that is kept for a repeat leaves its *end* behind when it is forgotten in steps 2 and 3: the exchange stays,
+with the id and the digest of its request, and without a log. A repeat finds it, and does not run again. It stays for as
+long as the answer would have been kept.
 """
 
 from holdfast.config import Limits
@@ -87,7 +89,7 @@ def cut_largest(doc: Document, over: int, limits: Limits) -> bool:
 
 
 def cut_to(size: int, over: int) -> int:
-    """Return the bytes that a session's largest log is cut to: the bytes over the budget are removed, at least an eighth.
+    """Return the bytes that a session's largest log is cut to: those over the budget go, at least an eighth.
 
     Its reader has received these events, or does not read. The readers of other logs lose nothing.
     """

@@ -1,10 +1,11 @@
 """Tasks: calls that continue after their request was answered. Each task is a document of its own, and one value.
 
-A task belongs to a principal and, until it ends, to the incarnation that runs it. Every change names the version that it changes, and makes the
-next one: of several replicas that change a task at once, one succeeds. A change that is sent again finds its own value under the next version.
+A task belongs to a principal and, until it ends, to the incarnation that runs it. Every change names the version that
+it changes, and makes the next one: of several replicas that change a task at once, one succeeds. A change that is sent
+again finds its own value under the next version.
 
-The sums of all tasks and of one principal's lie outside the document. A rule says which bounds they have; the store adds to them within the bounds, or
-refuses.
+The sums of all tasks and of one principal's lie outside the document. A rule says which bounds they have; the store
+adds to them within the bounds, or refuses.
 """
 
 from typing import Final, NamedTuple
@@ -61,7 +62,10 @@ def seen(task: StoredTask | None, principal: str, now: float) -> StoredTask | No
 
 
 def change(task: StoredTask, value: bytes, version: int, expires: float, *, ends: bool) -> StoredTask | None:
-    """Return a task after a change: the same one if this change was made before, None if the version differs. It is never kept for shorter."""
+    """Return a task after a change: the same one if this change was made before, None if the version differs.
+
+    It is never kept for shorter.
+    """
     if (task.value, task.version) == (value, version + 1):
         return task
     if task.version != version:

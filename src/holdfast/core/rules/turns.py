@@ -2,8 +2,9 @@
 
 A call whose answer is sent and whose handler still runs holds its turn, so that the next call does not overlap with it.
 
-Where several replicas claim, a later claim may have a smaller fence, because each makes its fences from its own clock. So the session remembers the largest
-fence of a call that got its turn, and no claim gets a fence below it: a call that has begun stays the first one.
+Where several replicas claim, a later claim may have a smaller fence, because each makes its fences from its own clock.
+So the session remembers the largest fence of a call that got its turn, and no claim gets a fence below it: a call that
+has begun stays the first one.
 """
 
 from holdfast.core.records import WakeUp
@@ -11,7 +12,10 @@ from holdfast.core.rules.document import Document, Held, is_dead_with
 
 
 def _first(doc: Document) -> str | None:
-    """Return the call in flight with the smallest fence. None if there is no call, or an earlier call keeps its turn."""
+    """Return the call in flight with the smallest fence.
+
+    None if there is no call, or an earlier call keeps its turn.
+    """
     calls = [(one.fence, name) for name, one in doc.in_flight() if not one.control]
     first = min(calls, default=None)
     if first is None or any(held.fence <= first[0] and name != first[1] for name, held in doc.held.items()):
@@ -42,7 +46,10 @@ def pass_turn(doc: Document, stream: str, fence: int) -> None:
 
 
 def wake_next(doc: Document) -> None:
-    """Wake the owner of the call that may start now. After the step that ended a turn: of two turns that end at once, one is seen."""
+    """Wake the owner of the call that may start now.
+
+    After the step that ended a turn: of two turns that end at once, one is seen.
+    """
     if (following := _first(doc)) is not None:
         doc.told += ((WakeUp.TURN, following, doc.exchanges[following].owner),)
 

@@ -1,7 +1,7 @@
 """Streamable HTTP: one front, for the sockets of `holdfast serve` and for ASGI hosts.
 
-For each request: check the head, decode the body once, ask the engine; then send one answer, or write a stream. The end of an
-HTTP request ends no session and, in a session, no call (law 6).
+For each request: check the head, decode the body once, ask the engine; then send one answer, or write a stream. The end
+of an HTTP request ends no session and, in a session, no call (law 6).
 """
 
 import asyncio
@@ -198,7 +198,10 @@ class HttpFront:
         self._engine.audit.refused(reason, address or LOCAL)
 
     async def _elsewhere(self, path: str, request: RawRequest, channel: Channel) -> None:
-        """Answer a request for another path: a probe; or check Host and Origin, then an author's route or the metadata."""
+        """Answer a request for another path: a probe.
+
+        Or check Host and Origin, then an author's route or the metadata.
+        """
         # A route has one spelling, as the rules for its path in a proxy do.
         route = self._routes.get(request.path or "/")
         response = WaitingResponse(request, channel, self)
@@ -275,7 +278,7 @@ class HttpFront:
         principal: Principal | None,
         response: WaitingResponse,
     ) -> Answer | None:
-        """Answer a message that is not short, has not arrived, or has no room: charge its memory before it is decoded."""
+        """Answer a message that is not short, has not arrived, or has no room: charge it before it is decoded."""
         limits, owner, head = self._limits, _owner(principal), request.head
         intake = self._load.intake(account)
         try:
@@ -298,7 +301,10 @@ class HttpFront:
         return self._load.account(who, request.session_id)
 
     def _check(self, request: RawRequest) -> Answer | None:
-        """Return the refusal of a head. A head that passes is remembered: its connection may send the same one again."""
+        """Return the refusal of a head.
+
+        A head that passes is remembered: its connection may send the same one again.
+        """
         refused = self._rules.check(request.method, request.head) or self._refused(request)
         if refused is None:
             request.passed = self
@@ -318,7 +324,7 @@ class HttpFront:
         return _NOT_FROM_KNOWN_PROXY
 
     def _warn_of_proxy(self, request: RawRequest) -> None:
-        """Say once that a proxy is not trusted: without it every client behind a proxy of this machine would look local."""
+        """Say once that a proxy is not trusted: without it every client behind a local proxy would look local."""
         if not self._has_warned:
             self._has_warned = True
             self._engine.observer.note(
@@ -429,8 +435,8 @@ class HttpFront:
         reader.caller = Caller(_owner(principal), principal, response.request.head)
         try:
             if reader.end is End.FINISHED:
-                # After an empty stream the official TypeScript client 1.x reconnects forever. With 204 a server of events
-                # says that there are no more.
+                # After an empty stream the official TypeScript client 1.x reconnects forever. With 204 a server of
+                # events says that there are no more.
                 return NO_CONTENT
             await self._streamer.pump(reader, response, principal)
         except BaseException:

@@ -18,13 +18,14 @@ from holdfast.transports.loops import Beside, Orders, run
 
 # The descriptors that this process may open (`RLIMIT_NOFILE`), and the connections that fit into them.
 #
-# A process that has no descriptor left cannot accept a connection, not even to refuse it, and its store and its files fail
-# too. So the limit is raised at the start, and connections are limited to a number that leaves a reserve.
+# A process that has no descriptor left cannot accept a connection, not even to refuse it, and its store and its files
+# fail too. So the limit is raised at the start, and connections are limited to a number that leaves a reserve.
 
 LOGGER: Final = logging.getLogger("holdfast")
 
 RESERVE: Final = 512
-"""Descriptors for other uses: the store, servers behind, files, the admin surface, connections that are being refused."""
+"""Descriptors for other uses: the store, servers behind, files, the admin surface, connections that are being
+refused."""
 _MANY: Final = 1_000
 """If so many connections fit, a process with the default limit, which its operator did not choose, needs no warning."""
 _AMPLE: Final = 65_536

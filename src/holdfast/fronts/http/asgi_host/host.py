@@ -1,4 +1,4 @@
-"""The ASGI server that runs us (`Server.asgi()`): its requests, the channel to the client of each, and its lifespan events.
+"""The ASGI server that runs us (`Server.asgi()`): its requests, the channel of each, and its lifespan events.
 
 ASGI does not report whether a write failed or which bytes the client has taken, and it cannot abort. So this channel
 answers "not known" to such questions, and the limits for slow readers apply to a single write.
@@ -61,7 +61,10 @@ class AsgiChannel:
         return False
 
     async def send(self, status: int, headers: RawHeaders, body: bytes) -> None:
-        """Send a whole answer. After a long one follows an empty part: hosts wait there until the bytes before were written."""
+        """Send a whole answer.
+
+        After a long one follows an empty part: hosts wait there until the bytes before were written.
+        """
         await self.start(status, headers)
         if len(body) > AT_ONCE:
             await self.write(body)

@@ -49,7 +49,10 @@ class HostSignals:
         self.installed: bool = False
 
     def install(self) -> None:
-        """Wrap the host's handlers that are installed by now. Hosts install theirs at different moments: call it again."""
+        """Wrap the host's handlers that are installed by now.
+
+        Hosts install theirs at different moments: call it again.
+        """
         if threading.current_thread() is not threading.main_thread():
             self.installed = True
             return
@@ -123,7 +126,10 @@ class Mount:
                 self._beside.close()
 
     def _install(self, signals: HostSignals, front: HttpFront | Router) -> None:
-        """Listen to the host's signals. The loop is watched from the moment at which all of them are there: the host serves."""
+        """Listen to the host's signals.
+
+        The loop is watched from the moment at which all of them are there: the host serves.
+        """
         signals.install()
         if signals.installed:
             self._beside.enter_context(LoopWatch(front.engine.observer))

@@ -1,8 +1,9 @@
 """Batches (2025-03-26): several requests in one POST, each its own exchange, answered together.
 
-If all are quick, the answer is one JSON array. Otherwise it is one response with the streams of all of them: both are the one
-delivery loop with a merged source (`engine/merged.py`). Once a handler has started, the batch is never refused as a whole: a client
-would send it again, and the handlers would run twice. The batch waits for an unavailable store instead, as a single request does.
+If all are quick, the answer is one JSON array. Otherwise it is one response with the streams of all of them: both are
+the one delivery loop with a merged source (`engine/merged.py`). Once a handler has started, the batch is never refused
+as a whole: a client would send it again, and the handlers would run twice. The batch waits for an unavailable store
+instead, as a single request does.
 """
 
 from collections.abc import Callable

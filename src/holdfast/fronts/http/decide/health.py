@@ -1,7 +1,7 @@
 """Health for balancers and orchestrators: alive, and ready for new work. Neither opens a session.
 
-A probe connects to an address, not to a name, so the Host header is not checked here. The answer is one line: a word, or
-the reason why new work is not accepted.
+A probe connects to an address, not to a name, so the Host header is not checked here. The answer is one line: a word,
+or the reason why new work is not accepted.
 """
 
 from contextvars import Context
@@ -26,8 +26,8 @@ def _line(status: int, text: str) -> Answer:
 async def health(engine: Engine, path: str, trouble: str = "") -> Answer:
     """Answer a probe: live while the loop runs; ready if a claim would be accepted, and otherwise the reason.
 
-    `trouble`: the authorization server that fails. It fails for all replicas, and clients whose tokens are known are served: so the
-    process is ready, and the line says it.
+    `trouble`: the authorization server that fails. It fails for all replicas, and clients whose tokens are known are
+    served: so the process is ready, and the line says it.
     """
     if path == LIVE:
         return _line(200, "alive")

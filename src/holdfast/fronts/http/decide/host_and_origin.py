@@ -1,4 +1,6 @@
-"""The rules for the head of a request, checked before anything runs: Host, Origin, Content-Type, Accept, version; and CORS.
+"""The rules for the head of a request, checked before anything runs: Host, Origin, Content-Type, Accept, version.
+
+And CORS.
 
 Pure decisions: headers in, a refusal or nothing out. A verdict depends only on the
 values that it reads, and clients send the same values again and again: passed heads are remembered.

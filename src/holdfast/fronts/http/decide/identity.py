@@ -4,13 +4,13 @@ A verifier is the author's code, and it handles a secret. Its exceptions may quo
 type of the exception is logged; and it may hang, if the service behind it does, so it has a time limit.
 
 A refused token is refused again for `REFUSED_SECONDS` without a call of the verifier: a client that repeats it must not
-cause a request to the authorization server each time. A verifier that takes the request may decide otherwise for the next
-request with the same token, so nothing is remembered for it.
+cause a request to the authorization server each time. A verifier that takes the request may decide otherwise for the
+next request with the same token, so nothing is remembered for it.
 
-From an address whose requests were refused too often, tokens are still checked: several clients may share the address, and a
-valid token must pass. But only a few checks of unknown tokens run at once, by address and by the beginning of the token
-(`Checks`), so that a storm of wrong tokens does not become a storm of requests to the authorization server. A refused
-token then gets 429 instead of 401 (`HttpFront.reported`).
+From an address whose requests were refused too often, tokens are still checked: several clients may share the address,
+and a valid token must pass. But only a few checks of unknown tokens run at once, by address and by the beginning of the
+token (`Checks`), so that a storm of wrong tokens does not become a storm of requests to the authorization server. A
+refused token then gets 429 instead of 401 (`HttpFront.reported`).
 
 A verifier that remembers accepted tokens itself may provide `known`. Then neither the verifier nor its time limit costs
 anything for a token that it has accepted recently.
@@ -48,7 +48,8 @@ _CHECKS: Final = 8
 _CHECKS_ALIKE: Final = 4
 """The same for tokens that begin alike."""
 _ALIKE: Final = 8
-"""Characters in which such tokens are equal. Wrong tokens are mostly equal there, as numbered ones are; a valid token differs."""
+"""Characters in which such tokens are equal. Wrong tokens are mostly equal there, as numbered ones are; a valid
+token differs."""
 _QUERY: Final = re.compile(r"\?\S+")
 """The query of a URL, which may have a secret."""
 _UNVERIFIED: Final = refuse(
@@ -104,7 +105,7 @@ class Identities:
         return None if known is None else known[0]
 
     async def of(self, request: RawRequest) -> Principal | Answer:
-        """Return the principal of a request, or the refusal: 401, 503 if the verifier failed, 429 if there are too many."""
+        """Return the principal of a request, or the refusal: 401, 503 if the verifier failed, 429 if too many."""
         if not self._engine.rates.exhausted or self.has_accepted(request.head):
             return await self._check(request)
         address = counted(self._addresses.of(request))
@@ -144,11 +145,14 @@ class Identities:
         return principal
 
     def has_accepted(self, head: Head) -> bool:
-        """True if the token of a request was accepted before: it is not limited, even if its address had many refusals."""
+        """True if the token of a request was accepted before: it is not limited, despite refusals of its address."""
         return hash(token_of(head)) in self._accepted
 
     def _note_failure(self, error: Exception) -> None:
-        """Log the type of an author's error. The text of ours names the authorization server and the reason, and no token."""
+        """Log the type of an author's error.
+
+        The text of ours names the authorization server and the reason, and no token.
+        """
         kind = type(error).__name__
         self.trouble = ", ".join(self._servers) or kind
         held = self._failures.admit(kind, self._engine.clock.now())

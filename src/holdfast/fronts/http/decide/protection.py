@@ -16,8 +16,8 @@ The verifier knows the authorization servers (`authorization_servers`), and ofte
 that names no server, such as a plain function, has no metadata, and its challenges name no URL.
 
 The **resource** is the URL of this endpoint as clients know it. A token must be for it, so it is never taken from a
-request, with one exception: on this machine, where no URL was configured, it is the URL that the client called. Without a
-resource there is no metadata.
+request, with one exception: on this machine, where no URL was configured, it is the URL that the client called. Without
+a resource there is no metadata.
 
 The **scopes**: a 401 names those that every component of the server needs. A client that follows it asks for few
 scopes, and for more when a request needs them. The metadata lists all scopes, except those of hidden components.

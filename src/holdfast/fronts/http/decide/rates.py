@@ -1,4 +1,4 @@
-"""A message that a rate counts: it is served, it slows its connection, or its requests are refused (`engine/rates.py`)."""
+"""A message that a rate counts: it is served, it slows its connection, or its requests are refused."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -36,7 +36,8 @@ async def _slowed(
     seconds: float, message: Message | list[Message], serve: Serve, *, instead: Answer | None = None
 ) -> Answer | None:
     """Serve a message, and read nothing further from its connection for some time. `instead`: the answer of a batch."""
-    # An answer or a cancellation has its effect at once, and its 202 is late. A request waits: its answer may be a stream.
+    # An answer or a cancellation has its effect at once, and its 202 is late. A request waits: its answer may be a
+    # stream.
     is_early = isinstance(message, Request | list)
     if is_early:
         await asyncio.sleep(seconds)

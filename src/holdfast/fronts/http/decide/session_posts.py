@@ -10,23 +10,23 @@ The answer to a request is adaptive. A call that is ready at once gets one JSON 
 call that is slow or sends messages becomes a stream that can be resumed. `write/response.py` decides this; this module
 reports each step to the exchange:
 
-    submit ──▶ one pass of the loop ──▶ ended?  ── yes ──▶ JSON body    (the plain call ends here: `PostedCall.answer_nowait`)
+    submit ──▶ one pass of the loop ──▶ ended?  ── yes ──▶ JSON body    (`PostedCall.answer_nowait`: a plain call)
                                           │ no
                                           ▼
-               `stream_after` at most   ──▶ ended?  ── yes ──▶ JSON body    (a call that waits for another server, or a database)
+               `stream_after` at most   ──▶ ended?  ── yes ──▶ JSON body    (a call that waits for a database)
                                           │ no, or something else has happened
                                           ▼
                deliver(PostedExchange ─▶ WaitingResponse) ──┬──▶ terminal message, no stream:  JSON body
                                                             ├──▶ stream: the POST is the reader of its log
-                                                            ├──▶ fenced: another replica has ended it; answer from the log
+                                                            ├──▶ fenced: others have ended it; answer from the log
                                                             └──▶ the client has disconnected
 
-An answer that its client has not taken is kept for a repeat of the request: this module reports what happens to a connection,
-and `core/fate.py` decides. A repeat is the same id with the same bytes while
-the first POST's reader is lost. It does not run the call again: it reads the log of the first execution (`_repeat`).
+An answer that its client has not taken is kept for a repeat of the request: this module reports what happens to a
+connection, and `core/fate.py` decides. A repeat is the same id with the same bytes while the first POST's reader is
+lost. It does not run the call again: it reads the log of the first execution (`_repeat`).
 
-After a handler has started, no refusal is sent that invites the client to send the request again: while the store is unavailable
-the POST waits, and a call whose session was closed ends with an error in a 200, not with a 404.
+After a handler has started, no refusal is sent that invites the client to send the request again: while the store is
+unavailable the POST waits, and a call whose session was closed ends with an error in a 200, not with a 404.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine
@@ -175,8 +175,8 @@ class Posts:
     async def control(self, key: str, caller: Caller, message: Notification | Response) -> Answer:
         """Take a notification or the answer to an ask. Does not wait for a handler.
 
-        An answer that no ask waits for, because it is late or its id is unknown, is accepted and dropped: its client did
-        nothing wrong, and `mcp` 1.x ends with everything in flight after a 400.
+        An answer that no ask waits for, because it is late or its id is unknown, is accepted and dropped: its client
+        did nothing wrong, and `mcp` 1.x ends with everything in flight after a 400.
         """
         if isinstance(message, Notification):
             await self.engine.sessions.notify(key, caller.key, message.method, message.params, held=caller)
@@ -348,7 +348,7 @@ class PostedCall(StartedCall):
 
     @override
     def answer_nowait(self) -> bool:
-        """Answer a call that has ended without a stream, if the answer can be written at once and its client is connected."""
+        """Answer a call that has ended without a stream, if that can be done at once and its client is connected."""
         writer, response = self._exchange.writer, self.response
         return (
             writer.terminal is not None

@@ -55,7 +55,10 @@ class Streamer:
             raise DuplicateId if reader.end is End.TAKEN_OVER else SessionGone
 
     def bind(self, reader: Reader, response: WaitingResponse, principal: Principal | None) -> None:
-        """Connect a reader with its connection. It ends when the caller's token expires: the client authenticates again."""
+        """Connect a reader with its connection.
+
+        It ends when the caller's token expires: the client authenticates again.
+        """
         reader.is_taken = response.is_taken
         if principal is not None and principal.expires is not None:
             reader.expire_within(principal.expires - self._engine.clock.wall())
@@ -65,8 +68,9 @@ class Streamer:
 
         A client can resume only after an event with an id, so a request's stream begins with one. From
         2025-11-25 on that is an empty event. Clients of older revisions fail on it (TypeScript, Go), and so do
-        some of 2025-11-25 (`Quirks.no_priming`); some fail on an event of another type (Java). All of them accept a notification: the cancellation
-        of a request that does not exist, which the specification tells receivers to ignore.
+        some of 2025-11-25 (`Quirks.no_priming`); some fail on an event of another type (Java). All of them accept a
+        notification: the cancellation of a request that does not exist, which the specification tells receivers to
+        ignore.
         """
         retry = round(self._engine.random.uniform(*self._times.retry) * 1_000)
         session, position = reader.session, event_id(reader.stream, reader.cursor)
@@ -77,7 +81,9 @@ class Streamer:
         return sse.comment("open") + sse.retry(retry)
 
     async def follow(self, repeat: Repeat, response: WaitingResponse) -> Reader:
-        """Attach to the log of the call that this POST repeats. Waits until its stream begins and the store can be reached.
+        """Attach to the log of the call that this POST repeats.
+
+        Waits until its stream begins and the store can be reached.
 
         Raises:
             Gone: the client left first.

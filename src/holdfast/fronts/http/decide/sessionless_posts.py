@@ -134,7 +134,10 @@ class SessionlessPosts:
         return await SessionlessCall(self, request, begun, response)
 
     def cancel(self, message: Notification, head: Head, caller: Caller) -> Awaitable[Answer] | Answer:
-        """Take a notification. Only a cancellation that names an idempotency key has an effect: ids belong to their POSTs."""
+        """Take a notification.
+
+        Only a cancellation that names an idempotency key has an effect: ids belong to their POSTs.
+        """
         meta = message.params.get("_meta")
         said = meta.get(KEY) if type(meta) is dict else None
         header = head.mirroring[-1]

@@ -1,8 +1,8 @@
 """A call whose handler has started, and which is not answered yet.
 
 Most handlers never wait: they have ended after one pass of the loop. So `holdfast serve` checks the call then
-(`answer_nowait`), and a call that is answered by this check needs no task except its handler's. A call that takes longer is
-awaited. An ASGI host has a task for each request, and awaits every call.
+(`answer_nowait`), and a call that is answered by this check needs no task except its handler's. A call that takes
+longer is awaited. An ASGI host has a task for each request, and awaits every call.
 
 Each era implements the check and the wait: `session_posts.py`, `sessionless_posts.py`.
 """

@@ -85,8 +85,9 @@ class Acceptor:
     def _bound_unsent(self) -> None:
         """End connections while clients use too much memory: first those that take slowest for what waits for them.
 
-        The measure is the time that a client still needs at its pace (`seconds_left`). So a client that reads a large answer
-        stays while one that takes single bytes of a small answer is ended. Clients that will be ready within the time of a
+        The measure is the time that a client still needs at its pace (`seconds_left`). So a client that reads a large
+        answer stays while one that takes single bytes of a small answer is ended. Clients that will be ready within the
+        time of a
         stall are reading: they may use the reserve before one of them is ended.
         """
         members = self.members
@@ -111,13 +112,19 @@ class Acceptor:
             server.close()
 
     async def wait(self, seconds: float, reached: Callable[[], bool]) -> None:
-        """Wait until a condition is true, at most so many seconds. No event reports the end of a connection, so it polls."""
+        """Wait until a condition is true, at most so many seconds.
+
+        No event reports the end of a connection, so it polls.
+        """
         deadline = self.members.loop.time() + seconds
         while self.members.loop.time() < deadline and not reached():  # noqa: ASYNC110
             await asyncio.sleep(_POLL)
 
     async def end(self, seconds: float) -> int:
-        """Write the last answers for at most this time, then close every connection; return how many answers were cut."""
+        """Write the last answers for at most this time, then close every connection.
+
+        Return how many answers were cut.
+        """
         members = self.members
         for connection in list(members.connections):
             connection.make_last()

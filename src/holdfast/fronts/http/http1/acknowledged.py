@@ -30,13 +30,19 @@ def is_acknowledged(sock: socket.socket | None) -> bool | None:
 
 
 def acknowledged_bytes(sock: socket.socket | None) -> int | None:
-    """Return how many bytes the other side has acknowledged since the connection began; None: this system does not report it."""
+    """Return how many bytes the other side has acknowledged since the connection began.
+
+    None: this system does not report it.
+    """
     info = _info(sock)
     return None if info is None else int(_ACKNOWLEDGED.unpack_from(info)[0])
 
 
 def is_reset(sock: socket.socket | None) -> bool | None:
-    """True if the other side has answered with a reset: it has closed the connection. None: this system does not report it."""
+    """True if the other side has answered with a reset: it has closed the connection.
+
+    None: this system does not report it.
+    """
     info = _info(sock)
     return None if info is None else info[0] == _TCP_CLOSE
 

@@ -24,7 +24,10 @@ def lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
 
 
 class Heads(dict[int, bytes]):
-    """Whole heads of answers that differ only in their length, by the length. They are replaced when the date changes."""
+    """Whole heads of answers that differ only in their length, by the length.
+
+    They are replaced when the date changes.
+    """
 
     def __init__(self, first: bytes, common: bytes) -> None:
         """Take the lines with the status and the length, and the lines of every answer."""

@@ -1,7 +1,7 @@
 """A request of our server in the form of ASGI, for the routes that authors add to the endpoint.
 
-Authors' headers and lengths are checked here: a line end in a header, or a body that is longer or shorter than announced,
-would let a client read one answer as two.
+Authors' headers and lengths are checked here: a line end in a header, or a body that is longer or shorter than
+announced, would let a client read one answer as two.
 """
 
 import re

@@ -35,7 +35,9 @@ def tls_context(certificate: str, key: str | None = None) -> ssl.SSLContext:
 
 
 def load_certificate(context: ssl.SSLContext, certificate: str, key: str | None = None) -> None:
-    """Read the files, and use them for all further handshakes of a context. A certificate with wrong dates is a warning.
+    """Read the files, and use them for all further handshakes of a context.
+
+    A certificate with wrong dates is a warning.
 
     Raises:
         ConfigError: the files cannot be used.

@@ -1,7 +1,7 @@
 """One request on a connection: its body as it arrives, and its response with back-pressure.
 
-Nearly every request is complete when it is served, and its answer is one write. Two calls wait: `read` for a part of the
-body, `flow` for a client that does not take the written bytes.
+Nearly every request is complete when it is served, and its answer is one write. Two calls wait: `read` for a part of
+the body, `flow` for a client that does not take the written bytes.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ _BODILESS: Final = frozenset({204, 304})
 
 
 def bytes_taken(transport: asyncio.Transport) -> int:
-    """Return a number that grows when the client takes bytes: those it acknowledged, or else those that left our buffer."""
+    """Return a number that grows when the client takes bytes: acknowledged ones, or else those out of our buffer."""
     acknowledged = acknowledged_bytes(transport.get_extra_info("socket"))
     return -transport.get_write_buffer_size() if acknowledged is None else acknowledged
 
@@ -131,7 +131,7 @@ class SocketChannel(Struct, eq=False, weakref=True):
 
     @property
     def is_resumable(self) -> bool:
-        """True if the response is the stream of a session that a GET reads: its client can continue it on another connection."""
+        """True if the response is the stream of a session that a GET reads: its client can continue it elsewhere."""
         return self._is_stream and self.request.method == "GET" and bool(self.request.session_id)
 
     # Reading
@@ -238,7 +238,9 @@ class SocketChannel(Struct, eq=False, weakref=True):
         self.connection.completed(self)
 
     async def send(self, status: int, headers: RawHeaders, body: bytes) -> None:
-        """Send a whole answer, if necessary after the client has taken earlier ones; return when it has taken most of this one.
+        """Send a whole answer, if necessary after the client has taken earlier ones.
+
+        Return when it has taken most of this one.
 
         Raises:
             OSError: the client has disconnected before.
@@ -309,7 +311,7 @@ class SocketChannel(Struct, eq=False, weakref=True):
         return not self.connection.is_full and not (self._end and self.owed > AT_ONCE)
 
     def _owe(self, size: int) -> None:
-        """Note a long part before it is written with TLS: the transport encrypts it at once, and counts none of its bytes."""
+        """Note a long part before it is written with TLS: the transport encrypts it at once, and counts none of it."""
         if self.connection.scheme == "https":
             acknowledged = acknowledged_bytes(self._transport.get_extra_info("socket"))
             if acknowledged is not None:
@@ -317,7 +319,10 @@ class SocketChannel(Struct, eq=False, weakref=True):
 
     @property
     def owed(self) -> int:
-        """With TLS: the bytes of long parts that the client has not acknowledged. Without it, the transport counts its bytes."""
+        """With TLS: the bytes of long parts that the client has not acknowledged.
+
+        Without it, the transport counts its bytes.
+        """
         if not self._end:
             return 0
         acknowledged = acknowledged_bytes(self._transport.get_extra_info("socket"))

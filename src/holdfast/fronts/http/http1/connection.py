@@ -1,12 +1,12 @@
 """One connection: its requests are served one after another, in the order in which they came.
 
-Nothing of a request runs while its bytes are parsed: after each read the next request is served. So a request whose framing is
-wrong is refused before anything of it runs, if its error is in the bytes that were read.
+Nothing of a request runs while its bytes are parsed: after each read the next request is served. So a request whose
+framing is wrong is refused before anything of it runs, if its error is in the bytes that were read.
 
 A request whose head is like one of the last heads of its connection is not parsed again (`known_heads.py`).
 
-The requests that wait for their turn are bounded. A long read goes to the parser in slices; when enough requests wait, the rest
-of the read waits too.
+The requests that wait for their turn are bounded. A long read goes to the parser in slices; when enough requests wait,
+the rest of the read waits too.
 """
 
 import asyncio
@@ -128,7 +128,7 @@ class HttpConnection(asyncio.Protocol):
 
     @override
     def eof_received(self) -> bool:
-        """Serve a client that has closed its side only, and not one that has disconnected, or whose request is incomplete."""
+        """Serve a client that has closed its side only, unless it has disconnected, or its request is incomplete."""
         if self._parser.phase != IDLE or self._served is None or not self.transport.can_write_eof():
             return False
         self._is_over = True
@@ -142,7 +142,7 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def is_spare(self) -> bool:
-        """True if nothing is lost with it: it waits for its client's request, or has a stream that its client can resume."""
+        """True if nothing is lost with it: it waits for a request, or has a stream that its client can resume."""
         served = self._served
         return (
             self._deadlines.is_long_ago(self.since)
@@ -293,7 +293,7 @@ class HttpConnection(asyncio.Protocol):
                 self._close()
 
     def _begin(self, channel: SocketChannel) -> None:
-        """Serve a request: a plain call is checked after one pass of the loop, and gets a task only if it takes longer."""
+        """Serve a request: a plain call is checked after one pass of the loop, and gets a task if it takes longer."""
         try:
             unfinished = self.members.serve(channel.request, channel)
         except Exception as error:  # noqa: BLE001 - one way to fail for all requests
@@ -490,7 +490,10 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def seconds_left(self) -> float:
-        """How long the client needs for the bytes that wait, at the pace of its last seconds; 0 if they have just begun to wait."""
+        """How long the client needs for the bytes that wait, at the pace of its last seconds.
+
+        0 if they have just begun to wait.
+        """
         return inf if self._pace == 0 else self.unsent / self._pace * self._deadlines.interval
 
     def _has_unsent(self) -> bool:

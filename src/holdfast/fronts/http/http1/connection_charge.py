@@ -1,10 +1,10 @@
-"""The memory of one connection, charged to its address: itself, heads, bytes that wait to be read, bytes that wait for the client.
+"""The memory of one connection, charged to its address: itself, heads, bytes that wait to be read or taken.
 
-It is counted after reads that the parser takes, when the buffer for the client becomes full or empty, and by the sweep. A plain
-call of a known head needs no count, and costs nothing here.
+It is counted after reads that the parser takes, when the buffer for the client becomes full or empty, and by the sweep.
+A plain call of a known head needs no count, and costs nothing here.
 
-The bytes for the client are charged without a question: they are in memory. `Acceptor` ends slow clients while there are too
-many. For what the client sends there must be room, or its connection ends.
+The bytes for the client are charged without a question: they are in memory. `Acceptor` ends slow clients while there
+are too many. For what the client sends there must be room, or its connection ends.
 """
 
 import sys
@@ -32,7 +32,10 @@ class ConnectionCharge:
         """The longest read so far, if the connection keeps a buffer of that length: call `read` for a longer one."""
 
     def begin(self) -> bool:
-        """Charge a new connection; False: there is no room for it. It is urgent: an answer or a cancellation may come on it."""
+        """Charge a new connection; False: there is no room for it.
+
+        It is urgent: an answer or a cancellation may come on it.
+        """
         return self._charge.grow(self._base, urgent=True, light=KEPT)
 
     def read(self, size: int) -> None:

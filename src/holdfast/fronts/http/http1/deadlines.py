@@ -1,7 +1,9 @@
-"""The deadlines of all connections of a server. One sweep checks them; a request costs a few attribute writes, and no timer.
+"""The deadlines of all connections of a server.
 
-Time in which this process could not check (stopped, or its loop blocked) is not counted: the bytes that its clients sent
-meanwhile are not read yet, and the clients are not late.
+One sweep checks them; a request costs a few attribute writes, and no timer.
+
+Time in which this process could not check (stopped, or its loop blocked) is not counted: the bytes that its clients
+sent meanwhile are not read yet, and the clients are not late.
 """
 
 from typing import Final
@@ -22,8 +24,8 @@ class Deadlines:
     def __init__(self, limits: Limits, stall: float, *, hurried: bool = False) -> None:
         self.limits: Limits = limits
         self.is_hurried: bool = hurried
-        """When all connections are in use, one without a complete request makes room at once, and not only after a sweep. For a server with few
-        connections, which a flood of new ones fills between two sweeps."""
+        """When all connections are in use, one without a complete request makes room at once, and not only after a
+        sweep. For a server with few connections, which a flood of new ones fills between two sweeps."""
         self.stall: float = stall
         """Seconds after which a client is dropped that takes none of the bytes for it."""
         self.now: float = 0.0

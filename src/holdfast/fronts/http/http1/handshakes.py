@@ -1,4 +1,6 @@
-"""Connections with TLS. A handshake that is not complete counts as a connection and is charged like one, so a flood is bounded.
+"""Connections with TLS.
+
+A handshake that is not complete counts as a connection and is charged like one, so a flood is bounded.
 
 Over a limit the connection is closed without a handshake: an answer would cost the handshake first.
 """

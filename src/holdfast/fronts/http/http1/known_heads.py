@@ -1,13 +1,13 @@
 """Heads that a connection has sent before: they are not parsed again.
 
-A client sends the same head again and again; only the number in `Content-Length` changes. A proxy that keeps its connections
-sends the requests of many clients on each: then the session, the token or the name of the tool changes too. So a connection
-remembers its last heads. A read is served without the parser if:
+A client sends the same head again and again; only the number in `Content-Length` changes. A proxy that keeps its
+connections sends the requests of many clients on each: then the session, the token or the name of the tool changes too.
+So a connection remembers its last heads. A read is served without the parser if:
 
 - its head has the lines of a remembered head, in the same order;
 - only the values of headers in `_VARYING` differ. No rule of the server reads them before the front has the request,
-  and the parser gives them no meaning. If the front has read one of them to accept the first request, it checks the other
-  request again (`RawRequest.changed`);
+  and the parser gives them no meaning. If the front has read one of them to accept the first request, it checks the
+  other request again (`RawRequest.changed`);
 - such a value consists of printable ASCII characters and neither begins nor ends with a space. The parser would
   return it unchanged;
 - the head is not longer than the limit;
@@ -31,7 +31,8 @@ _LONGEST: Final = 4_096
 _MOST_LINES: Final = 64
 """Lines of such a head."""
 _LINE_BYTES: Final = 1_024
-"""The memory of a line of a remembered head besides its bytes: in the lines, in their names, and in the headers of its request."""
+"""The memory of a line of a remembered head besides its bytes: in the lines, in their names, and in the headers of
+its request."""
 _DIGITS: Final = 8
 """Digits of the longest number."""
 _VARYING: Final = frozenset({
@@ -65,8 +66,9 @@ class _Cut(NamedTuple):
 class KnownHead:
     """One of the last heads of a connection, and its request.
 
-    The first time that a header differs, the heads are compared line by line. From then on the head is cut at its value: the bytes between
-    two such values are compared at once, and no other line is looked at. Instructions of a call (callgrind) with 64 sessions on 32
+    The first time that a header differs, the heads are compared line by line. From then on the head is cut at its
+    value: the bytes between two such values are compared at once, and no other line is looked at. Instructions of a
+    call (callgrind) with 64 sessions on 32
     connections: 214,000 by lines each time, 182,000 by cuts.
     """
 

@@ -1,10 +1,10 @@
 """The open connections of a server: their limit, the tasks of their requests, and the headers of every answer.
 
 When all places are in use, a new connection gets the place of an idle one: of the address that has the most idle ones
-(`core/crowding.py`). If none is idle, the new connection gets 503 and is closed: a refused client can react, a client that waits in
-the kernel's queue cannot. When nearly all memory is in use, idle connections close too, and those whose request is not complete: so a client
-that uses little gets the room of an address that uses much. When many connections are being refused, further ones are closed without an answer: a flood must not use up
-the descriptors of the process.
+(`core/crowding.py`). If none is idle, the new connection gets 503 and is closed: a refused client can react, a client
+that waits in the kernel's queue cannot. When nearly all memory is in use, idle connections close too, and those whose
+request is not complete: so a client that uses little gets the room of an address that uses much. When many connections
+are being refused, further ones are closed without an answer: a flood must not use up the descriptors of the process.
 """
 
 import asyncio
@@ -82,8 +82,9 @@ class Members:
     def context(self) -> Context:
         """Return the context variables of the server, for work that serves later requests of a connection.
 
-        asyncio runs a callback in a copy of the context in which it was registered. A callback that reads the connection or
-        serves the next request must not have the context of the present request: an author's code has set variables there.
+        asyncio runs a callback in a copy of the context in which it was registered. A callback that reads the
+        connection or serves the next request must not have the context of the present request: an author's code has set
+        variables there.
         """
         return self._context.copy()
 
@@ -128,7 +129,9 @@ class Members:
         return False
 
     def relieve(self) -> None:
-        """Close idle and unfinished connections while the last sixteenth of the memory is in use: first of the address that uses most.
+        """Close idle and unfinished connections while the last sixteenth of the memory is in use.
+
+        The address that uses most is first.
 
         Those of an address for whose work there is room stay.
         """

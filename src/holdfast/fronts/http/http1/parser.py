@@ -1,10 +1,10 @@
 """Bytes in, requests out: the parser of one connection, with the bounds that httptools (llhttp) does not have.
 
-It reports to its connection: the head of a request, the parts of its body, its end. Nothing of a request runs inside these
-reports. A refused request raises out of `feed`, before the bytes behind its error are parsed.
+It reports to its connection: the head of a request, the parts of its body, its end. Nothing of a request runs inside
+these reports. A refused request raises out of `feed`, before the bytes behind its error are parsed.
 
-Limits: the head and the trailers by `Limits.headers`, the overhead of chunks, and the short chunks of one read. A head may begin in the middle
-of the fed bytes; how many bytes of it were fed is then known only when it is complete.
+Limits: the head and the trailers by `Limits.headers`, the overhead of chunks, and the short chunks of one read. A head
+may begin in the middle of the fed bytes; how many bytes of it were fed is then known only when it is complete.
 """
 
 from typing import Any, Final, Protocol
@@ -34,15 +34,17 @@ BODY: Final = 2
 _PER_HEADER: Final = 4
 """Bytes around a header: colon, space, line end."""
 _PER_LINE: Final = 64
-"""The limit of a head allows one header for so many bytes. A header of a few bytes costs some hundred bytes of memory."""
+"""The limit of a head allows one header for so many bytes. A header of a few bytes costs some hundred bytes of
+memory."""
 HEADER_BYTES: Final = 176
 """The memory of a header besides its bytes: two objects in a tuple in a list."""
 _PER_BYTE: Final = 8
-"""Bytes of overhead that are allowed for each byte of a body in chunks, besides those of a head. A chunk of one byte takes six."""
+"""Bytes of overhead that are allowed for each byte of a body in chunks, besides those of a head. A chunk of one byte
+takes six."""
 _USUAL_CHUNK: Final = 32
 _SHORT: Final = 8
-"""Chunks of one read that are shorter than the usual one may be short by so many times the limit of a head in all: 4,000 of one byte. Each
-costs as much time as a long one, and a read may bring 40,000 of them."""
+"""Chunks of one read that are shorter than the usual one may be short by so many times the limit of a head in all:
+4,000 of one byte. Each costs as much time as a long one, and a read may bring 40,000 of them."""
 _TOO_SMALL: Final = "Bad request: the chunks of the body are too small"
 _INVALID: Final = "Bad request: Invalid HTTP request received."
 

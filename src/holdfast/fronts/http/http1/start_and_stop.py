@@ -1,16 +1,16 @@
 """The life of a server: it accepts connections, checks them, and stops in a way that lets running calls finish.
 
     leave     /readyz says no. Everything is served for the notice.
-    drain     running calls finish, and calls that wait for their clients' answers; new work is refused. The drain time begins.
+    drain     running and waiting calls finish; new work is refused. The drain time begins.
     send      answers that clients are reading are sent to their end.
     linger    a client that just got its answer may ask once more.
     goodbye   the sockets are closed; what is not sent by now is cut, and the log says so.
 
-Until the goodbye it listens: an answer to a running call, a resume, a repeat and the lists that clients read between two
-calls are new requests. The exception is a worker that its parent replaces: another one stays and accepts from the
-same socket, so this one stops accepting before the notice. If all workers stop, each behaves as a single process. Only the
-parent knows which of the two it is (`Orders`): a sibling that is asked may get its own signal a moment later, and then no
-process would accept the connections of clients that come back.
+Until the goodbye it listens: an answer to a running call, a resume, a repeat and the lists that clients read between
+two calls are new requests. The exception is a worker that its parent replaces: another one stays and accepts from the
+same socket, so this one stops accepting before the notice. If all workers stop, each behaves as a single process. Only
+the parent knows which of the two it is (`Orders`): a sibling that is asked may get its own signal a moment later, and
+then no process would accept the connections of clients that come back.
 
 The drain time ends both drain and send. Each later step takes a second or two, so that `Times.drain` and ten seconds
 are enough for all.
@@ -47,7 +47,8 @@ _HASTE: Final = 0.5
 """The same after a second Ctrl+C."""
 _POLL: Final = 0.1
 _LINGER: Final = 1.0
-"""Seconds for clients to send their last request: on an open connection to one of several workers, or after an answer."""
+"""Seconds for clients to send their last request: on an open connection to one of several workers, or after an
+answer."""
 _GARBAGE_THRESHOLD: Final = 20_000
 """New objects between two garbage collections; with the default of 700 every tenth request would wait for one."""
 
@@ -137,7 +138,10 @@ class Service:
                 signal.signal(number, handler)
 
     def _signalled(self, number: int) -> None:
-        """Stop; a second Ctrl+C ends running calls at once: the parent of workers counts it. SIGHUP stops a server only if its terminal was closed."""
+        """Stop; a second Ctrl+C ends running calls at once: the parent of workers counts it.
+
+        SIGHUP stops a server only if its terminal was closed.
+        """
         if number not in SIGNALS and not self._has_terminal:
             LOGGER.warning(
                 "SIGHUP is ignored: a single process cannot replace itself. Stop it with SIGTERM and start it again, "
@@ -176,7 +180,8 @@ class Service:
     async def _leave(self) -> None:
         """Report that this process is stopping, and continue serving while balancers and clients learn of it.
 
-        Its answers ask clients to open a new connection. A worker accepts no more connections if a sibling stays, which accepts them.
+        Its answers ask clients to open a new connection. A worker accepts no more connections if a sibling stays, which
+        accepts them.
         """
         self._engine.leaving = self.members.leaving = True
         notice = self._engine.settings.times.drain_notice
@@ -194,10 +199,12 @@ class Service:
         await self._acceptor.wait(seconds, lambda: self._forced or reached())
 
     async def _send(self, *, was_busy: bool) -> None:
-        """Let clients read their answers to the end, within the drain time; then serve what they ask next, for a moment.
+        """Let clients read their answers to the end, within the drain time.
 
-        The standalone streams end first: they never end by themselves. Connections that came later are not waited for: reads
-        of many clients would never end.
+        Then serve what they ask next, for a moment.
+
+        The standalone streams end first: they never end by themselves. Connections that came later are not waited for:
+        reads of many clients would never end.
         """
         connections = self.members.connections
         self._engine.end_standalone()
@@ -207,8 +214,8 @@ class Service:
         await self._wait(
             self._engine.drain_left(), lambda: not any(connection.is_read() for connection in reading)
         )
-        # Official clients read the list of tools after a call, to check its result. If other processes serve the sessions,
-        # the next request on an open connection is refused: that is better than a cut connection.
+        # Official clients read the list of tools after a call, to check its result. If other processes serve the
+        # sessions, the next request on an open connection is refused: that is better than a cut connection.
         has_asked = was_busy or bool(reading)
         if has_asked or self._engine.store.is_shared:
             await self._wait(_LINGER, lambda: not (has_asked or connections))

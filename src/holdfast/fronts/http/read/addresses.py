@@ -5,8 +5,8 @@ trusts (`trusted_proxies`). Each proxy adds the address that it sees at the end.
 that is not a trusted proxy's is the client's: all before it may be invented. On a Unix socket only programs of this
 machine can connect; if proxies are trusted, these programs are trusted too.
 
-A request that a proxy has forwarded is not one of this machine, although its connection may come from here: only a trusted
-proxy can say so (`is_local`).
+A request that a proxy has forwarded is not one of this machine, although its connection may come from here: only a
+trusted proxy can say so (`is_local`).
 
 A client of IPv6 mostly has a whole network of 2^64 addresses. A limit counts the network (`counted`).
 """

@@ -22,8 +22,8 @@ _SINGLE: Final = (
 )
 """Headers that may be sent once only: of two values, a proxy could use the first and this server the second.
 
-The values of any other header are joined. If such a header repeats a part of the body, it then differs from the body, and
-the request is refused.
+The values of any other header are joined. If such a header repeats a part of the body, it then differs from the body,
+and the request is refused.
 """
 
 

@@ -2,7 +2,8 @@
 
 A proxy in front of us may have rules for paths, and mostly compares the text that the client sent. A path that we
 decode would pass such a rule in another spelling: `/%68ook` for `/hook`, `/a%2Fb` for `/a/b`. So a path with a
-character in percent-encoding that needs none, or with an encoded slash, is not decoded, and none of our paths is equal to it.
+character in percent-encoding that needs none, or with an encoded slash, is not decoded, and none of our paths is equal
+to it.
 """
 
 import re

@@ -17,7 +17,8 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 AT_ONCE: Final = 65_536
-"""The longest answer that its client has taken when it is written. A longer one is taken when no more bytes of it wait."""
+"""The longest answer that its client has taken when it is written. A longer one is taken when no more bytes of it
+wait."""
 
 
 _LONGEST_ID: Final = 128
@@ -164,7 +165,10 @@ class Channel(Protocol):
         ...
 
     def taken(self) -> int | None:
-        """Return a number that grows while the client takes bytes; None: no write has to wait, or it cannot be known."""
+        """Return a number that grows while the client takes bytes.
+
+        None: no write has to wait, or it cannot be known.
+        """
         ...
 
     def asgi(self) -> tuple[Scope, Receive, Send]:

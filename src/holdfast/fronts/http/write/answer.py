@@ -134,7 +134,8 @@ def refusal_for(error: HoldfastError, request_id: RequestId | None = None) -> An
             return refuse(400, text, data=data, audit=audit)
         case Busy():
             later = (retry_after(error.retry_after),)
-            # A limit of calls applies to the client that reached it; a stop, the store and the server behind apply to all.
+            # A limit of calls applies to the client that reached it; a stop, the store and the server behind apply to
+            # all.
             status = 503 if isinstance(error, StoreBusy | Stopping | UpstreamUnavailable | Withdrawn) else 429
             return refuse(
                 status,
@@ -153,7 +154,8 @@ def refusal_for(error: HoldfastError, request_id: RequestId | None = None) -> An
             text, later = "Service unavailable: too many sessions", (retry_after(5),)
             return refuse(503, text, code=BUSY, request_id=request_id, extra=later, audit=audit)
         case StoreError():
-            # Also Fenced and StreamClosed: another replica has ended the exchange, and a repeat gets the end that it wrote.
+            # Also Fenced and StreamClosed: another replica has ended the exchange, and a repeat gets the end that it
+            # wrote.
             text = f"Service unavailable: {error}" if str(error) else "Service unavailable: send it again"
             return refuse(503, text, code=BUSY, request_id=request_id, extra=(retry_after(),), audit=audit)
         case McpError():

@@ -1,4 +1,4 @@
-"""The response to one HTTP request, from the arrival of the request to the last byte: one answer, or a stream of events.
+"""The response to one HTTP request, from its arrival to the last byte: one answer, or a stream of events.
 
 It also notices that the client has disconnected.
 
@@ -115,7 +115,8 @@ class WaitingResponse(Struct, eq=False):
     """The request was sent while this process could not run: its client may have left before it is served."""
     on_gone: Callable[[], object] | None = None
     unpaid: int = 0
-    """The length of a short message that is not charged yet: it is when its answer takes longer than a pass of the loop."""
+    """The length of a short message that is not charged yet: it is when its answer takes longer than a pass of the
+    loop."""
     _charge: Charge | None = None
     patience: float | None = None
     """Seconds of silence after which it becomes a stream, or gets a comment."""
@@ -133,7 +134,10 @@ class WaitingResponse(Struct, eq=False):
     # Whole answers
 
     def failed(self, error: HoldfastError | BadBody | Gone) -> Answer | None:
-        """Return the answer to a request that ended with this error; None: its client has an answer, or has disconnected."""
+        """Return the answer to a request that ended with this error.
+
+        None: its client has an answer, or has disconnected.
+        """
         if isinstance(error, BadBody):
             return error.answer
         # The clean-up after an answer may fail too; the answer stays.
@@ -220,7 +224,8 @@ class WaitingResponse(Struct, eq=False):
     ) -> None:
         """Write the messages of a source, until the terminal message is written or the source is over.
 
-        `opening`: the events have ids, from which a client can resume. `begin`: begins the stream of a source that has none yet.
+        `opening`: the events have ids, from which a client can resume. `begin`: begins the stream of a source that has
+        none yet.
         `first` is written before the source is asked. `is_silent`: `stream_after` has passed already.
 
         Raises:
@@ -283,7 +288,10 @@ class WaitingResponse(Struct, eq=False):
         return events if batch.missed is None else sse.comment("gap {}-{}".format(*batch.missed)) + events
 
     async def _start_stream(self, first: bytes) -> None:
-        """Begin an event stream. Proxies hold headers until a byte of the body arrives, so there is always a first one."""
+        """Begin an event stream.
+
+        Proxies hold headers until a byte of the body arrives, so there is always a first one.
+        """
         self.begun = self._is_stream = True
         self.patience = self._form.keep_alive
         headers = [*_SSE_HEADERS, *(self._cors or ())]
@@ -294,14 +302,16 @@ class WaitingResponse(Struct, eq=False):
         """Write a part of the stream.
 
         Raises:
-            Gone: the connection is gone, or has taken nothing for the time of a stall. Servers other than `holdfast serve`
-                do not report the taken bytes: there one write may take that time.
+            Gone: the connection is gone, or has taken nothing for the time of a stall. Servers other than `holdfast
+                serve` do not report the taken bytes: there one write may take that time.
         """
         if self.gone or not self.channel.write_now(chunk):
             await self._wait_for(lambda: self.channel.write(chunk))
 
     async def _end_stream(self) -> None:
-        """Complete the stream, if it is one. Servers wait here until the bytes before were written: the stall limit applies.
+        """Complete the stream, if it is one.
+
+        Servers wait here until the bytes before were written: the stall limit applies.
 
         Raises:
             Gone: as `_write`, or the client may be gone.
@@ -345,7 +355,10 @@ class WaitingResponse(Struct, eq=False):
         self.channel.abort()
 
     def watch(self, on_gone: Callable[[], object]) -> None:
-        """Call `on_gone` when the client disconnects. Only for answers that take time: with an ASGI host it costs a task."""
+        """Call `on_gone` when the client disconnects.
+
+        Only for answers that take time: with an ASGI host it costs a task.
+        """
         self.on_gone = on_gone
         if self.gone:
             on_gone()
@@ -354,7 +367,9 @@ class WaitingResponse(Struct, eq=False):
             self.channel.watch(self._left)
 
     async def look(self) -> None:
-        """Let the loop read all bytes that have arrived; set `gone` if the client has closed the connection, or its side of it.
+        """Let the loop read all bytes that have arrived.
+
+        Set `gone` if the client has closed the connection, or its side of it.
 
         Call it after `body`.
         """
