@@ -56,7 +56,7 @@ class Judge:
         self.unknown = 0
         """Calls whose outcome their client cannot know."""
         self.excused: Counter[str] = Counter()
-        """What would be a violation, had nothing gone wrong: by the reason why it is none."""
+        """What would be a violation, had nothing gone wrong: by the reason why it is not one."""
         # A busy machine stops a process as SIGSTOP does.
         for entry in self._journal:
             if entry.what == "starved" and entry.replica in self._lives:

@@ -1,6 +1,6 @@
 """Messages between processes: one message, one waiter, and one table of kinds.
 
-    kind                  from the process that              to the process that      reply
+    kind                  from the process that            to the process that      reply
     ───────────────────   ────────────────────────────────   ──────────────────────   ──────────────────────────────────
     submit                received a request of a session    is the session's home    Began, Ended, Refused, Late, Moved
     retry                 received a retry (2026-07-28)      has the parked call      Began, Late
