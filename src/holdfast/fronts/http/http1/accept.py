@@ -14,7 +14,7 @@ from typing import Final
 from holdfast.fronts.http.http1.connection import HttpConnection
 from holdfast.fronts.http.http1.handshakes import TlsServer
 from holdfast.fronts.http.http1.members import Members
-from holdfast.fronts.http.http1.sockets import BACKLOG, is_unix
+from holdfast.fronts.http.http1.sockets import BACKLOG, is_unix, waiting
 from holdfast.ports import Clock, Observer
 from holdfast.supervision import supervise
 from holdfast.transports.memory import give_back
@@ -60,12 +60,26 @@ class Acceptor:
         # Without a free descriptor asyncio tries to accept as often as the backlog is long, and logs each error.
         # uvloop closes the connections that have no descriptor.
         backlog = 1 if isinstance(loop, asyncio.BaseEventLoop) else BACKLOG
-        server = await create(self._connection, sock=sock, backlog=backlog)
+        sock.settimeout(0)
+        server = await create(lambda: self._connection(sock), sock=sock, backlog=backlog)
         sock.listen(BACKLOG)
         return server
 
-    def _connection(self) -> HttpConnection:
-        return HttpConnection(self.members)
+    def _connection(self, sock: socket.socket) -> HttpConnection:
+        """Return the connection that the loop has accepted, and accept those that wait behind it."""
+        members = self.members
+        for accepted, _ in waiting(sock):
+            task = members.loop.create_task(self._take(accepted))
+            members.tasks.add(task)
+            task.add_done_callback(members.tasks.discard)
+        return HttpConnection(members)
+
+    async def _take(self, accepted: socket.socket) -> None:
+        try:
+            await self.members.loop.connect_accepted_socket(lambda: HttpConnection(self.members), accepted)
+        except OSError:
+            # The client has left.
+            accepted.close()
 
     async def _sweep(self) -> None:
         members = self.members

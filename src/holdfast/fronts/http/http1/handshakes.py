@@ -15,6 +15,7 @@ from typing_extensions import override
 from holdfast.fronts.http.http1.connection import HttpConnection
 from holdfast.fronts.http.http1.connection_charge import ConnectionCharge
 from holdfast.fronts.http.http1.members import Members
+from holdfast.fronts.http.http1.sockets import waiting
 from holdfast.ports import Observer
 from holdfast.supervision import supervise
 
@@ -47,6 +48,8 @@ async def _accept(sock: socket.socket, members: Members, context: ssl.SSLContext
             await asyncio.sleep(_PAUSE)
         else:
             Handshake(members, peer).begin(accepted, context)
+            for more, address in waiting(sock):
+                Handshake(members, address).begin(more, context)
 
 
 class Handshake:
