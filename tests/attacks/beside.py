@@ -1,6 +1,11 @@
-"""`python -m tests.attacks.beside PORT [CERTIFICATE]`: the well-behaved client beside the attacks.
+"""`python -m tests.attacks.beside PORT PID [CERTIFICATE]`: the well-behaved client beside the attacks.
 
-It has a session and one connection, and calls all the time until it is killed. Each call is one line: the seconds, and why it failed, if it did.
+It has a session and calls all the time until it is killed: on one connection, and every fourth time on a new one. Each call is one line:
+`kept` or `new`, by its connection; the seconds; the seconds for which the processor worked for the server in this time; and why the call
+failed, if it did.
+
+The second number says what the server does while the call waits. It is the same on a busy machine, where the first one is mostly the
+time of other processes.
 """
 
 import asyncio
@@ -15,13 +20,17 @@ from tests.messages import initialize, request
 _PAUSE: Final = 0.05
 """Seconds between two calls."""
 _PATIENCE: Final = 30.0
+_NEW: Final = 4
+"""Of so many calls one opens a connection."""
 
 
 class Client:
     """The client."""
 
-    def __init__(self, port: int, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, port: int, pid: int, tls: ssl.SSLContext | None) -> None:
         self._port = port
+        # The clock that counts the processor's time of a process: man 3 clock_getcpuclockid.
+        self._work = ~pid << 3 | 2
         self._tls = tls
         self._stream: Stream | None = None
         self._session = ""
@@ -31,9 +40,14 @@ class Client:
         number = 0
         while True:
             number += 1
-            begun = time.perf_counter()
+            if number % _NEW == 0:
+                self._close()
+            kind = "new" if self._stream is None else "kept"
+            begun, work = time.perf_counter(), time.clock_gettime(self._work)
             failure = await self._failure(number)
-            print(time.perf_counter() - begun, failure, flush=True)
+            print(
+                kind, time.perf_counter() - begun, time.clock_gettime(self._work) - work, failure, flush=True
+            )
             await asyncio.sleep(_PAUSE)
 
     async def _failure(self, number: int) -> str:
@@ -52,10 +66,13 @@ class Client:
                 failure = f"{head.splitlines()[0]} {body[:200]!r}"
         except (OSError, EOFError, ValueError, TimeoutError) as error:
             failure = repr(error)
+        self._close()
+        return failure
+
+    def _close(self) -> None:
         if self._stream is not None:
             self._stream[1].transport.abort()
             self._stream = None
-        return failure
 
 
 async def _exchange(stream: Stream, data: bytes) -> tuple[str, bytes]:
@@ -67,6 +84,6 @@ async def _exchange(stream: Stream, data: bytes) -> tuple[str, bytes]:
 
 
 if __name__ == "__main__":
-    certificate = sys.argv[2] if len(sys.argv) > 2 else None
+    certificate = sys.argv[3] if len(sys.argv) > 3 else None
     context = None if certificate is None else ssl.create_default_context(cafile=certificate)
-    asyncio.run(Client(int(sys.argv[1]), context).run())
+    asyncio.run(Client(int(sys.argv[1]), int(sys.argv[2]), context).run())

@@ -47,6 +47,8 @@ class Result(Struct, frozen=True):
     failures: Counter[str]
     """The others, by the reason."""
     p99: float
+    work: dict[str, float]
+    """By kind of connection: the seconds of the processor that one in a hundred of these calls waited for, while the server did other things."""
 
     @property
     def is_bounded(self) -> bool:
@@ -57,6 +59,7 @@ class Result(Struct, frozen=True):
         return (
             f"{'ok ' if self.is_bounded else 'RED'} {self.attack:24} figure {self.figure / MIB:5.0f}  rest {self.rest / MIB:4.0f}"
             f"  most {self.most / MIB:6.0f} MiB   beside: {self.served:4} served, {self.failures.total():3} failed, p99 {self.p99 * 1e3:6.0f} ms"
+            + "".join(f", {kind} {seconds * 1e3:.0f} of CPU" for kind, seconds in self.work.items())
             + "".join(f"\n    {count} × {reason[:200]}" for reason, count in self.failures.most_common(5))
         )
 
@@ -67,9 +70,14 @@ class Beside:
     It is a process of its own (`beside.py`): in the process of the attackers, it would measure their work and not the server's.
     """
 
-    def __init__(self, port: int, certificate: Path | None) -> None:
-        self._words = (str(port), *(() if certificate is None else (str(certificate),)))
+    def __init__(self, server: Process, certificate: Path | None) -> None:
+        self._words = (
+            str(server.port),
+            str(server.pid),
+            *(() if certificate is None else (str(certificate),)),
+        )
         self.seconds: list[float] = []
+        self.work: dict[str, list[float]] = {"kept": [], "new": []}
         self.failures: Counter[str] = Counter()
 
     async def run(self) -> None:
@@ -85,21 +93,22 @@ class Beside:
         try:
             assert process.stdout is not None
             async for line in process.stdout:
-                seconds, _, failure = line.decode().strip().partition(" ")
+                kind, seconds, work, *failure = line.decode().strip().split(" ", 3)
                 if failure:
-                    self.failures[failure] += 1
+                    self.failures[failure[0]] += 1
                 else:
                     self.seconds.append(float(seconds))
+                    self.work[kind].append(float(work))
         finally:
             if process.returncode is None:
                 process.kill()
             await process.wait()
 
-    @property
-    def p99(self) -> float:
-        """The latency that one in a hundred calls exceeds, in seconds."""
-        ordered = sorted(self.seconds)
-        return ordered[int(len(ordered) * 0.99)] if ordered else float("inf")
+
+def _p99(values: list[float]) -> float:
+    """Return the value that one in a hundred exceeds."""
+    ordered = sorted(values)
+    return ordered[int(len(ordered) * 0.99)] if ordered else float("inf")
 
 
 def _status(pid: int, name: str) -> int:
@@ -143,10 +152,13 @@ async def attacked(
     options = ("--memory", str(figure)) if options is None else options
     with _served(row, options) as (process, certificate):
         context = None if certificate is None else ssl.create_default_context(cafile=str(certificate))
-        target, beside = Target(process.port, scale, tls=context), Beside(process.port, certificate)
+        target, beside = Target(process.port, scale, tls=context), Beside(process, certificate)
         rest = _status(process.pid, "VmRSS")
         async with target.closing():
             client = asyncio.create_task(beside.run())
+            # It is there before the attackers. Its new connections are not.
+            while not beside.seconds:
+                await asyncio.sleep(_PAUSE)
             await asyncio.gather(*(attack(target) for attack in row.attacks))
             # The server may still read what was sent: go on until the client beside has been served after that.
             before = len(beside.seconds) + beside.failures.total()
@@ -162,7 +174,8 @@ async def attacked(
         most,
         len(beside.seconds),
         beside.failures,
-        beside.p99,
+        _p99(beside.seconds),
+        {kind: _p99(work) for kind, work in beside.work.items()},
     )
 
 
