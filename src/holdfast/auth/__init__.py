@@ -14,7 +14,7 @@ from msgspec import Struct
 from holdfast.errors import ConfigError
 
 
-class Principal(Struct, frozen=True, kw_only=True, dict=True):
+class Principal(Struct, frozen=True, kw_only=True, dict=True, weakref=True):
     """The identity of a verified token."""
 
     subject: str

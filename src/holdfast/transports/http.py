@@ -62,7 +62,6 @@ class HttpTransport:
 
     def __init__(self, options: HttpClientOptions = HttpClientOptions()) -> None:  # noqa: B008 - frozen
         self._options = options
-        self._tls: ssl.SSLContext | None = None
         self._wires: dict[HttpWire, Origin] = {}
         """Every open connection and its origin."""
         self._idle: dict[Origin, list[HttpWire]] = {}
@@ -149,12 +148,9 @@ class HttpTransport:
         return wire
 
     def _context(self) -> ssl.SSLContext:
-        if self._tls is None:
-            self._tls = ssl.create_default_context()
-            if not self._options.verify:
-                self._tls.check_hostname = False
-                self._tls.verify_mode = ssl.CERT_NONE
-        return self._tls
+        return _tls_context(
+            os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"), verify=self._options.verify
+        )
 
     def _keep_idle(self, wire: HttpWire) -> None:
         loop = asyncio.get_running_loop()
@@ -187,6 +183,20 @@ class HttpTransport:
         oldest = min((wire.idle_since for idle in self._idle.values() for wire in idle), default=None)
         if oldest is not None:
             self._sweeping = loop.call_at(oldest + IDLE_SECONDS, self._sweep)
+
+
+@lru_cache(maxsize=8)
+def _tls_context(_file: str | None, _folder: str | None, *, verify: bool) -> ssl.SSLContext:
+    """Return the settings of TLS; OpenSSL reads the trusted certificates from these places.
+
+    One object serves all transports: reading the certificates takes 25 ms of the processor, and a client may cause a new transport (a
+    token that the authorization server is asked about).
+    """
+    context = ssl.create_default_context()
+    if not verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
 
 
 # Requests

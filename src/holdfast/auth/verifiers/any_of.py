@@ -13,7 +13,7 @@ from holdfast.auth import (
     known_by,
     with_request,
 )
-from holdfast.auth.known_tokens import REFUSED_SECONDS, KnownTokens
+from holdfast.auth.known_tokens import REFUSED_SECONDS, KnownTokens, token_memories
 from holdfast.errors import ConfigError
 from holdfast.ports import Clock, SystemClock
 
@@ -47,6 +47,11 @@ class AnyOf:
         ]
         self._clock = clock or SystemClock()
         self._refused = KnownTokens(REFUSED_SECONDS)
+        self.memories: tuple[KnownTokens, ...] = (
+            self._refused,
+            *(memory for verifier in verifiers for memory in token_memories(verifier)),
+        )
+        """What is remembered of tokens."""
 
     def __repr__(self) -> str:
         return f"<AnyOf {', '.join(repr(verifier) for verifier, _ in self._verifiers)}>"

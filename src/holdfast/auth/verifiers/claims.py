@@ -7,13 +7,18 @@ servers, and a token for another server must not be accepted here.
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+import msgspec
 from msgspec import Struct
 
 from holdfast.auth import Principal
+from holdfast.config import KIB
 from holdfast.errors import ConfigError
+from holdfast.wire.shape import counted_cost
 
 Claims = dict[str, Any]
 
+MOST_BYTES: Final = 128 * KIB
+"""The most memory of the claims of one token."""
 _LAST: Final = 1e15
 """No date is later, in seconds."""
 
@@ -28,6 +33,18 @@ class Rules(Struct, frozen=True, kw_only=True):
     leeway: float = 30.0
     """Seconds by which the clocks of the two servers may differ."""
     needs_expiry: bool = True
+
+
+def read_claims(data: bytes) -> tuple[Claims, int]:
+    """Return the claims of a JSON text, and the memory that they take.
+
+    Raises:
+        ValueError: it is no object, or its claims would take more than `MOST_BYTES`.
+    """
+    size = counted_cost(data, len(data))
+    if size > MOST_BYTES:
+        raise ValueError("the claims of a token take too much memory")
+    return msgspec.json.decode(data, type=Claims), size
 
 
 def audiences_of(audience: str | Sequence[str], verifier: str) -> list[str]:

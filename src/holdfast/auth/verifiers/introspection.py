@@ -1,22 +1,30 @@
-"""Tokens that only their authorization server can read: it is asked about each of them (RFC 7662)."""
+"""Tokens that only their authorization server can read: it is asked about each of them (RFC 7662).
 
+Anybody can send a token that must be asked about. So at most `_AT_ONCE` requests to the authorization server run at the same time, on
+connections that are used again; further tokens wait for their turn, as long as a verifier may take. Refused tokens are remembered
+beside accepted ones, so that many of them do not make accepted ones forgotten.
+"""
+
+import asyncio
 import base64
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote
-
-import msgspec
 
 from holdfast.auth import Principal
 from holdfast.auth.known_tokens import KnownTokens
 from holdfast.auth.oauth.web import OK, Bounds, open_web
 from holdfast.auth.urls import check_trusted
-from holdfast.auth.verifiers.claims import Rules, audiences_of, principal_of, refused
+from holdfast.auth.verifiers.claims import Claims, Rules, audiences_of, principal_of, read_claims, refused
+from holdfast.config import KIB
 from holdfast.errors import AuthorizationFailed, ConfigError
 from holdfast.ports import Clock, SystemClock
 from holdfast.single_flight import SingleFlight
 
 _KNOWN_SECONDS: Final = 30.0
+_AT_ONCE: Final = 64
+"""Requests to the authorization server at the same time. Each takes a descriptor and up to `_ANSWER_BYTES`."""
+_ANSWER_BYTES: Final = 64 * KIB
 
 
 class Introspection:
@@ -61,7 +69,11 @@ class Introspection:
         self._url = url
         self._rules = Rules(audiences=frozenset(audiences), leeway=leeway, needs_expiry=False)
         self._known = KnownTokens(cache_seconds)
-        self._flight: SingleFlight[dict[str, Any]] = SingleFlight()
+        self._refused = KnownTokens(cache_seconds)
+        self.memories: tuple[KnownTokens, ...] = (self._known, self._refused)
+        """What is remembered of tokens."""
+        self._flight: SingleFlight[tuple[Claims, int]] = SingleFlight()
+        self._places = asyncio.Semaphore(_AT_ONCE)
         self._clock = clock or SystemClock()
         pair = f"{quote(client_id, safe='')}:{quote(client_secret, safe='')}"
         self._headers = {"authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
@@ -80,22 +92,26 @@ class Introspection:
             HoldfastError: the authorization server gave no usable answer.
         """
         now = self._clock.wall()
-        known = self._known.get(token, now)
+        known = self._known.get(token, now) or self._refused.get(token, now)
         if known is not None:
             return known[0]
-        claims = await self._flight.join(token, lambda: self._ask(token))
-        active = claims.get("active") is True and not refused(claims, self._rules, now)
-        principal = principal_of(claims, self._rules) if active else None
-        self._known.put(token, principal, now)
+        claims, size = await self._flight.join(token, lambda: self._ask(token))
+        if claims.get("active") is not True or refused(claims, self._rules, now):
+            self._refused.put(token, None, now)
+            return None
+        principal = principal_of(claims, self._rules)
+        self._known.put(token, principal, now, size)
         return principal
 
-    async def _ask(self, token: str) -> dict[str, Any]:
+    async def _ask(self, token: str) -> tuple[Claims, int]:
         fields = {"token": token, "token_type_hint": "access_token"}
-        async with open_web(self._url, Bounds()) as web:
+        async with self._places, open_web(self._url, Bounds(document=_ANSWER_BYTES)) as web:
             reply = await web.post(self._url, fields, self._headers)
         if reply.status != OK:
             raise AuthorizationFailed(f"{self._url} answered {reply.status} to an introspection")
         try:
-            return msgspec.json.decode(reply.body, type=dict[str, Any])
-        except msgspec.DecodeError:
-            raise AuthorizationFailed(f"the answer of {self._url} is not a JSON object") from None
+            return read_claims(reply.body)
+        except ValueError:
+            raise AuthorizationFailed(
+                f"the answer of {self._url} is not a JSON object, or too large"
+            ) from None

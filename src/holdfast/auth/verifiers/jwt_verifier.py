@@ -6,14 +6,12 @@ nothing else: no key in the header (`jwk`, `x5c`) and no address in it (`jku`, `
 """
 
 from collections.abc import Sequence
-from typing import Any, Final
-
-import msgspec
+from typing import Final
 
 from holdfast.auth import Principal
 from holdfast.auth.known_tokens import KnownTokens
 from holdfast.auth.urls import check_trusted
-from holdfast.auth.verifiers.claims import Rules, audiences_of, principal_of, refused
+from holdfast.auth.verifiers.claims import Claims, Rules, audiences_of, principal_of, read_claims, refused
 from holdfast.auth.verifiers.key_set import ASYMMETRIC, KeySet, import_jwt
 from holdfast.errors import AuthorizationFailed, ConfigError
 from holdfast.ports import Clock, SystemClock
@@ -73,6 +71,8 @@ class JwtVerifier:
         self._clock = clock or SystemClock()
         self._keys = KeySet(issuer, jwks_url, self._algorithms, self._clock)
         self._known = KnownTokens(_KNOWN_SECONDS)
+        self.memories: tuple[KnownTokens, ...] = (self._known,)
+        """What is remembered of tokens."""
 
     def __repr__(self) -> str:
         return f"<JwtVerifier of {self._rules.issuer}>"
@@ -91,15 +91,15 @@ class JwtVerifier:
         known = self._known.get(token, now)
         if known is not None:
             return known[0]
-        claims = await self._verify(token)
+        claims, size = await self._verify(token) or (None, 0)
         if claims is None or refused(claims, self._rules, now):
             return None
         principal = principal_of(claims, self._rules)
-        self._known.put(token, principal, now)
+        self._known.put(token, principal, now, size)
         return principal
 
-    async def _verify(self, token: str) -> dict[str, Any] | None:
-        """Return the claims of a token with a valid signature."""
+    async def _verify(self, token: str) -> tuple[Claims, int] | None:
+        """Return the claims of a token with a valid signature, and the memory that they take."""
         jwt = self._jwt
         if len(token) > _MOST_BYTES:
             return None
@@ -118,8 +118,7 @@ class JwtVerifier:
             return None
         for key in await self._keys.find(kid, algorithm):
             try:
-                payload = jwt.api_jws.decode(token, key, algorithms=[algorithm])
-                return msgspec.json.decode(payload, type=dict[str, Any])
-            except (jwt.PyJWTError, msgspec.DecodeError, ValueError):
+                return read_claims(jwt.api_jws.decode(token, key, algorithms=[algorithm]))
+            except (jwt.PyJWTError, ValueError):
                 continue
         return None

@@ -50,6 +50,15 @@ async def test_scopes_may_be_a_list_and_the_audience_one_of_several() -> None:
         assert found.scopes == {"a", "b"}
 
 
+@async_test
+async def test_claims_that_take_too_much_memory_are_refused() -> None:
+    async with issuer() as at:
+        at.keys = [jwk(KEY)]
+        check = verifier(at)
+        assert await check(at.token(KEY, groups=["g"] * 1_000)) is not None
+        assert await check(at.token(KEY, groups=[{}] * 1_000)) is None
+
+
 @pytest.mark.parametrize(
     "claims",
     [

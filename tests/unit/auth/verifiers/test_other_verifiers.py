@@ -1,17 +1,20 @@
 """Introspection, fixed tokens, headers of a proxy, and several verifiers at once."""
 
+import asyncio
 import base64
 import time
 from typing import Any
 
 import pytest
 
-from holdfast.auth import AuthRequest, Principal, with_request
-from holdfast.auth.known_tokens import MOST, KnownTokens
+from holdfast.auth import AuthRequest, Principal, known_tokens, with_request
+from holdfast.auth.known_tokens import ENTRY_BYTES, MOST, MOST_BYTES, KnownTokens
 from holdfast.auth.verifiers import AnyOf, Introspection, StaticTokens, TrustedHeader
+from holdfast.auth.verifiers import introspection as introspections
+from holdfast.core.ledger import Ledger
 from holdfast.errors import AuthorizationFailed, ConfigError
 from holdfast.testing import VirtualClock
-from tests.support import async_test
+from tests.support import async_test, until
 from tests.unit.auth.verifiers.issuer import Issuer, issuer
 
 ADA = Principal(subject="ada")
@@ -204,6 +207,68 @@ def test_known_tokens_are_bounded_forgotten_in_time_and_not_kept_as_text() -> No
 
 
 # The memory of verifiers
+
+
+def test_known_tokens_are_bounded_in_bytes_and_charged_and_make_room_when_there_is_little() -> None:
+    known = KnownTokens(10.0)
+    for number in range(40):
+        known.put(str(number), ADA, 0.0, MOST_BYTES // 16)
+    assert len(known) == 15
+    assert known.get("39", 1.0) == (ADA,)
+    ledger, part = Ledger(1_000_000), 10_000
+    charged = KnownTokens(10.0)
+    charged.charge_to(lambda: ledger.account("known tokens"))
+    charged.put("a", ADA, 0.0, part)
+    assert ledger.used == part + ENTRY_BYTES
+    charged.put("a", ADA, 0.0, 2 * part)
+    assert ledger.used == 2 * part + ENTRY_BYTES, "the same token again"
+    for number in range(1_000):
+        charged.put(str(number), ADA, 0.0, part)
+    assert 40 < len(charged) < 50, "half of the figure"
+    assert ledger.used == len(charged) * (part + ENTRY_BYTES) < ledger.total
+    assert charged.get("999", 1.0) == (ADA,)
+    del charged
+    assert ledger.used == 0
+
+
+@async_test
+async def test_wrong_tokens_do_not_make_accepted_ones_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known_tokens, "MOST", 5)
+    async with issuer() as at:
+        at.tokens["t"] = ACTIVE
+        check = introspection(at)
+        assert await check("t") is not None
+        for number in range(10):
+            assert await check(f"wrong{number}") is None
+        assert check.known("t") is not None
+
+
+@async_test
+async def test_an_authorization_server_gets_a_limited_number_of_requests_at_the_same_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(introspections, "_AT_ONCE", 4)
+    async with issuer() as at:
+        at.tokens["t19"] = ACTIVE
+        at.gate = asyncio.Event()
+        check = introspection(at)
+        asked = [asyncio.create_task(check(f"t{number}")) for number in range(20)]
+        await until(lambda: at.running >= 4)
+        at.gate.set()
+        found = await asyncio.gather(*asked)
+        assert [one is not None for one in found] == [False] * 19 + [True]
+        assert at.most == 4
+
+
+@async_test
+async def test_claims_that_take_too_much_memory_are_refused() -> None:
+    async with issuer() as at:
+        at.tokens["few"] = {**ACTIVE, "groups": ["g"] * 1_000}
+        at.tokens["many"] = {**ACTIVE, "groups": [{}] * 1_000}
+        check = introspection(at)
+        assert await check("few") is not None
+        with pytest.raises(AuthorizationFailed, match="too large"):
+            await check("many")
 
 
 @async_test

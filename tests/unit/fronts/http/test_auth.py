@@ -2,6 +2,7 @@
 
 import asyncio
 from typing import Any
+from weakref import ref
 
 import pytest
 
@@ -489,6 +490,20 @@ async def test_a_head_remembers_its_principal_until_the_date_that_the_verifier_h
         assert [identity.remembered(sent) for _ in range(5)] == [found] * 5
         assert verifier.looked == 2, "once before it was known, and once after"
         await asyncio.sleep(60)
+        assert identity.remembered(sent) is None
+
+
+@front_test
+async def test_a_head_does_not_keep_a_principal_that_its_verifier_has_forgotten() -> None:
+    verifier = Remembering()
+    async with bench(verifier=verifier) as b:
+        identity = b.app._identity
+        assert identity is not None
+        sent = RawRequest("POST", "/mcp", [(b"authorization", b"Bearer ann")], "127.0.0.1")
+        kept = ref(await identity.of(sent))
+        assert identity.remembered(sent) is kept()
+        verifier._known.clear()
+        assert kept() is None
         assert identity.remembered(sent) is None
 
 

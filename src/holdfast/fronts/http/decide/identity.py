@@ -22,6 +22,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, cast
+from weakref import ref
 
 from holdfast.auth import (
     AuthRequest,
@@ -32,7 +33,7 @@ from holdfast.auth import (
     known_by,
     with_request,
 )
-from holdfast.auth.known_tokens import REFUSED_SECONDS, KnownTokens
+from holdfast.auth.known_tokens import REFUSED_SECONDS, KnownTokens, token_memories
 from holdfast.core.log_rates import LogRates
 from holdfast.engine.engine import Engine
 from holdfast.errors import BUSY, HoldfastError
@@ -43,6 +44,8 @@ from holdfast.fronts.http.read.request import RawRequest
 from holdfast.fronts.http.write.answer import UNSTARTED, Answer, refuse, refused_unstarted, retry_after
 
 _ACCEPTED: Final = 10_000
+_ACCOUNT: Final = "known tokens"
+"""It is no address, and no key of a principal."""
 _CHECKS: Final = 8
 """Checks of unknown tokens that run at once for one address with too many refusals."""
 _CHECKS_ALIKE: Final = 4
@@ -80,6 +83,9 @@ class Identities:
         self._addresses = addresses
         self._seconds = engine.settings.limits.verifier_seconds
         self._refused = KnownTokens(REFUSED_SECONDS)
+        for memory in (self._refused, *token_memories(verifier)):
+            # Not the account itself: the ledger of an engine in a group changes when the group is made.
+            memory.charge_to(lambda: engine.load.account(_ACCOUNT))
         self._accepted: dict[int, None] = {}
         """Hashes of tokens that were accepted; not of the tokens' text alone, but with a secret of this process."""
         self._checks = Checks()
@@ -94,15 +100,21 @@ class Identities:
     def remembered(self, request: RawRequest) -> Principal | None:
         """Return the principal of a request whose token was accepted recently; None: ask with `of`.
 
-        A connection sends the same head again and again, so the head remembers its principal.
+        A connection sends the same head again and again, so the head remembers its principal; not the claims, which the
+        verifier keeps and may forget (`KnownTokens`).
         """
         if self._known is None:
             return None
         known = request.known
-        if known is None or known[1] <= self._wall():
-            token = token_of(request.head)
-            known = request.known = self._known(token) if token else None
-        return None if known is None else known[0]
+        if known is not None and known[1] > self._wall() and (principal := known[0]()) is not None:
+            return principal
+        token = token_of(request.head)
+        found = self._known(token) if token else None
+        if found is None:
+            request.known = None
+            return None
+        request.known = (ref(found[0]), found[1])
+        return found[0]
 
     async def of(self, request: RawRequest) -> Principal | Answer:
         """Return the principal of a request, or the refusal: 401, 503 if the verifier failed, 429 if too many."""

@@ -6,6 +6,7 @@ There is one front. `holdfast serve` calls it with channels of its sockets (`htt
 
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final, Protocol
+from weakref import ref
 
 from holdfast.auth import Principal
 from holdfast.core.ledger import Account
@@ -58,8 +59,8 @@ class RawRequest:
         self.has_origin: bool = self.head.has(b"origin")
         self.client: str | None = client
         """The address of the client; None: it is not known, or the socket is a Unix socket."""
-        self.known: tuple[Principal, float] | None = None
-        """The principal of this head's token, and the date until which it need not be checked again (`Identity`)."""
+        self.known: tuple[ref[Principal], float] | None = None
+        """The principal of this head's token, and the date until which it need not be checked again (`Identities`)."""
         self.account: Account | None = None
         """The account that its messages are charged to."""
         self.passed: object = None
