@@ -83,17 +83,18 @@ class KnownTokens:
         self._forget(name)
         self._known[name] = _Entry(until, principal, ENTRY_BYTES + claims)
         self._bytes += ENTRY_BYTES + claims
-        while len(self._known) > MOST or self._bytes > MOST_BYTES or not self._has_room():
+        if self._charge is None and self._account is not None:
+            self._charge = self._account().open()
+        while self._known and not self._fits():
             self._forget(next(iter(self._known)))
         if self._charge is not None:
             self._charge.set(self._bytes)
 
-    def _has_room(self) -> bool:
-        if self._account is None or not self._known:
-            return True
-        if self._charge is None:
-            self._charge = self._account().open()
-        return self._bytes - self._charge.size <= max(0, self._charge.account.room)
+    def _fits(self) -> bool:
+        if len(self._known) > MOST or self._bytes > MOST_BYTES:
+            return False
+        charge = self._charge
+        return charge is None or self._bytes - charge.size <= max(0, charge.account.room)
 
     def _forget(self, name: bytes) -> None:
         entry = self._known.pop(name, None)
