@@ -398,3 +398,18 @@ async def test_a_repeat_after_its_kept_answer_was_dropped_gets_the_reason_and_do
         again = answer(await call(p, id=2).done())["error"]
         assert (again["code"], "executed already" in again["message"]) == (OUTCOME_UNKNOWN, True)
         assert one.runs == ["held"]
+
+
+@front_test
+async def test_an_answer_that_a_repeat_has_taken_leaves_its_end_too_when_it_is_dropped() -> None:
+    async with served("here") as (one, p, _):
+        one.release.set()
+        for number in (1, 2, 3):
+            assert "result" in answer(await call(p, id=number).done())
+            await settle_down()
+        store: Any = one.engine.store
+        [session] = [doc for key, doc in store._sessions.items() if key.startswith(HIDDEN)]
+        assert drop_finished(session)
+        again = answer(await call(p, id=4).done())["error"]
+        assert (again["code"], "executed already" in again["message"]) == (OUTCOME_UNKNOWN, True)
+        assert one.runs == ["held"]
