@@ -15,12 +15,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.contestants import LOAD_CORE, PEERS, ROOT
+from bench.goals import goals
 from bench.loads import check_programs
 from bench.report import write_charts, write_page
 from bench.results import Results, made_here, read, record, write
 from bench.runner import Plan, Turns, chosen
 from bench.surroundings import Around
-from bench.tables import goals, plain, rows_of
+from bench.tables import plain, rows_of
 from bench.workloads import WORKLOADS, Workload
 
 MINUTES = 22

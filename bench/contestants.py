@@ -32,6 +32,8 @@ class Contestant(NamedTuple):
     env: Mapping[str, str] = {}
     """Variables beside those of this process and $PORT."""
     core: str = SERVER_CORE
+    has_workers: bool = False
+    """Whether the processes that it starts answer too: their processor time counts."""
 
 
 class Surroundings(Protocol):
@@ -149,6 +151,25 @@ def _on_postgres(name: str, mode: str, *options: str) -> Entry:
     return lambda s: holdfast(name, "--store", s.postgres(mode), *options, python=s.python)
 
 
+def with_workers() -> dict[str, Entry]:
+    """Return one process and two workers, both with SQLite, which workers need to share their sessions."""
+    return {
+        "one process": lambda s: holdfast("one process", "--store", s.sqlite(), python=s.python),
+        "two workers": lambda s: holdfast(
+            "two workers", "--store", s.sqlite(), "--workers", "2", python=s.python
+        )._replace(has_workers=True),
+    }
+
+
+def with_tools() -> dict[str, Entry]:
+    """Return our server with its own tools only, and with thousands more."""
+
+    def entry(name: str, more: int) -> Entry:
+        return lambda s: holdfast(name, python=s.python)._replace(env={"MORE_TOOLS": str(more)})
+
+    return {"4 tools": entry("4 tools", 0), "5,000 tools": entry("5,000 tools", 4_996)}
+
+
 # In front of another server
 
 ECHO: Final = str(HERE / "servers" / "echo.py") + ":server"
@@ -208,7 +229,7 @@ BEFORE_OBJECT: Final[dict[str, Entry]] = {
     "fastmcp": lambda _: peer("fastmcp", "fastmcp", "python", "echo_of_fastmcp.py"),
     "hosted fastmcp": lambda _: _hosted("fastmcp"),
 }
-OURS: Final = frozenset(
-    {"bare uvicorn", "holdfast", "memory", "sqlite", "redis", "postgres", "postgres off", "direct"}
-)
-"""Contestants that need no environment of a peer; `--peers` does not leave them out."""
+OURS: Final = frozenset({
+    "bare uvicorn", "holdfast", "memory", "sqlite", "redis", "postgres", "postgres off", "direct",
+    "one process", "two workers", "4 tools", "5,000 tools",
+})  # fmt: skip

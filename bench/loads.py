@@ -14,7 +14,8 @@ import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import redis
@@ -283,6 +284,51 @@ def left_sessions(contestant: Contestant, *, count: int) -> Figures:
         before = server.resident_bytes()
         uvloop.run(use(server.sessions(_WARM + count)[_WARM:]))
         return {"bytes": (server.resident_bytes() - before) / count}
+
+
+def idle_connections(contestant: Contestant, *, count: int) -> Figures:
+    """Return the memory of one connection that waits after its first call; all of them use one session."""
+
+    async def run() -> float:
+        async with idle(server, _WARM):
+            before = server.resident_bytes()
+            async with idle(server, count):
+                return (server.resident_bytes() - before) / count
+
+    with Running(contestant) as server:
+        server.sessions(1)
+        return {"bytes": uvloop.run(run())}
+
+
+@asynccontextmanager
+async def idle(server: Running, count: int) -> AsyncIterator[None]:
+    """Keep connections open, each after one call."""
+    session = next(iter(server.sessions(1)), None)
+    connections = [Connection(server.port, session) for _ in range(count)]
+    numbered = iter(enumerate(connections, 1))
+
+    async def opener() -> None:
+        for number, connection in numbered:
+            await connection.__aenter__()
+            await connection.echo(number)
+
+    try:
+        await asyncio.gather(*(opener() for _ in range(16)))
+        yield
+    finally:
+        for connection in connections:
+            connection.cut()
+
+
+def crowded_echo(server: Running, *, seconds: int, connections: int, beside: int) -> Figures:
+    """Call echo in one session while other connections are open and idle."""
+
+    async def run() -> Figures:
+        async with idle(server, beside):
+            return await asyncio.to_thread(echo, server, seconds=seconds, connections=connections)
+
+    server.sessions(1)
+    return uvloop.run(run())
 
 
 def open_streams(contestant: Contestant, *, count: int) -> Figures:

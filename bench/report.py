@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench import charts
+from bench.goals import goals
 from bench.results import Results, median, smallest
-from bench.tables import goals, label, markdown, rows_of
+from bench.tables import label, markdown, rows_of
 
 _PART: Final = re.compile(r"(<!-- bench: ([^>]+?) -->\n).*?(<!-- /bench -->)", re.DOTALL)
 

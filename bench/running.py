@@ -62,11 +62,15 @@ class Running:
         return self._errors.read()[-2_000:].decode(errors="replace")
 
     def cpu_seconds(self) -> float:
-        """Return the processor time that the process has used so far; its children do not count."""
-        total = 0.0
-        for task in Path(f"/proc/{self.process.pid}/task").iterdir():
-            total += int((task / "schedstat").read_text(encoding="ascii").split()[0]) / 1e9
-        return total
+        """Return the processor time that the process has used so far; its children count only if they are its workers."""
+        main = Path(f"/proc/{self.process.pid}/task")
+        tasks = [*main.iterdir()]
+        if self.contestant.has_workers:
+            children = {
+                pid for task in tasks for pid in (task / "children").read_text(encoding="ascii").split()
+            }
+            tasks += [task for pid in children for task in Path(f"/proc/{pid}/task").iterdir()]
+        return sum(int((task / "schedstat").read_text(encoding="ascii").split()[0]) for task in tasks) / 1e9
 
     def resident_bytes(self) -> int:
         """Return the memory that the process has now."""

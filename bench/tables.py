@@ -1,9 +1,9 @@
-"""Tables of results, for the terminal and for the documents, and the goals beside what was measured."""
+"""Tables of results, for the terminal and for the documents."""
 
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from bench.results import Results, cpu_ratio, median, ratio, smallest
+from bench.results import cpu_ratio, median, ratio, smallest
 
 Rows = list[list[str]]
 """The first row is the head."""
@@ -29,6 +29,10 @@ _LABELS: Final = {
     "mcp-proxy of stdio": "`mcp-proxy`, with the server as its program",
     "mcp-proxy twice": "`mcp-proxy` twice, HTTP to stdio to the URL",
     "python alone": "Python alone",
+    "one process": "Holdfast, SQLite, one process",
+    "two workers": "Holdfast, SQLite, `--workers 2`",
+    "4 tools": "Holdfast, 4 tools",
+    "5,000 tools": "Holdfast, 5,000 tools",
 }
 
 
@@ -163,140 +167,3 @@ def plain(rows: Rows) -> str:
                           for place, (cell, width) in enumerate(zip(row, widths, strict=True)))  # fmt: skip
         lines.append("  " + "  ".join([first, *others]))
     return "\n".join(lines)
-
-
-# Goals
-
-
-class Goal(NamedTuple):
-    """What a run should reach."""
-
-    text: str
-    workload: str
-    limit: float
-    value: Callable[[list[dict[str, Any]]], float]
-    """The figure, from the tables of the workload's points."""
-    at_most: bool = False
-    unit: str = ""
-
-
-def _place(points: list[dict[str, Any]], connections: int) -> Any:
-    """Return the figures of the point with one session and this number of connections."""
-    return next(p["figures"] for p in points if p["label"] in {f"{connections}", f"1 session, {connections}"})
-
-
-def _at(connections: int, of: Callable[[Any, str, str], float]) -> Callable[[list[dict[str, Any]]], float]:
-    return lambda points: of(_place(points, connections), "holdfast", "bare uvicorn")
-
-
-def _tail(points: list[dict[str, Any]]) -> float:
-    rounds = _place(points, 32)["holdfast"]
-    return median(rounds, "p99_us") / median(rounds, "p50_us")
-
-
-def _of(
-    name: str, key: str, how: Callable[[Any, str], float], scale: float = 1
-) -> Callable[[list[dict[str, Any]]], float]:
-    return lambda points: how(points[-1]["figures"][name], key) / scale
-
-
-def _echo_goals() -> list[Goal]:
-    goals = []
-    for mode, name, limit in (
-        ("a session, JSON", "echo-json", 1.0), ("a session, SSE", "echo-sse", 1.0), ("2026-07-28", "echo-2026", 1.1)
-    ):  # fmt: skip
-        for connections in (32, 256):
-            text = f"echo, {mode}, {connections} connections, of the bare application by "
-            goals += [
-                Goal(text + "requests/s", name, limit, _at(connections, ratio)),
-                Goal(text + "CPU", name, limit, _at(connections, cpu_ratio)),
-            ]
-    return goals
-
-
-def _telemetry_goals() -> list[Goal]:
-    return [
-        Goal(
-            f"echo, {mode}, with metrics and call logs, of the speed without them by CPU",
-            name,
-            0.9,
-            lambda points: cpu_ratio(_place(points, 32), "logs and metrics", "telemetry off"),
-        )
-        for mode, name in (("a session", "telemetry"), ("2026-07-28", "telemetry-2026"))
-    ]
-
-
-GOALS: Final = (
-    *_echo_goals(),
-    *_telemetry_goals(),
-    Goal("echo, a session, 32 connections: p99 divided by the median", "echo-json", 3, _tail, at_most=True),
-    Goal("opening sessions, of the bare application by requests/s", "create", 0.6, _at(32, ratio)),
-    *(
-        Goal(
-            f"streamed events, 32 streams, {name}",
-            "stores-events",
-            15_000,
-            _of(name, "per_second", median),
-            unit="/s",
-        )
-        for name in ("memory", "sqlite", "redis")
-    ),
-    Goal(
-        "time of Redis for one call",
-        "stores",
-        60,
-        _of("redis", "redis_us", smallest),
-        at_most=True,
-        unit=" µs",
-    ),
-    Goal(
-        "an idle session", "memory-idle", 4, _of("holdfast", "bytes", median, 1024), at_most=True, unit=" KiB"
-    ),
-    Goal(
-        "a session left after six calls",
-        "memory-left",
-        6,
-        _of("holdfast", "bytes", median, 1024),
-        at_most=True,
-        unit=" KiB",
-    ),
-    Goal(
-        "an open stream",
-        "memory-stream",
-        12,
-        _of("holdfast", "bytes", median, 1024),
-        at_most=True,
-        unit=" KiB",
-    ),
-    Goal(
-        "processor time of the client for a call, one at a time",
-        "client",
-        350,
-        lambda points: smallest(points[0]["figures"]["holdfast"], "cpu_us"),
-        at_most=True,
-        unit=" µs",
-    ),
-    Goal(
-        "`holdfast serve` to the first answer",
-        "start",
-        300,
-        _of("holdfast", "ms", smallest),
-        at_most=True,
-        unit=" ms",
-    ),
-)
-
-
-def goals(results: Results) -> Rows:
-    """Return each goal, what was measured, and whether it is reached."""
-    rows = [["goal", "limit", "measured", "reached"]]
-    for goal in GOALS:
-        try:
-            value = goal.value(results[goal.workload]["points"])
-        except (KeyError, IndexError, StopIteration):
-            continue
-        reached = value <= goal.limit if goal.at_most else value >= goal.limit
-        limit = f"{'at most' if goal.at_most else 'at least'} {goal.limit:,g}{goal.unit}"
-        shown = f"{value:,.0f}" if value >= 100 else f"{value:.2f}" if not goal.unit else f"{value:.1f}"
-        rows.append([goal.text, limit, shown + goal.unit, "yes" if reached else "**no**"])
-    return rows

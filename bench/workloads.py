@@ -18,6 +18,8 @@ from bench.contestants import (
     peer,
     with_stores,
     with_telemetry,
+    with_tools,
+    with_workers,
 )
 
 Kind = Literal["rate", "memory", "time"]
@@ -189,6 +191,11 @@ def _table() -> tuple[Workload, ...]:
             kind="memory", unit="stream", reference="holdfast", starts=True, rounds=1,
         ),
         Workload(
+            "memory-connection", "memory of an idle connection", loads.idle_connections, JSON,
+            (Point("{count:,} connections", {"count": 5_000}, {"count": 500}),),
+            kind="memory", unit="connection", reference="holdfast", starts=True, rounds=1,
+        ),
+        Workload(
             "start", "start of the server to the answer of a first call", loads.start, JSON,
             (Point("one process"),), kind="time", unit="start", starts=True, rounds=5,
         ),
@@ -230,6 +237,19 @@ def _table() -> tuple[Workload, ...]:
                 Point(f"{n:,}", {"connections": n, "sessions": 1}, {} if n in {1, 256} else None, x=n) for n in flights
             ),
             rounds=2, quick=False,
+        ),
+        Workload(
+            "growth-connections", "echo on 32 connections by the number of idle ones beside them", loads.crowded_echo,
+            _only(JSON, "holdfast"), tuple(Point(f"{n:,}", {**ECHO, "beside": n}, x=n) for n in (1, 100, 1_000, 9_500)),
+            reference="holdfast", rounds=2, quick=False,
+        ),
+        Workload(
+            "growth-tools", "echo with few and with many tools", loads.echo, with_tools(),
+            (Point("32", ECHO),), reference="4 tools", quick=False,
+        ),
+        Workload(
+            "workers", "echo in 32 sessions, one process and two workers on one core", loads.echo, with_workers(),
+            (Point("32 sessions, 32", {**ECHO, "sessions": 32}),), reference="one process", quick=False,
         ),
     )  # fmt: skip
 

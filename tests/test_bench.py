@@ -10,7 +10,17 @@ from bench.__main__ import main
 from bench.connection import WrongAnswer
 from bench.contest import at
 from bench.contestants import HOLDFAST, LIMIT, ROOT, Contestant, holdfast
-from bench.loads import create, echo, events, first_call, idle_sessions, left_sessions, open_streams
+from bench.goals import GOALS, goals
+from bench.loads import (
+    create,
+    echo,
+    events,
+    first_call,
+    idle_connections,
+    idle_sessions,
+    left_sessions,
+    open_streams,
+)
 from bench.report import write_charts, write_page
 from bench.results import read
 from bench.runner import Plan, Turns
@@ -60,7 +70,7 @@ def test_a_short_run_measures_and_writes_results_and_charts(
     assert main(["--quick", "--only", *only, "--peers", "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
     assert "FAILED" not in printed
-    assert "echo, a session, JSON, 32 connections, of the bare application by CPU" in printed
+    assert "echo, 1 session, JSON, 32 connections, of the bare application by CPU" in printed
     results = read(tmp_path / "results.json")
     assert list(results) == only
     (point,) = results["echo-json"]["points"]
@@ -142,3 +152,21 @@ def test_sessions_and_streams_take_little_memory() -> None:
     assert idle_sessions(HOLDFAST, count=1500)["bytes"] < 3 * 1024
     assert left_sessions(streaming, count=1000)["bytes"] < 8 * 1024
     assert open_streams(streaming, count=600)["bytes"] < 13 * 1024
+    assert idle_connections(HOLDFAST, count=600)["bytes"] < 16 * 1024
+
+
+def test_every_goal_has_a_row_and_one_without_a_result_says_so() -> None:
+    rows = goals({})[1:]
+    assert len(rows) == len(GOALS) == len({row[0] for row in rows})
+    assert {tuple(row[2:]) for row in rows} == {("–", "not measured")}
+    assert {goal.workload for goal in GOALS} <= set(WORKLOADS)
+    figures = {"holdfast": [{"bytes": 8.0 * 1024}]}
+    found = {
+        name: {"points": [{"label": "", "figures": figures}]} for name in ("memory-idle", "memory-connection")
+    }
+    reached = {row[0]: row[1:] for row in goals(found) if row[3] != "not measured"}
+    assert reached == {
+        "goal": ["limit", "measured", "reached"],
+        "an idle session": ["at most 1.5 KiB", "8.0 KiB", "**no**"],
+        "an idle connection": ["at most 8 KiB", "8.0 KiB", "yes"],
+    }

@@ -1,6 +1,7 @@
 """The Holdfast server of the measurements, as `holdfast serve` runs it."""
 
 import asyncio
+import os
 from typing import TypedDict
 
 from holdfast import Context, Server
@@ -42,3 +43,7 @@ async def asks(count: int, ctx: Context) -> str:
     """Ask the client several questions at the same time, and join its answers."""
     answers = await asyncio.gather(*(ctx.elicit(f"question {number}", Answer) for number in range(count)))
     return ",".join(answer.data["value"] for answer in answers if answer.data)
+
+
+for number in range(int(os.environ.get("MORE_TOOLS", "0"))):
+    server.tool(echo, name=f"echo_{number}")
