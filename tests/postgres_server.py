@@ -36,8 +36,12 @@ _SMALL: Final = (
 needs_postgres = pytest.mark.skipif(
     not _INSTALLED, reason="PostgreSQL is not installed; tools/install-system.sh installs it"
 )
+PGBOUNCER: Final = os.environ.get("PGBOUNCER") or shutil.which(
+    "pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin"
+)
+"""The pooler: that of the system, or another version (tools/pgbouncer.sh)."""
 needs_pgbouncer = pytest.mark.skipif(
-    shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin") is None,
+    PGBOUNCER is None,
     reason="pgbouncer is not installed; tools/install-system.sh installs it",
 )
 
@@ -86,9 +90,9 @@ class PostgresServer:
         assert self._process is not None
         return self._process.pid
 
-    def make(self) -> None:
+    def make(self, *options: str) -> None:
         """Make an empty database."""
-        run(program("initdb"), "-D", str(self.data), "-U", ROLE, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync", "--no-instructions")  # fmt: skip
+        run(program("initdb"), "-D", str(self.data), "-U", ROLE, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync", "--no-instructions", *options)  # fmt: skip
 
     def start(self, *, ready: bool = True) -> None:
         """Start it and wait until it answers."""
@@ -128,6 +132,10 @@ class PostgresServer:
         done = subprocess.run(command, input=statement, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
+
+    def has_ended(self) -> bool:
+        """Return True if it has ended by itself."""
+        return self._process is not None and self._process.poll() is not None
 
     def stop(self, how: signal.Signals = signal.SIGQUIT) -> None:
         """End it at once; with SIGINT in order."""
@@ -211,11 +219,7 @@ def pgbouncer(server: PostgresServer, *settings: str) -> Iterator[str]:
         (home / "ini").write_text("\n".join(lines))
         for path in home.iterdir():
             _give(path)
-        command = [
-            shutil.which("pgbouncer", path="/usr/sbin:/usr/bin") or "pgbouncer",
-            "-q",
-            str(home / "ini"),
-        ]
+        command = [PGBOUNCER or "pgbouncer", "-q", str(home / "ini")]
         process = subprocess.Popen(command, stderr=subprocess.DEVNULL, cwd="/", **_as_user())
 
         def accepts() -> bool:

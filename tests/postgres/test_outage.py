@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+from random import randbytes
 
 import pytest
 
@@ -16,11 +17,13 @@ from tests.postgres_server import (
     FAST,
     PostgresServer,
     needs_postgres,
+    postgres_home,
     postgres_pair,
     postgres_server,
     replicate,
 )
-from tests.support import async_test
+from tests.small_disk import fill, small_disk
+from tests.support import async_test, until
 
 pytestmark = needs_postgres
 
@@ -228,7 +231,7 @@ async def test_of_commits_that_leave_together_one_that_is_refused_costs_the_othe
 
 @async_test
 async def test_a_full_disk_refuses_what_needs_room_and_calls_still_end() -> None:
-    """The file of a table is the device that is always full: the system itself says that no space is left. WAL that cannot be written ends the server, as a crash."""
+    """The file of a table is the device that is always full: the system itself says that no space is left."""
     with postgres_server() as server:
         async with stores(server.url) as [store]:
             await opened(store)
@@ -258,3 +261,36 @@ async def test_a_full_disk_refuses_what_needs_room_and_calls_still_end() -> None
             page = await store.read(KEY, "b", start, 10, 1_000)
             assert page is not None
             assert [event.data for event in page.events] == [b"{}"]
+
+
+@async_test
+async def test_without_room_for_its_wal_the_server_crashes_and_nothing_that_was_acknowledged_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lanes, "PATIENCE", 0.3)
+    with small_disk("16m") as disk, postgres_home() as home:
+        server = PostgresServer(home, "fsync=off", "synchronous_commit=on")
+        server.make("--wal-segsize=1", f"--waldir={disk / 'wal'}")
+        server.start()
+        ballast = disk / "ballast"
+        acknowledged = 0
+        try:
+            async with stores(server.url) as [store]:
+                await opened(store)
+                fill(ballast)
+                with pytest.raises(StoreUnavailable):  # noqa: PT012 - how many find room is not known
+                    for number in range(1, 500):
+                        await store.append(KEY, "", -1, [(number, randbytes(20_000))])
+                        acknowledged = number
+                assert "No space left on device" in server.log()
+                assert "PANIC" in server.log()
+                ballast.unlink()
+                if server.has_ended():
+                    server.stop()
+                    await asyncio.to_thread(server.start)
+                await until(server.answers, every=0.1)
+                assert await store.sessions() == [KEY]
+                last = await store.append(KEY, "", -1, [(500, b"fits")])
+                assert last.seq in {acknowledged + 1, acknowledged + 2}
+        finally:
+            server.stop()

@@ -3,10 +3,8 @@
 import asyncio
 import json
 import sqlite3
-import subprocess
 from contextlib import closing
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -15,6 +13,7 @@ from holdfast.core.stream import Position
 from holdfast.errors import SessionGone, StoreUnavailable
 from holdfast.stores.sqlite import SqliteStore, worker
 from holdfast.testing.store.bench import KEY, record
+from tests.small_disk import small_disk
 from tests.sqlite.child import ROOMY
 from tests.sqlite.support import store_path
 from tests.sqlite.test_processes import start
@@ -41,14 +40,8 @@ async def test_a_file_at_its_size_limit_refuses_writes_until_it_may_grow() -> No
 
 @async_test
 async def test_a_full_disk_refuses_writes_and_accepts_those_that_fit() -> None:
-    with TemporaryDirectory() as directory:
-        mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", directory]
-        if subprocess.run(mount, check=False, capture_output=True).returncode:
-            pytest.skip("mounting a small disk is not allowed here")
-        try:
-            await _fill_and_free(Path(directory))
-        finally:
-            subprocess.run(["umount", "-l", directory], check=True)
+    with small_disk("1m") as directory:
+        await _fill_and_free(directory)
 
 
 async def _fill_and_free(disk: Path) -> None:
