@@ -69,6 +69,8 @@ async def test_a_command_reads_no_rows_that_earlier_ones_of_its_session_have_lef
 
     # A connection reports what it has done when it ends.
     await until(lambda: searched("event")[0] >= calls * appends, every=0.2)
+    table = f"FROM pg_stat_user_tables WHERE schemaname = '{schema}' AND relname = 'session'"
+    assert server.tell(f"SELECT n_tup_upd > {4 * calls}, n_tup_hot_upd > 0.9 * n_tup_upd {table}") == "t|t"
     assert searched("field")[1] < 3 * searched("field")[0]
     assert searched("event")[1] < 3 * searched("event")[0]
 

@@ -7,6 +7,7 @@ from random import randbytes
 import pytest
 
 from holdfast.errors import StoreUnavailable
+from holdfast.ports import SystemClock
 from holdfast.stores.base import Claim, Claimed, Found, WakeUp
 from holdfast.stores.postgres import lanes, link
 from holdfast.stores.postgres.store import PostgresStore
@@ -37,10 +38,13 @@ async def _restarted(server: PostgresServer) -> None:
     async with stores(server.url) as [store]:
         await opened(store)
         await plain_call(store, "before")
-        server.tell(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'holdfast'"
-        )
+        cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'holdfast'"
+        server.tell(cut)
         await plain_call(store, "cut")
+        server.tell(cut)
+        idle = list(store._lanes._idle)
+        await until(lambda: all(one.is_closed for one in idle))
+        await plain_call(store, "cut and noticed")
         # A crash: nothing that was acknowledged is lost.
         server.stop()
         call = asyncio.create_task(plain_call(store, "while it is away"))
@@ -294,3 +298,69 @@ async def test_without_room_for_its_wal_the_server_crashes_and_nothing_that_was_
                 assert last.seq in {acknowledged + 1, acknowledged + 2}
         finally:
             server.stop()
+
+
+@async_test
+async def test_a_statement_timeout_that_passes_costs_nothing(
+    server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lock makes a commit wait, the server ends it after `statement_timeout`, and it is sent again."""
+    monkeypatch.setattr(lanes, "PATIENCE", 60.0)
+    observer = Noted()
+    server.tell("CREATE ROLE hasty LOGIN SUPERUSER; ALTER ROLE hasty SET statement_timeout = '100ms'")
+    async with stores(server.url.replace("holdfast@", "hasty@"), observer=observer) as [store]:
+        await opened(store)
+        await plain_call(store, "before")
+        blocker = await store._link.connect()
+        await blocker.script(f'BEGIN; SET statement_timeout = 0; LOCK TABLE "{store._schema}".session')
+        call = asyncio.create_task(plain_call(store, "waits"))
+        await until(lambda: "canceling statement due to statement timeout" in server.log(), every=0.05)
+        await blocker.script("COMMIT")
+        await call
+        blocker.end()
+        assert not observer.named("store.refused")
+
+
+@async_test
+async def test_the_clock_of_the_server_counts_and_not_that_of_a_process(
+    server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = SystemClock.wall
+    async with stores(server.url, namespace="clocks") as [right]:
+        monkeypatch.setattr(SystemClock, "wall", staticmethod(lambda: real() + 3_600))
+        wrong = PostgresStore(server.url, namespace="clocks", replica="ahead")
+        monkeypatch.undo()
+        try:
+            await wrong.renew(60)
+            await right.renew(60)
+            assert abs(wrong.now() - right.now()) < 60
+            await wrong.open(record(KEY, idle=600.0), evict=False)
+            await plain_call(wrong, "a")
+            for store in (right, wrong):
+                assert await store.sweep() == []
+                assert await store.orphans() == []
+                assert {name: left < 61 for name, left in (await store.replicas()).items()} == {
+                    "replica0": True,
+                    "ahead": True,
+                }
+        finally:
+            await wrong.aclose()
+
+
+@async_test
+async def test_a_server_that_becomes_read_only_is_left_and_used_again_when_it_can_be_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lanes, "PATIENCE", 60.0)
+    with postgres_server() as server:
+        async with stores(server.url) as [store]:
+            await opened(store)
+            await plain_call(store, "before")
+            connection = next(iter(store._lanes._idle))
+            server.tell("ALTER SYSTEM SET default_transaction_read_only = on; SELECT pg_reload_conf()")
+            await until(lambda: server.tell("SHOW transaction_read_only") == "on", every=0.05)
+            call = asyncio.create_task(plain_call(store, "waits"))
+            await until(lambda: "read-only transaction" in server.log(), every=0.05)
+            server.tell("ALTER SYSTEM RESET default_transaction_read_only; SELECT pg_reload_conf()")
+            await call
+            assert connection.is_closed
