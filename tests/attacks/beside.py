@@ -9,6 +9,7 @@ time of other processes.
 """
 
 import asyncio
+import os
 import ssl
 import sys
 import time
@@ -17,6 +18,8 @@ from typing import Final
 from tests.attacks.memory_attacks import Stream, call, post
 from tests.messages import initialize, request
 
+TOKEN: Final = "BESIDE_TOKEN"
+"""The variable that names its token. A server without a verifier does not read it."""
 _PAUSE: Final = 0.05
 """Seconds between two calls."""
 _PATIENCE: Final = 30.0
@@ -34,6 +37,7 @@ class Client:
         self._tls = tls
         self._stream: Stream | None = None
         self._session = ""
+        self._headers = {"Authorization": f"Bearer {os.environ.get(TOKEN, '')}"}
 
     async def run(self) -> None:
         """Call forever."""
@@ -58,9 +62,13 @@ class Client:
                     "127.0.0.1", self._port, ssl=self._tls
                 )
                 if not self._session:
-                    head, _ = await _exchange(stream, post(request(0, "initialize", initialize())))
+                    head, _ = await _exchange(
+                        stream, post(request(0, "initialize", initialize()), headers=self._headers)
+                    )
                     self._session = head[head.lower().index("mcp-session-id: ") + 16 :].partition("\r\n")[0]
-                head, body = await _exchange(stream, post(call(number, "echo", text="beside"), self._session))
+                head, body = await _exchange(
+                    stream, post(call(number, "echo", text="beside"), self._session, self._headers)
+                )
                 if b"beside" in body and " 200 " in head:
                     return ""
                 failure = f"{head.splitlines()[0]} {body[:200]!r}"

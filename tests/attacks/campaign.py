@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import ssl
 import sys
 import tempfile
@@ -12,6 +13,9 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
+from tests.attacks.account_attacks import ACCOUNT_ATTACKS, tokens
+from tests.attacks.beside import TOKEN
+from tests.attacks.issuer import AUDIENCE, HONEST, issuer
 from tests.attacks.memory_attacks import (
     ATTACKS,
     Attack,
@@ -88,6 +92,7 @@ class Beside:
             "tests.attacks.beside",
             *self._words,
             stdout=asyncio.subprocess.PIPE,
+            env={**os.environ, TOKEN: HONEST},
             cwd=_ROOT,
         )
         try:
@@ -126,6 +131,9 @@ class Row(NamedTuple):
     tls: bool = False
     shared: bool = False
     """Its store is one that processes can share."""
+    verified: bool = False
+    """It asks an authorization server about tokens."""
+    options: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -141,8 +149,20 @@ def _served(row: Row, options: Sequence[str]) -> Iterator[tuple[Process, Path | 
         certificate = write_certificate(Path(folder) / "certificate.pem") if row.tls else None
         tls = () if certificate is None else ("--tls-cert", str(certificate))
         store = ("--store", f"sqlite:///{folder}/store.db") if row.shared else ()
-        with holdfast_serve(target, *tls, *store, *options) as process:
+        with (
+            _verifier(Path(folder)) if row.verified else contextlib.nullcontext(()) as verifier,
+            holdfast_serve(target, *tls, *store, *verifier, *row.options, *options) as process,
+        ):
             yield process, certificate
+
+
+@contextlib.contextmanager
+def _verifier(folder: Path) -> Iterator[tuple[str, ...]]:
+    """Run an authorization server; yield the options that name it."""
+    secret = folder / "secret"
+    secret.write_text("secret")
+    with issuer() as url:
+        yield ("--introspection-url", url, "--introspection-id", "me", "--introspection-key", str(secret), "--public-url", AUDIENCE)  # fmt: skip
 
 
 async def attacked(
@@ -188,5 +208,7 @@ def rows() -> list[Row]:
         *(Row((attack,)) for attack in attacks),
         *(Row((attack,), tls=True) for attack in secured),
         *(Row((attack,), shared=True) for attack in shared),
+        *(Row((attack,), options=options) for attack, options in ACCOUNT_ATTACKS),
+        Row((tokens,), verified=True),
         Row(attacks),
     ]

@@ -22,7 +22,7 @@ from holdfast.ports import Clock, SystemClock
 from holdfast.single_flight import SingleFlight
 
 _KNOWN_SECONDS: Final = 30.0
-_AT_ONCE: Final = 64
+_AT_ONCE: Final = 256
 """Requests to the authorization server at the same time. Each takes a descriptor and up to `_ANSWER_BYTES`."""
 _ANSWER_BYTES: Final = 64 * KIB
 
