@@ -16,7 +16,7 @@ SIDE_BY_SIDE := tools/side_by_side.sh '$(MAKE) -s lint types' '$(MAKE) -s simula
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help serve test check lint types simulation simulation-full others unit test-pythons format docs record bench bench-quick bench-pythons conformance chaos judge record-run fuzz attack ten-minutes campaigns wheel wheel-test release-check lock clean venv runtime system node peers
+.PHONY: help serve test check lint types simulation simulation-full others unit test-pythons format docs record bench bench-quick bench-pythons conformance chaos judge record-run outside-check soak fuzz attack ten-minutes campaigns wheel wheel-test release-check lock clean venv runtime system node peers
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -96,6 +96,12 @@ judge: venv  ## Judge the history of a trial again (FILE=docs/proof/redis-store.
 
 record-run: venv peers  ## Hold the eight trials of docs/proof.md, and write its table (70 minutes; MINUTES=8 SEED=1)
 	$(BIN)/python -m tests.chaos.record --minutes $(or $(MINUTES),8) --seed $(or $(SEED),1)
+
+outside-check: venv  ## Let Porcupine, a linearizability checker in Go, judge the history of a trial (FILE=docs/proof/redis-store.jsonl.gz; needs go)
+	$(BIN)/python -m tests.chaos.outside $(FILE)
+
+soak: venv system  ## Look whether anything grows while clients come and go, and draw it (HOURS=0.5 RATE=60 sessions a minute)
+	$(BIN)/python -m tests.chaos.soak --hours $(or $(HOURS),0.5) --rate $(or $(RATE),60)
 
 ten-minutes: venv peers  ## Collect a tool of ten minutes with a client that gives up after one, in real time (11 minutes)
 	$(BIN)/python -m tools.ten_minutes

@@ -24,7 +24,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from holdfast.errors import OUTCOME_UNKNOWN
+from holdfast.errors import BUSY, OUTCOME_UNKNOWN
 from tests.chaos.backs import BACKS
 from tests.chaos.history import History, Life, read_history
 from tests.chaos.notes import CREDIT, FANOUT, Call, Violation
@@ -152,6 +152,8 @@ class Judge:
                 self._given_up(call)
             elif call.code == OUTCOME_UNKNOWN:
                 self._lost(call, starts[call.nonce])
+            elif call.code == BUSY and self._troubled(call.began, call.ended):
+                self.excused["refused as busy, not executed"] += 1
             elif call.code is not None:
                 if self._outage(call.began, call.ended):
                     self.excused["another error, in an outage"] += 1

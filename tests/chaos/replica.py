@@ -182,6 +182,7 @@ def add_tools(server: Server, journal: Journal) -> None:
 
     @server.tool(task="optional")
     async def errand(nonce: str, seconds: float, ctx: Context) -> str:
+        journal.write("start", nonce=nonce)
         await asyncio.sleep(seconds)
         journal.write("end", nonce=nonce)
         return mark(ctx, nonce)
@@ -233,7 +234,8 @@ class NotedBack(NativeBack):
     @override
     async def handle(self, exchange: Exchange) -> bytes:
         arguments = exchange.request.params.get("arguments") or {}
-        if "nonce" in arguments:
+        # A call that becomes a task starts when the store has it: `errand` writes that itself.
+        if "nonce" in arguments and exchange.request.params["name"] != "errand":
             session = exchange.session.record.key[:16]
             claim = exchange.claim.stream if isinstance(exchange, SessionExchange) else ""
             self._journal.write("start", nonce=arguments["nonce"], claim=claim, session=session)

@@ -165,6 +165,12 @@ def test_an_end_is_late_if_a_replica_was_there_to_tell_it(opened: float, laws: l
     ] == laws
 
 
+def test_a_call_that_was_refused_as_busy_is_excused_by_a_failed_replica_too() -> None:
+    call = a_call(answer={"id": 1, "error": {"code": -31001, "message": "busy"}}, began=1.0, ended=9.0)
+    assert [one.law for one in Judge(a_history(call)).judge()] == ["I1"]
+    assert [one.law for one in Judge(a_history(call, lives=[Life("a.1", 1, 0.0, ended=5.0)])).judge()] == []
+
+
 def test_another_error_is_excused_by_an_outage_only() -> None:
     call = a_call(answer={"id": 1, "error": {"code": -32603, "message": "?"}}, began=1.0, ended=9.0)
     lives = [Life("a.1", 1, 0.0, ended=5.0)]

@@ -54,11 +54,13 @@ FULL: Final = Plan(
     leavers=20,
     patience=120.0,
 )
+RECORDED: Final = 15.0
+"""Seconds for what is still to be written when every session has been closed."""
 _FAILED: Final = re.compile(
-    r"^Traceback|^.*(?<!call)\.failed[ \"](?!.*error\"?[=:] ?\"(SessionGone|StoreUnavailable): ).*$",
+    r"^Traceback|^(?!.*log\.left_out).*(?<!call)\.failed[ \"](?!.*error\"?[=:] ?\"(SessionGone|StoreUnavailable): ).*$",
     re.MULTILINE,
 )
-"""Lines that no log may have. A handler may log that the store or its session is gone."""
+"""Lines that no log may have. A handler may log that the store or its session is gone. A line that counts others, which were left out, comes after one of them."""
 
 
 class Report(Struct, frozen=True, kw_only=True):
@@ -250,10 +252,14 @@ async def until_closed(plan: Plan, running: Fleet, notes: Notes) -> None:
         else:
             is_over = not any(fault for _, fault in running.database.left(notes.sessions))
         if is_over:
-            # The replica that called the listeners also records it in the store.
-            await asyncio.sleep(1.0)
-            return
+            break
         await asyncio.sleep(0.3)
+    # The replica that called the listeners also records it in the store.
+    deadline = time.time() + RECORDED
+    while time.time() < deadline:
+        await asyncio.sleep(1.0)
+        if not any(fault for _, fault in running.database.left(notes.sessions)):
+            return
 
 
 def versions() -> dict[str, str]:

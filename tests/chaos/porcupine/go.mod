@@ -1,0 +1,5 @@
+module holdfast/porcupine
+
+go 1.16
+
+require github.com/anishathalye/porcupine v1.1.0
