@@ -1,4 +1,4 @@
-"""Connections that wait to be accepted: several of them in one pass of the loop, so that a busy loop does not keep new clients out."""
+"""Connections that wait to be accepted: several of them in one pass of the loop, in turn by address."""
 
 import asyncio
 import contextlib
@@ -21,6 +21,9 @@ from tests.support import BOUND
 _WAITING: Final = 60
 _PASSES: Final = 20
 """One for each connection would be three times as many. Each also needs some for itself."""
+
+_SOON: Final = 3
+"""Passes in which a few connections begin."""
 
 
 @LOOPS
@@ -49,6 +52,55 @@ def test_connections_that_wait_are_accepted_together(
                     assert all(
                         answer.startswith(b"HTTP/1.1 200 ") for answer in await asyncio.gather(*answers)
                     )
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(asyncio.wait_for(test(), BOUND))
+
+
+@LOOPS
+def test_a_new_client_does_not_wait_for_the_flood_of_another_address(
+    loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def test() -> None:
+        service = Service(Server("crowded").front(HttpSettings()))
+        with contextlib.ExitStack() as stack:
+            listener = stack.enter_context(bind("127.0.0.1", 0))
+            async with service.running([listener]):
+                address = listener.getsockname()
+                for number in range(_WAITING):
+                    # The last but one has an address of its own.
+                    source = "127.0.0.2" if number != _WAITING - 2 else "127.0.0.3"
+                    stack.enter_context(socket.create_connection(address, BOUND, (source, 0)))
+                while not service.members.connections:
+                    await asyncio.sleep(0)
+                for _ in range(_SOON):
+                    await asyncio.sleep(0)
+                clients = [one.client for one in service.members.connections]
+                assert "127.0.0.3" in clients
+                assert len(clients) < _WAITING // 2
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(asyncio.wait_for(test(), BOUND))
+
+
+@LOOPS
+def test_connections_that_wait_for_their_turn_are_served_also_when_no_more_are_accepted(
+    loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def test() -> None:
+        service = Service(Server("crowded").front(HttpSettings()))
+        with contextlib.ExitStack() as stack:
+            listener = stack.enter_context(bind("127.0.0.1", 0))
+            async with service.running([listener]):
+                address = listener.getsockname()
+                for _ in range(_WAITING):
+                    stack.enter_context(socket.create_connection(address, BOUND))
+                while not service.members.connections:
+                    await asyncio.sleep(0)
+                service._acceptor.close_sockets()
+                for _ in range(_SOON):
+                    await asyncio.sleep(0)
+                assert len(service.members.connections) == _WAITING
 
     with asyncio.Runner(loop_factory=loop) as runner:
         runner.run(asyncio.wait_for(test(), BOUND))

@@ -11,10 +11,11 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final
 
+from holdfast.fronts.http.http1.arrivals import Arrivals
 from holdfast.fronts.http.http1.connection import HttpConnection
 from holdfast.fronts.http.http1.handshakes import TlsServer
 from holdfast.fronts.http.http1.members import Members
-from holdfast.fronts.http.http1.sockets import BACKLOG, is_unix, waiting
+from holdfast.fronts.http.http1.sockets import BACKLOG, is_unix
 from holdfast.ports import Clock, Observer
 from holdfast.supervision import supervise
 from holdfast.transports.memory import give_back
@@ -35,6 +36,7 @@ class Acceptor:
         self._observer = observer
         self._tls = tls
         self._servers: list[asyncio.Server | TlsServer] = []
+        self._arrivals: list[Arrivals] = []
 
     def __repr__(self) -> str:
         return f"<Acceptor {len(self.members.connections)} connections>"
@@ -61,18 +63,22 @@ class Acceptor:
         # uvloop closes the connections that have no descriptor.
         backlog = 1 if isinstance(loop, asyncio.BaseEventLoop) else BACKLOG
         sock.settimeout(0)
-        server = await create(lambda: self._connection(sock), sock=sock, backlog=backlog)
+        arrivals = Arrivals(sock, self._begin, self.members)
+        self._arrivals.append(arrivals)
+        server = await create(lambda: self._connection(arrivals), sock=sock, backlog=backlog)
         sock.listen(BACKLOG)
         return server
 
-    def _connection(self, sock: socket.socket) -> HttpConnection:
-        """Return the connection that the loop has accepted, and accept those that wait behind it."""
-        members = self.members
-        for accepted, _ in waiting(sock):
-            task = members.loop.create_task(self._take(accepted))
-            members.tasks.add(task)
-            task.add_done_callback(members.tasks.discard)
-        return HttpConnection(members)
+    def _connection(self, arrivals: Arrivals) -> HttpConnection:
+        """Return the connection that the loop has accepted, and look for more."""
+        arrivals.look()
+        return HttpConnection(self.members)
+
+    def _begin(self, accepted: socket.socket, _peer: object) -> None:
+        tasks = self.members.tasks
+        task = self.members.loop.create_task(self._take(accepted))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
 
     async def _take(self, accepted: socket.socket) -> None:
         try:
@@ -122,6 +128,8 @@ class Acceptor:
 
     def close_sockets(self) -> None:
         """Accept no more connections."""
+        for arrivals in self._arrivals:
+            arrivals.close()
         for server in self._servers:
             server.close()
 

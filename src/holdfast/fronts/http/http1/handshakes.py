@@ -12,10 +12,10 @@ from typing import Final
 
 from typing_extensions import override
 
+from holdfast.fronts.http.http1.arrivals import Arrivals
 from holdfast.fronts.http.http1.connection import HttpConnection
 from holdfast.fronts.http.http1.connection_charge import ConnectionCharge
 from holdfast.fronts.http.http1.members import Members
-from holdfast.fronts.http.http1.sockets import waiting
 from holdfast.ports import Observer
 from holdfast.supervision import supervise
 
@@ -32,15 +32,19 @@ class TlsServer:
         self, sock: socket.socket, members: Members, context: ssl.SSLContext, observer: Observer
     ) -> None:
         sock.settimeout(0)
-        self._task = supervise("handshakes", lambda: _accept(sock, members, context), observer)
+        self._arrivals = arrivals = Arrivals(
+            sock, lambda accepted, peer: Handshake(members, peer).begin(accepted, context), members
+        )
+        self._task = supervise("handshakes", lambda: _accept(sock, members, context, arrivals), observer)
         self._task.add_done_callback(lambda _: sock.close())
 
     def close(self) -> None:
         """Accept no more connections."""
+        self._arrivals.close()
         self._task.cancel()
 
 
-async def _accept(sock: socket.socket, members: Members, context: ssl.SSLContext) -> None:
+async def _accept(sock: socket.socket, members: Members, context: ssl.SSLContext, arrivals: Arrivals) -> None:
     while True:
         try:
             accepted, peer = await members.loop.sock_accept(sock)
@@ -48,8 +52,7 @@ async def _accept(sock: socket.socket, members: Members, context: ssl.SSLContext
             await asyncio.sleep(_PAUSE)
         else:
             Handshake(members, peer).begin(accepted, context)
-            for more, address in waiting(sock):
-                Handshake(members, address).begin(more, context)
+            arrivals.look()
 
 
 class Handshake:

@@ -117,8 +117,13 @@ class Members:
         return not is_over
 
     @property
+    def free(self) -> int:
+        """The number of places for new connections; not above 0 if all are in use."""
+        return self._most - (len(self.connections) - len(self._refused))
+
+    @property
     def _is_full(self) -> bool:
-        return len(self.connections) - len(self._refused) >= self._most
+        return self.free <= 0
 
     def _make_room(self) -> bool:
         """Close an idle connection; False: none is idle."""

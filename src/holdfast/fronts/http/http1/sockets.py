@@ -13,8 +13,6 @@ from holdfast.errors import ConfigError
 SEND_BUFFER: Final = 256 * KIB
 """Bytes that the kernel may hold for one client that does not read; the default grows to megabytes."""
 BACKLOG: Final = 2048
-_AT_ONCE: Final = 7
-"""Connections that are accepted in one pass of the loop, besides the one that the loop accepts itself."""
 UNIX: Final = "unix:"
 """The beginning of an address that is the path of a Unix socket."""
 HTTP: Final = "--http"
@@ -76,22 +74,6 @@ def bind(host: str, port: int, option: str = HTTP) -> socket.socket:
         ) from None
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
     return sock
-
-
-def waiting(sock: socket.socket) -> Iterator[tuple[socket.socket, object]]:
-    """Accept the connections that wait at a listening socket, and return each with its address; at most `_AT_ONCE`.
-
-    asyncio and uvloop accept one connection in a pass of the loop. When clients keep the loop busy, a pass takes long, and a new
-    client would wait for as many passes as connections came before it. Not all that wait: a flood of new connections would make
-    each pass long for the others.
-    """
-    for _ in range(_AT_ONCE):
-        try:
-            accepted = sock.accept()
-        except OSError:
-            # None waits, it has left, or no descriptor is free.
-            return
-        yield accepted
 
 
 def is_unix(sock: socket.socket) -> bool:
