@@ -13,8 +13,8 @@ from typing import Any, Final, ParamSpec, TypeVar, TypeVarTuple
 
 from typing_extensions import override
 
-BOUND: Final = 120.0
-"""Seconds for a test, and for a condition of it. A test that passes ends long before; a loaded machine can be twenty times slower."""
+BOUND: Final = 240.0
+"""Seconds for a test, and for a condition of it. A test that passes ends long before; a loaded machine can be forty times slower."""
 STUCK_AFTER: Final = 30.0
 
 P = ParamSpec("P")
@@ -45,7 +45,7 @@ def async_test_within(seconds: float) -> Callable[[AsyncTest[P]], Callable[P, No
 
 
 def async_test(test: AsyncTest[P]) -> Callable[P, None]:
-    """Run a coroutine test in real time, bounded by two minutes."""
+    """Run a coroutine test in real time, bounded by four minutes."""
     return async_test_within(BOUND)(test)
 
 

@@ -131,7 +131,9 @@ async def test_a_process_that_has_missed_nothing_sends_no_extra_wake_up() -> Non
         await both.until((WakeUp.CANCEL, KEY, "a"))
         await both.there.announce("news", b"")
         await both.until((WakeUp.NEWS, "", ""))
-        assert both.wakeups == [(WakeUp.CANCEL, KEY, "a"), (WakeUp.NEWS, "", "")]
+        # A session with an ask is read again every second, so a slow machine sends CANCEL twice. What is not known to be
+        # lost is not guessed: FORWARD is sent only then.
+        assert set(both.wakeups) == {(WakeUp.CANCEL, KEY, "a"), (WakeUp.NEWS, "", "")}
 
 
 @async_test

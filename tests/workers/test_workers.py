@@ -300,16 +300,16 @@ def test_no_worker_outlives_a_parent_that_was_killed() -> None:
 async def test_a_worker_that_keeps_dying_is_started_ever_later() -> None:
     with fleet("--workers", "2") as running:
         client = await at_every((running.port,))
-        for _ in range(4):
+        # A loaded machine lets a worker live for long now and then, and it counts as steady.
+        while "another starts in 0.2 s" not in running.output():
             alive = set(running.workers())
             with socket.create_connection(("127.0.0.1", running.port)):
                 response = asyncio.create_task(client.call("die"))
                 await until(lambda alive=alive: set(running.workers()) != alive)
                 response.cancel()
             await until(lambda: len(running.workers()) == 2)
-        assert running.output().count("ended with status 7") >= 4
+        assert running.output().count("ended with status 7") >= 2
         assert "another starts in 0.1 s" in running.output()
-        assert "another starts in 0.2 s" in running.output()
 
 
 def test_a_replacement_that_starts_while_all_workers_are_replaced_leaves_no_extra_worker(pair: Fleet) -> None:
