@@ -104,6 +104,7 @@ async def test_the_connection_behind_stays_until_a_call_of_a_closed_session_ends
         async with front.client(SESSION, timeout=10_000) as first:
             answer = await first.request("tools/call", {"name": "work", "arguments": {"seconds": 600}})
         assert behind.living == 1
+        assert "4 of 60" in answer["content"][0]["text"], "also to a client that wants no progress"
         ticket = answer["structuredContent"]["ticket"]
         async with front.client(SESSION, timeout=10_000) as second:
             arguments: dict[str, Any] = {"ticket": ticket}

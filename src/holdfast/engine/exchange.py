@@ -92,6 +92,9 @@ class Exchange:
         self.request = self.inner = Request(self.request.id, self.request.method, {})
         self.caller = replace(self.caller, charge=charge)
 
+    def note_progress(self, done: float, total: float | None, message: str | None) -> None:
+        """Keep how far a call without a progress token is, if an answer that hands it over may have to say so."""
+
     @property
     def has_ended(self) -> bool:
         """True if its end is decided. The end may not be stored yet."""

@@ -223,8 +223,7 @@ class HandOver:
         inner.task = self._runtime.begin(run(self._runtime, inner, self._sessionless, handler))
         takes_tasks = _takes_tasks(outer)
         self._note(outer, takes_tasks=takes_tasks)
-        said = inner.told or (None if inner.progress is None else Progress(inner.progress))
-        if said is not None:
+        if (said := inner.told) is not None:
             self._runtime.spawn(self._tasks.describe(inner, said))
         if takes_tasks:
             return self._tasks.handle_of(ticket, task)

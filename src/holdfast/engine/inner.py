@@ -92,6 +92,10 @@ class InnerExchange(Exchange):
         if self.on_handed_over is not None:
             self.on_handed_over()
 
+    @override
+    def note_progress(self, done: float, total: float | None, message: str | None) -> None:
+        self.told = Progress(done, total, message)
+
     @property
     @override
     def is_connected(self) -> bool:

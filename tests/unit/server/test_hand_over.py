@@ -185,6 +185,17 @@ async def test_the_answer_says_how_far_the_call_is_and_collect_reports_progress(
 
 
 @virtual_test
+async def test_the_answer_says_how_far_the_call_is_also_to_a_client_that_wants_no_progress() -> None:
+    async with Work().running() as work:
+        peer = await connect(work.server)
+        params = {"name": "work", "arguments": {"seconds": 100}}
+        result = await peer.request("tools/call", params)
+        assert "4 of 10" in result["content"][0]["text"]
+        ticket_of(result)
+        assert not peer.notified("notifications/progress")
+
+
+@virtual_test
 async def test_collect_waits_less_than_the_hand_over_time_and_as_long_as_it_is_asked() -> None:
     async with Work().running() as work:
         peer = await connect(work.server)

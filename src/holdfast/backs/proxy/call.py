@@ -253,8 +253,12 @@ class Call:
         self._progress = progress
         if token is not None or exchange.state is ExchangeState.TASK:
             self._put("notifications/progress", {**params, "progressToken": 0 if token is None else token})
-        elif isinstance(exchange, InnerExchange):
-            exchange.progress = progress
+        else:
+            total, message = params.get("total"), params.get("message")
+            is_number = isinstance(total, int | float) and not isinstance(total, bool)
+            exchange.note_progress(
+                progress, total if is_number else None, message if isinstance(message, str) else None
+            )
 
     def send(self, method: str, params: dict[str, Any]) -> None:
         """Send a notification of the server to the client, within its exchange. Never waits."""

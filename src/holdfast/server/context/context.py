@@ -206,7 +206,10 @@ class Context(ContextBase):
             return
         self._exchange.progress = done
         token = progress_token(self.meta)
-        if await describe(self._exchange, self.server, done, total, message) or token is None:
+        if await describe(self._exchange, self.server, done, total, message):
+            return
+        if token is None:
+            self._exchange.note_progress(done, total, message)
             return
         params = ProgressParams(progress_token=token, progress=done, total=total, message=message)
         await self._notify("notifications/progress", params)
