@@ -50,9 +50,9 @@ class Behind(Target):
         """End every connection from the server's side."""
         for link in self.links:
             if not link.lost:
-                # The pipe's reader ends, as at the end of a process.
-                link._pipe._closed = True  # type: ignore[attr-defined]
-                link._pipe._arrived.put_nowait(b"")  # type: ignore[attr-defined]
+                # The reader of the duplex ends, as at the end of a process.
+                link._duplex._closed = True  # type: ignore[attr-defined]
+                link._duplex._arrived.put_nowait(b"")  # type: ignore[attr-defined]
 
     @property
     def living(self) -> int:

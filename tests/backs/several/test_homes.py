@@ -10,7 +10,7 @@ from holdfast.core.lifecycle import SessionInput
 from holdfast.testing import NotingObserver
 from tests.backs.several.parts import Part, server_of
 from tests.simulation.cluster import Cluster
-from tests.support import LoopClock, async_test, until
+from tests.support import LoopClock, until, virtual_test
 from tests.unit.engine.harness import PRINCIPAL, EngineHarness
 
 UPDATED = "notifications/resources/updated"
@@ -56,7 +56,7 @@ async def replicas() -> AsyncIterator[tuple[Replica, Replica]]:
     assert [one.living for one in made] == [[0, 0], [0, 0]]
 
 
-@async_test
+@virtual_test
 async def test_all_connections_of_a_session_are_at_its_one_home() -> None:
     async with replicas() as (home, other):
         assert [await other.tool(n, f"{name}_say") for n, name in enumerate("ab")] == ["a.say", "b.say"]
@@ -66,7 +66,7 @@ async def test_all_connections_of_a_session_are_at_its_one_home() -> None:
         await until(lambda: home.living == [0, 0])
 
 
-@async_test
+@virtual_test
 async def test_a_call_of_one_part_at_a_new_home_connects_the_others_too_with_level_and_subscriptions() -> (
     None
 ):
@@ -88,7 +88,7 @@ async def test_a_call_of_one_part_at_a_new_home_connects_the_others_too_with_lev
         assert "notifications/tools/list_changed" in standalone.methods
 
 
-@async_test
+@virtual_test
 async def test_a_client_that_only_listens_gets_all_its_connections_at_a_new_home() -> None:
     async with replicas() as (home, other):
         await other.call(1, "resources/subscribe", {"uri": "note://b/b"})
