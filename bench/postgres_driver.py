@@ -1,4 +1,4 @@
-"""Decision 25: our own messages beside asyncpg as it is meant to be used. The statement of a commit, one after another, in alternating slices.
+"""Decision 25: our own messages beside the calls of asyncpg. The statement of a commit, one after another, in alternating slices.
 
     python -m bench.postgres_driver [--rounds 5] [--statements 500]
 

@@ -234,6 +234,29 @@ async def test_of_commits_that_leave_together_one_that_is_refused_costs_the_othe
 
 
 @async_test
+async def test_batches_of_two_processes_lock_sessions_in_one_order(server: PostgresServer) -> None:
+    deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = 'postgres'"
+    before = server.tell(deadlocks)
+    async with stores(f"{server.url}?pool=1", 2, namespace="order") as [one, other]:
+        for key in ("a", "b", "alone"):
+            await one.open(record(key), evict=False)
+            await asyncio.gather(one.find(key, PRINCIPAL), other.find(key, PRINCIPAL))
+        schema = one._schema
+        # Both have locked their first session before either of them comes to its second one.
+        server.tell(
+            f'CREATE FUNCTION "{schema}".slow() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN PERFORM pg_sleep(0.3); RETURN new; END$$;'
+            f'CREATE TRIGGER slow AFTER UPDATE ON "{schema}".session FOR EACH ROW WHEN (new.key <> \'alone\') EXECUTE FUNCTION "{schema}".slow()'
+        )
+        orders = ((one, ("alone", "a", "b")), (other, ("alone", "b", "a")))
+        found = await asyncio.gather(*(store.find(key, PRINCIPAL) for store, keys in orders for key in keys))
+        assert all(isinstance(one, Found) for one in found)
+    # A connection reports what it has seen when it ends.
+    connected = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'holdfast'"
+    await until(lambda: server.tell(connected) == "0", every=0.1)
+    assert server.tell(deadlocks) == before
+
+
+@async_test
 async def test_a_full_disk_refuses_what_needs_room_and_calls_still_end() -> None:
     """The file of a table is the device that is always full: the system itself says that no space is left."""
     with postgres_server() as server:
