@@ -39,7 +39,7 @@ needs_postgres = pytest.mark.skipif(
 PGBOUNCER: Final = os.environ.get("PGBOUNCER") or shutil.which(
     "pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin"
 )
-"""The pooler: that of the system, or another version (tools/pgbouncer.sh)."""
+"""The pooler: that of the system, or another version (docs/stores.md)."""
 needs_pgbouncer = pytest.mark.skipif(
     PGBOUNCER is None,
     reason="pgbouncer is not installed; tools/install-system.sh installs it",
