@@ -52,6 +52,8 @@ def check_handshake(settings: Settings, params: dict[str, Any]) -> None:
     Raises:
         UnsupportedVersion: the client may not. The error names the versions it may use.
     """
+    if settings.eras != "sessionless" and not settings.eras_by_client:
+        return
     supported = supported_versions(settings, params.get("clientInfo"))
     if LATEST.name not in supported:
         raise UnsupportedVersion(str(params.get("protocolVersion", "")), supported)

@@ -78,8 +78,7 @@ class Load:
         Raises:
             TooManySessions: there is no room.
         """
-        parts = (record.client, record.capabilities, *((record.meta,) if record.meta else ()))
-        declared = sum(cost(encode(part), self._values) for part in parts)
+        declared = cost(encode([record.client, record.capabilities, record.meta]), self._values)
         charge = self.account_of(caller).take(_SESSION_BYTES + declared, light=KEPT)
         if charge is None:
             raise TooManySessions

@@ -203,6 +203,13 @@ class _WatchedBack:
         self._back = back
         self._watch = watch
         self.handle = watch.handler(back.handle)
+        # Read for each new session: `__getattr__` takes 3,000 instructions each time.
+        self.initialize, self.has_home = back.initialize, back.has_home
+
+    @property
+    def hears_opened(self) -> bool:
+        """As the back, whose listeners may change."""
+        return self._back.hears_opened
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._back, name)
