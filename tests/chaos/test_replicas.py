@@ -34,7 +34,7 @@ from tests.redis_server import needs_redis
 from tests.support import BOUND, until
 
 pytestmark = [needs_redis, needs_postgres, pytest.mark.slow]
-TIMES: Final = Times(lease=2.0, lease_renewal=0.5, sweep=0.5, drain=10.0, stream_after=0.1)
+TIMES: Final = Times(lease=4.0, lease_renewal=0.5, sweep=0.5, drain=10.0, stream_after=0.1)
 ASKING: Final[dict[str, Any]] = {"elicitation": {"form": {}}}
 
 

@@ -3,6 +3,8 @@
 import asyncio
 from typing import Final
 
+import pytest
+
 from holdfast import __version__
 from tests.support import async_test_within
 from tools.comparison.collect import collected
@@ -13,7 +15,7 @@ from tools.comparison.trials import Cell
 
 HASTE: Final = 2.0
 """Seconds for an answer, while all servers run at once."""
-PATIENCE: Final = (4.0, 15.0)
+PATIENCE: Final = (4.0, 15.0, 30.0)
 """Cells that differ are measured again, alone and with more time: on a loaded machine also a good server is late."""
 
 
@@ -45,8 +47,9 @@ def _differing(cells: dict[str, Cell], verdicts: dict[str, str]) -> dict[str, Ce
     return {key: cell for key, cell in cells.items() if cell.verdict != verdicts[key]}
 
 
+@pytest.mark.timeout(600)
 def test_every_cell_is_still_true() -> None:
-    @async_test_within(280)
+    @async_test_within(580)
     async def attempt() -> None:
         wanted = [expected(peer) for peer in PEERS]
         found = await asyncio.gather(*(collected(peer, timeout=HASTE) for peer in PEERS))

@@ -43,7 +43,7 @@ SHARED: Any = {
         hand_over_tools={"bump": "off", "order": "off"},
         affinity="meta:test/conversation",
         state="conversation",
-        times=Times(lease=1.5, lease_renewal=0.4, sweep=0.2, task_poll=0.2, drain=8, drain_notice=0),
+        times=Times(lease=4.0, lease_renewal=0.4, sweep=0.2, task_poll=0.2, drain=8, drain_notice=0),
     ),
     "observer": Releasing(),
 }

@@ -8,7 +8,7 @@ server = Server(
     "faults",
     settings=Settings(
         times=Times(
-            report_after=1.0, lease=3.0, lease_renewal=1.0, stream_after=0.05, drain=0.5, write_stall=60.0
+            report_after=1.0, lease=5.0, lease_renewal=0.5, stream_after=0.05, drain=0.5, write_stall=60.0
         ),
         limits=Limits(running=2, queued=1),
     ),

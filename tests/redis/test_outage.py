@@ -68,7 +68,7 @@ async def test_a_handler_that_sends_progress_survives_a_restart_of_redis() -> No
         await d.engine.aclose()
 
 
-SHORT: Final = Times(lease=0.9, lease_renewal=0.3, sweep=0.1)
+SHORT: Final = Times(lease=2.0, lease_renewal=0.4, sweep=0.1)
 
 
 @async_test
