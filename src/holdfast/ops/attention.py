@@ -22,7 +22,7 @@ from holdfast.errors import StoreError
 from holdfast.ops.call_log import CallWatch
 from holdfast.ops.call_names import call_name, subject
 from holdfast.ops.recent import Subject
-from holdfast.ops.waits import waits_for
+from holdfast.ops.waits import live_state, waits_for
 from holdfast.ports import Clock, Observer
 from holdfast.protocol.versions import SESSIONLESS
 from holdfast.supervision import supervise
@@ -88,7 +88,8 @@ class Attention:
         for exchange in exchanges:
             waits, since = before.get(exchange) or ("", self._watch.began_at(exchange) or now)
             if now - since >= patience and (found := waits_for(exchange)) != waits:
-                self._report(exchange, found, now - (self._watch.began_at(exchange) or since))
+                if not _may_take_long(exchange, found):
+                    self._report(exchange, found, now - (self._watch.began_at(exchange) or since))
                 waits, since = found, now
             self._seen[exchange] = waits, since
 
@@ -166,3 +167,8 @@ class Attention:
                 has_ended = left - passed < times.lease_renewal / 2
                 self._note("replica.gone" if has_ended else "replica.left", name=name)
         self._leases = dict(leases)
+
+
+def _may_take_long(exchange: Exchange, waits: str) -> bool:
+    """True for the work of a call that was handed over: its client does not wait for it. A question of it still needs an answer."""
+    return waits not in _EVENTS and live_state(exchange) == "handed over"

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast import Context, Server, Settings, Times
@@ -25,8 +26,10 @@ SETTINGS = Settings(times=Times(report_after=5.0), limits=tight(running=2, queue
 
 
 @asynccontextmanager
-async def observed(era: str, ring: Ring, **options: Any) -> AsyncIterator[Client]:
-    server = Server("observed", settings=SETTINGS)
+async def observed(
+    era: str, ring: Ring, settings: Settings = SETTINGS, **options: Any
+) -> AsyncIterator[Client]:
+    server = Server("observed", settings=settings)
     server.operate(Operated(LoopClock(), ring=ring))
 
     @server.tool
@@ -64,6 +67,17 @@ async def test_a_call_that_hangs_gets_one_line_with_the_reason_of_its_wait(era: 
         assert 5 <= int(line["seconds"]) <= 7
         assert len(line["call"]) == 12
         assert ("session" in line) == (era == "sessions")
+        hanging.cancel()
+
+
+@pytest.mark.parametrize("era", ["sessions", "sessionless"])
+@virtual_test
+async def test_a_call_that_was_handed_over_may_take_long(era: str) -> None:
+    ring = Ring()
+    async with observed(era, ring, msgspec.structs.replace(SETTINGS, hand_over=2.0)) as client:
+        hanging = asyncio.create_task(client.call_tool("hang", timeout=1_000))
+        await asyncio.sleep(60)
+        assert not warned(ring, "call.slow")
         hanging.cancel()
 
 
