@@ -16,7 +16,7 @@ SIDE_BY_SIDE := tools/side_by_side.sh '$(MAKE) -s lint types' '$(MAKE) -s simula
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help serve test check lint types simulation simulation-full others unit test-pythons format docs record bench bench-quick bench-pythons conformance chaos judge record-run outside-check soak fuzz attack ten-minutes campaigns wheel wheel-test release-check lock clean venv runtime system node peers
+.PHONY: help serve test check lint types simulation simulation-full others unit coverage test-pythons format docs record bench bench-quick bench-pythons conformance chaos judge record-run outside-check soak fuzz attack ten-minutes campaigns wheel wheel-test release-check lock clean venv runtime system node peers
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ types: venv  ## Check types, strictly, in source and tests; and as users see the
 
 unit: venv  ## Run the fast tests only
 	$(PYTEST) $(PARALLEL) $(wildcard tests/unit tests/properties tests/contracts) $(wildcard tests/test_*.py)
+
+coverage:  ## Measure lines and branches of the pure layers, and record them in tests/coverage.json (Python 3.12 or newer)
+	tools/coverage.sh
 
 test-pythons:  ## Run the unit, property, contract and client tests with newer Pythons (PYTHONS="3.12 3.13")
 	tools/test_pythons.sh $(PYTHONS)

@@ -51,7 +51,7 @@ print(calls)
 
 
 def output(code: str) -> str:
-    """Return what a fresh process prints that runs the code. The order of its sets is fixed: calls depend on it."""
+    """Return the output of a fresh process that runs the code. The order of its sets is fixed: calls depend on it."""
     fixed = {**os.environ, "PYTHONHASHSEED": "0"}
     return subprocess.run(
         [sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, text=True, env=fixed

@@ -208,7 +208,7 @@ class Judge:
             self._violate("I1", f"{call.nonce} heard {after:.1f} s late that its replica is dead")
 
     def _closed(self, begin: float, end: float) -> float:
-        """Return for how many seconds of a time no process took requests: no client can be told anything."""
+        """Return for how many seconds of a time no process took requests: no client can get an answer."""
         free = begin
         closed = 0.0
         for opened, shut in self._serving:

@@ -53,7 +53,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     fault_seconds: float
     """The faults are spread over this long."""
     load_seconds: float = 0.0
-    """No call begins later than this; 0: clients make all their calls, however long it takes."""
+    """No call begins later than this; 0: clients make all their calls, without a limit of time."""
 
     @property
     def imitations(self) -> int:

@@ -193,7 +193,7 @@ def table(reports: list[Recorded]) -> str:
 
 
 def totals(reports: list[Recorded]) -> dict[str, int]:
-    """Return what all runs had together."""
+    """Return the sums over all runs."""
     fired = {what: sum(one.report.fired.get(what, 0) for one in reports) for what in WANTED}
     counted = {what: sum(one.report.counts[name] for one in reports) for what, name in COUNTED.items()}
     return {**fired, **counted}

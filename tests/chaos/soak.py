@@ -154,7 +154,7 @@ def slopes(samples: Sequence[Sample]) -> list[float]:
 
 
 def grown(before: Sample, after: Sample) -> list[str]:
-    """Return what is there after the load and was not before it."""
+    """Return the things that are there after the load and were not before it."""
     found = []
     for name, more in MORE.items():
         pairs = zip(getattr(before, name), getattr(after, name), strict=True)
