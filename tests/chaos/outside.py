@@ -8,13 +8,14 @@ one line of JSON each, and `porcupine/main.go` has the models:
 | counter | the counter of a session | `bump` adds one and returns the sum, `read` returns it |
 | list | the stream of a call | `append` by its tool, `next` by its reader for each event, `end` for an answer after the last one |
 
-The checker sees what clients saw, and nothing else. An increment whose client got no answer may have happened at any time or never. A stream's reader proves the events: an
+The checker sees what clients saw. An increment whose client got no answer may have happened at any time or never; how many there were is in the journals of the tools. A stream's reader proves the events: an
 append begins with its call and has ended when its client has the event. A failover that lost acknowledged writes is not linearizable, and is not given to the checker.
 """
 
 import argparse
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
@@ -51,21 +52,22 @@ def operations(history: History) -> Iterator[Operation]:
     """
     if any(outage.lost for outage in history.outages):
         raise ValueError("a failover lost acknowledged writes: such a history is not linearizable")
+    runs = Counter(entry.nonce for entry in history.journal if entry.what == "start")
     for call in history.notes.calls:
         if call.tool in {"bump", "counter"}:
-            yield from _count(call)
+            yield from _count(call, runs[call.nonce])
         elif call.tool == "ticks" and call.era == "2025" and any(one.id for one in call.received):
             yield from _list(call)
 
 
-def _count(call: Call) -> Iterator[Operation]:
+def _count(call: Call, runs: int) -> Iterator[Operation]:
     begin, end = _nanoseconds(call.began), _nanoseconds(call.ended)
     kind = "bump" if call.tool == "bump" else "read"
     if call.text:
         value = int(call.text.rpartition("/")[2])
         yield Operation(model="counter", key=call.session, kind=kind, begin=begin, end=end, output=value)
     if kind == "bump":
-        for _ in range(call.posts - bool(call.text)):
+        for _ in range(runs - bool(call.text)):
             yield Operation(
                 model="counter", key=call.session, kind=kind, begin=begin, end=NEVER, output=UNKNOWN
             )

@@ -8,19 +8,22 @@ from msgspec.structs import replace
 from tests.chaos.history import History, Opening, Outage
 from tests.chaos.notes import Call, Notes, Received
 from tests.chaos.outside import NEVER, UNKNOWN, as_lines, checked, operations
+from tests.chaos.replica import Entry
 from tests.chaos.trial import SMALL
 from tests.programs import program
 
 
 def a_history(*calls: Call, **more: Any) -> History:
     opening = Opening(plan=SMALL, versions={}, planned={}, fired={}, weather=[])
-    return History(opening=opening, notes=Notes(calls=list(calls)), **more)
+    runs = [(call.nonce, call.began) for call in calls for _ in range(call.posts)]
+    journal = [Entry(at=at, replica="a.1", what="start", nonce=nonce) for nonce, at in runs]
+    return History(opening=opening, notes=Notes(calls=list(calls)), journal=journal, **more)
 
 
-def a_bump(began: float, ended: float, value: int | None, posts: int = 1) -> Call:
+def a_bump(began: float, ended: float, value: int | None, runs: int = 1) -> Call:
     answer = None if value is None else {"id": 1, "result": {"content": [{"text": f"m/{value}"}]}}
     return Call(
-        nonce="n",
+        nonce=f"n{began}",
         session="s",
         id=1,
         tool="bump",
@@ -28,7 +31,7 @@ def a_bump(began: float, ended: float, value: int | None, posts: int = 1) -> Cal
         began=began,
         ended=ended,
         answer=answer,
-        posts=posts,
+        posts=runs,
     )
 
 
@@ -46,7 +49,7 @@ def a_stream(*steps: int, is_answered: bool = True) -> Call:
 
 
 def test_an_increment_that_was_sent_twice_may_have_happened_twice() -> None:
-    answered, lost = operations(a_history(a_bump(1.0, 2.0, 7, posts=2)))
+    answered, lost = operations(a_history(a_bump(1.0, 2.0, 7, runs=2)))
     assert (answered.kind, answered.output, answered.end) == ("bump", 7, 2_000_000_000)
     assert (lost.output, lost.begin, lost.end) == (UNKNOWN, 1_000_000_000, NEVER)
 
@@ -77,7 +80,7 @@ def test_a_history_with_lost_writes_is_not_given_to_the_checker() -> None:
         ([a_bump(1, 2, 1), a_read(3, 4, 0)], False),
         ([a_bump(1, 2, None), a_read(3, 4, 1), a_read(5, 6, 0)], False),
         ([a_bump(1, 2, None), a_read(3, 4, 0), a_read(5, 6, 1)], True),
-        ([a_bump(1, 2, 2, posts=2), a_read(3, 4, 2)], True),
+        ([a_bump(1, 2, 2, runs=2), a_read(3, 4, 2)], True),
         ([a_stream(1, 2, 3)], True),
         ([a_stream(1, 3)], False),
         ([a_stream(1, 2, 2)], False),
