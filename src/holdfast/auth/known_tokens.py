@@ -1,8 +1,8 @@
 """Principals of tokens that were checked recently, by the token's hash. A token itself is never kept.
 
-The claims of a principal may take much more memory than its token, so the entries are limited in number and in bytes. In a server the bytes
-are charged to its ledger (`charge_to`). Nothing else keeps a principal for longer than a request: who remembers one beside this
-table keeps a weak reference.
+The claims of a principal may take much more memory than its token, so the entries are limited in number and in bytes.
+In a server the bytes are charged to its ledger (`charge_to`). Nothing else keeps a principal for longer than a request:
+who remembers one beside this table keeps a weak reference.
 """
 
 from collections import OrderedDict

@@ -1,37 +1,41 @@
 """The ledger: the memory of a process that clients use, in one sum, with a share for each of them.
 
-Everything that a client can make us keep is charged here at its cost in memory, decoded, from its first byte until it is gone.
+Everything that a client can make us keep is charged here at its cost in memory, decoded, from its first byte until it
+is gone.
 
     Ledger                     the process: the figure of the operator, less what the process takes at rest
-     └─ Account                a principal; or an address, while the client of a connection or message is anonymous or unknown
+     └─ Account                a principal; or an address, while the client is anonymous or unknown
          └─ Account            a session of it
-             └─ Charge         one thing that is kept: a connection, a message and its call, an answer, a record, a listener, …
+             └─ Charge         one thing that is kept: a connection, a message, an answer, a record, a listener, …
 
-How large a share is. No share has a fixed size. A holder that takes bytes must leave as many free as it uses itself (a session: twice as
-many). So one client alone gets half of the figure (one session a third), two get a third each, n get 1/(n + 1) each; and a
-client that comes now always finds room, also if others use as much as they can. The one who uses most is refused first.
+How large a share is. No share has a fixed size. A holder that takes bytes must leave as many free as it uses itself (a
+session: twice as many). So one client alone gets half of the figure (one session a third), two get a third each, n get
+1/(n + 1) each; and a client that comes now always finds room, also if others use as much as they can. The one who uses
+most is refused first.
 
-Two grades. New work must also leave an eighth of the figure free. What belongs to work that exists already (an answer of a client, a
-cancellation, the result of a call) is `urgent`: it must leave a sixteenth free, and half as many bytes as its account
-uses. So new work is refused before running work suffers.
+Two grades. New work must also leave an eighth of the figure free. What belongs to work that exists already (an answer
+of a client, a cancellation, the result of a call) is `urgent`: it must leave a sixteenth free, and half as many bytes
+as its account uses. So new work is refused before running work suffers.
 
-The last sixteenth is for holders that use little. Each of both grades may go below its part while it leaves a multiple of what its
-holder uses free: 16 times for work, which ends; 64 times for what its client may keep for long, a connection, a session or a listener; 4,096 times, which is
-hardly ever, for a body that its client has not finished, because that costs the client nothing. So a client with few
-small calls is served while a thousand addresses keep all that they can get.
+The last sixteenth is for holders that use little. Each of both grades may go below its part while it leaves a multiple
+of what its holder uses free: 16 times for work, which ends; 64 times for what its client may keep for long, a
+connection, a session or a listener; 4,096 times, which is hardly ever, for a body that its client has not finished,
+because that costs the client nothing. So a client with few small calls is served while a thousand addresses keep all
+that they can get.
 
-A holder that has nothing else in use may take any size that is free. Otherwise a share below the size of one legal message would refuse
-that message forever, instead of making it wait for its turn. If the process has nothing else in use, any size is taken.
+A holder that has nothing else in use may take any size that is free. Otherwise a share below the size of one legal
+message would refuse that message forever, instead of making it wait for its turn. If the process has nothing else in
+use, any size is taken.
 
-Some things are in memory when they are noticed: bytes that wait for a slow client, for example. They are charged without a
-question (`Charge.set`). Then the sum may be above the figure for a moment, nothing new is taken, and their owner makes room (for
-unsent answers: `fronts/http/http1/accept.py`).
+Some things are in memory when they are noticed: bytes that wait for a slow client, for example. They are charged
+without a question (`Charge.set`). Then the sum may be above the figure for a moment, nothing new is taken, and their
+owner makes room (for unsent answers: `fronts/http/http1/accept.py`).
 
-Why a charge is an object. The bytes are in use while the charge exists. Code that keeps a charged message keeps its charge beside it;
-several objects may share one charge; and no path that ends early can forget to free it. Python may delete an object between
-any two steps of the code below (the garbage collector runs there), and in any thread. So a charge that ends changes no number: it
-puts its size into a queue, which is one step, and the ledger subtracts the sizes in the queue before it next decides. Only
-the thread of the event loop changes numbers.
+Why a charge is an object. The bytes are in use while the charge exists. Code that keeps a charged message keeps its
+charge beside it; several objects may share one charge; and no path that ends early can forget to free it. Python may
+delete an object between any two steps of the code below (the garbage collector runs there), and in any thread. So a
+charge that ends changes no number: it puts its size into a queue, which is one step, and the ledger subtracts the sizes
+in the queue before it next decides. Only the thread of the event loop changes numbers.
 """
 
 from collections import deque
@@ -77,7 +81,10 @@ class Account:
 
     @property
     def over(self) -> int:
-        """The bytes that a principal or an address uses beyond the share of urgent things; not above 0 if there are none."""
+        """The bytes that a principal or an address uses beyond the share of urgent things.
+
+        Not above 0 if there are none.
+        """
         free = self.ledger.total - self.ledger.used
         return self.used - 2 * max(0, free)
 
@@ -94,7 +101,8 @@ class Account:
     def take(self, size: int, *, urgent: bool = False, light: int = WORK) -> "Charge | None":
         """Take bytes. Return None if there is no room."""
         ledger = self.ledger
-        # While less than a quarter is in use, no share can be full: the question is asked only after that. In the path of every message.
+        # While less than a quarter is in use, no share can be full: the question is asked only after that. In the path
+        # of every message.
         if (ledger.charged + size > ledger.plenty or len(ledger.freed) > _FREED) and not self.has_room(
             size, urgent=urgent, light=light
         ):
@@ -187,7 +195,8 @@ class Ledger:
         self._accounts: WeakValueDictionary[tuple[str, object], Account] = WeakValueDictionary()
         """An account is forgotten with its last charge, and with the last connection and request that refer to it."""
         self._recent: deque[Account] = deque(maxlen=_RECENT)
-        """Accounts that stay in any case: a session that sends one short message after another needs no new one each time."""
+        """Accounts that stay in any case: a session that sends one short message after another needs no new one each
+        time."""
 
     def __repr__(self) -> str:
         return f"<Ledger {self.used}/{self.total} bytes, {len(self._accounts)} accounts>"
@@ -215,7 +224,10 @@ class Ledger:
         return self.used - self.total + self.reserve
 
     def divide(self, processes: int, rest: int) -> None:
-        """Give out the part of one of several processes, less what it takes at rest. At least half of its part stays for clients."""
+        """Give out the part of one of several processes, less what it takes at rest.
+
+        At least half of its part stays for clients.
+        """
         part = self._figure // processes
         self.total = max(part - rest, part // 2)
         self.plenty = self.total >> _PLENTY

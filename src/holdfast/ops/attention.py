@@ -170,5 +170,8 @@ class Attention:
 
 
 def _may_take_long(exchange: Exchange, waits: str) -> bool:
-    """True for the work of a call that was handed over: its client does not wait for it. A question of it still needs an answer."""
+    """True for the work of a call that was handed over: its client does not wait for it.
+
+    A question of it still needs an answer.
+    """
     return waits not in _EVENTS and live_state(exchange) == "handed over"

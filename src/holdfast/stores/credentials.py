@@ -3,4 +3,5 @@
 from collections.abc import Awaitable, Callable
 
 Credentials = Callable[[], Awaitable[tuple[str, str]]]
-"""Called for each new connection; returns the user and the password. The thread that renews the lease calls it too, on a loop of its own."""
+"""Called for each new connection; returns the user and the password. The thread that renews the lease calls it too,
+on a loop of its own."""

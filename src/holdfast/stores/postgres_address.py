@@ -2,9 +2,10 @@
 
     postgres://user:password@host:5432,standby:5432/database?sslmode=verify-full&sslrootcert=/etc/ca.pem&schema=holdfast
 
-The parameters of libpq that the driver knows are passed on (`PASSED`), and so are its environment variables and `.pgpass`. Three parameters are
-ours: `schema`, `pool` (connections of one process) and `listen` (a second URL for wake-ups, direct to the server). Each namespace other than
-the default one has a schema of its own: `<schema>_<namespace>`.
+The parameters of libpq that the driver knows are passed on (`PASSED`), and so are its environment variables and
+`.pgpass`. Three parameters are ours: `schema`, `pool` (connections of one process) and `listen` (a second URL for
+wake-ups, direct to the server). Each namespace other than the default one has a schema of its own:
+`<schema>_<namespace>`.
 """
 
 import hashlib

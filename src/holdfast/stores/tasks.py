@@ -1,4 +1,7 @@
-"""The commands of tasks, once for every store. The rules are in `core/rules/tasks.py`; a store keeps tasks, compares versions and adds up."""
+"""The commands of tasks, once for every store.
+
+The rules are in `core/rules/tasks.py`; a store keeps tasks, compares versions and adds up.
+"""
 
 from collections.abc import Callable
 from enum import Enum
@@ -36,7 +39,7 @@ class TaskCommands:
     async def swap_task(
         self, key: str, before: StoredTask | None, after: StoredTask, most: TaskBounds | None
     ) -> Swapped:
-        """Replace a task in one atomic step if the stored one is `before` (by its version; None: there is none), within the bounds.
+        """Replace a task in one step if the stored one is `before` (by version; None: there is none), within bounds.
 
         A new task first makes room by forgetting those that have expired. A change sends TASK to the other replicas.
 

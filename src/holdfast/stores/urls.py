@@ -1,4 +1,7 @@
-"""Stores by URL: `memory:`, `sqlite:///path`, `redis://…` and its relatives, `postgres://…`. A store's module is loaded when it is named."""
+"""Stores by URL: `memory:`, `sqlite:///path`, `redis://…` and its relatives, `postgres://…`.
+
+A store's module is loaded when it is named.
+"""
 
 from collections.abc import Callable
 from typing import Final

@@ -189,8 +189,8 @@ class HttpTransport:
 def _tls_context(_file: str | None, _folder: str | None, *, verify: bool) -> ssl.SSLContext:
     """Return the settings of TLS; OpenSSL reads the trusted certificates from these places.
 
-    One object serves all transports: reading the certificates takes 25 ms of the processor, and a client may cause a new transport (a
-    token that the authorization server is asked about).
+    One object serves all transports: reading the certificates takes 25 ms of the processor, and a client may cause a
+    new transport (a token that the authorization server is asked about).
     """
     context = ssl.create_default_context()
     if not verify:

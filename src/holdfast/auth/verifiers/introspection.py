@@ -1,8 +1,8 @@
 """Tokens that only their authorization server can read: it is asked about each of them (RFC 7662).
 
-Every client can send a token that must be asked about. So at most `_AT_ONCE` requests to the authorization server run at the same time, on
-connections that are used again; further tokens wait for their turn, as long as a verifier may take. Refused tokens are remembered
-beside accepted ones, so that many of them do not make accepted ones forgotten.
+Every client can send a token that must be asked about. So at most `_AT_ONCE` requests to the authorization server run
+at the same time, on connections that are used again; further tokens wait for their turn, as long as a verifier may
+take. Refused tokens are remembered beside accepted ones, so that many of them do not make accepted ones forgotten.
 """
 
 import asyncio

@@ -11,9 +11,9 @@ forgotten takes its reader with it.
 An id is in use from the claim until the settle. After that it is free, unless the answer is kept for a repeat of
 exactly the same request; another request under that id frees it.
 
-A request that no connection waits for does not start: its claim is given back (`give_back`). The session remembers the last
-WITHDRAWN_STREAMS names. So a claim that is still on its way, or that the home of the session makes later, is refused, and a repeat
-that wants to read the exchange learns that nothing of it ran.
+A request that no connection waits for does not start: its claim is given back (`give_back`). The session remembers the
+last WITHDRAWN_STREAMS names. So a claim that is still on its way, or that the home of the session makes later, is
+refused, and a repeat that wants to read the exchange learns that nothing of it ran.
 """
 
 from typing import Protocol
@@ -24,10 +24,13 @@ from holdfast.wire.jsonrpc import RequestId
 
 
 class AtOnce(Protocol):
-    """`open`, `claim` and `settle` of a store that never waits, as plain functions. Optional: a store offers it as `at_once`.
+    """`open`, `claim` and `settle` of a store that never waits, as plain functions.
 
-    The engine uses it for new sessions, and for calls that start at once and end without a stream. Each function has the effect, the result and
-    the errors of its coroutine, and the coroutine calls it, so that a store has one rule for both.
+    Optional: a store offers it as `at_once`.
+
+    The engine uses it for new sessions, and for calls that start at once and end without a stream. Each function has
+    the effect, the result and the errors of its coroutine, and the coroutine calls it, so that a store has one rule for
+    both.
     """
 
     def open_now(self, record: SessionRecord, *, evict: bool) -> list[Closed] | Refusal:
@@ -57,9 +60,9 @@ class ExchangePart(Protocol):
 
         - NO_SESSION if the session is unknown, closed or another principal's.
         - A claim of a `stream` that this incarnation has claimed and not ended is this claim sent again: its fence is
-          returned, `returned` is False, and nothing changes; but WITHDRAWN if the stream was given back meanwhile, and then
-          the claim has ended. A stream that another replica has claimed, or that has
-          ended, is a Duplicate that names this stream, also in a session with `isolate`; `same` is True.
+          returned, `returned` is False, and nothing changes; but WITHDRAWN if the stream was given back meanwhile, and
+          then the claim has ended. A stream that another replica has claimed, or that has ended, is a Duplicate that
+          names this stream, also in a session with `isolate`; `same` is True.
         - WITHDRAWN if the stream was given back before it was claimed.
         - Duplicate if the id is in flight, or kept for a request with the same digest; except in a session with
           `isolate`, where no claim is a duplicate. An answer kept for a request with another digest is released, and

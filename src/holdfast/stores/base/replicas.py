@@ -1,10 +1,10 @@
 """Replicas: several processes that serve the same sessions from the same store.
 
 Each process is a replica with a name. It holds a lease, and every lease has an incarnation: a number that is new each
-time the replica comes back after it was declared dead. The exchanges, readers, asks and tasks of a replica belong to its
-incarnation. When a lease has ended, another replica declares that incarnation dead (`orphans`), and its exchanges are
-ended under a new fence (`reap`). Replicas also forward requests to each other, share secrets,
-announce changes to all, and report each closing to listeners at least once.
+time the replica comes back after it was declared dead. The exchanges, readers, asks and tasks of a replica belong to
+its incarnation. When a lease has ended, another replica declares that incarnation dead (`orphans`), and its exchanges
+are ended under a new fence (`reap`). Replicas also forward requests to each other, share secrets, announce changes to
+all, and report each closing to listeners at least once.
 
 A store for one process inherits `OneProcess` and implements none of this.
 """
@@ -16,7 +16,8 @@ from holdfast.core.records import Closed, Orphan, Probed, SessionRecord
 
 INBOX: Final = 10_000
 INBOX_BYTES: Final = 16 * 1024 * 1024
-"""Forwarded requests that may wait for one replica, and their bytes: it reads all of them at once. The first one may be longer."""
+"""Forwarded requests that may wait for one replica, and their bytes: it reads all of them at once. The first one may
+be longer."""
 UNREPORTED_SECONDS: Final = 30.0
 """A closing that was returned and not reported for this long is returned again."""
 
@@ -84,7 +85,10 @@ class ReplicaPart(Protocol):
         ...
 
     async def release(self) -> None:
-        """Give the lease back, after everything has stopped. Work that this incarnation still owns is orphaned at once."""
+        """Give the lease back, after everything has stopped.
+
+        Work that this incarnation still owns is orphaned at once.
+        """
         ...
 
     async def replicas(self) -> dict[str, float]:
@@ -123,7 +127,7 @@ class ReplicaPart(Protocol):
         ...
 
     async def vouch(self, key: str, stream: str, *, alive: bool) -> None:
-        """Answer a probe: the reader of the stream is alive, or was silent for so long that another may take its place."""
+        """Answer a probe: the reader of the stream is alive, or was silent for so long that another takes its place."""
         ...
 
     # Homes
@@ -131,8 +135,8 @@ class ReplicaPart(Protocol):
     async def take_home(self, key: str, expected: str) -> SessionRecord | None:
         """Make this replica the home of a session if its home is `expected`. Not a sign of the client.
 
-        Returns the record as it is now: its home is this replica, or another one that was faster. None if the session is
-        unknown or closed. With this replica as `expected` nothing changes: the caller learns the home.
+        Returns the record as it is now: its home is this replica, or another one that was faster. None if the session
+        is unknown or closed. With this replica as `expected` nothing changes: the caller learns the home.
         """
         ...
 
@@ -162,14 +166,18 @@ class ReplicaPart(Protocol):
         ...
 
     async def announce(self, name: str, event: bytes) -> None:
-        """Send an event to every replica, this one included, and NEWS. `name` identifies it: a repeat is the same event."""
+        """Send an event to every replica, this one included, and NEWS.
+
+        `name` identifies it: a repeat is the same event.
+        """
         ...
 
     async def announced(self, after: str) -> Announced:
         """Return the announcements after a cursor, oldest first, and the cursor to continue from.
 
         An empty cursor returns no event, only the cursor to begin with. Events are kept for a bounded time and
-        number: they say that something has changed, and a replica that has `missed` some must assume that everything has.
+        number: they say that something has changed, and a replica that has `missed` some must assume that everything
+        has.
         """
         ...
 

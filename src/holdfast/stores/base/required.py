@@ -29,7 +29,7 @@ class RequiredPart(SessionPart, ExchangePart, StreamPart, AskPart, OverviewPart,
         """Write a value without meaning, in the same way as new work, and check that this replica may begin work.
 
         Raises:
-            StoreUnavailable: new work cannot be written now, or the lease of this replica has ended (`renew`). A store object that
-                never had a lease is not checked for one.
+            StoreUnavailable: new work cannot be written now, or the lease of this replica has ended (`renew`). A store
+                object that never had a lease is not checked for one.
         """
         ...

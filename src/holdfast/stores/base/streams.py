@@ -90,8 +90,8 @@ class StreamPart(Protocol):
         still its own, nothing changes.
 
         NO_SESSION if the session is unknown, closed or another principal's. UNBEGUN if the exchange is in flight and
-        has no stream yet. UNRESUMABLE if the session has no such stream or position. WITHDRAWN if its claim was given back. BUSY if another reader has the
-        place (only with `since`).
+        has no stream yet. UNRESUMABLE if the session has no such stream or position. WITHDRAWN if its claim was given
+        back. BUSY if another reader has the place (only with `since`).
         """
         ...
 

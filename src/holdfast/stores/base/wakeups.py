@@ -9,7 +9,8 @@ from collections.abc import Callable
 from holdfast.core.records import WakeUp
 
 OnWake = Callable[[WakeUp, str, str], None]
-"""Called with the kind, the key of the session (or task), and the name of the stream or ask. It does not wait or raise."""
+"""Called with the kind, the key of the session (or task), and the name of the stream or ask. It does not wait or
+raise."""
 
 
 def silent(kind: WakeUp, session: str, name: str) -> None:

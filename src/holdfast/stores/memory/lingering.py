@@ -23,7 +23,10 @@ class Lingering:
         return f"<Lingering {len(self._logs)} streams>"
 
     def keep(self, key: str, stream: str, log: Log, charge: Charge | None = None) -> None:
-        """Keep a complete stream; delete the oldest ones while the total is above the limit. The streams of a session share a charge."""
+        """Keep a complete stream; delete the oldest ones while the total is above the limit.
+
+        The streams of a session share a charge.
+        """
         self._logs[key, stream] = self._now() + LINGER_SECONDS, log, charge
         self._bytes += log.bytes
         while self._bytes > self._most:

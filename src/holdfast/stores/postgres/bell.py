@@ -1,14 +1,15 @@
 """Wake-ups from other replicas, and a poll for those that were lost.
 
-A wake-up names the thing to read and carries no data. NOTIFY is only the bell, sent after the commit: rows are the truth. All wake-ups that are due
-leave together, in one statement; while it is under way, the next ones gather.
+A wake-up names the thing to read and carries no data. NOTIFY is only the bell, sent after the commit: rows are the
+truth. All wake-ups that are due leave together, in one statement; while it is under way, the next ones gather.
 
-There are two channels: one for all replicas of the namespace, and one for each replica. A replica ignores its own messages; it has called its callback
-already when it made the change.
+There are two channels: one for all replicas of the namespace, and one for each replica. A replica ignores its own
+messages; it has called its callback already when it made the change.
 
-**The probe.** PgBouncer in transaction mode accepts LISTEN and delivers nothing. So the store sends itself a message, at the start and then
-from time to time. Until it comes back, the store polls every `QUICK` seconds; after that once a second, because single wake-ups may be lost:
-with the process that would have sent them, and with a connection. The log says which way is used (`store.bell`).
+**The probe.** PgBouncer in transaction mode accepts LISTEN and delivers nothing. So the store sends itself a message,
+at the start and then from time to time. Until it comes back, the store polls every `QUICK` seconds; after that once a
+second, because single wake-ups may be lost: with the process that would have sent them, and with a connection. The log
+says which way is used (`store.bell`).
 """
 
 import asyncio

@@ -1,10 +1,14 @@
-"""One connection to PostgreSQL. The driver has opened it: host, TLS, password. Then this class receives in place of the driver.
+"""One connection to PostgreSQL. The driver has opened it: host, TLS, password.
 
-One statement is under way at a time, for one or several arguments: all of them are one transaction and one round trip. Its answer calls a function, in the turn of the
-event loop in which it arrives; no task waits in between.
+Then this class receives in place of the driver.
 
-A statement is prepared once for a connection, with its first arguments and in the same round trip. Only the first use in a process takes another one, which asks for the
-types. Nearly every commit has the same answer, byte by byte: it is decoded once (`_usual`). Where a pooler gives the connection to others after each transaction, no statement can stay prepared (`is_shared`): each is sent in whole, again in one round trip.
+One statement is under way at a time, for one or several arguments: all of them are one transaction and one round trip.
+Its answer calls a function, in the turn of the event loop in which it arrives; no task waits in between.
+
+A statement is prepared once for a connection, with its first arguments and in the same round trip. Only the first use
+in a process takes another one, which asks for the types. Nearly every commit has the same answer, byte by byte: it is
+decoded once (`_usual`). Where a pooler gives the connection to others after each transaction, no statement can stay
+prepared (`is_shared`): each is sent in whole, again in one round trip.
 """
 
 import asyncio
@@ -21,7 +25,8 @@ from holdfast.stores.shared.answers import Lost
 _SHORT: Final = 1_000
 Rows = list[Sequence[Any]]
 OnAnswer = Callable[["PostgresConnection", list[Rows], Exception | None], None]
-"""Called with the rows for each of the arguments, or with the failure: Lost, if it may have been executed; Later or StoreError, if it was not."""
+"""Called with the rows for each of the arguments, or with the failure: Lost, if it may have been executed; Later or
+StoreError, if it was not."""
 
 
 def _ignore(message: str) -> None:
@@ -34,7 +39,10 @@ class PostgresConnection(asyncio.Protocol):
     def __init__(
         self, driver: Any, known: dict[str, wire.Description] | None = None, *, is_shared: bool = False
     ) -> None:
-        """Take the place of the driver. `known`: the statements that the server has described, here or on another connection."""
+        """Take the place of the driver.
+
+        `known`: the statements that the server has described, here or on another connection.
+        """
         self._driver = driver
         self._known = {} if known is None else known
         self.is_shared: bool = is_shared

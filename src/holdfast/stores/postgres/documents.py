@@ -1,7 +1,10 @@
-"""The documents and logs of sessions in PostgreSQL (sql/functions.sql). `stores/shared/shelf.py` says what each method does.
+"""The documents and logs of sessions in PostgreSQL (sql/functions.sql).
 
-Wake-ups are sent after the commit and not in it: NOTIFY in a transaction takes a lock of the whole database until its end. So they are also sent if the answer
-of the commit was lost, whether it was applied or not: a wake-up too many does no harm.
+`stores/shared/shelf.py` says what each method does.
+
+Wake-ups are sent after the commit and not in it: NOTIFY in a transaction takes a lock of the whole database until its
+end. So they are also sent if the answer of the commit was lost, whether it was applied or not: a wake-up too many does
+no harm.
 """
 
 from collections.abc import Mapping, Sequence
@@ -121,7 +124,8 @@ class PostgresDocuments(Bell):
                 uris,
             )
         try:
-            # A commit that changes the sum of a principal goes alone: others may wait for that row, and hold a session of the batch.
+            # A commit that changes the sum of a principal goes alone: others may wait for that row, and hold a session
+            # of the batch.
             rows = await self._lanes.run(self._queries[name], arguments, "" if uris is not None else key)
         except StoreUnavailable:
             self._ring(key, commit.told)

@@ -1,13 +1,15 @@
 """Statements on a bounded number of connections. A connection with its statement is a lane.
 
-A command leaves at once if no other one is under way. Else it waits until the end of this turn of the event loop, and until a connection is free; then all commits that
-wait leave together: one round trip and one transaction. So the more commands come at once, the fewer transactions they need. The commits of a
-batch lock their sessions in the order of their keys, as all batches do, so two batches never wait for each other. If one of them
-fails, nothing of the batch is applied, and each is sent alone.
+A command leaves at once if no other one is under way. Else it waits until the end of this turn of the event loop, and
+until a connection is free; then all commits that wait leave together: one round trip and one transaction. So the more
+commands come at once, the fewer transactions they need. The commits of a batch lock their sessions in the order of
+their keys, as all batches do, so two batches never wait for each other. If one of them fails, nothing of the batch is
+applied, and each is sent alone.
 
-**Sent again.** Every command may be sent twice: a commit has a number, and the others find their work done. If the answer is lost, `run` sends it
-again until `PATIENCE` is over, and so it does with a command that PostgreSQL does not execute now (`refusals.py`). Reaction the store is unavailable, and the
-caller does not know whether the command was executed.
+**Sent again.** Every command may be sent twice: a commit has a number, and the others find their work done. If the
+answer is lost, `run` sends it again until `PATIENCE` is over, and so it does with a command that PostgreSQL does not
+execute now (`refusals.py`). Reaction the store is unavailable, and the caller does not know whether the command was
+executed.
 
 **A command that is cancelled** is not sent if it still waits; else its answer is ignored.
 """
@@ -33,7 +35,8 @@ BACKOFFS: Final = (0.02, 0.1, 0.4)
 PATIENCE: Final = 3.0
 """Seconds after which no command is sent again: a client is waiting."""
 SILENCE: Final = 4.0
-"""Seconds without an answer after which a connection is given up. A statement that waits for a lock is refused by the server before that."""
+"""Seconds without an answer after which a connection is given up. A statement that waits for a lock is refused by
+the server before that."""
 IDLE: Final = 60.0
 """Seconds after which a connection without work is closed."""
 FULL_SECONDS: Final = 10.0

@@ -1,8 +1,11 @@
-"""Opens connections with the driver, asyncpg: hosts, TLS, passwords, the server that can be written. No other module knows the driver.
+"""Opens connections with the driver, asyncpg: hosts, TLS, passwords, the server that can be written.
 
-**Poolers.** A connection through PgBouncer in transaction mode is another one after each transaction, so no statement can be prepared for it. The first connection finds
-out (`_finds_pooler`): behind a pooler the number of the process that serves it is not the one that the server named at the start. Then each statement is sent in
-whole, still in one round trip (`connection.py`); the server must read it again each time.
+No other module knows the driver.
+
+**Poolers.** A connection through PgBouncer in transaction mode is another one after each transaction, so no statement
+can be prepared for it. The first connection finds out (`_finds_pooler`): behind a pooler the number of the process that
+serves it is not the one that the server named at the start. Then each statement is sent in whole, still in one round
+trip (`connection.py`); the server must read it again each time.
 """
 
 import asyncio

@@ -1,9 +1,10 @@
 """The answers of PostgreSQL when it does not execute a statement, and our reaction: one table.
 
-A statement is one transaction. An error reply is certain: nothing of it is applied. Only a lost connection is uncertain (`Lost`): every command may be
-sent again (`lanes.py`).
+A statement is one transaction. An error reply is certain: nothing of it is applied. Only a lost connection is uncertain
+(`Lost`): every command may be sent again (`lanes.py`).
 
-The text of PostgreSQL goes into the log and never into an error that a client could see: it may name roles, hosts and values.
+The text of PostgreSQL goes into the log and never into an error that a client could see: it may name roles, hosts and
+values.
 """
 
 from enum import Enum

@@ -1,8 +1,9 @@
 """The statements of the store, and its schema in the database: made, versioned, checked.
 
-All SQL is in the folder `sql`. A schema has the number of its format (`about.format`); a release refuses one of a later format. The functions of a release have
-names of their own (`functions.sql`), so releases side by side do not replace each other's. The store makes what is missing, in one
-transaction. A role that may not do this gets an error, and `holdfast store sql` prints the statements for one that may.
+All SQL is in the folder `sql`. A schema has the number of its format (`about.format`); a release refuses one of a later
+format. The functions of a release have names of their own (`functions.sql`), so releases side by side do not replace
+each other's. The store makes what is missing, in one transaction. A role that may not do this gets an error, and
+`holdfast store sql` prints the statements for one that may.
 """
 
 from functools import cache
@@ -73,7 +74,7 @@ def format_of(schema: str) -> str:
 
 
 def script(schema: str, role: str = "") -> str:
-    """Return all statements that make a schema, and the rights of a role that uses it: for a role that may not create anything."""
+    """Return all statements that make a schema, and the rights of a role that uses it and may create nothing."""
     grants = ""
     if role:
         name = '"' + role.replace('"', '""') + '"'

@@ -1,6 +1,7 @@
 """The sessions of the database: places, indexes, totals, the work of dead replicas.
 
-Documents, logs and their indexes are in one schema, so a transaction changes them together: nothing is carried over later, and no index is behind.
+Documents, logs and their indexes are in one schema, so a transaction changes them together: nothing is carried over
+later, and no index is behind.
 """
 
 import asyncio
@@ -114,7 +115,10 @@ class PostgresSessions(PostgresDocuments):
         return Listing(found, rows[-1][0] if len(rows) == limit else "")
 
     def _status(self, row: Sequence[Any]) -> Status | None:
-        """Return the status of a session; None if its record cannot be read: the next command that uses it removes it."""
+        """Return the status of a session.
+
+        None if its record cannot be read: the next command that uses it removes it.
+        """
         _, numbers, held, fixed, variable = row
         record = _record(fixed, variable)
         if record is None:
@@ -134,7 +138,10 @@ class PostgresSessions(PostgresDocuments):
     # The work of dead replicas
 
     async def orphans(self) -> list[Orphan]:
-        """Return the exchanges of dead replicas, and own ones that a failover has brought back. Readers and turns of dead replicas are forgotten."""
+        """Return the exchanges of dead replicas, and own ones that a failover has brought back.
+
+        Readers and turns of dead replicas are forgotten.
+        """
         found: list[Orphan] = []
         for owner in await self._column("dead", self.me, _DEAD_SECONDS, self._told):
             keys = await self._column("owned", owner)

@@ -1,7 +1,8 @@
 """The messages of PostgreSQL's protocol (version 3) that the store sends and receives, as bytes. No I/O.
 
-The driver's own encoder asks Python several questions about each element of an array, and a commit has many: that was more than half of our CPU for a call. The types of
-parameters and columns are those that the server names (`Description`). All values are binary, except `numeric`, which is text.
+The driver's own encoder asks Python several questions about each element of an array, and a commit has many: that was
+more than half of our CPU for a call. The types of parameters and columns are those that the server names
+(`Description`). All values are binary, except `numeric`, which is text.
 """
 
 import struct

@@ -7,10 +7,10 @@ because it would not report it; `core.py` does, and sets the flag by which scrip
 A script is sent by its hash (EVALSHA). A server that does not know the hash refuses it without executing anything, and
 then gets the text (EVAL), once. This also covers a restart, a failover and SCRIPT FLUSH.
 
-* **Single**: all commands of a process share one connection (`pipeline.py`), so they are executed in the order in which they were
-  sent. Behind sentinels the library asks them for the primary whenever it connects.
-* **Cluster**: the library sends each script to the node that has the slot of its key. All keys of a script are in one slot
-  (`core.py`). There is no order between commands of different slots, and none is needed.
+* **Single**: all commands of a process share one connection (`pipeline.py`), so they are executed in the order in which
+  they were sent. Behind sentinels the library asks them for the primary whenever it connects.
+* **Cluster**: the library sends each script to the node that has the slot of its key. All keys of a script are in one
+  slot (`core.py`). There is no order between commands of different slots, and none is needed.
 
 Wake-ups come over pub/sub, on separate connections (`subscriber`): a connection that subscribes can do nothing else.
 """
@@ -42,7 +42,8 @@ Argument = bytes | str | int
 _OPTIONS: Final[dict[str, Any]] = {"socket_connect_timeout": 2, "socket_keepalive": True}
 
 _AT_ONCE: Final = 100
-"""Commands to a cluster that are under way at the same time. Each takes a connection, and the library refuses a command that finds none."""
+"""Commands to a cluster that are under way at the same time. Each takes a connection, and the library refuses a
+command that finds none."""
 _NEVER: Final = ":-"
 """The end of a name of a key that never exists."""
 
@@ -113,7 +114,8 @@ class Single:
 class Cluster:
     """A cluster: each script goes to the node that has its slot.
 
-    The keys of one session are in one slot, and a script builds their names itself. While the slot is being moved, some of
+    The keys of one session are in one slot, and a script builds their names itself. While the slot is being moved, some
+    of
     these keys are on one node and some on the other: a script would be stopped in the middle, or would begin a new log
     although the old one is on the other node. So each command also names a key that never exists. While a slot is
     being moved, both nodes refuse a command with several keys of which one is missing (TRYAGAIN), before it starts.

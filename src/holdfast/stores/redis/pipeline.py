@@ -1,21 +1,23 @@
 """One connection that all commands of a process share.
 
-A command leaves at once if no other one waits for its reply; those that come after it in the same pass of the loop leave together in one
-write. Redis replies in the order of the commands, so the first reply belongs to the first future that waits. A pool of
-connections would cost a connection, two tasks and a timer for each command; this costs a future, and keeps the commands in order.
+A command leaves at once if no other one waits for its reply; those that come after it in the same pass of the loop
+leave together in one write. Redis replies in the order of the commands, so the first reply belongs to the first future
+that waits. A pool of connections would cost a connection, two tasks and a timer for each command; this costs a future,
+and keeps the commands in order.
 
-* The library connects: TLS, password, database. After that the pipeline takes the place of the library's streams (`_Replies`): a
-  reply resolves its future in the turn in which it arrives, and no task stands in between.
+* The library connects: TLS, password, database. After that the pipeline takes the place of the library's streams
+  (`_Replies`): a reply resolves its future in the turn in which it arrives, and no task stands in between.
 * One timer watches for silence: if commands wait and no reply has come for `SILENCE` seconds, the connection is lost.
 
-**A connection is lost as a whole.** Every command that has no reply fails with a connection error, which means "may have
-been executed" (`refusals.py`), and commands that were not written yet fail with them. A reply that shows that another node is
-the primary now (`spoils`) also ends the connection, because commands behind it would get the same answer forever. The next
-command opens a new connection; those that come while it connects share the attempt and its outcome. No connection is used a second time,
-and what still arrives on one that was given up is dropped (`_Replies.is_left`): it would be taken for the reply to another command.
+**A connection is lost as a whole.** Every command that has no reply fails with a connection error, which means "may
+have been executed" (`refusals.py`), and commands that were not written yet fail with them. A reply that shows that
+another node is the primary now (`spoils`) also ends the connection, because commands behind it would get the same
+answer forever. The next command opens a new connection; those that come while it connects share the attempt and its
+outcome. No connection is used a second time, and what still arrives on one that was given up is dropped
+(`_Replies.is_left`): it would be taken for the reply to another command.
 
-**A command that is cancelled** leaves its future behind: its reply still has to be counted, or all later replies would go
-to the wrong commands.
+**A command that is cancelled** leaves its future behind: its reply still has to be counted, or all later replies would
+go to the wrong commands.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """Replicas: leases by the store's clock, the work of dead replicas, and messages between replicas.
 
-A process is a replica with a name, and has a lease under an incarnation number (`lua/replicas.lua`). Every exchange and task has
-its owner, `<replica>.<incarnation>`, written beside it. So the work of a dead incarnation can be distinguished from the work of the same
-process after it took a new lease.
+A process is a replica with a name, and has a lease under an incarnation number (`lua/replicas.lua`). Every exchange and
+task has its owner, `<replica>.<incarnation>`, written beside it. So the work of a dead incarnation can be distinguished
+from the work of the same process after it took a new lease.
 
 **Finding orphans.** `orphans` takes some dead replicas, and the sessions where they had work, from the shared slot.
 It asks all these sessions at once (`left_by`) for the work of the dead replica. A session where nothing is left is
@@ -10,13 +10,13 @@ removed from the list; a session on a shard that cannot be reached stays, and is
 sessions are examined in the same way: an exchange that is ours in the store, and unknown to this process, had ended
 before a failover brought it back.
 
-**Ending them.** `reap` decides in the session's slot, by owner: of several replicas one succeeds, and the exchange gets a
-new fence, so the dead owner cannot write any more. It recognizes its own work when it is sent again by the tag of its
+**Ending them.** `reap` decides in the session's slot, by owner: of several replicas one succeeds, and the exchange gets
+a new fence, so the dead owner cannot write any more. It recognizes its own work when it is sent again by the tag of its
 terminal message.
 
-**Messages.** A forwarded request is put into the inbox of a living replica, under a name, once; the replica removes it when it has
-taken it. Announcements go into one bounded list that each replica reads from its own position. Both wake up the
-receivers, which also poll once a second, because a wake-up may be lost.
+**Messages.** A forwarded request is put into the inbox of a living replica, under a name, once; the replica removes it
+when it has taken it. Announcements go into one bounded list that each replica reads from its own position. Both wake up
+the receivers, which also poll once a second, because a wake-up may be lost.
 """
 
 from holdfast.errors import StoreUnavailable
@@ -26,7 +26,7 @@ from holdfast.stores.rules import lease_ended
 
 
 class ReplicaMethods(Core):
-    """renew, release, replicas, orphans, reap, forward, inbox, remove_forwarded, announce, announced, secret, post_notice."""
+    """renew, release, replicas, orphans, reap, forward, inbox, announce, announced, secret, post_notice."""
 
     async def renew(self, seconds: float) -> int:
         """Take the lease or make it longer; after this incarnation was declared dead, a new one begins.

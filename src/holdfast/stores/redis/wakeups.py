@@ -1,7 +1,7 @@
 """Wake-ups from other replicas, over pub/sub.
 
-Pub/sub does not keep messages: a message that is published while no connection is open is lost (`stores/shared/server.py`). There are two channels: `bell` for all
-replicas, and `bell:<replica>` for one.
+Pub/sub does not keep messages: a message that is published while no connection is open is lost
+(`stores/shared/server.py`). There are two channels: `bell` for all replicas, and `bell:<replica>` for one.
 """
 
 import asyncio

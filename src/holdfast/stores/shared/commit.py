@@ -1,18 +1,20 @@
 """A commit: the one value that changes a session. A backend compares, and applies all of it or nothing.
 
-A session is stored as *numbers* and *fields*. Fields are named values, bytes that only `fields.py` understands. The numbers are packed in
-the order of NUMBERS, as doubles (`pack`, `unpack`), because every commit changes some of them. Every commit changes `version`, so equal
-bytes of the numbers mean: nothing of the session has changed.
+A session is stored as *numbers* and *fields*. Fields are named values, bytes that only `fields.py` understands. The
+numbers are packed in the order of NUMBERS, as doubles (`pack`, `unpack`), because every commit changes some of them.
+Every commit changes `version`, so equal bytes of the numbers mean: nothing of the session has changed.
 
-**Exact or compared.** A writer that knows all of a session sends the bytes of the numbers that it knows (`exact`). If they are the stored ones,
-nothing was written meanwhile, and the backend stores `after` and applies the fields: it need not compare anything. This is nearly every
-commit. If they are not, the backend compares the fields that the rules have read (`compare`, absent ones too), repeats their tests of numbers,
-and computes the numbers (`conditions`, `merged`). So commands of several replicas disturb each other only if they concern the same fields.
+**Exact or compared.** A writer that knows all of a session sends the bytes of the numbers that it knows (`exact`). If
+they are the stored ones, nothing was written meanwhile, and the backend stores `after` and applies the fields: it need
+not compare anything. This is nearly every commit. If they are not, the backend compares the fields that the rules have
+read (`compare`, absent ones too), repeats their tests of numbers, and computes the numbers (`conditions`, `merged`). So
+commands of several replicas disturb each other only if they concern the same fields.
 
-**Sent before.** Each writer numbers its commits of a session. The session keeps, for each writer, the number of the last one that was applied,
-in the field `o:<writer>`. A commit names its own number and the last number that was acknowledged; between the two are commits whose fate the
-writer does not know, and which it has given up. `fate` decides: a commit is applied, it was applied before, or the session has lost commits
-(a failover), and then nothing is applied.
+**Sent before.** Each writer numbers its commits of a session. The session keeps, for each writer, the number of the
+last one that was applied, in the field `o:<writer>`. A commit names its own number and the last number that was
+acknowledged; between the two are commits whose fate the writer does not know, and which it has given up. `fate`
+decides: a commit is applied, it was applied before, or the session has lost commits (a failover), and then nothing is
+applied.
 """
 
 import struct
@@ -31,8 +33,8 @@ ADDED: Final = ("running", "calls", "readers", "outstanding", "size", "kept", "c
 GROWING: Final = ("fence", "turned", "touched", "settled", "broke", "expires")
 """Fences and times: of two values, the larger one counts."""
 NUMBERS: Final = ("version", "mark", *ADDED, *GROWING, "hint", "state", "opened")
-"""`version` counts the commits, `mark` tells writers apart: two sessions that differ never have the same numbers. `hint`: the
-smaller of two values counts. `state`: 0 attached, 1 detached."""
+"""`version` counts the commits, `mark` tells writers apart: two sessions that differ never have the same numbers.
+`hint`: the smaller of two values counts. `state`: 0 attached, 1 detached."""
 PLACES: Final = {name: place for place, name in enumerate(NUMBERS)}
 SET, ADD, MAX, MIN = map(float, range(4))
 """How a number changes where others have written."""
@@ -67,10 +69,12 @@ class Commit(Struct):
     after: bytes
     """The numbers after the commit, if `exact` are the stored ones."""
     compare: Mapping[str, bytes | None] | None = None
-    """The fields that were read and their values; None: absent. Without this, the commit is applied only if `exact` are the stored numbers."""
+    """The fields that were read and their values; None: absent. Without this, the commit is applied only if `exact`
+    are the stored numbers."""
     conditions: Sequence[float] = ()
-    """What becomes of the numbers where others have written, in threes after the number of tests. A test: the place of a number, the least and
-    the greatest stored value for which the rules decide in the same way. A change: a place, how (SET, ADD, MAX, MIN), and a value."""
+    """What becomes of the numbers where others have written, in threes after the number of tests. A test: the place
+    of a number, the least and the greatest stored value for which the rules decide in the same way. A change: a
+    place, how (SET, ADD, MAX, MIN), and a value."""
     put: Mapping[str, bytes] = {}
     """Fields with their new values."""
     delete: Sequence[str] = ()
@@ -86,7 +90,8 @@ class Commit(Struct):
     life: float = 0.0
     """Seconds for which the session has to be kept, if no other commit comes: events that it adds are kept as long."""
     renews: bool = False
-    """Everything of the session is kept for these seconds from now on. Most commits do not need it: it is kept for longer than that."""
+    """Everything of the session is kept for these seconds from now on. Most commits do not need it: it is kept for
+    longer than that."""
     frees: bool = False
     """It only ends and forgets: it is applied also if the store has no room for anything new."""
 
@@ -95,7 +100,8 @@ class Done(Struct, frozen=True):
     """The commit is applied, now or before."""
 
     numbers: bytes
-    """The numbers after it. If they are `Commit.after`, the writer knows all of the session; else others have written too."""
+    """The numbers after it. If they are `Commit.after`, the writer knows all of the session; else others have
+    written too."""
     sent_before: bool = False
     """It was applied when it was sent before, and others may have written after it."""
 
@@ -105,7 +111,8 @@ class Stale(Struct, frozen=True):
 
     numbers: bytes
     fields: Mapping[str, bytes | None]
-    """Of the compared fields, those that differ, as they are stored; None: absent. Without `Commit.compare`: all fields of the session."""
+    """Of the compared fields, those that differ, as they are stored; None: absent. Without `Commit.compare`: all
+    fields of the session."""
 
 
 class LostWrites(Struct, frozen=True):
@@ -125,7 +132,7 @@ class CommitFate(Enum):
 
 
 def fate(commit: Commit, last: int) -> CommitFate:
-    """Decide by its number whether a commit is applied; `last`: the number of the writer's last commit that is stored, 0 if there is none."""
+    """Decide by its number whether a commit is applied; `last`: the number of its writer's last one, or 0."""
     if last == commit.number:
         return CommitFate.BEFORE
     return CommitFate.APPLY if commit.acknowledged <= last < commit.number else CommitFate.LOST

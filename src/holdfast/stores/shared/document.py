@@ -1,13 +1,15 @@
 """A document as its fields and numbers are stored, which notes what rules read and change.
 
-Its tables and attributes are what the rules have made of them. What is known of the stored session is in `known`, its numbers, and in the journals of
-the tables (`tables.py`).
+Its tables and attributes are what the rules have made of them. What is known of the stored session is in `known`, its
+numbers, and in the journals of the tables (`tables.py`).
 
-**Reads.** A table notes the names that were read, absent ones too. A rule that goes through a whole table needs all of the session (`NeedsAll`),
-and its commit is applied only if nothing else was written meanwhile (`tables.py`). Comparisons of counters are noted as intervals (`numbers.py`).
+**Reads.** A table notes the names that were read, absent ones too. A rule that goes through a whole table needs all of
+the session (`NeedsAll`), and its commit is applied only if nothing else was written meanwhile (`tables.py`).
+Comparisons of counters are noted as intervals (`numbers.py`).
 
-**Fences** are made from the time, so that two replicas need not know each other's: a new fence is larger than the last known one, and at least the time in
-microseconds. The commit tests that it is larger than the fence of every call that got its turn (`core/rules/turns.py`): a call cannot come before one that runs.
+**Fences** are made from the time, so that two replicas need not know each other's: a new fence is larger than the last
+known one, and at least the time in microseconds. The commit tests that it is larger than the fence of every call that
+got its turn (`core/rules/turns.py`): a call cannot come before one that runs.
 """
 
 from collections.abc import Mapping

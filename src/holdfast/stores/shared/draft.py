@@ -1,8 +1,8 @@
 """Commits: made of what rules have read and changed, and accepted or undone when the reply comes.
 
-**Exact again.** What a commit has compared and written is known as of that commit, also where others have written other fields (`Table.fresh`). If rules read
-nothing else, their commit depends on the numbers alone, as if all of the session were known. So a call that a replica claims and ends, with
-nothing of others in between, compares fields once.
+**Exact again.** What a commit has compared and written is known as of that commit, also where others have written other
+fields (`Table.fresh`). If rules read nothing else, their commit depends on the numbers alone, as if all of the session
+were known. So a call that a replica claims and ends, with nothing of others in between, compares fields once.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -68,7 +68,8 @@ class KnownSession:
         self.shy: int = 0
         """How many more commits carry what they have read, because another process writes the session too."""
         self.careful: int = 0
-        """How many more do so although they are exact, because another process has written between two commits of this one."""
+        """How many more do so although they are exact, because another process has written between two commits of
+        this one."""
         self.lost: int | None = None
         """If the store has lost commits: the last one that it has."""
         self.running: dict[str, tuple[ExchangeRecord, int]] = {}

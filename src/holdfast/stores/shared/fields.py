@@ -7,8 +7,8 @@
     d            digests of forgotten answers        w            streams that do not start
     u            subscriptions                       o:<writer>   the number of the writer's last commit
 
-Values are msgpack. A structure is an array: a later release may add members at its end. This one does not understand them, and keeps them when it
-writes the field again (`kept_members`).
+Values are msgpack. A structure is an array: a later release may add members at its end. This one does not understand
+them, and keeps them when it writes the field again (`kept_members`).
 """
 
 from collections import OrderedDict

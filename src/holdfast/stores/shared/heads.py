@@ -18,7 +18,10 @@ class NeedsIndex(Exception):
 
 
 class HeadLog(WholeLog):
-    """A log whose events are elsewhere. It notes the events that a rule adds, and up to which number it forgets some."""
+    """A log whose events are elsewhere.
+
+    It notes the events that a rule adds, and up to which number it forgets some.
+    """
 
     __slots__ = ("index", "name", "new")
 

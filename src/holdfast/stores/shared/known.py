@@ -1,7 +1,9 @@
-"""The documents that this process knows: loaded, replaced, forgotten; and wake-ups for everything that others have changed.
+"""The documents that this process knows: loaded, replaced, forgotten.
 
-A wake-up of another replica may be lost, so sessions with work here are read again once a second (`look_again`). Whenever a document learns something
-that others have written, everything here that waits for it is woken.
+And wake-ups for everything that others have changed.
+
+A wake-up of another replica may be lost, so sessions with work here are read again once a second (`look_again`).
+Whenever a document learns something that others have written, everything here that waits for it is woken.
 """
 
 import asyncio
@@ -30,8 +32,8 @@ from holdfast.stores.shared.tables import NeedsAll
 
 CACHE_BYTES: Final = 64 * 1024 * 1024
 CACHE_SHARE: Final = 8
-"""Of all documents that this process knows; and at most this part of the ledger. Beyond it, those of sessions without work here are forgotten
-that were not used for the longest time."""
+"""Of all documents that this process knows; and at most this part of the ledger. Beyond it, those of sessions
+without work here are forgotten that were not used for the longest time."""
 _ACCOUNT: Final = "shared store"
 _AT_ONCE: Final = 64
 """Sessions that are read again at the same time."""
@@ -65,20 +67,28 @@ class KnownSessions(SessionCommands, Shelf):
         self._mark = float(int(self._random.uniform(1, 2**50)))
 
     def charge_all(self, ledger: Ledger) -> None:
-        """Charge what this process knows of sessions to a ledger. It is there already, so no command is refused for it."""
+        """Charge what this process knows of sessions to a ledger.
+
+        It is there already, so no command is refused for it.
+        """
         self._charge = ledger.account(_ACCOUNT).open()
 
     # What a backend adds
 
     async def register(self, key: str) -> None:
-        """Note that this incarnation may have work in a session, before it has. Raises StoreUnavailable if it is dead."""
+        """Note that this incarnation may have work in a session, before it has.
+
+        Raises StoreUnavailable if it is dead.
+        """
         raise NotImplementedError
 
     async def applied(self, key: str, doc: SharedDocument, known: Sequence[float], grown: int) -> None:
         """Carry a commit over to indexes in other places. If this fails, `doubt` follows.
 
-        `known`: the numbers before it, as they were known here; that they were reported says nothing, because a sweep of another replica may have
-        raised the hint. `grown`: by how many bytes it has changed the logs. Does nothing: the commit has changed the indexes too.
+        `known`: the numbers before it, as they were known here; that they were reported says nothing, because a sweep
+        of another replica may have
+        raised the hint. `grown`: by how many bytes it has changed the logs. Does nothing: the commit has changed the
+        indexes too.
         """
 
     def doubt(self, key: str) -> None:
@@ -233,10 +243,12 @@ class KnownSessions(SessionCommands, Shelf):
         entry.unknown()
 
     async def learn_indexes(self, key: str, doc: SharedDocument, streams: Iterable[str]) -> bool:
-        """Undo the changes of the rules, and read the tags and sizes of the events of streams. False: a log was written meanwhile.
+        """Undo the changes of the rules, and read the tags and sizes of the events of streams.
 
-        `streams` are all that the rules of this round have needed so far, because an undo forgets the indexes of the logs that the rules have changed:
-        with one of two in turn the rules would never come to their end.
+        False: a log was written meanwhile.
+
+        `streams` are all that the rules of this round have needed so far, because an undo forgets the indexes of the
+        logs that the rules have changed: with one of two in turn the rules would never come to their end.
         """
         doc.undo()
         for stream in streams:

@@ -1,7 +1,7 @@
 """A counter of a draft: rules change and compare it as a number, and it notes how they have compared it.
 
-What it notes is an interval of the stored number: within it, the rules decide in the same way. So the commit of a claim says "fewer than so many calls"
-and not "exactly five calls", and two replicas that claim do not disturb each other.
+What it notes is an interval of the stored number: within it, the rules decide in the same way. So the commit of a claim
+says "fewer than so many calls" and not "exactly five calls", and two replicas that claim do not disturb each other.
 """
 
 from math import inf

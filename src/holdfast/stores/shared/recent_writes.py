@@ -1,8 +1,9 @@
 """The last events that this process wrote to each stream of an exchange that runs here.
 
-It can restore them after a failover that lost them. If they begin after the last event in the store, there is a gap, and readers receive it.
-Readers of this process receive them from here: nearly every read is for the events that were just written. Only the owner of an exchange
-writes its stream, so what it has written is all there is, unless another replica has declared it dead (`CommandRounds.woken`).
+It can restore them after a failover that lost them. If they begin after the last event in the store, there is a gap,
+and readers receive it. Readers of this process receive them from here: nearly every read is for the events that were
+just written. Only the owner of an exchange writes its stream, so what it has written is all there is, unless another
+replica has declared it dead (`CommandRounds.woken`).
 
 They are bounded in bytes.
 """
@@ -18,7 +19,8 @@ from holdfast.core.stream import Event, Position
 STREAM_BYTES: Final = 256 * 1024
 """Of one stream. The events of its newest append are always remembered."""
 ALL_BYTES: Final = 32 * 1024 * 1024
-"""Of all streams. Beyond it, those that were not written for the longest time are forgotten, and could not be restored."""
+"""Of all streams. Beyond it, those that were not written for the longest time are forgotten, and could not be
+restored."""
 
 
 class _Recent:
@@ -37,7 +39,10 @@ class _Recent:
         return self.events[-1].position if self.events else self.before
 
     def cut(self, newest: int) -> int:
-        """Forget the oldest events while there are too many bytes, but none of so many newest ones. Return the freed bytes."""
+        """Forget the oldest events while there are too many bytes, but none of so many newest ones.
+
+        Return the freed bytes.
+        """
         freed = count = 0
         while self.bytes - freed > STREAM_BYTES and len(self.events) - count > newest:
             freed += len(self.events[count].data)
@@ -61,7 +66,10 @@ class RecentWrites:
         return len(self._recent)
 
     def push(self, key: str, stream: str, before: Position, events: Sequence[Event]) -> None:
-        """Add the events of one append to a stream, which begin after this position; forget others if there are too many."""
+        """Add the events of one append to a stream, which begin after this position.
+
+        Forget others if there are too many.
+        """
         recent = self._recent.get((key, stream))
         if recent is None or recent.end != before:
             self.forget(key, stream)
@@ -85,7 +93,7 @@ class RecentWrites:
     def after(
         self, key: str, stream: str, seq: int, top: Position, max_events: int, max_bytes: int
     ) -> tuple[int, list[Event]] | None:
-        """Return the tag of the event with this number, and the events after it, as many as the limits allow, but at least one.
+        """Return the tag of the event with this number, and the events after it: at least one, within the limits.
 
         None if not all of them up to the position `top` are remembered.
         """

@@ -1,19 +1,23 @@
 """How commands are applied: rules on a draft, then a commit, until it is applied.
 
-**Combining.** A process has one commit of a session under way. Commands that come meanwhile wait, and all of them make the next commit: each rule
-sees the changes of the rules before it. A rule that raises has changed nothing, and the others are committed.
+**Combining.** A process has one commit of a session under way. Commands that come meanwhile wait, and all of them make
+the next commit: each rule sees the changes of the rules before it. A rule that raises has changed nothing, and the
+others are committed.
 
-**Retry.** A commit that is stale changes nothing. The document learns what has changed, and the rules decide again. A result that changes nothing
-counts only if the document is known to be the stored one: it is read again before (`_check_current`).
+**Retry.** A commit that is stale changes nothing. The document learns what has changed, and the rules decide again. A
+result that changes nothing counts only if the document is known to be the stored one: it is read again before
+(`_check_current`).
 
-**Other writers.** While one process alone writes a session, its commits say that they depend on everything (`exact`): nothing has to be compared. After
-another one has written too, the next commits carry what they have read, so that most of them are applied although others write.
+**Other writers.** While one process alone writes a session, its commits say that they depend on everything (`exact`):
+nothing has to be compared. After another one has written too, the next commits carry what they have read, so that most
+of them are applied although others write.
 
-**Lost writes.** A writer numbers its commits of a session (`commit.py`). If the stored number is smaller than one that was acknowledged,
-a failover has lost commits: the next one restores the exchanges, events and asks that are still at work here (`core/rules/restore.py`).
+**Lost writes.** A writer numbers its commits of a session (`commit.py`). If the stored number is smaller than one that
+was acknowledged, a failover has lost commits: the next one restores the exchanges, events and asks that are still at
+work here (`core/rules/restore.py`).
 
-**A cancelled command** may have sent its commit. The document is forgotten then, as after a failure: the next command reads the session. Its commit
-has another number, so the one before, if it arrives later, is refused.
+**A cancelled command** may have sent its commit. The document is forgotten then, as after a failure: the next command
+reads the session. Its commit has another number, so the one before, if it arrives later, is refused.
 """
 
 import asyncio
@@ -79,7 +83,10 @@ class CommandRounds(KnownSessions):
         self._rounds: set[asyncio.Task[None]] = set()
 
     async def apply(self, key: str, absent: R, rule: Rule[P, R], *args: P.args, **more: P.kwargs) -> R:
-        """Apply a rule to a draft, and commit it; if another command of the session is under way, together with others after it."""
+        """Apply a rule to a draft, and commit it.
+
+        If another command of the session is under way, together with others after it.
+        """
         command = RuleCommand(rule, args, more, self.me, absent)
         entry = self._entry(key)
         if not entry.is_busy:
@@ -239,7 +246,10 @@ class CommandRounds(KnownSessions):
         return [one for one in commands if one not in late] if late else commands
 
     async def _register(self, entry: KnownSession, commands: list[RuleCommand]) -> list[RuleCommand]:
-        """Register this incarnation before its first work in a session; return the commands without those that it may not begin."""
+        """Register this incarnation before its first work in a session.
+
+        Return the commands without those that it may not begin.
+        """
         works = [one for one in commands if one.rule in self.works]
         if not works and entry.lost is None:
             return commands
@@ -318,7 +328,7 @@ class CommandRounds(KnownSessions):
             self._learn(entry, doc, reply)
 
     def _keep_longer(self, doc: SharedDocument) -> bool:
-        """Return True if the session has to be kept for longer: after a sweep has examined it, and when half of the slack is used up."""
+        """Return True if the session has to be kept longer: after a sweep has examined it, or at half of the slack."""
         is_examined = doc.hint > doc.known[_HINT]
         if not is_examined and doc.expires >= doc.touched and doc.expires >= doc.hint:
             return False
@@ -421,7 +431,8 @@ class CommandRounds(KnownSessions):
         if kind is WakeUp.CLOSED:
             self.closed_elsewhere(key)
         elif kind is WakeUp.STREAM:
-            # Another replica has written: it has ended the exchange, if it ran here. Its readers here read the store now.
+            # Another replica has written: it has ended the exchange, if it ran here. Its readers here read the store
+            # now.
             self._recent.forget(key, name)
         elif kind is WakeUp.TAKEN and self.reads(key, name):
             # The wake-up may be older than the reader that is here now: read the session.
@@ -435,7 +446,10 @@ class CommandRounds(KnownSessions):
         task.add_done_callback(self._rounds.discard)
 
     def _restore(self, entry: KnownSession, doc: SharedDocument, last: int) -> None:
-        """Put back what the store has lost of this incarnation. The work of an earlier one is ended by others, or was."""
+        """Put back what the store has lost of this incarnation.
+
+        The work of an earlier one is ended by others, or was.
+        """
         mine = {stream: one for stream, one in entry.running.items() if one[0].owner == self.me}
         running = {stream: one for stream, (one, number) in mine.items() if number > last}
         waiting = {

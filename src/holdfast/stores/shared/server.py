@@ -1,7 +1,8 @@
-"""A store on a server that processes of several hosts share: its name there, the server's clock, its lease, and wake-ups of other replicas.
+"""A store on a server that processes of several hosts share: its name, clock, lease, and wake-ups of others.
 
-A wake-up names the thing to read and carries no data, and it may be lost. So each session that has work here is also read again from time to time (`look_again`): a
-lost wake-up costs that time. A replica ignores its own messages; it has called its callback already when it made the change.
+A wake-up names the thing to read and carries no data, and it may be lost. So each session that has work here is also
+read again from time to time (`look_again`): a lost wake-up costs that time. A replica ignores its own messages; it has
+called its callback already when it made the change.
 """
 
 import asyncio
@@ -52,7 +53,8 @@ class ServerStore(SharedSessions, Generic[U]):
     ) -> None:
         """Make a store at a URL; it connects when it is first used.
 
-        `credentials` gives user and password for each new connection. With a `clock`, the store uses its time and not that of the server: for tests and simulations.
+        `credentials` gives user and password for each new connection. With a `clock`, the store uses its time and not
+        that of the server: for tests and simulations.
 
         Raises:
             ConfigError: the namespace or the URL is not valid.

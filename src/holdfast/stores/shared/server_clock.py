@@ -33,7 +33,8 @@ class ServerClock:
     def measure(self, now: float) -> None:
         """Compare the local clock with a time that the server has just told.
 
-        Each reply comes late, so of several measurements the largest is the best one. But clocks may be set: an old one is forgotten.
+        Each reply comes late, so of several measurements the largest is the best one. But clocks may be set: an old one
+        is forgotten.
         """
         local = self._local.now()
         offset = now - local

@@ -22,7 +22,8 @@ from holdfast.stores.shared.rounds import CommandRounds, left_by
 from holdfast.stores.shared.shelf import Erasure
 
 _STRAY_SECONDS: Final = 10.0
-"""Seconds after which an exchange that is ours in the store, and unknown here, is an orphan. Younger ones may be beginning."""
+"""Seconds after which an exchange that is ours in the store, and unknown here, is an orphan. Younger ones may be
+beginning."""
 
 
 class SharedSessions(CommandRounds):
@@ -31,14 +32,17 @@ class SharedSessions(CommandRounds):
     # The work of dead replicas
 
     async def left_by(self, owner: str, key: str) -> list[Orphan] | None:
-        """Return the exchanges of an incarnation that was declared dead; its readers and turns are forgotten. None: nothing is left."""
+        """Return the exchanges of an incarnation that was declared dead; its readers and turns are forgotten.
+
+        None: nothing is left.
+        """
         found = await self.apply(key, None, left_by, owner, self.now())
         if not found:
             return None
         return [Orphan(key, stream, one.id, one.owner) for stream, one in found if one.id is not None]
 
     async def strays(self, key: str) -> list[Orphan] | None:
-        """Return exchanges of this process that it does not run: they had ended, and a failover has brought them back."""
+        """Return exchanges of this process that it does not run: they had ended, and a failover brought them back."""
         doc = await self.load(key)
         if doc is None:
             return None
@@ -86,7 +90,10 @@ class SharedSessions(CommandRounds):
     async def _closed(
         self, doc: SharedDocument, reason: SessionInput, ending: Ending | None
     ) -> Mapping[str, Log] | None:
-        """Apply the rule that closes a session to a document that was loaded for it. None: a log was written meanwhile."""
+        """Apply the rule that closes a session to a document that was loaded for it.
+
+        None: a log was written meanwhile.
+        """
         needed: set[str] = set()
         while True:
             try:

@@ -1,9 +1,12 @@
-"""What a store has to do for sessions that several processes share: keep numbers, fields and events; compare; erase; index.
+"""What a store has to do for sessions that several processes share: keep numbers, fields and events; compare; erase.
+
+Index.
 
 `sessions.py` makes the commands of a session from this and the rules. A backend understands neither fields nor rules.
 
-Each method is one atomic step for one session. A method that changes something may be sent twice: a commit is recognised by its number
-(`commit.fate`), the others find their work done. All methods raise StoreUnavailable if the store cannot be reached, or refuses.
+Each method is one atomic step for one session. A method that changes something may be sent twice: a commit is
+recognised by its number (`commit.fate`), the others find their work done. All methods raise StoreUnavailable if the
+store cannot be reached, or refuses.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +26,8 @@ class Stored(Struct, frozen=True):
 
     numbers: bytes
     fields: Mapping[str, bytes] | None
-    """All fields, with `o:<writer>` for each writer: the number of its last commit, as decimal digits. None: the numbers are the known ones."""
+    """All fields, with `o:<writer>` for each writer: the number of its last commit, as decimal digits. None: the
+    numbers are the known ones."""
 
 
 class Piece(Struct, frozen=True):
@@ -70,7 +74,10 @@ class Shelf(Protocol):
         ...
 
     async def create(self, record: SessionRecord, numbers: bytes, fields: Mapping[str, bytes]) -> bool:
-        """Keep a new session, for which there is a place. False, and nothing changes, if there is one under this key."""
+        """Keep a new session, for which there is a place.
+
+        False, and nothing changes, if there is one under this key.
+        """
         ...
 
     async def commit(self, key: str, commit: Commit) -> Reply:
@@ -80,18 +87,21 @@ class Shelf(Protocol):
 
         1. No session: None.
         2. `commit.exact` are the stored numbers: apply, and the new numbers are `commit.after`.
-        3. Else compare `commit.number` (`fate`): it may have been applied before (Done with the stored numbers), or writes are lost (LostWrites).
+        3. Else compare `commit.number` (`fate`): it may have been applied before (Done with the stored numbers), or
+           writes are lost (LostWrites).
         4. Without `commit.compare`: Stale, with all fields.
         5. Else compare fields and numbers (`merged`): Stale if any differs. Else apply, with the merged numbers.
 
-        To apply is: store the numbers, the fields, the events, and `o:<writer>`, which becomes `commit.number`; send the wake-ups.
+        To apply is: store the numbers, the fields, the events, and `o:<writer>`, which becomes `commit.number`; send
+        the wake-ups.
         """
         ...
 
     async def remove(self, key: str, erasure: Erasure) -> bool:
         """End a session: delete all fields, logs and state, keep the streams that are left, send the wake-ups.
 
-        The closing is kept until `closing_reported`. False, and nothing has changed, if the session is not exactly the known one. If this
+        The closing is kept until `closing_reported`. False, and nothing has changed, if the session is not exactly the
+        known one. If this
         very closing was done before: True.
         """
         ...
@@ -101,7 +111,10 @@ class Shelf(Protocol):
         ...
 
     async def piece(self, key: str, stream: str, seq: int, max_events: int, max_bytes: int) -> Piece | None:
-        """Return the tag of the event with the number `seq`, and the events after it; None if there is no such stream."""
+        """Return the tag of the event with the number `seq`, and the events after it.
+
+        None if there is no such stream.
+        """
         ...
 
     async def sizes(self, key: str, stream: str) -> Sequence[tuple[int, int, int]]:

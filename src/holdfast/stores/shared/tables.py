@@ -1,10 +1,11 @@
-"""The tables of a draft: dicts with a journal of what rules have changed, and, where other processes write too, of what they have read.
+"""The tables of a draft: dicts with a journal of changes, and, if other processes write too, of what was read.
 
-A table is what the rules have made of it so far. Its journal has the value before, for each entry that was set or deleted: `accept` forgets it after
-the commit, `undo` puts the values back.
+A table is what the rules have made of it so far. Its journal has the value before, for each entry that was set or
+deleted: `accept` forgets it after the commit, `undo` puts the values back.
 
-While one process alone writes a session, its commits depend on everything, and what a rule has read does not matter: reading is that of a
-dict (`Table`). As soon as another one writes too, the same tables note the names that are read (`Noted`).
+While one process alone writes a session, its commits depend on everything, and what a rule has read does not matter:
+reading is that of a dict (`Table`). As soon as another one writes too, the same tables note the names that are read
+(`Noted`).
 """
 
 from collections.abc import Iterator

@@ -1,13 +1,13 @@
 """Notices that a file of the open database is not the one in the directory any more.
 
 SQLite does not notice that a file which it has open was deleted or replaced (a cleaner of /tmp, an operator, a restored
-backup). It continues with the old file, which no other process can open any more. A process that starts later, or connects
-again, uses the new one: the replicas would not see each other, and everything in the old file would be lost at the end of the
-last process. So the worker checks the database file before each transaction, which takes about 2 µs. A new file with our
-tables is used from then on; without a file every command fails.
+backup). It continues with the old file, which no other process can open any more. A process that starts later, or
+connects again, uses the new one: the replicas would not see each other, and everything in the old file would be lost at
+the end of the last process. So the worker checks the database file before each transaction, which takes about 2 µs. A
+new file with our tables is used from then on; without a file every command fails.
 
-The other two files (the log of changes and its index) can be removed alone. Then the processes that have them open, and those
-that make new ones, would overwrite each other's pages. The worker checks them once a second.
+The other two files (the log of changes and its index) can be removed alone. Then the processes that have them open, and
+those that make new ones, would overwrite each other's pages. The worker checks them once a second.
 """
 
 import os
@@ -30,7 +30,10 @@ class Files:
         self._beside: tuple[File, ...] = ()
 
     def are_opened(self, database: File) -> None:
-        """Record the files of a new connection. `database` is the file before it was opened: it may be another one by now."""
+        """Record the files of a new connection.
+
+        `database` is the file before it was opened: it may be another one by now.
+        """
         self._database = database
         self._beside = self._beside_now()
 

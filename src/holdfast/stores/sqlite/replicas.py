@@ -31,15 +31,18 @@ _DECODERS: Final = {TABLES[name].prefix: TABLES[name].decode for name in ("excha
 
 
 def renew(tx: Transaction, seconds: float) -> tuple[int, int]:
-    """Take the lease or make it longer; return the incarnation, and the format of the file, which a later release may have upgraded."""
+    """Take the lease or make it longer.
+
+    Return the incarnation, and the format of the file, which a later release may have upgraded.
+    """
     owner, until = tx.identity.owner, tx.now + seconds
     found: int = tx.one("PRAGMA user_version")
     if tx.one(_RENEW, tx.now, seconds, tx.now, tx.now, seconds, until, owner):
         return int(owner.rpartition(".")[2]), found
     incarnation: int = tx.one("UPDATE total SET incarnations = incarnations + 1 RETURNING incarnations")
     replica = tx.identity.replica
-    # A replica has one lease. An older lease of this name that has not ended yet belongs to another process with the same
-    # name, or was written before the clock was set back.
+    # A replica has one lease. An older lease of this name that has not ended yet belongs to another process with the
+    # same name, or was written before the clock was set back.
     tx.execute("UPDATE lease SET until = 0 WHERE replica = ?", (replica,))
     tx.execute(
         "INSERT INTO lease (owner, replica, until, since, renewed, seconds) VALUES (?, ?, ?, ?, ?, ?)",
@@ -82,7 +85,10 @@ def living(tx: Transaction) -> dict[str, float]:
 
 
 def declare_dead(tx: Transaction) -> list[str]:
-    """Declare replicas dead whose lease has ended, if this one may; return all dead owners that may still own something."""
+    """Declare replicas dead whose lease has ended, if this one may.
+
+    Return all dead owners that may still own something.
+    """
     lease = tx.one(_MAY_REAP, tx.identity.owner, tx.now, tx.now)
     if lease is not None:
         tx.execute(_DECLARE_DEAD, (tx.now, tx.now, lease))

@@ -203,7 +203,8 @@ FORMAT: Final = FIRST + len(MIGRATIONS) - 1
 """The format of the files that this release writes."""
 
 ADDITIONS: Final[Mapping[str, str]] = kept.TRIGGERS
-"""Additions without a new format, by name: a table, an index, a trigger, or `table.column`, with the statement that adds it.
+"""Additions without a new format, by name: a table, an index, a trigger, or `table.column`, with the statement that
+adds it.
 
 An older release neither reads nor writes them, and may serve the same file: a column needs a default, and a missing
 row or table must mean the same as before the addition.
@@ -267,8 +268,8 @@ def _create(
 def _use_wal(connection: sqlite3.Connection) -> None:
     """Switch the file to WAL.
 
-    If two processes do it at the same time, SQLite refuses one of them at once, without the time limit for locks. So this one waits
-    for the other's lock by a transaction, which has the time limit, and tries again.
+    If two processes do it at the same time, SQLite refuses one of them at once, without the time limit for locks. So
+    this one waits for the other's lock by a transaction, which has the time limit, and tries again.
     """
     for attempt in range(_SWITCHES):
         try:

@@ -1,6 +1,7 @@
 """The sessions of the file: `SharedSessions` on a shelf of SQLite.
 
-Documents, logs and their indexes are in one file, so a transaction changes them together: nothing is carried over later, and no index is behind.
+Documents, logs and their indexes are in one file, so a transaction changes them together: nothing is carried over
+later, and no index is behind.
 """
 
 from collections.abc import Callable, Coroutine
@@ -68,7 +69,7 @@ class SqliteSessions(SharedSessions):
 
     @override
     async def register(self, key: str) -> None:
-        """Do nothing: each commit that begins work checks the lease, and `replicas.owned` finds the work by its fields."""
+        """Do nothing: each commit that begins work checks the lease, and `replicas.owned` finds it by its fields."""
 
     @override
     async def poisoned(self, key: str, error: Exception) -> None:
@@ -108,7 +109,7 @@ class SqliteSessions(SharedSessions):
     # Wake-ups that were missed
 
     async def _look_at_asks(self) -> None:
-        """Read the sessions again in which an ask waits: its answer was accepted with 202, so it must arrive even if every wake-up is lost."""
+        """Read the sessions again in which an ask waits: an answer that got 202 arrives also if its wake-up is lost."""
         for key in [key for key, entry in self._entries.items() if entry.asks]:
             await self.look_at(key)
 

@@ -1,7 +1,7 @@
 """Documents and logs in the file: numbers, fields and events, compared and applied in a transaction.
 
-`holdfast.stores.shared` has the rules and their drafts; this keeps bytes (`stores/shared/shelf.py` says what a shelf has to do). Each function is
-one step of a transaction, so a commit needs no other means to be atomic.
+`holdfast.stores.shared` has the rules and their drafts; this keeps bytes (`stores/shared/shelf.py` says what a shelf
+has to do). Each function is one step of a transaction, so a commit needs no other means to be atomic.
 
     session       numbers, and what the indexes need of them: principal, hint, detached
     field         the named fields, without meaning here; `f:…` is also an index of the complete streams by their ends
@@ -9,8 +9,8 @@ one step of a transaction, so a commit needs no other means to be atomic.
     lingering     heads of the streams that a closed session has left; their events stay where they were
     subscription  the field `u`, by URI
 
-The number of a writer's last commit would be a field that every commit changes. Nearly always the writer is the one before, so the
-row of the session has the last writer and its number, and `o:<writer>` only those of the others.
+The number of a writer's last commit would be a field that every commit changes. Nearly always the writer is the one
+before, so the row of the session has the last writer and its number, and `o:<writer>` only those of the others.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -246,7 +246,8 @@ def sweep(tx: Transaction) -> None:
 def discard(tx: Transaction, key: str) -> None:
     """Remove a session that cannot be read.
 
-    A damaged field must cost its own session only: a sweep that found it would otherwise fail as a whole, again and again.
+    A damaged field must cost its own session only: a sweep that found it would otherwise fail as a whole, again and
+    again.
     """
     row = tx.execute("SELECT sid, numbers FROM session WHERE key = ?", (key,)).fetchone()
     if row is not None:

@@ -48,7 +48,10 @@ def swap(
 
 
 def orphan_tasks(tx: Transaction, known: Collection[str] | None = None) -> list[OrphanTask]:
-    """Return tasks whose owner was declared dead, and own ones that are not `known`. An owner without a lease is dead too."""
+    """Return tasks whose owner was declared dead, and own ones that are not `known`.
+
+    An owner without a lease is dead too.
+    """
     mine = () if known is None else tx.execute("SELECT key FROM task WHERE owner = ?", (tx.identity.owner,))
     strays = [key for (key,) in mine if key not in (known or ())][:_AT_ONCE]
     found = tx.execute(

@@ -18,18 +18,18 @@ a time, so a second thread would only wait. No lock is needed: the queue hands c
 Group commit. The commands of one pass of the loop go to the thread together when the pass ends, and those that
 arrive while a transaction runs share the next one. So many commands share the price of one commit: 32 calls in flight
 need one for all their claims and one for all their ends. A batch that fails is rolled back, and its commands are tried
-one by one: a command never fails because of another one in its batch. An error of this package (`Fenced`, `SessionGone`)
-is the answer of its command and does not end the transaction, because operations check before they write (see
-`transaction`).
+one by one: a command never fails because of another one in its batch. An error of this package (`Fenced`,
+`SessionGone`) is the answer of its command and does not end the transaction, because operations check before they write
+(see `transaction`).
 
 Why nothing is lost or done half. A command is answered after its commit, and its wake-ups are sent before its answer.
 A caller that was cancelled changes nothing: the command runs anyway, as a command sent over a network would. If the
 process dies before the commit, nothing happened; after it, the command counts once, and its repeat is recognised.
 
 When the file fails. A busy lock is waited for in steps of 10 ms, up to five seconds. After a lasting error (I/O,
-damage) the connection is closed, and the next command opens a new one. The same happens if a file was deleted or replaced
-(`files`). Commands that only read still run while
-another process holds the lock. Other errors of SQLite reach the caller as `StoreUnavailable`: nothing was done.
+damage) the connection is closed, and the next command opens a new one. The same happens if a file was deleted or
+replaced (`files`). Commands that only read still run while another process holds the lock. Other errors of SQLite reach
+the caller as `StoreUnavailable`: nothing was done.
 
 Wake-ups of other processes are rows of the table `ring`, numbered without a gap. `PRAGMA data_version` says, without
 reading a table, whether another connection has written at all; `on_lost` is called if rows were missed.

@@ -1,9 +1,10 @@
 """Connections that were accepted and have not begun: their addresses take turns.
 
-asyncio and uvloop accept one connection in a pass of the loop, the oldest one. When clients keep the loop busy, a pass takes long, and a
-new client would wait for as many passes as connections came before it. So more are accepted here, which costs little, and
-begin in the same and in the next passes: a few in each, because a flood of new connections must not make each pass long for the clients
-that are there already; and one of each address after the other, because a client must not wait for the flood of another one.
+asyncio and uvloop accept one connection in a pass of the loop, the oldest one. When clients keep the loop busy, a pass
+takes long, and a new client would wait for as many passes as connections came before it. So more are accepted here,
+which costs little, and begin in the same and in the next passes: a few in each, because a flood of new connections must
+not make each pass long for the clients that are there already; and one of each address after the other, because a
+client must not wait for the flood of another one.
 """
 
 import asyncio
@@ -19,7 +20,8 @@ _AT_ONCE: Final = 7
 """Connections that begin in a pass, besides the one that the loop has accepted itself."""
 _MOST: Final = 4_096
 _LEAST: Final = 32
-"""Connections that wait here: as many as there are free places, within these limits. Each has a descriptor, and is not counted yet."""
+"""Connections that wait here: as many as there are free places, within these limits. Each has a descriptor, and is
+not counted yet."""
 
 Begin = Callable[[socket.socket, object], object]
 """Begins a connection with this peer."""
