@@ -372,7 +372,6 @@ def _reached(module: str, found: Graph) -> set[str]:
 
 
 SAME_NAMES: Final = {
-    "Bounds": "public: the limits of an authorization; the other one is private to the memory store",
     "Change": "public: one change that a client receives, and the same change inside of a server",
     "File": "public: a resource in `holdfast.resources`, and a content in `holdfast.content`",
     "InputRequired": "public: the value that an author returns, and its form on the wire between two servers",

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from holdfast.core.lifecycle import SessionInput
 from holdfast.core.rules import calls
 from holdfast.core.rules.document import Document, ExchangeRecord
+from holdfast.core.rules.state import FieldChange
 from holdfast.core.stream import Log, NewEvents, Position, StreamPage
 from holdfast.engine import idempotency
 from holdfast.engine.delivery import Batch
@@ -44,7 +45,7 @@ from holdfast.stores.base import (
     WakeUp,
 )
 from holdfast.stores.memory import MemoryStore
-from holdfast.stores.memory.state import Bounds, Cells
+from holdfast.stores.memory.state import MemoryState
 from tests.bugbank import homes, replicas
 from tests.bugbank.rules import MISTAKES
 from tests.simulation.cluster import Cluster
@@ -264,13 +265,14 @@ def whole_payload() -> Patches:
 
 def state_sent_again() -> Patches:
     """An addition whose reply was lost counts twice."""
-    add_cell = Cells.add_cell
+    change_state = MemoryState.change_state
 
-    def add(self: Cells, field: str, by: int, op: str, bounds: Bounds) -> int:
-        self.ops.pop(op, None)
-        return add_cell(self, field, by, op, bounds)
+    async def change(self: MemoryState, area: str, wanted: FieldChange) -> int:
+        if wanted.by is not None:
+            self._fields(area).results.pop(wanted.op, None)
+        return await change_state(self, area, wanted)
 
-    return _with((Cells, "add_cell", add))
+    return _with((MemoryState, "change_state", change))
 
 
 def check_then_claim() -> Patches:

@@ -159,7 +159,7 @@ class Accounting(RuleBasedStateMachine):
             assert 0 <= session.outstanding <= LIMITS.asks
             if (state := session.state_fields) is not None:
                 sizes = [len(name) + len(cell.value) for name, cell in state.cells.items()]
-                assert state.cell_bytes == sum(sizes) <= LIMITS.state_bytes
+                assert state.bytes == sum(sizes) <= LIMITS.state_bytes
             self.finished_streams_are_those_that_ended(session)
         assert self.store._bytes == sum(self.session(key).size for key in SESSIONS)
 

@@ -9,8 +9,8 @@ from typing import Any, Final
 import pytest
 
 from holdfast.core.lifecycle import SessionInput
-from holdfast.errors import StateError
-from holdfast.stores.kept import ENTRY_BYTES, growth
+from holdfast.core.rules.state import ENTRY_BYTES, growth
+from holdfast.errors import SessionGone, StateError
 from holdfast.stores.redis.core import hashed
 from holdfast.stores.redis.link import Single
 from holdfast.stores.redis.store import RedisStore
@@ -23,13 +23,14 @@ from tests.support import async_test
 SHARED: Final = "hf:1:default:{*}"
 TOTAL: Final = 100_000
 FACTS: Final = """
-local packed = redis.call('HGET', KEYS[1], 'k') or redis.call('GET', KEYS[1] .. ':s')
-if not packed then return '' end
-local K = cmsgpack.unpack(packed)
-local fields = redis.call('HGETALL', KEYS[1] .. ':k')
-local bytes = 0
-for index = 1, #fields, 2 do bytes = bytes + #fields[index] + #cmsgpack.unpack(fields[index + 1])[2] + 256 end
-return cjson.encode({al = K.al or 0, av = K.av or 0, bytes = bytes, subs = K.ub or 0})
+local fields, head, bytes = redis.call('HGETALL', KEYS[1] .. ':k'), nil, 0
+for index = 1, #fields, 2 do
+  if fields[index] == 'h' then head = cmsgpack.unpack(fields[index + 1]) end
+  local value = string.sub(fields[index], 1, 2) == 'f:' and string.match(fields[index + 1], '^%d+ (.*)$')
+  if value then bytes = bytes + #fields[index] - 2 + #value + 256 end
+end
+if not head then return '' end
+return cjson.encode({al = head[6], av = head[7], bytes = bytes, subs = head[5] - bytes})
 """
 """The kept data of a session or handle, counted from the stored keys, and its allowance."""
 
@@ -119,8 +120,14 @@ async def test_a_late_message_never_leaves_the_shared_slot_with_less_than_a_sess
     assert may >= 9_000
     await store.index("lower", "s", 10, 1)
     assert granted(server, "s") == may, "a report that was overtaken by a grant"
-    await store.run("granted", "s", 50_000, 0, 12)
-    assert kept(server, "s")["al"] == may, "a grant that was overtaken by a report"
+    late = RedisStore(server.url, tight(principal_kept_bytes=TOTAL))
+    await late.set_state("s", "g", b"x", op="4")
+    head = late._states["s"].head
+    head.allowed, head.lowered = 0, 0
+    may = granted(server, "s")
+    assert await late._more_room("s", head, 6_000)
+    assert (head.allowed, head.lowered) == (may, 1), "a request from before a report"
+    await late.aclose()
     _, _, again, count = await store.index("grant", "s", hashed("p"), 6_000, 6_000, 0, TOTAL, 60_000)
     assert (again, count) == (may, 1), "an old request lowers nothing"
     assert total(server, "p") == may
@@ -128,40 +135,21 @@ async def test_a_late_message_never_leaves_the_shared_slot_with_less_than_a_sess
 
 
 @async_test
-async def test_state_from_before_the_total_is_counted_with_the_next_change(
-    server: RedisServer,
-) -> None:
-    """A session of an older release has state and no allowance."""
-    store = RedisStore(server.url, tight(principal_kept_bytes=TOTAL))
-    await store.open(record("s", "p"), evict=False)
-    await store.set_state("s", "f", b"x" * 5_000, op="1")
-    forget = """local K = cmsgpack.unpack(redis.call('HGET', KEYS[1], 'k'))
-        K.al, K.av, K.as, K.kn = nil, nil, nil, nil
-        redis.call('HSET', KEYS[1], 'k', cmsgpack.pack(K))"""
-    server.tell("EVAL", forget, "1", "hf:1:default:{s}")
-    server.tell("DEL", f"{SHARED}:kept", f"{SHARED}:kp")
-    await store.set_state("s", "f", b"x", op="2")
-    await store.set_state("s", "g", b"x" * 2_000, op="3")
-    assert total(server, "p") >= 2_000 + ENTRY_BYTES
-    await store.aclose()
-
-
-@async_test
 async def test_a_session_that_ends_while_it_asks_for_room_leaves_no_charge(server: RedisServer) -> None:
     store = RedisStore(server.url)
     await store.open(record("s", "p"), evict=False)
-    run = store.run
+    send = store.send
     closed: list[Any] = []
 
-    async def room_then_closed(script: str, key: str, *arguments: Any) -> Any:
-        reply = await run(script, key, *arguments)
-        if reply[0] == b"room":
+    async def closed_before_the_write(script: str, key: str, *arguments: Any) -> Any:
+        if script == "write_state":
             closed.append(await store.close("s", SessionInput.DELETED))
-        return reply
+        return await send(script, key, *arguments)
 
-    store.run = room_then_closed  # type: ignore[method-assign]
-    reply = await store.keeping("set", "s", "1", "f", "1", b"x", "", 1_000)
-    assert (reply, len(closed)) == ([b"gone"], 1)
+    store.send = closed_before_the_write  # type: ignore[assignment]
+    with pytest.raises(SessionGone):
+        await store.set_state("s", "f", b"x", op="1")
+    assert len(closed) == 1
     assert server.tell("EXISTS", f"{SHARED}:kept", f"{SHARED}:kp") == "0"
     await store.aclose()
 

@@ -3,8 +3,8 @@
 from msgspec.structs import replace
 
 from holdfast.core.lifecycle import SessionInput, SessionState
+from holdfast.core.rules.state import ENTRY_BYTES
 from holdfast.stores.base import Listing, Status, Totals
-from holdfast.stores.kept import ENTRY_BYTES
 from holdfast.testing.store.bench import (
     GRACE,
     IDLE,

@@ -1,10 +1,10 @@
 """Sessions are opened, found, evicted and closed once; no principal sees another's."""
 
 from holdfast.core.lifecycle import SessionInput
+from holdfast.core.rules.state import ENTRY_BYTES
 from holdfast.core.stream import Position
 from holdfast.errors import SessionGone
 from holdfast.stores.base import STANDALONE_FENCE, Claim, Refusal, WakeUp
-from holdfast.stores.kept import ENTRY_BYTES
 from holdfast.testing.store.bench import (
     KEY,
     OTHER,

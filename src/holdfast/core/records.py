@@ -142,7 +142,7 @@ class Status(Struct, frozen=True):
     log_bytes: int
     """Of its streams."""
     kept_bytes: int
-    """Of its state and its subscriptions (`holdfast.stores.kept`)."""
+    """Of its state and its subscriptions (`holdfast.core.rules.state`)."""
     quiet: float
     """Seconds since the last sign of its client, or the last end of a call."""
 

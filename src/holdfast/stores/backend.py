@@ -104,5 +104,5 @@ class Backend(Protocol):
         ...
 
     async def spare_kept(self, key: str) -> int:
-        """Return the kept bytes (`stores/kept.py`) that the principal of a session may still add."""
+        """Return the kept bytes (`core/rules/state.py`) that the principal of a session may still add."""
         ...

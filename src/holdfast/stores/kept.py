@@ -1,14 +1,4 @@
-"""The data that sessions and handles of a principal keep besides streams and tasks: how it is counted, and its limit.
-
-The limits of one session or handle (`state_bytes`, `subscription_bytes`) bound little where a principal has a
-thousand sessions, so `Limits.principal_kept_bytes` bounds all of it together. It counts
-
-* the fields of state, names and values, of sessions, of handles and of the principal itself;
-* the URIs of subscriptions;
-* `ENTRY_BYTES` for each field and each subscription, because a short one costs a store much more than its bytes.
-
-Anonymous clients are one principal. A change that keeps no more than before is never refused.
-"""
+"""The sums of what principals keep besides streams and tasks (`holdfast.core.rules.state`), in the memory of one process. Anonymous clients are one principal."""
 
 import sys
 from collections import Counter
@@ -16,24 +6,9 @@ from typing import Final
 
 from holdfast.config import Limits
 from holdfast.core.ledger import Charge, Ledger, encoded
-from holdfast.errors import StateError
 
 _ANONYMOUS: Final = "anonymous"
 """The account of anonymous clients. It is no address, and no key of a principal."""
-ENTRY_BYTES: Final = 256
-"""The cost of an entry of a table besides its name and value; the same in `redis/lua/cells_prelude.lua`."""
-
-
-def growth(before: int | None, after: int | None) -> int:
-    """Return the change of the kept bytes when the size of an entry changes; None: there is no entry."""
-    return (0 if after is None else ENTRY_BYTES + after) - (0 if before is None else ENTRY_BYTES + before)
-
-
-def too_much(field: str, limits: Limits) -> StateError:
-    """Return the error for a field for which there is no room."""
-    return StateError(
-        f"everything that one principal keeps is limited to {limits.principal_kept_bytes} bytes; {field!r} would exceed it"
-    )
 
 
 class Charged:

@@ -26,9 +26,9 @@ from holdfast.core.records import (
 )
 from holdfast.core.rules import asks, calls, life, readers, streams, turns
 from holdfast.core.rules.document import Document, replica_of
+from holdfast.core.rules.state import growth
 from holdfast.core.stream import NewEvents, Position
 from holdfast.stores.backend import GONE, Backend
-from holdfast.stores.kept import growth
 from holdfast.wire.jsonrpc import RequestId
 
 _NONE: Final[frozenset[str]] = frozenset()

@@ -133,7 +133,7 @@ class Document(SessionClock):
         self.size: int = 0
         """The bytes of its logs."""
         self.kept: int = 0
-        """The bytes of its state and its subscriptions, as `holdfast.stores.kept` counts them."""
+        """The bytes of its state and its subscriptions, as `holdfast.core.rules.state` counts them."""
         self.complete: int = 0
         """Complete streams: the length of `finished`."""
         self.exchanges: dict[str, ExchangeRecord] = {}

@@ -51,6 +51,7 @@ from holdfast.core.records import (
     Status,
     WakeUp,
 )
+from holdfast.core.rules.state import REMEMBERED_OPS, Cell
 from holdfast.core.rules.tasks import TASK_END_BYTES
 from holdfast.stores.base.asks import AskPart
 from holdfast.stores.base.exchanges import AtOnce, ExchangePart
@@ -68,7 +69,7 @@ from holdfast.stores.base.replicas import (
 )
 from holdfast.stores.base.required import RequiredPart
 from holdfast.stores.base.sessions import LINGER_SECONDS, LINGER_SHARE, SessionPart
-from holdfast.stores.base.state import REMEMBERED_OPS, Cell, NoState, StatePart, refuse_state
+from holdfast.stores.base.state import NoState, StatePart, refuse_state
 from holdfast.stores.base.streams import StreamPart
 from holdfast.stores.base.tasks import NoTasks, OrphanTask, TaskPart, refuse_tasks
 from holdfast.stores.base.wakeups import OnWake, silent

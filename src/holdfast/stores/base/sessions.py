@@ -71,7 +71,7 @@ class SessionPart(Protocol):
         """Subscribe the session to the updates of a resource. A second call changes nothing and returns True.
 
         False if the session is unknown or closed, or at a limit: `Limits.subscriptions`,
-        `Limits.subscription_bytes` in UTF-8, or its principal's total (`holdfast.stores.kept`).
+        `Limits.subscription_bytes` in UTF-8, or its principal's total (`holdfast.core.rules.state`).
         """
         ...
 

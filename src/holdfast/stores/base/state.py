@@ -4,19 +4,10 @@ A store without state inherits `NoState`. Then `ctx.state` and `ctx.state_for` r
 `state="principal"` does not start.
 """
 
-from typing import Final, NamedTuple, NoReturn, Protocol
+from typing import NoReturn, Protocol
 
+from holdfast.core.rules.state import Cell
 from holdfast.errors import ConfigError
-
-REMEMBERED_OPS: Final = 256
-"""Operations of an area whose results are kept for a command that is sent again."""
-
-
-class Cell(NamedTuple):
-    """One field of state. Version 0 means absent."""
-
-    value: bytes
-    version: int
 
 
 class StatePart(Protocol):
@@ -56,7 +47,7 @@ class StatePart(Protocol):
         version that it never had. `op` names the operation: sent again it returns its first result.
 
         Raises:
-            StateError: over the limit of the area, or of its principal's total (`holdfast.stores.kept`); nothing was
+            StateError: over the limit of the area, or of its principal's total (`holdfast.core.rules.state`); nothing was
                 changed.
             SessionGone: as `get_state`.
         """

@@ -7,8 +7,8 @@ from collections.abc import Collection
 from typing import NamedTuple, NoReturn, Protocol
 
 from holdfast.core.records import Refusal
+from holdfast.core.rules.state import Cell
 from holdfast.errors import ConfigError
-from holdfast.stores.base.state import Cell
 
 
 class OrphanTask(NamedTuple):

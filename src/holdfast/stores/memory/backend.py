@@ -9,6 +9,8 @@ from collections.abc import Callable
 from math import inf
 from typing import Final
 
+from typing_extensions import override
+
 from holdfast.config import Limits
 from holdfast.core.ledger import Account, Charge, encoded
 from holdfast.core.lifecycle import SessionInput
@@ -21,7 +23,7 @@ from holdfast.stores.backend import GONE, P, R, Rule, Why
 from holdfast.stores.base import LINGER_SHARE, OnWake
 from holdfast.stores.kept import Kept
 from holdfast.stores.memory.lingering import Lingering
-from holdfast.stores.memory.state import Cells
+from holdfast.stores.memory.state import KeptFields
 from holdfast.stores.sessions import SessionCommands
 
 STREAM_BYTES: Final = 1_536
@@ -45,10 +47,10 @@ class MemoryDocument(Document):
         self.counted_kept: int = 0
         self.charge: Charge | None = None
         """The memory of its streams and kept answers."""
-        self.state_fields: SessionCells | None = None
+        self.state_fields: SessionFields | None = None
 
 
-class SessionCells(Cells):
+class SessionFields(KeptFields):
     """The state of a session. Its bytes are a part of the session's kept bytes."""
 
     __slots__ = ("_doc",)
@@ -57,13 +59,10 @@ class SessionCells(Cells):
         super().__init__(doc.record.principal)
         self._doc = doc
 
-    def keep(self, change: int, totals: Kept) -> bool:
-        """Change the number of kept bytes, unless the principal would exceed its limit."""
-        if not super().keep(change, totals):
-            return False
+    @override
+    def count(self, change: int) -> None:
         self._doc.kept += change
         self._doc.counted_kept += change
-        return True
 
 
 class MemoryBackend(SessionCommands):

@@ -1,88 +1,31 @@
-"""State in the memory store: fields with versions, of a session or of an area that belongs to a principal."""
+"""State in the memory store: the fields of a session, or of an area that belongs to a principal."""
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable
-from typing import Final, NamedTuple
 
-import msgspec
+from typing_extensions import override
 
 from holdfast.config import Limits
-from holdfast.stores.areas import is_own, most_areas, most_bytes, most_of_one
-from holdfast.stores.base import REMEMBERED_OPS, Cell
-from holdfast.stores.kept import Kept, too_much
-from holdfast.stores.rules import added, state_growth
-
-_NO_OPS: Final[OrderedDict[str, int]] = OrderedDict()
-"""Of every owner whose state was not changed yet: most sessions have no state."""
+from holdfast.core.rules.state import Cell, FieldChange, StateFields, change
+from holdfast.stores.areas import is_own, most_areas, most_of_one
+from holdfast.stores.kept import Kept
+from holdfast.stores.state import StateCommands, room
 
 
-class Bounds(NamedTuple):
-    """The limits for a field: the limit of its owner, and the limit for the total of the principal."""
+class KeptFields(StateFields):
+    """The fields of one owner, and the principal whose total they count in."""
 
-    limit: int
-    totals: Kept
-    limits: Limits
-
-
-class Cells:
-    """The fields of one owner, and the bytes that the owner adds to the total of its principal."""
-
-    __slots__ = ("cell_bytes", "cells", "kept", "ops", "principal", "versions")
+    __slots__ = ("principal",)
 
     def __init__(self, principal: str) -> None:
+        super().__init__()
         self.principal: str = principal
-        self.kept: int = 0
-        """The bytes that count in the total of its principal: all that `holdfast.stores.kept` lists."""
-        self.cells: dict[str, Cell] = {}
-        self.cell_bytes: int = 0
-        self.versions: int = 0
-        self.ops: OrderedDict[str, int] = _NO_OPS
 
-    def keep(self, change: int, totals: Kept) -> bool:
-        """Change the number of kept bytes. Return False, and change nothing, if the principal would exceed its limit."""
-        if not totals.add(self.principal, change):
-            return False
-        self.kept += change
-        return True
-
-    def set_cell(self, field: str, value: bytes | None, op: str, version: int | None, bounds: Bounds) -> int:
-        """Set or delete a field if it has the expected version; return the new version or −1."""
-        if op in self.ops:
-            return self.ops[op]
-        cell = self.cells.get(field)
-        if version is not None and version != (cell.version if cell else 0):
-            return self._remember(op, -1)
-        more, kept = state_growth(bounds.limit, self.cell_bytes, field, cell, value)
-        if not self.keep(kept, bounds.totals):
-            raise too_much(field, bounds.limits)
-        self.cell_bytes += more
-        self.versions += 1
-        if value is None:
-            self.cells.pop(field, None)
-            return self._remember(op, 0)
-        self.cells[field] = Cell(value, self.versions)
-        return self._remember(op, self.versions)
-
-    def add_cell(self, field: str, by: int, op: str, bounds: Bounds) -> int:
-        """Add to an integer field; return its new value."""
-        if op in self.ops:
-            return self.ops[op]
-        cell = self.cells.get(field)
-        total = added(field, cell, by)
-        self.set_cell(field, msgspec.json.encode(total), "", None, bounds)
-        return self._remember(op, total)
-
-    def _remember(self, op: str, result: int) -> int:
-        if op:
-            if self.ops is _NO_OPS:
-                self.ops = OrderedDict()
-            self.ops[op] = result
-            if len(self.ops) > REMEMBERED_OPS:
-                self.ops.popitem(last=False)
-        return result
+    def count(self, change: int) -> None:
+        """The kept bytes have changed."""
 
 
-class Area(Cells):
+class Area(KeptFields):
     """State that belongs to a principal, and the time at which it expires."""
 
     def __init__(self, principal: str, ttl: float) -> None:
@@ -162,11 +105,11 @@ class Areas:
 
     def _forget(self, key: str, area: Area) -> None:
         del self._areas[key]
-        area.keep(-area.kept, self._totals)
+        self._totals.add(area.principal, -area.kept)
         self._count(key, area.principal, -1)
 
 
-class MemoryState:
+class MemoryState(StateCommands):
     """The part of the memory store that keeps state."""
 
     def __init__(self, limits: Limits, now: Callable[[], float]) -> None:
@@ -174,7 +117,7 @@ class MemoryState:
         self._kept = Kept(limits)
         self._areas = Areas(limits, now, self._kept)
 
-    def _cells(self, area: str) -> Cells:
+    def _fields(self, area: str) -> KeptFields:
         """Return the fields of an area or session. Raises SessionGone if there is no such area or session."""
         raise NotImplementedError
 
@@ -188,17 +131,15 @@ class MemoryState:
 
     async def get_state(self, area: str, field: str) -> Cell | None:
         """Return a field."""
-        return self._cells(area).cells.get(field)
+        return self._fields(area).cells.get(field)
 
-    async def set_state(
-        self, area: str, field: str, value: bytes | None, *, op: str, version: int | None = None
-    ) -> int:
-        """Set or delete a field."""
-        return self._cells(area).set_cell(field, value, op, version, self._bounds(area))
-
-    async def add_state(self, area: str, field: str, by: int, *, op: str) -> int:
-        """Add to a counter."""
-        return self._cells(area).add_cell(field, by, op, self._bounds(area))
-
-    def _bounds(self, area: str) -> Bounds:
-        return Bounds(most_bytes(area, self._limits), self._kept, self._limits)
+    @override
+    async def change_state(self, area: str, wanted: FieldChange) -> int:
+        state = self._fields(area)
+        before = state.kept
+        most = before + self._kept.spare(state.principal)
+        result = change(state, wanted, room(area, self._limits, most))
+        if state.kept != before:
+            self._kept.add(state.principal, state.kept - before)
+            state.count(state.kept - before)
+        return result

@@ -8,8 +8,8 @@ from holdfast.core.rules import calls
 from holdfast.errors import SessionGone
 from holdfast.ports import Clock
 from holdfast.stores.base import AtOnce, OneProcess, Totals
-from holdfast.stores.memory.backend import MemoryBackend, SessionCells
-from holdfast.stores.memory.state import Cells, MemoryState
+from holdfast.stores.memory.backend import MemoryBackend, SessionFields
+from holdfast.stores.memory.state import KeptFields, MemoryState
 from holdfast.stores.memory.tasks import MemoryTasks, TaskMethods
 
 
@@ -43,13 +43,13 @@ class MemoryStore(MemoryBackend, MemoryState, TaskMethods, OneProcess):
         detached = sum(doc.state is SessionState.DETACHED for doc in self._sessions.values())
         return Totals(len(self._sessions), detached, self._bytes, self._kept.bytes)
 
-    def _cells(self, area: str) -> Cells:
-        if (cells := self._areas.get(area)) is not None:
-            return cells
+    def _fields(self, area: str) -> KeptFields:
+        if (fields := self._areas.get(area)) is not None:
+            return fields
         if (doc := self._sessions.get(area)) is None:
             raise SessionGone
         if doc.state_fields is None:
-            doc.state_fields = SessionCells(doc)
+            doc.state_fields = SessionFields(doc)
         return doc.state_fields
 
     # A plain call: the rule, applied to the document

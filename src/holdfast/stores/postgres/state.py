@@ -1,27 +1,26 @@
 """State of sessions and areas, and tasks (sql/functions.sql)."""
 
-from collections.abc import Collection
-from typing import Any, Final
+from collections.abc import Collection, Sequence
+from typing import Final
 
 from typing_extensions import override
 
 from holdfast.core.rules.tasks import StoredTask, TaskBounds
-from holdfast.errors import SessionGone, StateError
-from holdfast.stores.areas import is_own, most_areas, most_bytes, most_of_one
+from holdfast.stores.areas import is_own, most_areas, most_of_one
 from holdfast.stores.base import REMEMBERED_OPS, Cell, OrphanTask, WakeUp
-from holdfast.stores.kept import ENTRY_BYTES, too_much
 from holdfast.stores.postgres.bell import ALL, Bell
-from holdfast.stores.postgres.core import hashed
+from holdfast.stores.postgres.core import hashed, texts
 from holdfast.stores.rules import lease_ended
+from holdfast.stores.shared.state import SharedState, StateWrite, StoredState
 from holdfast.stores.tasks import Swapped, TaskCommands
 
-_GONE, _DONE, _FULL, _TOTAL, _NO_INTEGER = range(5)
+_GONE, _WRITTEN, _DIFFERS, _FULL = range(4)
 _SWAPPED: Final = (Swapped.DONE, Swapped.DIFFERS, Swapped.FULL)
 _DEAD: Final = 3
 _TASKS: Final = 20
 
 
-class PostgresState(Bell, TaskCommands):
+class PostgresState(Bell, SharedState, TaskCommands):
     """Fields with versions, areas that belong to a principal, tasks."""
 
     async def open_area(self, area: str, principal: str, ttl: float) -> bool:
@@ -35,39 +34,47 @@ class PostgresState(Bell, TaskCommands):
         """Return True if there is such state."""
         return bool(await self._one("find_area", area, hashed(principal), self._told))
 
-    async def get_state(self, area: str, field: str) -> Cell | None:
-        """Return a field."""
-        rows = await self._run("get", area, field.encode(), self._told)
+    @override
+    def forget_all(self) -> None:
+        super().forget_all()
+        self._forget_states()
+
+    @override
+    async def load_state(self, area: str, fields: Sequence[str], ops: Sequence[str]) -> StoredState | None:
+        rows = await self._run("load_state", area, texts(fields), list(ops), self._told)
         if not rows:
-            raise SessionGone
-        value, version = rows[0]
-        return None if value is None else Cell(value, version)
-
-    async def set_state(
-        self, area: str, field: str, value: bytes | None, *, op: str, version: int | None = None
-    ) -> int:
-        """Set or delete a field."""
-        return await self._set(area, field, value, None, op, version)
-
-    async def add_state(self, area: str, field: str, by: int, *, op: str) -> int:
-        """Add to a counter."""
-        return await self._set(area, field, None, by, op, None)
-
-    async def _set(self, area: str, field: str, value: bytes | None, *change: Any) -> int:
-        limits = self._limits
-        bounds = (most_bytes(area, limits), limits.principal_kept_bytes, ENTRY_BYTES, REMEMBERED_OPS)
-        [(verdict, result)] = await self._run(
-            "set", area, field.encode(), value, *change, *bounds, self._told
+            return None
+        head, names, values, versions, made, results = rows[0]
+        cells = zip(names or (), values or (), versions or (), strict=True)
+        return StoredState(
+            head,
+            {name.decode(): Cell(value, version) for name, value, version in cells},
+            {op: int(result) for op, result in zip(made or (), results or (), strict=True)},
         )
-        if verdict == _GONE:
-            raise SessionGone
-        if verdict == _FULL:
-            raise StateError(f"state is limited to {bounds[0]} bytes; {field!r} would exceed it")
-        if verdict == _TOTAL:
-            raise too_much(field, limits)
-        if verdict == _NO_INTEGER:
-            raise StateError(f"state field {field!r} does not hold an integer")
-        return int(result)
+
+    @override
+    async def write_state(
+        self, area: str, fields: Sequence[str], write: StateWrite
+    ) -> StoredState | bool | None:
+        values, versions = (
+            [cell.value for cell in write.put.values()],
+            [cell.version for cell in write.put.values()],
+        )
+        facts = (
+            write.known,
+            texts(write.absent),
+            write.head,
+            texts(list(write.put)),
+            values,
+            versions,
+            texts(write.delete),
+        )
+        made = (list(write.results), [str(result) for result in write.results.values()], REMEMBERED_OPS)
+        bounds = (write.grows, self._limits.principal_kept_bytes, self._told)
+        verdict = await self._one("write_state", area, *facts, *made, *bounds)
+        if verdict == _DIFFERS:
+            return await self.load_state(area, fields, made[0])
+        return None if verdict == _GONE else verdict == _WRITTEN
 
     # Tasks
 

@@ -1,6 +1,6 @@
 """PostgresStore: the contract of stores on PostgreSQL.
 
-The commands of a session are rules and commits (`stores/shared`). Every operation is one statement, which is one transaction (`sql/functions.sql`), in one round
+The commands are rules and commits (`stores/shared`). Every operation is one statement, which is one transaction (`sql/functions.sql`), in one round
 trip (`lanes.py`). A command whose answer was lost is sent again and counts once. Time is that of the server.
 """
 

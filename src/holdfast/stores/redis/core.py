@@ -11,7 +11,7 @@ between two:
 * A session or area is counted in the shared slot before it is made, and is counted until it is gone. The next sweep
   finds an entry there that has no session.
 * The shared slot registers which replica has work in which session, before the first work begins (`register`).
-* The shared slot allows the kept data of a principal before it is written (`keeping`, state.py).
+* The shared slot allows the kept data of a principal before it is written (state.py).
 * Hints for the shared slot (when a session is due, how large its logs are) are sent after the change. If this process dies in
   between, they are late or missing; a replica that uses one reads the session first.
 
@@ -48,9 +48,8 @@ SHARED: Final = "*"
 _MARKS: Final = "01"
 """The flag of a command when it is sent for the first time, and when it is sent again."""
 _STEPS: Final = 8_192
-"""The allowance of a session (lua/cells_prelude.lua) grows in steps of its principal's total: 8 KiB of 64 MiB. It has at most two
+"""The allowance of a session (state.py) grows in steps of its principal's total: 8 KiB of 64 MiB. It has at most two
 that it does not use."""
-_LEAST_STEP: Final = 1_024
 
 T = TypeVar("T")
 
@@ -120,12 +119,16 @@ class Core(ServerStore[str | RedisLink]):
         """Return the first key of a session's, area's or the shared slot."""
         return f"{self._prefix}{{{name}}}"
 
+    @property
+    def told(self) -> str:
+        """The time that a script is told, in milliseconds; empty: Redis' own time counts."""
+        told = self._clock.told
+        return "" if told is None else str(ceil(told * 1000))
+
     async def run(self, script: str, key: str, *arguments: Argument) -> Any:
         """Run a script on a slot; while its reply is lost, send it again under the same name."""
         name = f"{self._nonce}{next(self._numbers)}"
-        told = self._clock.told
-        now = "" if told is None else str(ceil(told * 1000))
-        first, again = ((now, self.me, name, mark, *arguments) for mark in _MARKS)
+        first, again = ((self.told, self.me, name, mark, *arguments) for mark in _MARKS)
         return await self.send(script, key, first, again)
 
     async def send(
@@ -178,30 +181,3 @@ class Core(ServerStore[str | RedisLink]):
                 raise failed
         kept = [one for one in done if not isinstance(one, BaseException)]
         return kept, len(kept) == len(done)
-
-    # The total of each principal (state.py)
-
-    async def keeping(self, script: str, key: str, *arguments: Argument) -> list[Any]:
-        """Run a script that may make a session or handle keep more, with a larger allowance where it needs one.
-
-        `total`: its principal has no room for more; `gone`: there is no such session or handle any more. Then nothing
-        has changed.
-        """
-        spare = min(self._step, _LEAST_STEP)
-        while (reply := await self.run(script, key, *arguments))[0] == b"room":
-            least, count, principal, life = reply[2:6]
-            best = least + max(spare, min(self._step, least // 2))
-            # Other writers of the session use the same allowance. If they used it up first, ask for twice as much.
-            spare *= 2
-            whose, most = hashed(principal.decode()), self._limits.principal_kept_bytes
-            grant = await self.index("grant", key, whose, least, best, count, most, life)
-            if grant[0] != b"ok":
-                return [b"total" if grant[0] == b"full" else b"gone"]
-            await self.run("granted", key, grant[2], grant[3], self._step)
-        await self.lowered(key, reply)
-        return reply  # type: ignore[no-any-return]
-
-    async def lowered(self, key: str, reply: list[Any]) -> None:
-        """Report the bytes that a script has given back."""
-        if len(reply) > 1 and reply[1]:
-            await self.index("lower", key, reply[1][1], reply[1][2])

@@ -73,10 +73,9 @@ class RedisDocuments(Core):
 
     async def create(self, record: SessionRecord, numbers: bytes, fields: Mapping[str, bytes]) -> bool:
         """Keep a new session."""
-        kept = _pack({"pr": record.principal, "kb": 0, "kv": 0})
         words = [word for pair in fields.items() for word in pair]
         life = milliseconds(max(record.idle, record.grace) + min(record.idle, record.lifetime) + SLACK)
-        return bool(await self.send("create", record.key, (life, "n", numbers, "k", kept, *words)))
+        return bool(await self.send("create", record.key, (life, "n", numbers, *words)))
 
     async def commit(self, key: str, commit: Commit) -> Reply:
         """Compare and apply."""

@@ -14,7 +14,7 @@ from hashlib import sha1
 from importlib.resources import files
 from typing import Final, NamedTuple
 
-SECTIONS: Final = ("documents", "cells", "index", "replicas")
+SECTIONS: Final = ("documents", "state", "index", "replicas")
 _SECTION: Final = "--## "
 _TWINS: Final = ("commit", "swap_task")
 

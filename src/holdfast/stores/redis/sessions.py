@@ -16,8 +16,6 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any, Final
 
-import msgspec
-from msgspec import Struct
 from typing_extensions import override
 
 from holdfast.config import Limits
@@ -25,16 +23,18 @@ from holdfast.core.lifecycle import SessionInput, SessionState
 from holdfast.core.records import Closed, Refusal, SessionRecord, Status
 from holdfast.core.rules import life, streams
 from holdfast.core.rules.document import At, Document
+from holdfast.core.rules.state import growth
 from holdfast.errors import StoreError
 from holdfast.stores.base import LINGER_SECONDS, LINGER_SHARE, UNREPORTED_SECONDS, Listing, Totals
-from holdfast.stores.kept import ENTRY_BYTES, growth
 from holdfast.stores.redis.core import Room, flag, hashed, milliseconds
 from holdfast.stores.redis.documents import RedisDocuments
+from holdfast.stores.redis.state import StateMethods
 from holdfast.stores.shared.commit import PLACES
 from holdfast.stores.shared.document import STATES
 from holdfast.stores.shared.draft import SharedDocument, opened
 from holdfast.stores.shared.fields import Unreadable
 from holdfast.stores.shared.shelf import Erasure
+from holdfast.stores.shared.state import StateHead
 
 _HINT, _STATE = PLACES["hint"], PLACES["state"]
 _BATCH: Final = 100
@@ -71,23 +71,7 @@ def _freed(doc: Document, how: str, over: int, limits: Limits) -> tuple[int, flo
     return int(doc.size), min(doc.finished.values(), default=0.0)
 
 
-class _KeptBytes(Struct):
-    """The kept bytes of a session, as lua/cells_prelude.lua writes them."""
-
-    kb: int = 0
-    kn: int = 0
-    ub: int = 0
-
-    @property
-    def bytes(self) -> int:
-        """All of them."""
-        return self.kb + self.ub + ENTRY_BYTES * self.kn
-
-
-_kept: Final = msgspec.msgpack.Decoder(_KeptBytes).decode
-
-
-class SessionMethods(RedisDocuments):
+class SessionMethods(RedisDocuments, StateMethods):
     """open, sweep, subscriptions, and closings whose listeners must be called."""
 
     over: int
@@ -180,14 +164,14 @@ class SessionMethods(RedisDocuments):
     async def look(self, key: str) -> Status | None:
         """Return an open session. Its state counts among its kept bytes."""
         try:
-            stored = await self.stored(key)
-            if stored is None or stored.fields is None:
+            stored, state = await asyncio.gather(self.stored(key), self.load_state(key, [], []))
+            if stored is None or stored.fields is None or state is None:
                 return None
-            doc, kept = SharedDocument(stored.numbers, stored.fields), _kept(stored.fields["k"])
-        except (Unreadable, KeyError, msgspec.DecodeError) as error:
+            doc, kept = SharedDocument(stored.numbers, stored.fields), StateHead.decoded(state.head).kept
+        except Unreadable as error:
             await self._drop(key, error)
             return None
-        return doc.status(self.now(), log_bytes=doc.size, kept_bytes=kept.bytes)
+        return doc.status(self.now(), log_bytes=doc.size, kept_bytes=kept)
 
     async def sessions_after(self, after: str, *, limit: int) -> Listing:
         """Return the sessions that follow in the order of their keys. A session that cannot be read is left out."""
@@ -318,21 +302,21 @@ class SessionMethods(RedisDocuments):
         if doc is None:
             return False
         cost = growth(None, len(uri.encode()))
-        if uri not in doc.subscriptions and (await self.keeping("hold", key, cost))[0] != b"ok":
+        if uri not in doc.subscriptions and not await self._hold(key, cost, uri):
             return False
         done = await self.apply(key, False, life.subscribe, uri, cost, self._limits, cost)  # noqa: FBT003
         if done:
             # Also if it was known: the client repeats a request of which the last step has failed.
             await self.index("subscribed", hashed(uri), key, milliseconds(86_400))
         else:
-            await self.lowered(key, await self.run("hold", key, -cost))
+            await self._hold(key, -cost, uri)
         return done
 
     async def unsubscribe(self, key: str, uri: str) -> None:
         """Forget a subscription, and what it has kept."""
         cost = growth(None, len(uri.encode()))
         if await self.apply(key, False, life.unsubscribe, uri, cost):  # noqa: FBT003
-            await self.lowered(key, await self.run("hold", key, -cost))
+            await self._hold(key, -cost, uri)
         await self.index("unsubscribed", hashed(uri), key)
 
     async def subscribers(self, uri: str) -> list[str]:

@@ -1,44 +1,68 @@
-"""State of sessions and areas, and tasks.
+"""State of sessions and areas (lua/state.lua), and tasks.
 
 **Allowances.** The kept data of a session or a handle is its state and its subscriptions. The principal has one total for all of it
 (`Limits.principal_kept_bytes`), in the shared slot. A script sees one slot, so it cannot read the total when it writes. Instead the shared slot
-grants each session and handle an allowance, and a script lets it keep no more than that. Where the allowance is too small, the script changes
-nothing and replies 'room'; the caller asks the shared slot (`grant`), tells the session (`granted`) and sends its command again
-(`Core.keeping`). It asks for a step more than it needs, so that not every field costs this. The sum of a principal's grants never exceeds its
-total, so its kept data does not either.
+grants each session and handle an allowance, which is in the head of its state, and the rule lets it keep no more than that. Where the allowance is too
+small, this process asks the shared slot (`grant`) before it writes. It asks for a step more than it needs, so that not every field costs this. The sum
+of a principal's grants never exceeds its total, so its kept data does not either.
 
-A grant is a number of bytes, not a difference, so that it may be sent twice. Granted bytes that are no longer needed are given back: the session
-lowers its own allowance first and reports it afterwards. These messages can arrive in any order; each of them counts how often the session
+A grant is a number of bytes, not a difference, so that it may be sent twice. Granted bytes that are no longer needed are given back: a write
+lowers the allowance first, and `lower` reports it afterwards. These messages can arrive in any order; each of them counts how often the session
 has lowered its allowance. `grant` never lowers, and replies with the newest count that the shared slot knows; a report counts there only
-if its count is newer; `granted` counts in the session only if its count is not older than the session's own. So the shared slot always has at
-least the allowance of the session. A lost message leaves it with more than that, until the session's next grant or report, or its end.
-
-A version is a counter of the owner, so a field that was deleted and set again has another one, and a compare-and-set cannot mistake it. An
-operation has a name: sent again, it finds its result, among the last 256.
+if its count is newer. So the shared slot always has at least the allowance of the session. A lost message leaves it with more than that, until the
+session's next grant or report, or its end.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
+import msgspec
 from typing_extensions import override
 
+from holdfast.core.records import SessionRecord
+from holdfast.core.rules.state import Cell, hold
 from holdfast.core.rules.tasks import StoredTask, TaskBounds
-from holdfast.errors import SessionGone, StateError
-from holdfast.stores.areas import is_own, most_areas, most_bytes, most_of_one
-from holdfast.stores.base import Cell, OrphanTask
-from holdfast.stores.kept import too_much
+from holdfast.errors import SessionGone, StateError, StoreError
+from holdfast.stores.areas import is_own, most_areas, most_of_one
+from holdfast.stores.base import OrphanTask
 from holdfast.stores.redis.core import Core, flag, hashed, milliseconds
+from holdfast.stores.redis.link import Argument
 from holdfast.stores.rules import lease_ended
+from holdfast.stores.shared.state import SharedState, StateHead, StateWrite, StoredState
 from holdfast.stores.tasks import Swapped, TaskCommands
 
 _ALL: Final = 10**9
 """More tasks than a store has."""
 _STRAYS: Final = 20
+_LEAST_STEP: Final = 1_024
 _SWAPPED: Final = {b"ok": Swapped.DONE, b"differs": Swapped.DIFFERS, b"full": Swapped.FULL}
 
 
-class StateMethods(Core, TaskCommands):
+def _names(ops: Sequence[str], fields: Sequence[str]) -> list[Argument]:
+    return [*(f"o:{op}" for op in ops), *(f"f:{field}" for field in fields)]
+
+
+def _stored(reply: list[Any], ops: Sequence[str], fields: Sequence[str]) -> StoredState:
+    """Return what a script has found under these names."""
+    split = len(ops) + 1
+    results = zip(ops, reply[1:split], strict=True)
+    cells = zip(fields, reply[split:], strict=True)
+    parts = [(name, *found.split(b" ", 1)) for name, found in cells if found is not None]
+    return StoredState(
+        reply[0] or b"",
+        {name: Cell(value, int(version)) for name, version, value in parts},
+        {op: int(result) for op, result in results if result is not None},
+    )
+
+
+class StateMethods(Core, SharedState, TaskCommands):
     """Fields with versions, areas that belong to a principal, tasks."""
+
+    @override
+    def forget_all(self) -> None:
+        super().forget_all()
+        self._forget_states()
 
     async def open_area(self, area: str, principal: str, ttl: float) -> bool:
         """Take a place in the index, then begin the area."""
@@ -53,53 +77,87 @@ class StateMethods(Core, TaskCommands):
         )
         if (await self.index("reserve_area", *place))[0] != b"ok":
             return False
-        return bool((await self.run("open_area", area, principal, milliseconds(ttl)))[0] == b"ok")
+        done = await self.send("open_area", area, (self.told, principal, milliseconds(ttl)))
+        return bool(done[0] == b"ok")
 
     async def find_area(self, area: str, principal: str) -> bool:
         """Return True if this principal has such an area; its time starts again, here and in the index."""
-        reply = await self.run("find_area", area, principal)
-        if reply[0] != b"ok":
+        found, *due = await self.send("find_area", area, (self.told, principal))
+        if found != b"ok":
             return False
-        await self.index("seen_area", area, hashed(principal), reply[2])
+        await self.index("seen_area", area, hashed(principal), *due)
         return True
 
-    async def get_state(self, area: str, field: str) -> Cell | None:
-        """Return a field."""
-        reply = await self.run("get", area, field)
-        self._check(reply, field, area)
-        return Cell(reply[2], reply[3]) if reply[0] == b"ok" else None
+    @override
+    async def load_state(self, area: str, fields: Sequence[str], ops: Sequence[str]) -> StoredState | None:
+        reply = await self.send("load_state", area, (self.told, "h", *_names(ops, fields)))
+        return _stored(reply, ops, fields) if reply else None
 
-    async def set_state(
-        self, area: str, field: str, value: bytes | None, *, op: str, version: int | None = None
-    ) -> int:
-        """Set or delete a field."""
-        given = ("0", b"") if value is None else ("1", value)
-        expected = "" if version is None else version
-        most = most_bytes(area, self._limits)
-        reply = await self.keeping("set", area, op, field, *given, expected, most)
-        self._check(reply, field, area)
-        return int(reply[2])
+    @override
+    async def write_state(
+        self, area: str, fields: Sequence[str], write: StateWrite
+    ) -> StoredState | bool | None:
+        ops = list(write.results)
+        read = [*write.absent, *(field for field in fields if field not in write.absent)]
+        names, words = _names(ops, read), list[Argument]()
+        for field, (value, version) in write.put.items():
+            words += f"f:{field}", b"%d %b" % (version, value)
+        for op, result in write.results.items():
+            words += f"o:{op}", str(result)
+        deleted = _names((), write.delete)
+        facts = (self.told, write.known, write.head, len(ops) + len(write.absent), len(names), *names)
+        reply = await self.send("write_state", area, (*facts, len(words), *words, *deleted))
+        if type(reply) is int:
+            return True if reply else None
+        return _stored(reply, ops, read)
 
-    async def add_state(self, area: str, field: str, by: int, *, op: str) -> int:
-        """Add to a counter."""
-        most = most_bytes(area, self._limits)
-        reply = await self.keeping("add", area, op, field, by, most)
-        self._check(reply, field, area)
-        return int(reply[2])
+    # Allowances
 
-    def _check(self, reply: list[Any], field: str, area: str) -> None:
-        match reply[0]:
-            case b"gone":
-                raise SessionGone
-            case b"full":
-                limit = most_bytes(area, self._limits)
-                raise StateError(f"state is limited to {limit} bytes; {field!r} would exceed it")
-            case b"total":
-                raise too_much(field, self._limits)
-            case b"no integer":
-                raise StateError(f"state field {field!r} does not hold an integer of 64 bits")
-            case _:
-                return
+    @override
+    def _most_kept(self, head: StateHead) -> float:
+        return head.allowed
+
+    @override
+    async def _more_room(self, area: str, head: StateHead, least: int) -> bool:
+        life, principal, record = await self.send("state_owner", area, (self.told,))
+        if principal is None and record is None:
+            raise SessionGone
+        whose = (
+            principal.decode()
+            if record is None
+            else msgspec.json.decode(record, type=SessionRecord).principal
+        )
+        best, most = least + min(self._step, max(least // 2, _LEAST_STEP)), self._limits.principal_kept_bytes
+        done, *grant = await self.index("grant", area, hashed(whose), least, best, head.lowered, most, life)
+        if done == b"none":
+            raise SessionGone
+        if done == b"full":
+            return False
+        # A newer count: it was lowered, and what is known here is older.
+        _, allowed, lowered = grant
+        head.allowed = allowed if lowered > head.lowered else max(head.allowed, allowed)
+        head.lowered = lowered
+        return True
+
+    @override
+    def _shrink(self, head: StateHead) -> None:
+        if head.allowed - head.kept > 2 * self._step:
+            head.allowed, head.lowered = head.kept + self._step, head.lowered + 1
+
+    @override
+    async def _written(self, area: str, before: StateHead, after: StateHead) -> None:
+        if after.lowered != before.lowered:
+            with suppress(StoreError):
+                await self.index("lower", area, after.allowed, after.lowered)
+
+    async def _hold(self, key: str, size: int, uri: str) -> bool:
+        """Let a session keep so many bytes for a subscription, or give them back. False: it may not, or there is none."""
+        op = self._random.token(12)
+        try:
+            await self._apply_to_state(key, op, None, lambda state, room: hold(state, op, size, uri, room))
+        except (SessionGone, StateError):
+            return False
+        return True
 
     # Tasks
 

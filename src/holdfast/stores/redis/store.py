@@ -1,14 +1,13 @@
 """RedisStore: the contract of stores on Redis or Valkey, version 7 or later.
 
-The commands of a session are rules and commits (`stores/shared`). Every operation is one script on one slot, which is one atomic step; `core.py` has the theory. A command whose reply was lost is
+The commands are rules and commits (`stores/shared`). Every operation is one script on one slot, which is one atomic step; `core.py` has the theory. A command whose reply was lost is
 sent again and counts once. Time is that of Redis.
 """
 
 from holdfast.stores.redis.replicas import ReplicaMethods
 from holdfast.stores.redis.sessions import SessionMethods
-from holdfast.stores.redis.state import StateMethods
 from holdfast.stores.redis.wakeups import WakeUpMethods
 
 
-class RedisStore(SessionMethods, StateMethods, ReplicaMethods, WakeUpMethods):
+class RedisStore(SessionMethods, ReplicaMethods, WakeUpMethods):
     """Sessions that outlive this process, and that every replica can serve."""

@@ -1,4 +1,4 @@
-"""The kept data of principals besides streams and tasks (`holdfast.stores.kept`), counted by triggers of the file.
+"""The kept data of principals besides streams and tasks (`holdfast.core.rules.state`), counted by triggers of the file.
 
 The row of a session or area has its kept bytes (`held`), and the table `kept` has the sum of each principal. The
 triggers change both with every field and subscription, in the same transaction, also if many rows are
@@ -9,7 +9,7 @@ deleted at once and if an older release writes to the same file. So no operation
 from collections.abc import Mapping
 from typing import Final
 
-from holdfast.stores.kept import ENTRY_BYTES
+from holdfast.core.rules.state import ENTRY_BYTES
 from holdfast.stores.sqlite.transaction import Transaction
 
 _SUM: Final = (

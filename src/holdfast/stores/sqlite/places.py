@@ -53,6 +53,6 @@ def _evict(tx: Transaction, principal: str) -> Closed | None:
 
 
 def spare_kept(tx: Transaction, key: str) -> int:
-    """Return the kept bytes (`holdfast.stores.kept`) that the principal of a session may still add."""
+    """Return the kept bytes (`holdfast.core.rules.state`) that the principal of a session may still add."""
     known: int = tx.one("SELECT bytes FROM kept JOIN session USING (principal) WHERE key = ?", key) or 0
     return tx.limits.principal_kept_bytes - known

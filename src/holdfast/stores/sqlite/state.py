@@ -7,13 +7,12 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast.core.rules.state import Cell, FieldChange, StateFields, change
 from holdfast.errors import SessionGone
-from holdfast.stores.areas import OWN, is_own, most_areas, most_bytes, most_of_one
-from holdfast.stores.base import REMEMBERED_OPS, Cell
-from holdfast.stores.kept import too_much
-from holdfast.stores.rules import added, state_growth
-from holdfast.stores.sqlite import kept
+from holdfast.stores.areas import OWN, is_own, most_areas, most_of_one
+from holdfast.stores.base import REMEMBERED_OPS
 from holdfast.stores.sqlite.transaction import Transaction
+from holdfast.stores.state import room
 
 _COUNT: Final = "SELECT count(*) FROM area WHERE due IS NOT NULL AND (substr(name, 1, ?) = ?) = ?"
 _KINDS: Final = {own: (len(OWN), OWN, own) for own in (False, True)}
@@ -50,30 +49,30 @@ def get_state(tx: Transaction, area: str, field: str) -> Cell | None:
     return _cell(tx, area, field)
 
 
-def set_state(
-    tx: Transaction, area: str, field: str, value: bytes | None, *, op: str, version: int | None = None
-) -> int:
-    """Set or delete a field if it has the expected version; return the new version or −1."""
+def change_state(tx: Transaction, area: str, wanted: FieldChange) -> int:
+    """Apply the rule to the field that the change names."""
     owner = _the_area(tx, area)
-    before = _result(tx, area, op)
+    state = StateFields(owner.bytes, owner.versions, owner.held)
+    before = _cell(tx, area, wanted.field)
     if before is not None:
-        return before
-    cell = _cell(tx, area, field)
-    if version is not None and version != (cell.version if cell else 0):
-        return _remember(tx, owner, op, -1)
-    return _remember(tx, owner, op, _write(tx, owner, field, value, cell))
-
-
-def add_state(tx: Transaction, area: str, field: str, by: int, *, op: str) -> int:
-    """Add to an integer field; return its new value."""
-    owner = _the_area(tx, area)
-    before = _result(tx, area, op)
-    if before is not None:
-        return before
-    cell = _cell(tx, area, field)
-    total = added(field, cell, by)
-    _write(tx, owner, field, msgspec.json.encode(total), cell)
-    return _remember(tx, owner, op, total)
+        state.cells[wanted.field] = before
+    known = tx.one("SELECT result FROM op WHERE area = ? AND op = ?", area, wanted.op)
+    if known is not None:
+        return int(known)
+    sums = tx.one("SELECT bytes FROM kept WHERE principal = ?", owner.principal) or 0
+    most = owner.held + tx.limits.principal_kept_bytes - sums
+    result = change(state, wanted, room(area, tx.limits, most))
+    _write(tx, area, owner, wanted.field, state.cells.get(wanted.field), before)
+    number: int = tx.one(
+        "UPDATE area SET bytes = ?, versions = ?, ops = ops + 1 WHERE name = ? RETURNING ops",
+        state.bytes, state.versions, area,
+    )  # fmt: skip
+    # Text: a counter may be larger than SQLite's integers.
+    tx.execute(
+        "INSERT INTO op (area, op, n, result) VALUES (?, ?, ?, ?)", (area, wanted.op, number, str(result))
+    )
+    tx.execute("DELETE FROM op WHERE area = ? AND n <= ?", (area, number - REMEMBERED_OPS))
+    return result
 
 
 def sweep(tx: Transaction) -> None:
@@ -90,25 +89,27 @@ def forget(tx: Transaction, name: str) -> None:
 
 
 class _Area(msgspec.Struct, frozen=True):
-    name: str
     principal: str
-    bytes: int
-    exists: bool
+    name: str = ""
+    bytes: int = 0
+    versions: int = 0
+    held: int = 0
+    """The kept bytes; of a session, without those that its subscriptions keep."""
 
 
 def _the_area(tx: Transaction, name: str) -> _Area:
     """Return an area or a session's fields. Raises SessionGone if there is neither."""
     row = tx.execute(
-        "SELECT iif(due IS NULL, (SELECT principal FROM session WHERE key = name), principal), bytes"  # noqa: S608
+        "SELECT iif(due IS NULL, (SELECT principal FROM session WHERE key = name), principal), name, bytes, versions, held"  # noqa: S608
         f" FROM area WHERE name = ? AND {_ALIVE}",
         (name, tx.now),
     ).fetchone()
     if row is not None:
-        return _Area(name, row[0], row[1], exists=True)
+        return _Area(*row)
     principal = tx.one("SELECT principal FROM session WHERE key = ?", name)
     if principal is None:
         raise SessionGone
-    return _Area(name, principal, 0, exists=False)
+    return _Area(principal)
 
 
 def _insert(tx: Transaction, *values: Any) -> None:
@@ -124,44 +125,17 @@ def _cell(tx: Transaction, name: str, field: str) -> Cell | None:
     return None if row is None else Cell(*row)
 
 
-def _write(tx: Transaction, area: _Area, field: str, value: bytes | None, cell: Cell | None) -> int:
-    more, total = state_growth(most_bytes(area.name, tx.limits), area.bytes, field, cell, value)
-    if not kept.has_room(tx, area.principal, total):
-        raise too_much(field, tx.limits)
-    _ensure(tx, area)
-    version: int = tx.one(
-        "UPDATE area SET bytes = bytes + ?, versions = versions + 1 WHERE name = ? RETURNING versions",
-        more, area.name,
-    )  # fmt: skip
-    if value is None:
-        tx.execute("DELETE FROM cell WHERE area = ? AND field = ?", (area.name, field))
-        return 0
-    tx.execute(
-        # Not OR REPLACE: that deletes the former row without its triggers.
-        "INSERT INTO cell (area, field, value, version) VALUES (?, ?, ?, ?)"
-        " ON CONFLICT (area, field) DO UPDATE SET value = excluded.value, version = excluded.version",
-        (area.name, field, value, version),
-    )
-    return version
-
-
-def _ensure(tx: Transaction, area: _Area) -> None:
-    if not area.exists:
-        _insert(tx, area.name, "", None, None)
-
-
-def _result(tx: Transaction, name: str, op: str) -> int | None:
-    found = tx.one("SELECT result FROM op WHERE area = ? AND op = ?", name, op) if op else None
-    return None if found is None else int(found)
-
-
-def _remember(tx: Transaction, area: _Area, op: str, result: int) -> int:
-    """Keep the result of an operation for a command that is sent again; the oldest results are deleted."""
-    if op:
-        _ensure(tx, area)
-        number = tx.one("UPDATE area SET ops = ops + 1 WHERE name = ? RETURNING ops", area.name)
-        # Text: a counter may be larger than SQLite's integers.
-        values = (area.name, op, number, str(result))
-        tx.execute("INSERT INTO op (area, op, n, result) VALUES (?, ?, ?, ?)", values)
-        tx.execute("DELETE FROM op WHERE area = ? AND n <= ?", (area.name, number - REMEMBERED_OPS))
-    return result
+def _write(
+    tx: Transaction, area: str, owner: _Area, field: str, cell: Cell | None, before: Cell | None
+) -> None:
+    if not owner.name:
+        _insert(tx, area, "", None, None)
+    if cell is None and before is not None:
+        tx.execute("DELETE FROM cell WHERE area = ? AND field = ?", (area, field))
+    elif cell is not None and cell != before:
+        tx.execute(
+            # Not OR REPLACE: that deletes the former row without its triggers.
+            "INSERT INTO cell (area, field, value, version) VALUES (?, ?, ?, ?)"
+            " ON CONFLICT (area, field) DO UPDATE SET value = excluded.value, version = excluded.version",
+            (area, field, *cell),
+        )

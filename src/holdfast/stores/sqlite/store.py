@@ -29,6 +29,7 @@ from holdfast.stores.sqlite.sessions import SqliteSessions, reads, writes
 from holdfast.stores.sqlite.transaction import Identity, Transaction
 from holdfast.stores.sqlite.worker import Worker
 from holdfast.stores.sqlite_address import Synchronous
+from holdfast.stores.state import StateCommands
 from holdfast.stores.tasks import TaskCommands
 
 
@@ -39,7 +40,7 @@ def _sweep(tx: Transaction) -> None:
     tx.tidy()
 
 
-class SqliteStore(SqliteSessions, TaskCommands):  # type: ignore[override]
+class SqliteStore(SqliteSessions, StateCommands, TaskCommands):  # type: ignore[override]
     """Everything in one file. The file must be on a disk of this host: network file systems lack the locks that SQLite needs.
 
     `synchronous="normal"` survives the death of any process; a power failure may lose the last
@@ -145,8 +146,7 @@ class SqliteStore(SqliteSessions, TaskCommands):  # type: ignore[override]
     open_area: Final = writes(state.open_area)
     find_area: Final = writes(state.find_area)
     get_state: Final = reads(state.get_state)
-    set_state: Final = writes(state.set_state)
-    add_state: Final = writes(state.add_state)
+    change_state: Final = writes(state.change_state)
     load_task: Final = reads(tasks.load)
     swap_task: Final = writes(tasks.swap)
     orphan_tasks: Final = reads(tasks.orphan_tasks)

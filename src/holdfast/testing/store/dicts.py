@@ -33,7 +33,7 @@ from holdfast.stores.base import (
     is_inbox_full,
 )
 from holdfast.stores.kept import Kept
-from holdfast.stores.memory.state import Areas, Cells, MemoryState
+from holdfast.stores.memory.state import Areas, KeptFields, MemoryState
 from holdfast.stores.memory.tasks import MemoryTasks, TaskMethods
 from holdfast.stores.rules import lease_ended
 from holdfast.stores.shared.commit import (
@@ -63,7 +63,7 @@ class DictSession:
         self.fields: dict[str, bytes] = dict(fields)
         self.logs: defaultdict[str, dict[int, tuple[int, bytes]]] = defaultdict(dict)
         """The events of each stream: number, tag, data."""
-        self.cells: Cells = Cells(record.principal)
+        self.state: KeptFields = KeptFields(record.principal)
 
     def number(self, name: str) -> float:
         """Return one of the numbers."""
@@ -204,7 +204,7 @@ class DictStore(SharedSessions, MemoryState, TaskMethods, OneProcess):
 
     def _erase(self, key: str, session: DictSession) -> None:
         del self.shelves.sessions[key]
-        self._kept.add(session.record.principal, -int(session.number("kept")) - session.cells.kept)
+        self._kept.add(session.record.principal, -int(session.number("kept")) - session.state.kept)
 
     @override
     async def poisoned(self, key: str, error: Exception) -> None:
@@ -306,7 +306,7 @@ class DictStore(SharedSessions, MemoryState, TaskMethods, OneProcess):
         status, session = await super().look(key), self.shelves.sessions.get(key)
         if status is None or session is None:
             return None
-        return replace(status, kept_bytes=status.kept_bytes + session.cells.kept)
+        return replace(status, kept_bytes=status.kept_bytes + session.state.kept)
 
     @override
     async def sweep(self) -> list[Closed]:
@@ -319,12 +319,12 @@ class DictStore(SharedSessions, MemoryState, TaskMethods, OneProcess):
         self.forget_all()
 
     @override
-    def _cells(self, area: str) -> Cells:
-        if (cells := self._areas.get(area)) is not None:
-            return cells
+    def _fields(self, area: str) -> KeptFields:
+        if (fields := self._areas.get(area)) is not None:
+            return fields
         if (session := self.shelves.sessions.get(area)) is None:
             raise SessionGone
-        return session.cells
+        return session.state
 
 
 class DictReplica(DictStore):

@@ -6,10 +6,10 @@ Limits and totals.
 import asyncio
 
 from holdfast.core.lifecycle import SessionInput
+from holdfast.core.rules.state import ENTRY_BYTES
 from holdfast.errors import SessionGone, StateError
 from holdfast.stores.areas import own_area
 from holdfast.stores.base import REMEMBERED_OPS, Cell
-from holdfast.stores.kept import ENTRY_BYTES
 from holdfast.testing.store.bench import (
     KEY,
     OTHER,

@@ -344,79 +344,43 @@ BEGIN
     RETURN true;
 END $$;
 
--- verdict: 0 gone, 1 done, 2 no room in the area, 3 no room for the principal, 4 no integer. With p_by, it is added to the field.
-CREATE FUNCTION {schema}.set_{v}(
-    p_area text, p_field bytea, p_value bytea, p_by numeric, p_op text, p_version bigint,
-    p_most bigint, p_kept bigint, p_entry bigint, p_ops bigint, p_now double precision, OUT verdict integer, OUT result text
-) LANGUAGE plpgsql SET lock_timeout = '2s' AS $$
-DECLARE
-    s record;
-    c record;
-    had bigint;
-    has bigint;
-    change bigint;
-    grows bigint;
-    new_value bytea := p_value;
+-- Replace the state of a session or area if its head is the known one, these fields are absent, and none of the changes was made before.
+-- 0 gone, 1 done, 2 it differs, 3 its principal may not keep so much.
+CREATE FUNCTION {schema}.write_state_{v}(
+    p_area text, p_known bytea, p_absent bytea[], p_head bytea, p_fields bytea[], p_values bytea[], p_versions bigint[], p_delete bytea[],
+    p_ops text[], p_results text[], p_kept_ops bigint, p_grows bigint, p_most bigint, p_now double precision
+) RETURNS integer LANGUAGE plpgsql SET lock_timeout = '2s' AS $$
+DECLARE s record;
 BEGIN
-    SELECT principal, bytes, versions, ops INTO s FROM {schema}.area
+    SELECT principal, head, ops INTO s FROM {schema}.area
         WHERE name = p_area AND (due IS NULL OR due > {schema}.clock_{v}(p_now)) FOR UPDATE;
     IF NOT FOUND THEN
         INSERT INTO {schema}.area (name, principal) SELECT key, principal FROM {schema}.session WHERE key = p_area FOR KEY SHARE
             ON CONFLICT DO NOTHING;
-        SELECT principal, bytes, versions, ops INTO s FROM {schema}.area WHERE name = p_area AND due IS NULL FOR UPDATE;
+        SELECT principal, head, ops INTO s FROM {schema}.area WHERE name = p_area AND due IS NULL FOR UPDATE;
         IF NOT FOUND THEN
-            verdict := 0;
-            RETURN;
+            RETURN 0;
         END IF;
     END IF;
-    verdict := 1;
-    IF p_op <> '' THEN
-        SELECT o.result INTO result FROM {schema}.op o WHERE o.area = p_area AND o.op = p_op;
-        IF FOUND THEN
-            RETURN;
-        END IF;
+    IF s.head <> p_known OR EXISTS (SELECT FROM {schema}.op WHERE area = p_area AND op = ANY (p_ops))
+        OR EXISTS (SELECT FROM {schema}.cell WHERE area = p_area AND digest IN (SELECT sha256(f) FROM unnest(p_absent) f)) THEN
+        RETURN 2;
     END IF;
-    SELECT value, version INTO c FROM {schema}.cell WHERE area = p_area AND digest = sha256(p_field);
-    IF p_version IS NOT NULL AND p_version <> coalesce(c.version, 0) THEN
-        result := '-1';
-    ELSE
-        IF p_by IS NOT NULL THEN
-            IF c.value IS NOT NULL AND convert_from(c.value, 'UTF8') !~ '^-?[0-9]+$' THEN
-                verdict := 4;
-                RETURN;
-            END IF;
-            result := (coalesce(convert_from(c.value, 'UTF8')::numeric, 0) + p_by)::text;
-            new_value := convert_to(result, 'UTF8');
-        END IF;
-        had := octet_length(p_field) + octet_length(c.value);
-        has := octet_length(p_field) + octet_length(new_value);
-        change := coalesce(has, 0) - coalesce(had, 0);
-        grows := coalesce(has + p_entry, 0) - coalesce(had + p_entry, 0);
-        IF change > 0 AND s.bytes + change > p_most THEN
-            verdict := 2;
-            RETURN;
-        END IF;
-        PERFORM {schema}.keep_{v}(s.principal, grows);
-        IF grows > 0 AND (SELECT bytes FROM {schema}.kept WHERE principal = s.principal) > p_kept THEN
-            PERFORM {schema}.keep_{v}(s.principal, -grows);
-            verdict := 3;
-            RETURN;
-        END IF;
-        UPDATE {schema}.area SET bytes = bytes + change, held = held + grows, versions = versions + 1 WHERE name = p_area;
-        IF new_value IS NULL THEN
-            DELETE FROM {schema}.cell WHERE area = p_area AND digest = sha256(p_field);
-            result := '0';
-        ELSE
-            INSERT INTO {schema}.cell (area, field, value, version) VALUES (p_area, p_field, new_value, s.versions + 1)
-                ON CONFLICT (area, digest) DO UPDATE SET value = excluded.value, version = excluded.version;
-            result := coalesce(result, (s.versions + 1)::text);
-        END IF;
+    PERFORM {schema}.keep_{v}(s.principal, p_grows);
+    IF p_grows > 0 AND (SELECT bytes FROM {schema}.kept WHERE principal = s.principal) > p_most THEN
+        PERFORM {schema}.keep_{v}(s.principal, -p_grows);
+        RETURN 3;
     END IF;
-    IF p_op <> '' THEN
-        UPDATE {schema}.area SET ops = ops + 1 WHERE name = p_area;
-        INSERT INTO {schema}.op VALUES (p_area, s.ops + 1, p_op, result);
-        DELETE FROM {schema}.op WHERE area = p_area AND n <= s.ops + 1 - p_ops;
+    UPDATE {schema}.area SET head = p_head, held = held + p_grows, ops = s.ops + cardinality(p_ops) WHERE name = p_area;
+    INSERT INTO {schema}.cell (area, field, value, version) SELECT p_area, f, v, n FROM unnest(p_fields, p_values, p_versions) u(f, v, n)
+        ON CONFLICT (area, digest) DO UPDATE SET value = excluded.value, version = excluded.version;
+    IF cardinality(p_delete) > 0 THEN
+        DELETE FROM {schema}.cell WHERE area = p_area AND digest IN (SELECT sha256(f) FROM unnest(p_delete) f);
     END IF;
+    INSERT INTO {schema}.op (area, n, op, result)
+        SELECT p_area, s.ops + n, o, r FROM unnest(p_ops, p_results) WITH ORDINALITY u(o, r, n);
+    DELETE FROM {schema}.op WHERE area = p_area AND n <= s.ops + cardinality(p_ops) - p_kept_ops;
+    RETURN 1;
 END $$;
 
 -- Tasks

@@ -80,14 +80,17 @@ SELECT {schema}.open_area_{v}($1, $2, $3, $4, $5, $6, $7)
 --## find_area
 UPDATE {schema}.area SET due = {schema}.clock_{v}($3) + ttl WHERE name = $1 AND principal = $2 AND due > {schema}.clock_{v}($3) RETURNING 1
 
---## get
-SELECT c.value, c.version FROM (
-    SELECT name FROM {schema}.area WHERE name = $1 AND (due IS NULL OR due > {schema}.clock_{v}($3))
-    UNION SELECT key FROM {schema}.session WHERE key = $1
-) s LEFT JOIN {schema}.cell c ON c.area = s.name AND c.digest = sha256($2)
+--## load_state
+SELECT s.head, c.fields, c.vals, c.versions, o.ops, o.results FROM (
+    SELECT head FROM {schema}.area WHERE name = $1 AND (due IS NULL OR due > {schema}.clock_{v}($4))
+    UNION ALL SELECT '' FROM {schema}.session WHERE key = $1 AND NOT EXISTS (SELECT FROM {schema}.area WHERE name = $1)
+) s, (
+    SELECT array_agg(field) AS fields, array_agg(value) AS vals, array_agg(version) AS versions FROM {schema}.cell
+    WHERE area = $1 AND digest IN (SELECT sha256(f) FROM unnest($2::bytea[]) f)
+) c, (SELECT array_agg(op) AS ops, array_agg(result) AS results FROM {schema}.op WHERE area = $1 AND op = ANY ($3)) o
 
---## set
-SELECT * FROM {schema}.set_{v}($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+--## write_state
+SELECT {schema}.write_state_{v}($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
 
 --## load_task
 SELECT name, value, version, expires, owner FROM {schema}.task WHERE key = $1

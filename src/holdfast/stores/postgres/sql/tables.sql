@@ -94,9 +94,8 @@ CREATE TABLE {schema}.area (
     own boolean NOT NULL DEFAULT false,
     ttl double precision,
     due double precision,
-    bytes bigint NOT NULL DEFAULT 0,
+    head bytea NOT NULL DEFAULT '',
     held bigint NOT NULL DEFAULT 0,
-    versions bigint NOT NULL DEFAULT 0,
     ops bigint NOT NULL DEFAULT 0
 ) WITH (fillfactor = 50);
 CREATE INDEX area_due ON {schema}.area (due) WHERE due IS NOT NULL;
@@ -120,7 +119,7 @@ CREATE TABLE {schema}.op (
 );
 CREATE INDEX op_name ON {schema}.op (area, op);
 
--- The kept bytes of each principal (`holdfast.stores.kept`).
+-- The kept bytes of each principal (`holdfast.core.rules.state`).
 CREATE TABLE {schema}.kept (principal bytea PRIMARY KEY, bytes bigint NOT NULL) WITH (fillfactor = 50);
 
 CREATE TABLE {schema}.task (

@@ -1,7 +1,7 @@
 -- Sessions as numbers and fields, and their logs (stores/shared/shelf.py says what each script does).
 --
--- KEYS[1] is the main hash of a session, hf:<format>:<namespace>:{<session>}: n its numbers, the fields of stores/shared/fields.py, k the
--- kept bytes of its state (cells.lua), z:<stream> the head of a log that a closing has left, after the time until which it is left.
+-- KEYS[1] is the main hash of a session, hf:<format>:<namespace>:{<session>}: n its numbers, the fields of stores/shared/fields.py,
+-- z:<stream> the head of a log that a closing has left, after the time until which it is left. :k and :q are its state (state.lua).
 -- :e:<stream> has the events of a log, a Redis stream: the event with number s has the id s-0, and two fields: t its tag, d its data.
 -- :x is the closing of a session until its listeners were called.
 --
@@ -72,7 +72,7 @@ if rest then
     for _, field in ipairs(redis.call('HKEYS', base)) do
       if string.sub(field, 1, 2) == 'l:' then redis.call('PEXPIRE', base .. ':e:' .. string.sub(field, 3), rest.life) end
     end
-    for _, suffix in ipairs({'', ':k', ':o', ':q'}) do redis.call('PEXPIRE', base .. suffix, rest.life) end
+    for _, suffix in ipairs({'', ':k', ':q'}) do redis.call('PEXPIRE', base .. suffix, rest.life) end
   end
   local told = rest.told or {}
   for index = 1, #told, 2 do redis.call('PUBLISH', told[index], told[index + 1]) end
@@ -87,7 +87,7 @@ return {time[1], time[2], n, n and n ~= ARGV[1] and redis.call('HGETALL', KEYS[1
 --## create:
 local base = KEYS[1]
 if redis.call('HEXISTS', base, 'n') == 1 then return 0 end
-redis.call('DEL', base .. ':x', base .. ':k', base .. ':o', base .. ':q')
+redis.call('DEL', base .. ':x', base .. ':k', base .. ':q')
 redis.call('HSET', base, unpack(ARGV, 2))
 redis.call('PEXPIRE', base, ARGV[1])
 return 1
@@ -109,7 +109,7 @@ for _, field in ipairs(redis.call('HKEYS', base)) do
   local stream = string.sub(field, 1, 2) == 'l:' and string.sub(field, 3)
   if stream and not heads[stream] then redis.call('UNLINK', base .. ':e:' .. stream) end
 end
-redis.call('UNLINK', base, base .. ':k', base .. ':o', base .. ':q')
+redis.call('UNLINK', base, base .. ':k', base .. ':q')
 for stream, head in pairs(heads) do
   redis.call('HSET', base, 'z:' .. stream, ARGV[4] .. ' ' .. head)
   redis.call('PEXPIRE', base .. ':e:' .. stream, ARGV[5])
@@ -127,7 +127,7 @@ if ARGV[1] == 'left' then
   for _, field in ipairs(redis.call('HKEYS', base)) do redis.call('UNLINK', base .. ':e:' .. string.sub(field, 3)) end
   return redis.call('UNLINK', base)
 end
-return redis.call('UNLINK', base, base .. ':k', base .. ':o', base .. ':q', base .. ':s', base .. ':x')
+return redis.call('UNLINK', base, base .. ':k', base .. ':q', base .. ':x')
 
 --## closing: !allow-oom
 -- The closing of a session; with an argument, it is forgotten.

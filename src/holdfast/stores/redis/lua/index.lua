@@ -14,7 +14,7 @@
 --
 -- Room: `size` records a session's log bytes. If all sessions have too many, it replies which principal has the most;
 -- core.py
--- then frees bytes of that principal. `grant` and `lower` are the shared half of cells_prelude.lua.
+-- then frees bytes of that principal. `grant` and `lower` are the shared half of the allowances of state.py.
 --
 -- Sent again: reserve and reserve_area find the entry; size, linger, grant and hint compute the same numbers again;
 -- due finds the sessions marked, and they are examined two seconds later; lower and swap_task name a count or a version,

@@ -11,7 +11,7 @@
 --               :heavy    principals by the bytes of their sessions
 --               :ps:<principal>, :pf:<principal>  the same as :size and :fin, of one principal's sessions
 --               :ling     closed sessions with streams that stay for readers, by their end   :lb  their bytes, '' the sum
---   kept bytes  :kept     the allowance of each session and handle: bytes, count (cells_prelude.lua), principal   :kp  sums by
+--   kept bytes  :kept     the allowance of each session and handle: bytes, count (state.py), principal   :kp  sums by
 -- principal, '' of all
 --   closings    :told     closed sessions whose listeners may not have been called
 --   resources   :sub:<uri>  the sessions that subscribe to a resource

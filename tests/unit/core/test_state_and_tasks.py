@@ -1,0 +1,118 @@
+"""The rules of state and of tasks, without a store: a refusal changes nothing, and a change that is sent again counts once."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.core.rules import tasks
+from holdfast.core.rules.state import (
+    ENTRY_BYTES,
+    REMEMBERED_OPS,
+    Cell,
+    FieldChange,
+    StateFields,
+    StateRoom,
+    TooMuch,
+    change,
+    hold,
+)
+from holdfast.core.rules.tasks import TASK_END_BYTES, StoredTask, TaskBounds
+from holdfast.errors import StateError
+from holdfast.testing.store.limits import tight
+
+ROOM = StateRoom(bytes=60, total=1_000, kept=3 * ENTRY_BYTES)
+CHANGES = st.builds(
+    FieldChange,
+    op=st.sampled_from(["1", "2", "3", "4"]),
+    field=st.sampled_from(["f", "é"]),
+    value=st.none() | st.integers(0, 70).map(lambda size: b"x" * size) | st.just(b"7"),
+    by=st.none() | st.none() | st.integers(-(2**70), 2**70),
+    version=st.none() | st.integers(0, 3),
+)
+
+
+def numbers(state: StateFields) -> tuple[object, ...]:
+    return state.bytes, state.versions, state.kept, dict(state.cells), list(state.results.items())
+
+
+@given(st.lists(CHANGES, max_size=20))
+def test_the_numbers_are_those_of_the_fields_and_a_refusal_or_a_repeat_changes_nothing(
+    wanted: list[FieldChange],
+) -> None:
+    state = StateFields()
+    for one in wanted:
+        before = numbers(state)
+        is_repeated = one.op in state.results
+        try:
+            result = change(state, one, ROOM)
+        except StateError:
+            assert numbers(state) == before
+            continue
+        assert result == state.results[one.op]
+        assert (numbers(state) == before) == is_repeated
+        sizes = [len(name.encode()) + len(cell.value) for name, cell in state.cells.items()]
+        assert state.bytes == sum(sizes) <= ROOM.bytes
+        assert state.kept == sum(sizes) + ENTRY_BYTES * len(sizes) <= ROOM.kept
+        versions = [cell.version for cell in state.cells.values()]
+        assert len(set(versions)) == len(versions)
+        assert max(versions, default=0) <= state.versions
+
+
+def test_a_refusal_says_what_would_have_to_be_allowed() -> None:
+    state = StateFields()
+    change(state, FieldChange("1", "f", b"x"), ROOM._replace(kept=ENTRY_BYTES + 2))
+    with pytest.raises(TooMuch) as refused:
+        change(state, FieldChange("2", "g", b"xy"), ROOM._replace(kept=ENTRY_BYTES + 2))
+    assert refused.value.kept == 2 * ENTRY_BYTES + 5
+    assert change(state, FieldChange("3", "f", None), ROOM._replace(kept=0)) == 0, "less is never refused"
+
+
+def test_the_oldest_results_are_forgotten_first() -> None:
+    state = StateFields()
+    for number in range(REMEMBERED_OPS + 1):
+        change(state, FieldChange(f"{number}", "n", by=1), ROOM)
+    assert len(state.results) == REMEMBERED_OPS
+    assert "0" not in state.results
+    assert state.cells == {"n": Cell(b"%d" % (REMEMBERED_OPS + 1), REMEMBERED_OPS + 1)}
+
+
+def test_what_a_subscription_keeps_counts_once_and_is_given_back() -> None:
+    state = StateFields()
+    for _ in range(2):
+        assert hold(state, "1", 300, "u", ROOM) == 300
+    with pytest.raises(TooMuch):
+        hold(state, "2", 3 * ENTRY_BYTES, "v", ROOM)
+    assert hold(state, "3", -300, "u", ROOM) == state.kept == 0
+
+
+TASK = StoredTask("p", b"one", 3, 50.0, "r.1")
+
+
+def test_a_task_changes_by_one_version_and_knows_a_change_that_is_sent_again() -> None:
+    changed = tasks.change(TASK, b"two", 3, 60.0, ends=False)
+    assert changed == StoredTask("p", b"two", 4, 60.0, "r.1")
+    assert tasks.change(changed, b"two", 3, 90.0, ends=False) is changed
+    assert tasks.change(changed, b"three", 3, 90.0, ends=False) is None
+    ended = tasks.change(changed, b"end", 4, 10.0, ends=True)
+    assert ended == StoredTask("p", b"end", 5, 60.0, ""), "it has no owner, and is not kept for shorter"
+
+
+def test_a_task_is_seen_by_its_principal_until_it_expires() -> None:
+    assert tasks.seen(TASK, "p", 49.9) is TASK
+    assert tasks.seen(TASK, "q", 49.9) is tasks.seen(TASK, "p", 50.0) is tasks.seen(None, "p", 0.0) is None
+
+
+def test_the_bounds_of_tasks_are_exact_and_a_short_end_has_none() -> None:
+    limits = tight(tasks=2, tasks_per_principal=1, task_bytes=2_000, tasks_bytes=10, principal_tasks_bytes=5)
+    most = TaskBounds.of(limits)
+    new = StoredTask("p", b"12345", 1, 50.0, "r.1")
+    assert most.allow(None, new, tasks=1, own_tasks=0, size=5, own=0)
+    assert not most.allow(None, new, tasks=2, own_tasks=0, size=0, own=0)
+    assert not most.allow(None, new, tasks=1, own_tasks=1, size=0, own=0)
+    assert not most.allow(None, new, tasks=1, own_tasks=0, size=6, own=0)
+    assert not most.allow(None, new, tasks=1, own_tasks=0, size=0, own=1)
+    assert most.allow(TASK, new, tasks=2, own_tasks=1, size=8, own=3), "only what it grows by counts"
+    assert tasks.bounds(limits, b"x" * TASK_END_BYTES, ends=True) is None
+    assert tasks.bounds(limits, b"x" * TASK_END_BYTES, ends=False) == most
+    with pytest.raises(StateError):
+        tasks.bounds(limits, b"x" * 2_001, ends=True)
