@@ -1,4 +1,4 @@
-"""The tables of a draft: dicts with a journal of changes, and, if other processes write too, of what was read.
+"""The tables of a draft: dicts with a journal of changes, and of reads, if other processes write too.
 
 A table is what the rules have made of it so far. Its journal has the value before, for each entry that was set or
 deleted: `accept` forgets it after the commit, `undo` puts the values back.
