@@ -1,21 +1,21 @@
 """What a store of sessions is beneath its commands: it keeps documents and logs, compares, indexes and wakes.
 
-`stores/sessions.py` has the commands of a session; it calls nothing but this. The rules are in `core/rules`, so a backend decides nothing
-about sessions:
+`stores/sessions.py` has the commands of a session; it calls nothing but this. The rules are in `core/rules`, so a
+backend decides nothing about sessions:
 
     documents   apply, open, end
     logs        read
     indexes     due, listed, subscribers, oldest_finished
     totals      at, spare_kept, and the number `over`
 
-The other parts of a store are primitives already, and stay beside this: leases, inbox, announcements, secrets, notices (`OneProcess` for one
-process), state and tasks.
+The other parts of a store are primitives already, and stay beside this: leases, inbox, announcements, secrets, notices
+(`OneProcess` for one process), state and tasks.
 
-`apply` is the one step that changes a session: load its document, apply the rule, commit. A backend that no other process shares
-applies the rule to the document itself, and has nothing to compare (the memory store). A backend that is shared gives the rule a draft,
-whose tables note what was read and written. Its commit compares the fields that were read with the stored ones; if one of them has
-changed meanwhile, nothing is applied, and the rule decides again. It may combine the rules that wait for one session into one commit.
-Decision 21 has the reasons.
+`apply` is the one step that changes a session: load its document, apply the rule, commit. A backend that no other
+process shares applies the rule to the document itself, and has nothing to compare (the memory store). A backend that is
+shared gives the rule a draft, whose tables note what was read and written. Its commit compares the fields that were
+read with the stored ones; if one of them has changed meanwhile, nothing is applied, and the rule decides again. It may
+combine the rules that wait for one session into one commit. Decision 21 has the reasons.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,8 @@ from holdfast.core.stream import Position, StreamPage
 P = ParamSpec("P")
 R = TypeVar("R")
 Rule = Callable[Concatenate[Document, P], R]
-"""A function of `core/rules`. It may be called several times for one command, and must depend on its arguments alone."""
+"""A function of `core/rules`. It may be called several times for one command, and must depend on its arguments
+alone."""
 
 GONE: Final[Any] = object()
 """In place of the answer for a session that is unknown or closed: SessionGone is raised."""
@@ -46,13 +47,14 @@ class Backend(Protocol):
     me: str
     """The incarnation of the replica that sends the commands."""
     over: int
-    """By how many bytes the logs of all sessions are over their budget; below 0: the room that is left, as far as it is known."""
+    """By how many bytes the logs of all sessions are over their budget; below 0: the room that is left, as far as it
+    is known."""
     _limits: Limits
 
     # Documents
 
     async def apply(self, key: str, absent: R, rule: Rule[P, R], *args: P.args, **more: P.kwargs) -> R:
-        """Apply a rule to a session in one atomic step, and carry out what it tells; `absent` if it is unknown or closed.
+        """Apply a rule to a session in one step, and do what it tells; `absent` if it is unknown or closed.
 
         Raises:
             SessionGone: it is unknown or closed, and `absent` is GONE.
@@ -60,14 +62,17 @@ class Backend(Protocol):
         ...
 
     async def open(self, record: SessionRecord, *, evict: bool) -> list[Closed] | Refusal:
-        """Keep a new session, as the contract says. The room is counted over all sessions, so this is no rule of one session."""
+        """Keep a new session, as the contract says.
+
+        The room is counted over all sessions, so this is no rule of one session.
+        """
         ...
 
     async def end(self, key: str, why: Why, ending: Ending | None = None) -> Closed | None:
-        """Close a session in one atomic step if the rule `why` gives a reason: apply `life.close`, then forget everything of the session.
+        """Close a session in one step if the rule `why` gives a reason: apply `life.close`, then forget everything.
 
-        The streams that `life.close` returns can be read for a while. Without a reason, the changes of `why` are committed. None: the
-        session was not closed, or was unknown.
+        The streams that `life.close` returns can be read for a while. Without a reason, the changes of `why` are
+        committed. None: the session was not closed, or was unknown.
         """
         ...
 
@@ -76,13 +81,19 @@ class Backend(Protocol):
     async def read(
         self, key: str, stream: str, cursor: Position, max_events: int, max_bytes: int
     ) -> StreamPage | None:
-        """Return the events after the cursor; None if there is no such stream. Also of streams that an erased session left."""
+        """Return the events after the cursor; None if there is no such stream.
+
+        Also of streams that an erased session left.
+        """
         ...
 
     # Indexes. They may lie elsewhere than the documents, and be a little behind.
 
     async def due(self) -> list[str]:
-        """Return sessions whose hint has passed, perhaps only some. Each of them is examined, and gets its next hint."""
+        """Return sessions whose hint has passed, perhaps only some.
+
+        Each of them is examined, and gets its next hint.
+        """
         ...
 
     async def listed(self, principal: str | None = None) -> list[str]:

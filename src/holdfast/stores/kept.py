@@ -1,4 +1,7 @@
-"""The sums of what principals keep besides streams and tasks (`holdfast.core.rules.state`), in the memory of one process. Anonymous clients are one principal."""
+"""The sums of what principals keep besides streams and tasks, in the memory of one process.
+
+Anonymous clients are one principal. The rule is in `holdfast.core.rules.state`.
+"""
 
 import sys
 from collections import Counter
@@ -12,7 +15,10 @@ _ANONYMOUS: Final = "anonymous"
 
 
 class Charged:
-    """The memory that principals use of a store in this process, in the ledger of the process. Anonymous clients are one principal."""
+    """The memory that principals use of a store in this process, in the ledger of the process.
+
+    Anonymous clients are one principal.
+    """
 
     def __init__(self) -> None:
         self.ledger: Ledger | None = None

@@ -1,10 +1,12 @@
-"""The commands of a session, once for every backend. Each of them applies a rule to the document of a session, in one atomic step.
+"""The commands of a session, once for every backend.
 
-A command has no rule of its own. It names the rule, and the answer for a session that is unknown or closed; the backend applies the rule
-(`Backend.apply`).
+Each of them applies a rule to the document of a session, in one atomic step.
 
-What lies outside the document is done after that step, and may be repeated: streams of other sessions are forgotten if the whole
-store is over its budget (`_make_room`).
+A command has no rule of its own. It names the rule, and the answer for a session that is unknown or closed; the backend
+applies the rule (`Backend.apply`).
+
+What lies outside the document is done after that step, and may be repeated: streams of other sessions are forgotten if
+the whole store is over its budget (`_make_room`).
 """
 
 from typing import Final
@@ -151,7 +153,7 @@ class SessionCommands(Backend):
         return position
 
     async def _make_room(self, key: str) -> None:
-        """After a write: while the store is over its budget, forget complete streams, then cut the writer's largest log."""
+        """After a write: while the store is over its budget, forget complete streams, then cut the largest log."""
         while self.over > 0 and (oldest := await self.oldest_finished()) is not None:
             if not await self.apply(oldest[0], False, streams.forget_finished, oldest[1]):  # noqa: FBT003
                 break

@@ -1,13 +1,16 @@
 """State: the fields of a session, or of an area that belongs to a principal.
 
-A version is a counter of the session or area. So a field that was deleted and set again has another version, and a compare-and-set cannot mistake it.
+A version is a counter of the session or area. So a field that was deleted and set again has another version, and a
+compare-and-set cannot mistake it.
 
-Every change has a name, `op`. Its result is kept with the fields, among the last REMEMBERED_OPS: a change that is sent again finds it and changes nothing.
+Every change has a name, `op`. Its result is kept with the fields, among the last REMEMBERED_OPS: a change that is sent
+again finds it and changes nothing.
 
-**What is kept.** The limits of one session or area (`state_bytes`, `subscription_bytes`) bound little where a principal has a thousand sessions. So
-`Limits.principal_kept_bytes` bounds everything that a principal keeps besides streams and tasks: the names and values of fields, the URIs of
-subscriptions, and `ENTRY_BYTES` for each of them, because a short one costs a store much more than its bytes. That sum lies outside the
-document; a rule gets what the session or area may keep (`StateRoom.kept`). A change that keeps no more than before is never refused.
+**What is kept.** The limits of one session or area (`state_bytes`, `subscription_bytes`) bound little where a principal
+has a thousand sessions. So `Limits.principal_kept_bytes` bounds everything that a principal keeps besides streams and
+tasks: the names and values of fields, the URIs of subscriptions, and `ENTRY_BYTES` for each of them, because a short
+one costs a store much more than its bytes. That sum lies outside the document; a rule gets what the session or area may
+keep (`StateRoom.kept`). A change that keeps no more than before is never refused.
 
 A store may give the rule a part of the fields: those that the changes name.
 """
@@ -69,7 +72,10 @@ class TooMuch(StateError):
 
 
 class StateFields:
-    """The state of a session or area: its numbers, fields by name, and the results of the last changes. It is empty at first."""
+    """The state of a session or area: its numbers, fields by name, and the results of the last changes.
+
+    It is empty at first.
+    """
 
     __slots__ = ("bytes", "cells", "kept", "results", "versions")
 
@@ -90,7 +96,10 @@ def growth(before: int | None, after: int | None) -> int:
 
 
 def change(state: StateFields, wanted: FieldChange, room: StateRoom) -> int:
-    """Change a field. Return its new version, 0 after a deletion, −1 if its version differs; or the new value if something was added to it.
+    """Change a field.
+
+    Return its new version, 0 after a deletion, −1 if its version differs; or the new value if something was added to
+    it.
 
     Raises:
         StateError: there is no room, or something is added to a field that holds no integer.
@@ -108,7 +117,9 @@ def change(state: StateFields, wanted: FieldChange, room: StateRoom) -> int:
 
 
 def hold(state: StateFields, op: str, size: int, uri: str, room: StateRoom) -> int:
-    """Keep so many bytes for a subscription besides the fields, or (a negative number) give them back. Return what is kept.
+    """Keep so many bytes for a subscription besides the fields, or (a negative number) give them back.
+
+    Return what is kept.
 
     Raises:
         TooMuch: there is no room.

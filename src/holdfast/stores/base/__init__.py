@@ -8,10 +8,10 @@
     tasks      tasks.py      calls that become tasks              NoTasks
     replicas   replicas.py   several processes, one store         OneProcess
 
-`Store` has all four parts, and the engine sees only `Store`. No store writes the required part by itself: the rules of a session
-are in `holdfast.core.rules`, the commands that apply them in `stores/sessions.py`, and a store is a backend for them
-(`stores/shared/shelf.py`); `docs/stores.md` shows a complete one. A feature that needs a missing
-part raises `ConfigError`, which names the store and the feature. `holdfast.testing` has the tests of a backend.
+`Store` has all four parts, and the engine sees only `Store`. No store writes the required part by itself: the rules of
+a session are in `holdfast.core.rules`, the commands that apply them in `stores/sessions.py`, and a store is a backend
+for them (`stores/shared/shelf.py`); `docs/stores.md` shows a complete one. A feature that needs a missing part raises
+`ConfigError`, which names the store and the feature. `holdfast.testing` has the tests of a backend.
 
 Rules for every call of every part:
 
@@ -23,7 +23,8 @@ Rules for every call of every part:
   is unknown or closed; a call that only ends or forgets something does nothing then.
 - Deadlines belong to the store and follow its clock: they outlive the process that set them.
 - A wake-up carries no data (`wakeups.py`).
-- Nothing grows without bound: `Limits` are given when the store is made, and each part says which data is deleted first.
+- Nothing grows without bound: `Limits` are given when the store is made, and each part says which data is deleted
+  first.
 
 Keys are hashes and tokens made by the server, never a client's text. Values are bytes.
 """

@@ -51,8 +51,8 @@ class SessionPart(Protocol):
         Every exchange in flight ends in the same step, with `ending` as the last event of its stream if it has one.
         From now on each call for the session answers as for an unknown one, with one exception: a stream that has a
         reader now, and that is complete now, can still be `read` for LINGER_SECONDS, at any replica. All such
-        streams together have at most one part in LINGER_SHARE of `Limits.streams_bytes`; the oldest are deleted first. A
-        session opened later under the same key cannot `attach` to them.
+        streams together have at most one part in LINGER_SHARE of `Limits.streams_bytes`; the oldest are deleted first.
+        A session opened later under the same key cannot `attach` to them.
         """
         ...
 

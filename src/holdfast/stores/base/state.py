@@ -47,8 +47,8 @@ class StatePart(Protocol):
         version that it never had. `op` names the operation: sent again it returns its first result.
 
         Raises:
-            StateError: over the limit of the area, or of its principal's total (`holdfast.core.rules.state`); nothing was
-                changed.
+            StateError: over the limit of the area, or of its principal's total (`holdfast.core.rules.state`); nothing
+                was changed.
             SessionGone: as `get_state`.
         """
         ...

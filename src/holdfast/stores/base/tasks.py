@@ -56,8 +56,9 @@ class TaskPart(Protocol):
     async def orphan_tasks(self, known: Collection[str] | None = None) -> list[OrphanTask]:
         """Return tasks that have not ended and whose owner is dead, for any replica to end.
 
-        `known` are all tasks that this incarnation runs: others of its own, which the store has as running, are returned
-        too. They had ended, and a failover of the store has lost that. It grows meanwhile: compare it after the tasks were read.
+        `known` are all tasks that this incarnation runs: others of its own, which the store has as running, are
+        returned too. They had ended, and a failover of the store has lost that. It grows meanwhile: compare it after
+        the tasks were read.
 
         An owner is dead once `orphans` has declared it dead, or it gave its lease back. May return only some; call it
         again. Of all replicas that end one with `set_task` and its version, one succeeds.

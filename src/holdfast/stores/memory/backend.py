@@ -29,7 +29,8 @@ from holdfast.stores.sessions import SessionCommands
 STREAM_BYTES: Final = 1_536
 """The memory of a stream or a kept answer besides its bytes (`python -m tests.attacks.costs`: about 1,000)."""
 EXCHANGE_BYTES: Final = 512
-"""The memory of an exchange without a log: of the end of an answer that was dropped (`python -m tests.attacks.costs`: about 400)."""
+"""The memory of an exchange without a log: of the end of an answer that was dropped (`python -m
+tests.attacks.costs`: about 400)."""
 _SPARE_HINTS: Final = 64
 """The number of hints of closed sessions that may always stay in the heap."""
 
@@ -81,7 +82,8 @@ class MemoryBackend(SessionCommands):
         self._bytes = 0
         self.over: int = -limits.streams_bytes
         self._presser: Account | None = None
-        """The principal or address that uses more memory of the process than its share, if the last change has shown one."""
+        """The principal or address that uses more memory of the process than its share, if the last change has shown
+        one."""
         self._finished: dict[tuple[str, str], None] = {}
         """Complete streams of all sessions, oldest first."""
         self._subscribers: defaultdict[str, set[str]] = defaultdict(set)
@@ -181,7 +183,10 @@ class MemoryBackend(SessionCommands):
             del self._subscribers[uri]
 
     async def open(self, record: SessionRecord, *, evict: bool) -> list[Closed] | Refusal:
-        """Keep a new session. If there is no room, evict the session of the principal that has been idle for the longest time."""
+        """Keep a new session.
+
+        If there is no room, evict the session of the principal that has been idle for the longest time.
+        """
         return self.open_now(record, evict=evict)
 
     def open_now(self, record: SessionRecord, *, evict: bool) -> list[Closed] | Refusal:
@@ -272,7 +277,10 @@ class MemoryBackend(SessionCommands):
         return list(self._subscribers.get(uri, ()))
 
     async def oldest_finished(self) -> tuple[str, str] | None:
-        """Return the oldest complete stream without a reader; only of the client that uses too much memory, if there is one."""
+        """Return the oldest complete stream without a reader.
+
+        Only of the client that uses too much memory, if there is one.
+        """
         for key, name in self._finished:
             doc = self._sessions[key]
             is_other = self._presser is not None and (

@@ -1,4 +1,7 @@
-"""The store object: its backend for sessions, state, tasks, and the shortcut for plain calls. The docstring of the package explains the design."""
+"""The store object: its backend for sessions, state, tasks, and the shortcut for plain calls.
+
+The docstring of the package explains the design.
+"""
 
 from holdfast.config import Limits
 from holdfast.core.ledger import Ledger

@@ -1,7 +1,8 @@
 """PostgresStore: the contract of stores on PostgreSQL.
 
-The commands are rules and commits (`stores/shared`). Every operation is one statement, which is one transaction (`sql/functions.sql`), in one round
-trip (`lanes.py`). A command whose answer was lost is sent again and counts once. Time is that of the server.
+The commands are rules and commits (`stores/shared`). Every operation is one statement, which is one transaction
+(`sql/functions.sql`), in one round trip (`lanes.py`). A command whose answer was lost is sent again and counts once.
+Time is that of the server.
 """
 
 from holdfast.stores.postgres.replicas import PostgresReplicas

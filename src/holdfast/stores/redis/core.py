@@ -12,13 +12,14 @@ between two:
   finds an entry there that has no session.
 * The shared slot registers which replica has work in which session, before the first work begins (`register`).
 * The shared slot allows the kept data of a principal before it is written (state.py).
-* Hints for the shared slot (when a session is due, how large its logs are) are sent after the change. If this process dies in
-  between, they are late or missing; a replica that uses one reads the session first.
+* Hints for the shared slot (when a session is due, how large its logs are) are sent after the change. If this process
+  dies in between, they are late or missing; a replica that uses one reads the session first.
 
-**Sent again.** A commit has a number (`stores/shared/commit.py`). Every other command has a name, made of this process's random name and a count. If
-its reply is lost, it is sent again, with the same name and a flag, until `PATIENCE` is over. Then the store is unavailable, and
-the caller does not know whether the command was executed; it may ask again. Scripts recognize their own earlier work, so a
-command counts once. A command that Redis refused was not executed (`refusals.py`) and is sent again without the flag.
+**Sent again.** A commit has a number (`stores/shared/commit.py`). Every other command has a name, made of this
+process's random name and a count. If its reply is lost, it is sent again, with the same name and a flag, until
+`PATIENCE` is over. Then the store is unavailable, and the caller does not know whether the command was executed; it may
+ask again. Scripts recognize their own earlier work, so a command counts once. A command that Redis refused was not
+executed (`refusals.py`) and is sent again without the flag.
 """
 
 import asyncio

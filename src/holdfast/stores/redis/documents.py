@@ -1,4 +1,7 @@
-"""The documents and logs of sessions in Redis (lua/documents.lua). `stores/shared/shelf.py` says what each method does."""
+"""The documents and logs of sessions in Redis (lua/documents.lua).
+
+`stores/shared/shelf.py` says what each method does.
+"""
 
 from collections.abc import Mapping, Sequence
 from struct import pack

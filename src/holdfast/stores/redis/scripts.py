@@ -2,11 +2,13 @@
 
     --## forget: shared !allow-oom
 
-begins the script `forget`, which is preceded by the file shared.lua. The text before the first section of a file is for human readers,
-and comments are not sent. A script that frees more than it takes (`allow-oom`) runs even when Redis is out of memory; any other
-is then refused before it has changed anything. A script that changes nothing declares it (`no-writes`).
+begins the script `forget`, which is preceded by the file shared.lua. The text before the first section of a file is for
+human readers, and comments are not sent. A script that frees more than it takes (`allow-oom`) runs even when Redis is
+out of memory; any other is then refused before it has changed anything. A script that changes nothing declares it
+(`no-writes`).
 
-`commit` and `swap_task` exist twice: `commit_end` and `swap_task_end` are the same for what only ends and forgets, and run when Redis is out of memory.
+`commit` and `swap_task` exist twice: `commit_end` and `swap_task_end` are the same for what only ends and forgets, and
+run when Redis is out of memory.
 """
 
 from functools import cache

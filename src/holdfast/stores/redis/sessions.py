@@ -4,10 +4,11 @@ The shared slot knows the sessions and the earliest time to examine each. A sess
 due, or idle enough to be evicted, in the step that closes it. So eviction asks for candidates, examines each,
 corrects the shared slot, and tries to close the oldest; if its client came back meanwhile, it takes the next.
 
-**The shared slot is behind, never wrong for long.** A commit that lowers the hint of a session, or changes what the shared slot knows of it, is followed by a report
-(`applied`). What the slot knew before does not matter: other replicas have reported too, and sweeps have raised the hint. A report that fails, or whose commit has
-an unknown fate, makes the session doubtful: the next sweep compares it. A replica may die before its report, and a failover of the slot may lose it. So
-each sweep also compares some other sessions, all of them in turn (`_compare`).
+**The shared slot is behind, never wrong for long.** A commit that lowers the hint of a session, or changes what the
+shared slot knows of it, is followed by a report (`applied`). What the slot knew before does not matter: other replicas
+have reported too, and sweeps have raised the hint. A report that fails, or whose commit has an unknown fate, makes the
+session doubtful: the next sweep compares it. A replica may die before its report, and a failover of the slot may lose
+it. So each sweep also compares some other sessions, all of them in turn (`_compare`).
 """
 
 import asyncio
@@ -39,7 +40,8 @@ from holdfast.stores.shared.state import StateHead
 _HINT, _STATE = PLACES["hint"], PLACES["state"]
 _BATCH: Final = 100
 _COMPARED: Final = 50
-"""Sessions that a sweep compares with the shared slot, at most every _COMPARE_SECONDS: 100,000 sessions take a replica half an hour."""
+"""Sessions that a sweep compares with the shared slot, at most every _COMPARE_SECONDS: 100,000 sessions take a
+replica half an hour."""
 _COMPARE_SECONDS: Final = 1.0
 _DOUBTS: Final = 10_000
 """Doubtful sessions that are remembered."""
@@ -82,7 +84,8 @@ class SessionMethods(RedisDocuments, StateMethods):
     """The session that was compared last, in the order of their keys; empty: the first one is next."""
     _compared_at: float = 0.0
     _unreported: dict[str, tuple[int, float]]
-    """Sessions whose logs have other sizes than the shared slot knows: their bytes, and when their oldest complete stream ended."""
+    """Sessions whose logs have other sizes than the shared slot knows: their bytes, and when their oldest complete
+    stream ended."""
 
     @override
     def forget_all(self) -> None:
@@ -99,8 +102,9 @@ class SessionMethods(RedisDocuments, StateMethods):
             if verdict[0] == b"ok":
                 numbers, fields = opened(record, self.now(), self._mark)
                 if registered := len(verdict) > 1:
-                    # The replica that closes the session removes it from the lists of all its writers. So the opener is a writer from the beginning.
-                    # Not 0: if it is declared dead, and is removed there, its first commit finds that this number is missing.
+                    # The replica that closes the session removes it from the lists of all its writers. So the opener is
+                    # a writer from the beginning. Not 0: if it is declared dead, and is removed there, its first commit
+                    # finds that this number is missing.
                     fields[f"o:{self._writer()}"] = b"1"
                 if await self.create(record, numbers, fields):
                     self.opened_here(record.key, numbers, fields, registered=registered)
@@ -242,7 +246,10 @@ class SessionMethods(RedisDocuments, StateMethods):
         await self.each(self._compare(key) for key in dict.fromkeys(keys))
 
     async def _compare(self, key: str) -> None:
-        """Correct what the shared slot knows of a session. This never raises its hint: only the sweep does, which has examined it."""
+        """Correct what the shared slot knows of a session.
+
+        This never raises its hint: only the sweep does, which has examined it.
+        """
         try:
             doc = await self.load(key)
             if doc is None:
@@ -280,13 +287,19 @@ class SessionMethods(RedisDocuments, StateMethods):
         await self.index("forget", key, "", 0, 1, self.me)
 
     async def _linger(self, key: str, size: int) -> None:
-        """Count the streams that a closed session leaves for its readers; if all of them are too many, the oldest are deleted."""
+        """Count the streams that a closed session leaves for its readers.
+
+        If all of them are too many, the oldest are deleted.
+        """
         most = self._limits.streams_bytes // LINGER_SHARE
         over = (await self.index("linger", key, size, milliseconds(LINGER_SECONDS), most))[2]
         await self.each(self.send("drop", name.decode(), ("left",)) for name in over)
 
     async def _gone(self, key: str, principal: str) -> None:
-        """Remove a closed session from the shared slot. If the replica that closed it could not do this, its listeners may not have been called."""
+        """Remove a closed session from the shared slot.
+
+        If the replica that closed it could not do this, its listeners may not have been called.
+        """
         unreported = await self.send("closing", key, ()) is not None
         waits = milliseconds(UNREPORTED_SECONDS) if unreported else 0
         await self.index("forget", key, hashed(principal), waits, 1, self.me)
@@ -327,14 +340,18 @@ class SessionMethods(RedisDocuments, StateMethods):
 
     @override
     def at(self) -> At:
-        """Return the circumstances of a command. The shared slot knows the bytes of all sessions, so room is made after it (`_make_room`)."""
+        """Return the circumstances of a command.
+
+        The shared slot knows the bytes of all sessions, so room is made after it (`_make_room`).
+        """
         return At(self.now(), self.me, self._limits, self._limits.store_bytes)
 
     @override
     async def applied(self, key: str, doc: SharedDocument, known: Sequence[float], grown: int) -> None:
-        """Tell the shared slot when the session is due, whether it is detached, and how large its logs are, if this commit has changed it.
+        """Tell the shared slot what this commit has changed: when the session is due, if it is detached, its size.
 
-        A report of the size is made when it passes a multiple of a step, in either direction, by the replica that writes.
+        A report of the size is made when it passes a multiple of a step, in either direction, by the replica that
+        writes.
         """
         step = self._report_step
         if doc.size // step != (doc.size - grown) // step:
@@ -348,9 +365,9 @@ class SessionMethods(RedisDocuments, StateMethods):
     async def _make_room(self, key: str) -> None:
         """Report the bytes of sessions whose logs have changed; if those of all are too many, make room.
 
-        Streams of the principal with the most bytes are removed, so that no principal can fill the store for the others:
-        its oldest finished streams first, then the oldest events of its largest log. If the writing session belongs to
-        this principal, the finished streams of that session are removed first, and its own log is cut.
+        Streams of the principal with the most bytes are removed, so that no principal can fill the store for the
+        others: its oldest finished streams first, then the oldest events of its largest log. If the writing session
+        belongs to this principal, the finished streams of that session are removed first, and its own log is cut.
         """
         self.over = -self._limits.streams_bytes
         while self._unreported:

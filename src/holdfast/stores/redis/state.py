@@ -1,16 +1,18 @@
 """State of sessions and areas (lua/state.lua), and tasks.
 
-**Allowances.** The kept data of a session or a handle is its state and its subscriptions. The principal has one total for all of it
-(`Limits.principal_kept_bytes`), in the shared slot. A script sees one slot, so it cannot read the total when it writes. Instead the shared slot
-grants each session and handle an allowance, which is in the head of its state, and the rule lets it keep no more than that. Where the allowance is too
-small, this process asks the shared slot (`grant`) before it writes. It asks for a step more than it needs, so that not every field costs this. The sum
-of a principal's grants never exceeds its total, so its kept data does not either.
+**Allowances.** The kept data of a session or a handle is its state and its subscriptions. The principal has one total
+for all of it (`Limits.principal_kept_bytes`), in the shared slot. A script sees one slot, so it cannot read the total
+when it writes. Instead the shared slot grants each session and handle an allowance, which is in the head of its state,
+and the rule lets it keep no more than that. Where the allowance is too small, this process asks the shared slot
+(`grant`) before it writes. It asks for a step more than it needs, so that not every field costs this. The sum of a
+principal's grants never exceeds its total, so its kept data does not either.
 
-A grant is a number of bytes, not a difference, so that it may be sent twice. Granted bytes that are no longer needed are given back: a write
-lowers the allowance first, and `lower` reports it afterwards. These messages can arrive in any order; each of them counts how often the session
-has lowered its allowance. `grant` never lowers, and replies with the newest count that the shared slot knows; a report counts there only
-if its count is newer. So the shared slot always has at least the allowance of the session. A lost message leaves it with more than that, until the
-session's next grant or report, or its end.
+A grant is a number of bytes, not a difference, so that it may be sent twice. Granted bytes that are no longer needed
+are given back: a write lowers the allowance first, and `lower` reports it afterwards. These messages can arrive in any
+order; each of them counts how often the session has lowered its allowance. `grant` never lowers, and replies with the
+newest count that the shared slot knows; a report counts there only if its count is newer. So the shared slot always has
+at least the allowance of the session. A lost message leaves it with more than that, until the session's next grant or
+report, or its end.
 """
 
 from collections.abc import Collection, Sequence
@@ -151,7 +153,10 @@ class StateMethods(Core, SharedState, TaskCommands):
                 await self.index("lower", area, after.allowed, after.lowered)
 
     async def _hold(self, key: str, size: int, uri: str) -> bool:
-        """Let a session keep so many bytes for a subscription, or give them back. False: it may not, or there is none."""
+        """Let a session keep so many bytes for a subscription, or give them back.
+
+        False: it may not, or there is none.
+        """
         op = self._random.token(12)
         try:
             await self._apply_to_state(key, op, None, lambda state, room: hold(state, op, size, uri, room))

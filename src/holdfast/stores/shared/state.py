@@ -1,14 +1,16 @@
-"""State in a store that runs no rule itself: read, decide here, replace if nothing has changed (`core/rules/state.py` has the rule).
+"""State in a store that runs no rule itself: read, decide (`core/rules/state.py`), replace if nothing changed.
 
-A store keeps, for each session or area that has state, a *head* (the numbers, packed), the fields, and the results of the last changes. A write names the
-head that was read. If it is still the stored one, and none of the changes has been made before, the write is applied. Else the rule decides again.
-Every write makes another head, so a head is never mistaken for an earlier one.
+A store keeps, for each session or area that has state, a *head* (the numbers, packed), the fields, and the results of
+the last changes. A write names the head that was read. If it is still the stored one, and none of the changes has been
+made before, the write is applied. Else the rule decides again. Every write makes another head, so a head is never
+mistaken for an earlier one.
 
-**Combined.** A process has one write of a session or area under way. The changes that come meanwhile are made by the next one.
+**Combined.** A process has one write of a session or area under way. The changes that come meanwhile are made by the
+next one.
 
-**Known.** What was read or written last stays known here, up to 4 MiB. What is not known is assumed absent, and the write checks it. So nearly every change is one
-command; it is two if the assumption was wrong, or another process has written. Of several processes that write at once, one succeeds in each
-round. Reading a field always asks the store.
+**Known.** What was read or written last stays known here, up to 4 MiB. What is not known is assumed absent, and the
+write checks it. So nearly every change is one command; it is two if the assumption was wrong, or another process has
+written. Of several processes that write at once, one succeeds in each round. Reading a field always asks the store.
 """
 
 import asyncio
@@ -41,7 +43,7 @@ Rule = Callable[[StateFields, StateRoom], int]
 
 
 class StateHead(Struct):
-    """The numbers of the fields of a session or area, as they are stored: an array, at whose end a later release may add members."""
+    """The numbers of the fields of a session or area, as stored: an array, which a later release may lengthen."""
 
     born: int = 0
     """A random number: two that have followed each other under one name never have the same."""
@@ -86,7 +88,7 @@ class StoredState(Struct, frozen=True):
 
 
 class StateWrite(Struct, frozen=True):
-    """The next head, fields and results, if the stored head is the known one, and none of the changes was made before."""
+    """The next head, fields and results, if the stored head is the known one, and no change was made before."""
 
     known: bytes
     absent: Sequence[str]
@@ -173,7 +175,9 @@ class SharedState(StateCommands):
     async def write_state(
         self, area: str, fields: Sequence[str], write: StateWrite
     ) -> StoredState | bool | None:
-        """Apply a write in one atomic step: True. If it does not apply, return what is stored: these fields, and the results of its changes.
+        """Apply a write in one atomic step: True.
+
+        If it does not apply, return what is stored: these fields, and the results of its changes.
 
         None if there is no such session or area. False if its principal may not keep so much: nothing was changed.
         """
@@ -318,7 +322,10 @@ class SharedState(StateCommands):
             is_current = True
 
     def _decide_state(self, known: _KnownState, changes: list[_Change]) -> tuple[StateFields, int]:
-        """Apply the rules; return the fields after them, and what they would have to keep if that is more than is allowed."""
+        """Apply the rules.
+
+        Return the fields after them, and what they would have to keep if that is more than is allowed.
+        """
         state, least = known.draft(), 0
         bounds = room(known.area, self._limits, self._most_kept(known.head))
         for one in changes:

@@ -31,7 +31,7 @@ def take(
 
 
 def _evict(tx: Transaction, principal: str) -> Closed | None:
-    """Close the session of a principal that has been idle for the longest time: it has no call and no reader, so no stream is left."""
+    """Close the session of a principal that has been idle the longest: without call and reader, so without stream."""
     oldest, found = inf, None
     for sid, key, blob in tx.execute(
         "SELECT sid, key, numbers FROM session WHERE principal = ? ORDER BY sid", (principal,)

@@ -41,7 +41,9 @@ def _sweep(tx: Transaction) -> None:
 
 
 class SqliteStore(SqliteSessions, StateCommands, TaskCommands):  # type: ignore[override]
-    """Everything in one file. The file must be on a disk of this host: network file systems lack the locks that SQLite needs.
+    """Everything in one file.
+
+    The file must be on a disk of this host: network file systems lack the locks that SQLite needs.
 
     `synchronous="normal"` survives the death of any process; a power failure may lose the last
     commits, never the file's integrity. `"full"` survives that too, for a flush to disk per commit.
