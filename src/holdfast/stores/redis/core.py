@@ -122,7 +122,7 @@ class Core(ServerStore[str | RedisLink]):
 
     @property
     def told(self) -> str:
-        """The time that a script is told, in milliseconds; empty: Redis' own time counts."""
+        """The time that a script receives, in milliseconds; empty: Redis' own time counts."""
         told = self._clock.told
         return "" if told is None else str(ceil(told * 1000))
 

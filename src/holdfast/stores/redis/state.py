@@ -46,7 +46,7 @@ def _names(ops: Sequence[str], fields: Sequence[str]) -> list[Argument]:
 
 
 def _stored(reply: list[Any], ops: Sequence[str], fields: Sequence[str]) -> StoredState:
-    """Return what a script has found under these names."""
+    """Return the values that a script has found under these names."""
     split = len(ops) + 1
     results = zip(ops, reply[1:split], strict=True)
     cells = zip(fields, reply[split:], strict=True)
