@@ -54,7 +54,7 @@ class Backend(Protocol):
     # Documents
 
     async def apply(self, key: str, absent: R, rule: Rule[P, R], *args: P.args, **more: P.kwargs) -> R:
-        """Apply a rule to a session in one step, and do what it tells; `absent` if it is unknown or closed.
+        """Apply a rule to a session in one step, and act as it says; `absent` if it is unknown or closed.
 
         Raises:
             SessionGone: it is unknown or closed, and `absent` is GONE.

@@ -119,7 +119,7 @@ def change(state: StateFields, wanted: FieldChange, room: StateRoom) -> int:
 def hold(state: StateFields, op: str, size: int, uri: str, room: StateRoom) -> int:
     """Keep so many bytes for a subscription besides the fields, or (a negative number) give them back.
 
-    Return what is kept.
+    Return the number that is kept.
 
     Raises:
         TooMuch: there is no room.

@@ -177,14 +177,14 @@ class SharedState(StateCommands):
     ) -> StoredState | bool | None:
         """Apply a write in one atomic step: True.
 
-        If it does not apply, return what is stored: these fields, and the results of its changes.
+        If it does not apply, return the stored value: these fields, and the results of its changes.
 
         None if there is no such session or area. False if its principal may not keep so much: nothing was changed.
         """
         raise NotImplementedError
 
     def _most_kept(self, head: StateHead) -> float:  # noqa: ARG002
-        """Return what a session or area may keep, as far as it is known here."""
+        """Return how much a session or area may keep, as far as it is known here."""
         return inf
 
     async def _more_room(self, area: str, head: StateHead, least: int) -> bool:  # noqa: ARG002
@@ -254,7 +254,7 @@ class SharedState(StateCommands):
             self._release_state(known)
 
     def _keep_known(self, known: _KnownState) -> None:
-        """After the writes: count the memory of what is known, and forget others if all of it takes too much."""
+        """After the writes: count the memory of all that is known, and forget others if all of it takes too much."""
         known.results = {}
         if self._states.get(known.area) is not known:
             return
