@@ -46,7 +46,8 @@ HoldfastError
 │   └── NoBackChannel            this connection cannot carry a request to the client
 ├── StateError                   the state was not changed: a conflict, or a limit
 │   ├── NoSession                a client of 2026-07-28 has no session
-│   └── HandleNotFound           this caller has no state under this handle
+│   ├── HandleNotFound           this caller has no state under this handle
+│   └── TooMuchKept              one principal may not keep so much
 ├── SessionGone                  the session was closed
 ├── TooManySessions              the store has no room for another session
 ├── Unresumable                  the position is not one of this session
@@ -497,6 +498,17 @@ class HandleNotFound(StateError):
 
     def __init__(self) -> None:
         super().__init__("not found: no state is kept under this handle; begin with a new one")
+
+
+class TooMuchKept(StateError):
+    """One principal may not keep so much."""
+
+    def __init__(self, kept: int, total: int, name: str) -> None:
+        super().__init__(
+            f"everything that one principal keeps is limited to {total} bytes; {name!r} would exceed it"
+        )
+        self.kept: int = kept
+        """What its session or area would keep."""
 
 
 class SessionGone(HoldfastError):

@@ -12,12 +12,11 @@ from holdfast.core.rules.state import (
     FieldChange,
     StateFields,
     StateRoom,
-    TooMuch,
     change,
     hold,
 )
 from holdfast.core.rules.tasks import TASK_END_BYTES, StoredTask, TaskBounds
-from holdfast.errors import StateError
+from holdfast.errors import StateError, TooMuchKept
 from holdfast.testing.store.limits import tight
 
 ROOM = StateRoom(bytes=60, total=1_000, kept=3 * ENTRY_BYTES)
@@ -61,7 +60,7 @@ def test_the_numbers_are_those_of_the_fields_and_a_refusal_or_a_repeat_changes_n
 def test_a_refusal_says_what_would_have_to_be_allowed() -> None:
     state = StateFields()
     change(state, FieldChange("1", "f", b"x"), ROOM._replace(kept=ENTRY_BYTES + 2))
-    with pytest.raises(TooMuch) as refused:
+    with pytest.raises(TooMuchKept) as refused:
         change(state, FieldChange("2", "g", b"xy"), ROOM._replace(kept=ENTRY_BYTES + 2))
     assert refused.value.kept == 2 * ENTRY_BYTES + 5
     assert change(state, FieldChange("3", "f", None), ROOM._replace(kept=0)) == 0, "less is never refused"
@@ -80,7 +79,7 @@ def test_what_a_subscription_keeps_counts_once_and_is_given_back() -> None:
     state = StateFields()
     for _ in range(2):
         assert hold(state, "1", 300, "u", ROOM) == 300
-    with pytest.raises(TooMuch):
+    with pytest.raises(TooMuchKept):
         hold(state, "2", 3 * ENTRY_BYTES, "v", ROOM)
     assert hold(state, "3", -300, "u", ROOM) == state.kept == 0
 

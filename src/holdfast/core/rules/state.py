@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from holdfast.errors import StateError
+from holdfast.errors import StateError, TooMuchKept
 
 REMEMBERED_OPS: Final = 256
 """Changes of a session or area whose results are kept for a command that is sent again."""
@@ -58,17 +58,6 @@ class StateRoom(NamedTuple):
     """What one principal may keep."""
     kept: float = inf
     """What this session or area may keep of it now."""
-
-
-class TooMuch(StateError):
-    """The session or area may not keep so much."""
-
-    def __init__(self, kept: int, total: int, name: str) -> None:
-        super().__init__(
-            f"everything that one principal keeps is limited to {total} bytes; {name!r} would exceed it"
-        )
-        self.kept: int = kept
-        """What it would keep."""
 
 
 class StateFields:
@@ -122,7 +111,7 @@ def hold(state: StateFields, op: str, size: int, uri: str, room: StateRoom) -> i
     Return the number that is kept.
 
     Raises:
-        TooMuch: there is no room.
+        TooMuchKept: there is no room.
     """
     if op in state.results:
         return state.results[op]
@@ -151,7 +140,7 @@ def _set(state: StateFields, field: str, cell: Cell | None, value: bytes | None,
 
 def _check_kept(state: StateFields, more: int, name: str, room: StateRoom) -> None:
     if more > 0 and state.kept + more > room.kept:
-        raise TooMuch(state.kept + more, room.total, name)
+        raise TooMuchKept(state.kept + more, room.total, name)
 
 
 def _integer(field: str, cell: Cell | None) -> int:

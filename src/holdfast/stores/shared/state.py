@@ -25,8 +25,8 @@ from msgspec import Struct
 from typing_extensions import override
 
 from holdfast.config import Limits
-from holdfast.core.rules.state import Cell, FieldChange, StateFields, StateRoom, TooMuch, change
-from holdfast.errors import SessionGone, StateError, StoreError
+from holdfast.core.rules.state import Cell, FieldChange, StateFields, StateRoom, change
+from holdfast.errors import SessionGone, StateError, StoreError, TooMuchKept
 from holdfast.ports import Random
 from holdfast.stores.shared.fields import Unreadable
 from holdfast.stores.state import StateCommands, room
@@ -332,7 +332,7 @@ class SharedState(StateCommands):
             one.error = None
             try:
                 one.result = one.rule(state, bounds)
-            except TooMuch as error:
+            except TooMuchKept as error:
                 one.error, least = error, max(least, error.kept)
             except StateError as error:
                 one.error = error
@@ -356,7 +356,7 @@ class SharedState(StateCommands):
         """The principal may not keep all of it: find the changes for which there is no room."""
         if len(changes) == 1:
             total = self._limits.principal_kept_bytes
-            changes[0].error = TooMuch(0, total, changes[0].field or "")
+            changes[0].error = TooMuchKept(0, total, changes[0].field or "")
             return True
         for one in changes:
             if not await self._write_changes(known, [one]):
