@@ -234,7 +234,7 @@ class ToolBack:
             return type(error).__name__
 
     async def bump(self, exchange: Exchange, args: dict[str, Any]) -> object:
-        return await exchange.store.add_state(exchange.session.record.key, args["key"], 1, op="")
+        return await exchange.store.add_state(exchange.session.record.key, args["key"], 1, op=exchange.key)
 
     async def boom(self, exchange: Exchange, args: dict[str, Any]) -> object:
         raise RuntimeError(args["text"])
@@ -254,7 +254,7 @@ class ToolBack:
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.Event().wait()
         try:
-            await exchange.store.add_state(exchange.session.record.key, "after", 1, op="")
+            await exchange.store.add_state(exchange.session.record.key, "after", 1, op=exchange.key)
         except HoldfastError as error:
             self.runs[f"{args['key']} {type(error).__name__}"] += 1
         return "written"

@@ -137,7 +137,9 @@ async def notifications(session: Any, heard: Heard) -> None:
 ACKNOWLEDGED = {"step 1", "step 3", "step 6", "tick 3", "after"}
 
 
-async def told(session: Any, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
+async def told(
+    session: Any, tool: str, arguments: dict[str, Any], *, acknowledges: bool = True
+) -> dict[str, Any]:
     """Call a tool and note the progress it tells; say so where it waits to hear that."""
     notes: list[list[Any]] = []
     replies: list[asyncio.Future[Any]] = []
@@ -147,7 +149,8 @@ async def told(session: Any, tool: str, arguments: dict[str, Any]) -> dict[str, 
         if message in ACKNOWLEDGED:
             replies.append(asyncio.ensure_future(session.call_tool("got_it", {})))
 
-    arguments = {**arguments, "acknowledged": True}
+    if acknowledges:
+        arguments = {**arguments, "acknowledged": True}
     result = await session.call_tool(tool, arguments, progress_callback=progress)
     await asyncio.gather(*replies)
     return {"told": notes, "text": wire(result)["content"][0]["text"]}

@@ -44,7 +44,7 @@ async def talk(client: Any, heard: Heard, asked: dict[str, Any]) -> None:
         case "modern":
             await converse_modern(client, types, heard)
         case "toil":
-            say("toil", **await told(client, "toil", {}))
+            say("toil", **await told(client, "toil", {}, acknowledges=False))
         case "ask":
             first = await client.session.call_tool("book", {}, allow_input_required=True)
             say("asked", **wire(first))
