@@ -38,6 +38,7 @@ class EngineGroup:
         """One ledger for the process: all engines charge to it."""
         for engine in engines.values():
             engine.load.ledger = self.load.ledger
+            engine.load.decoding = self.load.decoding
         self.store: _Stores = _Stores(engines.values())
         self.failed: str = ""
         """The name of the engine that could not start."""

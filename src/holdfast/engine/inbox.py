@@ -281,6 +281,7 @@ class Inbox:
             self._taking.discard(name)
 
     async def _handle(self, name: str, payload: bytes, read: Charge) -> None:
+        await self._runtime.load.decoding.turn(read.account, len(payload))
         readable, credentials = self._credentials.detach(payload, replica=self._runtime.store.replica)
         try:
             message = decode_message(readable)

@@ -22,6 +22,7 @@ from holdfast.config import KIB, Limits
 from holdfast.core.ledger import KEPT, PARTIAL, WORK, Account, Charge, Ledger
 from holdfast.core.records import SessionRecord
 from holdfast.engine.caller import Caller
+from holdfast.engine.decoding import Decoding
 from holdfast.errors import TooManySessions, TooMuchWork
 from holdfast.protocol.methods import CONTROL
 from holdfast.protocol.sessionless import declared_version
@@ -55,11 +56,12 @@ def is_large(caller: Caller) -> bool:
 
 
 class Load:
-    """The ledger of a process, and the cost of messages."""
+    """The ledger of a process, the cost of messages, and the turns in which large ones are decoded."""
 
     def __init__(self, limits: Limits) -> None:
         self._values = limits.values
         self.ledger: Ledger = Ledger(limits.memory or usual_figure())
+        self.decoding: Decoding = Decoding()
 
     def __repr__(self) -> str:
         return f"<Load {self.ledger!r}>"
@@ -120,6 +122,16 @@ class Intake:
         """
         self._take(self._load.cost(data))
         return self._charge
+
+    async def charge_in_turn(self, data: bytes) -> Charge:
+        """As `charge`, when the message may be decoded: to count its values takes long too.
+
+        Raises:
+            Busy: there is no room for it.
+        """
+        self._take(len(data))
+        await self._load.decoding.turn(self._charge.account, len(data))
+        return self.charge(data)
 
     def _take(self, size: int, light: int = WORK) -> None:
         if self._charge.grow(size, light=light):

@@ -261,7 +261,11 @@ class HttpFront:
         size, ledger, charge = len(body), account.ledger, None
         if size <= SHORT and ledger.charged < ledger.plenty:
             response.unpaid = size
-        elif size >= LARGE or (charge := account.take(self._load.cost(body))) is None:
+        elif (
+            size >= LARGE
+            or not self._load.decoding.take(size)
+            or (charge := account.take(self._load.cost(body))) is None
+        ):
             return self._charge_first(account, body, request, principal, response)
         message = decode(body, max_depth=limits.depth, max_values=limits.values, max_batch=BATCH)
         key = ANONYMOUS if principal is None else principal.key
@@ -286,7 +290,7 @@ class HttpFront:
                 length = head.text(b"content-length")
                 seconds = limits.body_seconds
                 body = await read_body(response.channel, limits.body, seconds, length, intake.read)
-            charge = intake.charge(body)
+            charge = await intake.charge_in_turn(body)
         except TooMuchWork as busy:
             return refused_unstarted(busy)
         message = decode(body, max_depth=limits.depth, max_values=limits.values, max_batch=BATCH)
