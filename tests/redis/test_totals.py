@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import pytest
 
+from holdfast.core.ledger import Ledger
 from holdfast.core.lifecycle import SessionInput
 from holdfast.core.rules.state import ENTRY_BYTES, growth
 from holdfast.errors import SessionGone, StateError
@@ -67,6 +68,17 @@ async def attack(
                     await store.subscribe(key, f"test://{dice.randrange(30)}/{'x' * (size // 10)}")
                 case _:
                     await store.unsubscribe(key, f"test://{dice.randrange(30)}/{'x' * (size // 10)}")
+
+
+@async_test
+async def test_the_state_that_a_process_knows_is_charged(server: RedisServer) -> None:
+    store, ledger = RedisStore(server.url), Ledger(80_000_000)
+    store.charge_all(ledger)
+    await store.open(record("k"), evict=False)
+    for number in range(10):
+        await store.set_state("k", f"f{number}", b"x" * 20_000, op=f"{number}")
+    assert 200_000 < ledger.used < 260_000
+    await store.aclose()
 
 
 @pytest.mark.parametrize("seed", range(3))

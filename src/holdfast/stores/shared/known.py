@@ -48,6 +48,8 @@ class KnownSessions(SessionCommands, Shelf):
 
     wake: OnWake
     _observer: Observer
+    _state_bytes: int = 0
+    """Of the state that is known (`state.py`)."""
 
     def __init__(self, limits: Limits, random: Random) -> None:
         self._limits = limits
@@ -132,8 +134,11 @@ class KnownSessions(SessionCommands, Shelf):
                     self._entries.move_to_end(one.key)
                 else:
                     self._discard(one)
+        self._count_known()
+
+    def _count_known(self) -> None:
         if self._charge is not None:
-            self._charge.set(self._cached + encoded(self._recent.bytes))
+            self._charge.set(self._cached + encoded(self._recent.bytes) + self._state_bytes)
 
     @property
     def _most_cached(self) -> int:

@@ -164,6 +164,10 @@ class SharedState(StateCommands):
 
     # What a store adds
 
+    def _count_known(self) -> None:
+        """Charge what this process knows."""
+        raise NotImplementedError
+
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
         """Run it as a task."""
         raise NotImplementedError
@@ -266,6 +270,7 @@ class SharedState(StateCommands):
         known.weight = _ENTRY + fields
         while self._state_bytes > _KNOWN_BYTES and self._states:
             self._drop_known(next(iter(self._states)))
+        self._count_known()
 
     def _drop_known(self, area: str) -> None:
         """Forget what is known. A write that is under way goes on."""
