@@ -34,6 +34,7 @@ _BY_PLACE: Final = {
     "holdfast.engine.asks._taken": "store",
     "holdfast.engine.rounds": "ask",
     "holdfast.engine.rounds.RoundWriter.send": "reader",
+    "holdfast.engine.slots": "slot",
     "holdfast.engine.tasks": "store",
     "holdfast.engine.tasks.TaskWriter.ask": "ask",
     "holdfast.engine.writer": "reader",

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from holdfast.backs.proxy.turns import Slots
+from holdfast.engine.slots import Slots
 from holdfast.errors import Busy
 from tests.support import virtual_test
 

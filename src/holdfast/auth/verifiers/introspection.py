@@ -1,11 +1,10 @@
 """Tokens that only their authorization server can read: it is asked about each of them (RFC 7662).
 
-Every client can send a token that must be asked about. So at most `_AT_ONCE` requests to the authorization server run
-at the same time, on connections that are used again; further tokens wait for their turn, as long as a verifier may
-take. Refused tokens are remembered beside accepted ones, so that many of them do not make accepted ones forgotten.
+Every client can send a token that must be asked about. How many are asked about at the same time is decided where the
+addresses of the clients are known (`fronts/http/decide/identity.py`). Refused tokens are remembered beside accepted
+ones, so that many of them do not make accepted ones forgotten.
 """
 
-import asyncio
 import base64
 from collections.abc import Sequence
 from typing import Final
@@ -22,8 +21,6 @@ from holdfast.ports import Clock, SystemClock
 from holdfast.single_flight import SingleFlight
 
 _KNOWN_SECONDS: Final = 30.0
-_AT_ONCE: Final = 256
-"""Requests to the authorization server at the same time. Each takes a descriptor and up to `_ANSWER_BYTES`."""
 _ANSWER_BYTES: Final = 64 * KIB
 
 
@@ -73,7 +70,6 @@ class Introspection:
         self.memories: tuple[KnownTokens, ...] = (self._known, self._refused)
         """What is remembered of tokens."""
         self._flight: SingleFlight[tuple[Claims, int]] = SingleFlight()
-        self._places = asyncio.Semaphore(_AT_ONCE)
         self._clock = clock or SystemClock()
         pair = f"{quote(client_id, safe='')}:{quote(client_secret, safe='')}"
         self._headers = {"authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
@@ -105,7 +101,7 @@ class Introspection:
 
     async def _ask(self, token: str) -> tuple[Claims, int]:
         fields = {"token": token, "token_type_hint": "access_token"}
-        async with self._places, open_web(self._url, Bounds(document=_ANSWER_BYTES)) as web:
+        async with open_web(self._url, Bounds(document=_ANSWER_BYTES)) as web:
             reply = await web.post(self._url, fields, self._headers)
         if reply.status != OK:
             raise AuthorizationFailed(f"{self._url} answered {reply.status} to an introspection")

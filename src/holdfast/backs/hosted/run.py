@@ -22,8 +22,8 @@ from importlib import import_module
 from typing import Any, Final, Self
 
 from holdfast.backs.hosted.identity import HostedIdentity, PresentUser, caller_of
-from holdfast.backs.proxy.turns import Slots
 from holdfast.engine.caller import Caller
+from holdfast.engine.slots import Slots
 from holdfast.errors import BadAnswer, Broken, NotSent
 from holdfast.ports import Observer
 from holdfast.transports.threads import OWNER

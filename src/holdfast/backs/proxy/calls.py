@@ -20,8 +20,9 @@ from holdfast.backs.proxy.questions import Questions
 from holdfast.backs.proxy.silence import Silence
 from holdfast.backs.proxy.target import Target, UpstreamClient
 from holdfast.backs.proxy.translation import SessionlessForm, error_for, for_sessions
-from holdfast.backs.proxy.turns import Slots, UpstreamTurns
+from holdfast.backs.proxy.turns import UpstreamTurns
 from holdfast.engine.exchange import Exchange
+from holdfast.engine.slots import Slots
 from holdfast.errors import BadAnswer, ClientError, McpError, NotSent
 from holdfast.ports import Ports
 from holdfast.protocol.subscriptions import LISTS, Kind

@@ -1,24 +1,17 @@
-"""When a call may go to the server: its turn and its slot, if it needs them.
+"""When a call may go to a server that does not say to which call its questions belong: one call at a time.
 
-**Turns**: one call at a time at a server that does not say to which call its questions belong. A call whose client is
-asked may wait for long, or forever if the client has disconnected. Calls that wait for their turn do not wait for that:
-they run on a separate connection.
-
-**Slots**: the operator limits how many calls of one upstream run at once. The next ones wait in a bounded queue, in
-turn by their owners.
+A call whose client is asked may wait for long, or forever if the client has disconnected. Calls that wait for their
+turn do not wait for that: they run on a separate connection.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
 
 from holdfast.backs.proxy.target import Target, UpstreamClient
-from holdfast.core.admission import Admission, SharedGate
+from holdfast.engine.slots import FULL
 from holdfast.errors import Busy
-
-_FULL: Final = "too many requests wait for this server"
 
 
 class TurnTaken(Exception):
@@ -52,7 +45,7 @@ class UpstreamTurns:
         if self._asks:
             raise TurnTaken
         if len(self._waiting) >= self._queued:
-            raise Busy(_FULL)
+            raise Busy(FULL)
         turn: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
         try:
@@ -94,40 +87,3 @@ def needs_turns(target: Target, client: UpstreamClient) -> bool:
     """True if calls run one at a time, because otherwise it is not known to which call a question belongs."""
     may_be_asked = bool({"sampling", "elicitation", "roots"} & client.capabilities.keys())
     return not target.names_calls and not client.session and may_be_asked
-
-
-class Slots:
-    """The slots of the calls of one upstream."""
-
-    __slots__ = ("_gate",)
-
-    def __init__(self, most: int, queued: int) -> None:
-        self._gate: SharedGate[asyncio.Future[None]] = SharedGate(most, queued)
-
-    def __repr__(self) -> str:
-        return f"<Slots {self._gate}>"
-
-    async def take(self, owner: str) -> None:
-        """Wait for a slot for an owner (`Caller.owner`). Call `release` afterwards.
-
-        Raises:
-            Busy: the queue is full.
-        """
-        slot: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        verdict = self._gate.enter(owner, slot)
-        if verdict is Admission.REFUSE:
-            raise Busy(_FULL)
-        if verdict is Admission.WAIT:
-            try:
-                await slot
-            except BaseException:
-                if not self._gate.abandon(owner, slot):
-                    # The slot was given to this task just before it was cancelled.
-                    self.release(owner)
-                raise
-
-    def release(self, owner: str) -> None:
-        """Give the slot to the next call that waits."""
-        following = self._gate.leave(owner)
-        if following is not None and not following.done():
-            following.set_result(None)

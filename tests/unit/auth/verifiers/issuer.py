@@ -43,8 +43,6 @@ class Issuer:
         """A request waits for the gate."""
         self.tokens: dict[str, dict[str, Any]] = {}
         self.credentials: list[str] = []
-        self.running = self.most = 0
-        """Requests that are being answered, and the most that were at the same time."""
 
     def token(
         self, key: Key, *, headers: dict[str, Any] | None = None, algorithm: str = "RS256", **claims: Any
@@ -55,14 +53,6 @@ class Issuer:
         return jwt.encode(kept, key, algorithm=algorithm, headers=headers)
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
-        self.running += 1
-        self.most = max(self.most, self.running)
-        try:
-            return await self._answer(request)
-        finally:
-            self.running -= 1
-
-    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         self.seen[request.path] += 1
         if self.gate is not None:
             self.gate_waited.set()

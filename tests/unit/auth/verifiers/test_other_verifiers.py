@@ -1,6 +1,5 @@
 """Introspection, fixed tokens, headers of a proxy, and several verifiers at once."""
 
-import asyncio
 import base64
 import time
 from typing import Any
@@ -10,11 +9,10 @@ import pytest
 from holdfast.auth import AuthRequest, Principal, known_tokens, with_request
 from holdfast.auth.known_tokens import ENTRY_BYTES, MOST, MOST_BYTES, KnownTokens
 from holdfast.auth.verifiers import AnyOf, Introspection, StaticTokens, TrustedHeader
-from holdfast.auth.verifiers import introspection as introspections
 from holdfast.core.ledger import Ledger
 from holdfast.errors import AuthorizationFailed, ConfigError
 from holdfast.testing import VirtualClock
-from tests.support import async_test, until
+from tests.support import async_test
 from tests.unit.auth.verifiers.issuer import Issuer, issuer
 
 ADA = Principal(subject="ada")
@@ -241,23 +239,6 @@ async def test_wrong_tokens_do_not_make_accepted_ones_forgotten(monkeypatch: pyt
         for number in range(10):
             assert await check(f"wrong{number}") is None
         assert check.known("t") is not None
-
-
-@async_test
-async def test_an_authorization_server_gets_a_limited_number_of_requests_at_the_same_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(introspections, "_AT_ONCE", 4)
-    async with issuer() as at:
-        at.tokens["t19"] = ACTIVE
-        at.gate = asyncio.Event()
-        check = introspection(at)
-        asked = [asyncio.create_task(check(f"t{number}")) for number in range(20)]
-        await until(lambda: at.running >= 4)
-        at.gate.set()
-        found = await asyncio.gather(*asked)
-        assert [one is not None for one in found] == [False] * 19 + [True]
-        assert at.most == 4
 
 
 @async_test

@@ -8,12 +8,13 @@ import pytest
 
 from holdfast.auth import AuthRequest, Principal, Verifier
 from holdfast.auth.verifiers import AnyOf
-from holdfast.config import Settings, Times
+from holdfast.config import Limits, Settings, Times
 from holdfast.errors import AuthorizationFailed
+from holdfast.fronts.http.decide import identity
 from holdfast.fronts.http.read.request import RawRequest
 from tests.asgi import Call, Peer
 from tests.messages import LATEST, metadata, notification
-from tests.support import LoopClock
+from tests.support import LoopClock, until
 from tests.unit.fronts.http.bench import MIDDLE, REVISIONS, Bench, bench, front_test
 
 
@@ -515,3 +516,31 @@ async def test_a_verifier_that_remembers_nothing_is_called_for_each_request() ->
         sent = RawRequest("POST", "/mcp", [(b"authorization", b"Bearer ann")], "127.0.0.1")
         await identity.of(sent)
         assert identity.remembered(sent) is None
+
+
+@front_test
+async def test_addresses_take_turns_when_many_tokens_must_be_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(identity, "_AT_ONCE", 8)
+    asked: list[str] = []
+    go_on = asyncio.Semaphore(0)
+
+    async def slow(token: str) -> Principal | None:
+        asked.append(token)
+        await go_on.acquire()
+        return Principal(subject="bob", issuer="test") if token == "bob" else None
+
+    async with bench(verifier=slow, settings=Settings(limits=Limits(verifier_seconds=1_000))) as b:
+        flood = [b.peer(token=f"wrong{number}", client="192.0.2.1").call(1) for number in range(40)]
+        await until(lambda: len(asked) >= 7)
+        await asyncio.sleep(1)
+        assert len(asked) == 7, "one place stays free for other addresses"
+        others = [b.peer(token=f"other{number}", client="192.0.2.2").call(1) for number in range(7)]
+        await until(lambda: len(asked) >= 8)
+        bob = b.peer(token="bob", client="192.0.2.3").call(1)
+        for _ in range(5):
+            go_on.release()
+        await until(lambda: "bob" in asked)
+        for _ in range(50):
+            go_on.release()
+        assert [(await call.done()).status for call in (*flood, *others)] == [401] * 47
+        assert (await bob.done()).status == 400, "its token is valid; it has no session"

@@ -12,12 +12,16 @@ and a valid token must pass. But only a few checks of unknown tokens run at once
 token (`Checks`), so that a storm of wrong tokens does not become a storm of requests to the authorization server. A
 refused token then gets 429 instead of 401 (`HttpFront.reported`).
 
+At most `_AT_ONCE` checks run at once. Further ones wait in turn by address, as long as a verifier may take: one address
+with many new tokens does not use all the time of the authorization server.
+
 A verifier that remembers accepted tokens itself may provide `known`. Then neither the verifier nor its time limit costs
 anything for a token that it has accepted recently.
 """
 
 import asyncio
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,6 +40,7 @@ from holdfast.auth import (
 from holdfast.auth.known_tokens import REFUSED_SECONDS, KnownTokens, token_memories
 from holdfast.core.log_rates import LogRates
 from holdfast.engine.engine import Engine
+from holdfast.engine.slots import Slots
 from holdfast.errors import BUSY, HoldfastError
 from holdfast.fronts.http.decide.protection import Protection
 from holdfast.fronts.http.read.addresses import Addresses, counted
@@ -46,6 +51,8 @@ from holdfast.fronts.http.write.answer import UNSTARTED, Answer, refuse, refused
 _ACCEPTED: Final = 10_000
 _ACCOUNT: Final = "known tokens"
 """It is no address, and no key of a principal."""
+_AT_ONCE: Final = 256
+"""Checks that run at the same time. Each may take a descriptor, and 64 KiB for the authorization server's answer."""
 _CHECKS: Final = 8
 """Checks of unknown tokens that run at once for one address with too many refusals."""
 _CHECKS_ALIKE: Final = 4
@@ -89,6 +96,7 @@ class Identities:
         self._accepted: dict[int, None] = {}
         """Hashes of tokens that were accepted; not of the tokens' text alone, but with a secret of this process."""
         self._checks = Checks()
+        self._slots = Slots(_AT_ONCE, sys.maxsize)
         asked: str = getattr(verifier, "asked", "")
         self._servers: tuple[str, ...] = tuple(
             getattr(verifier, "authorization_servers", ()) or filter(None, (asked,))
@@ -137,10 +145,7 @@ class Identities:
             return self._unauthorized(head)
         try:
             async with asyncio.timeout(self._seconds):
-                if self._with_request is not None:
-                    principal = await self._with_request(token, AuthRequest(head, request.client or ""))
-                else:
-                    principal = await self._verifier(token)
+                principal = await self._verify(token, request)
             if principal is not None and not isinstance(principal, Principal):
                 raise TypeError  # noqa: TRY301 - one way to fail for all that a verifier can do wrong
         except Exception as error:  # noqa: BLE001 - an author's code raises anything
@@ -155,6 +160,17 @@ class Identities:
         if len(self._accepted) > _ACCEPTED:
             del self._accepted[next(iter(self._accepted))]
         return principal
+
+    async def _verify(self, token: str, request: RawRequest) -> Principal | None:
+        """Ask the verifier, when it is the turn of the request's address."""
+        address = counted(self._addresses.of(request))
+        await self._slots.take(address)
+        try:
+            if self._with_request is not None:
+                return await self._with_request(token, AuthRequest(request.head, request.client or ""))
+            return await self._verifier(token)
+        finally:
+            self._slots.release(address)
 
     def has_accepted(self, head: Head) -> bool:
         """True if the token of a request was accepted before: it is not limited, despite refusals of its address."""
