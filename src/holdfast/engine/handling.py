@@ -22,11 +22,13 @@ from holdfast.errors import (
     SessionGone,
     StoreBusy,
     StoreError,
+    StoreUnavailable,
     StreamClosed,
     UpstreamFailed,
     UpstreamUnavailable,
     joined,
 )
+from holdfast.protocol.methods import REPEATABLE
 from holdfast.wire.jsonrpc import encode
 
 _CLOSED: Final = "the session was closed"
@@ -110,6 +112,8 @@ async def _outcome_of(runtime: Runtime, exchange: Exchange, failure: BaseExcepti
             )
         case SessionGone() if await _check_closed(runtime, exchange):
             return Outcome(error=Cancelled(_CLOSED))
+        case StoreUnavailable() if exchange.request.method in REPEATABLE:
+            return Outcome(error=_noted(runtime, exchange, "call.unserved", StoreBusy(), failure))
         case _:
             if ends_the_task(failure):
                 raise failure

@@ -374,11 +374,14 @@ class Tasks:
                 del self._waiting[key]
 
     async def known(self, task_ids: Iterable[str], principal: str) -> list[str]:
-        """Return those of the ids that are tasks of this principal."""
-        store = self._runtime.store
-        return [
-            task_id for task_id in task_ids if await store.get_task(task_key(task_id), principal) is not None
-        ]
+        """Return those of the ids that are tasks of this principal.
+
+        Raises:
+            StoreBusy: the store does not work.
+        """
+        get = self._runtime.store.get_task
+        with _busy_without_store():
+            return [task_id for task_id in task_ids if await get(task_key(task_id), principal) is not None]
 
     async def update(self, task_id: str, principal: str, answers: dict[str, Any]) -> None:
         """Give a task the answers that it asked for; others are ignored.

@@ -32,6 +32,8 @@ from holdfast.errors import (
     HoldfastError,
     McpError,
     RateLimited,
+    StoreBusy,
+    StoreError,
     TooManySessions,
     TooMuchWork,
     WireError,
@@ -373,5 +375,7 @@ def _refusal(request_id: RequestId, error: HoldfastError) -> bytes:
             return error_message(request_id, error.code, error.message, error.data)
         case TooManySessions():
             return error_message(request_id, BUSY, "Busy: too many sessions")
+        case StoreError():
+            return _refusal(request_id, StoreBusy())
         case _:
             return _invalid(request_id, "the session is closed")

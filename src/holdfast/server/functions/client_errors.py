@@ -4,7 +4,8 @@
 |---|---|---|
 | `ToolError`, an `AskError`, `NoSession`, `HandleNotFound` | a failed result with its text | −32603 with its text |
 | `McpError` | that error | that error |
-| `StoreError` | a failed result with a correlation id | error −32603 with a correlation id |
+| `StoreUnavailable` | a failed result with a correlation id | −31001, busy, with a correlation id |
+| another `StoreError` | a failed result with a correlation id | −32603 with a correlation id |
 | any other `Exception` | a failed result `ValueError: its text` | error −32603 `ValueError: its text` |
 
 The last one is logged with its traceback and a correlation id, which the client receives too (`_meta` of a result,
@@ -13,7 +14,7 @@ paths, so it is never sent. Asks in an `asyncio.TaskGroup` fail as an exception 
 each member once.
 
 `Fenced`, `StreamClosed` and `SessionGone` are not failures of the function: the exchange was ended elsewhere, and
-the engine handles them.
+the engine handles them, as it handles `StoreUnavailable` in requests that may be sent again (`engine/handling.py`).
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from holdfast.errors import (
     NoSession,
     SessionGone,
     StoreError,
+    StoreUnavailable,
     StreamClosed,
     ToolError,
     joined,
@@ -78,7 +80,11 @@ def failed_request(error: Exception, exchange: Exchange, server: Host) -> McpErr
     Raises:
         McpError: the function raised it as its answer.
         Fenced, StreamClosed, SessionGone: the exchange was ended elsewhere.
+        StoreUnavailable: the store does not work; the request may be sent again.
     """
+    for leaf in _leaves(error):
+        if isinstance(leaf, StoreUnavailable):
+            raise leaf
     text, correlation = text_for_client(error, exchange, server)
     return joined(McpError(INTERNAL_ERROR, text), correlation)
 
