@@ -31,6 +31,7 @@ from holdfast.engine.exchange import Exchange
 from holdfast.engine.rounds import RoundWriter
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.tasks import REFUSED_KEY, Tasks
+from holdfast.engine.wake import Wake
 from holdfast.errors import AskError, AskRefused, CallEnded, Cancelled, McpError
 from holdfast.protocol.params import progress_token
 from holdfast.protocol.versions import SESSIONLESS
@@ -52,6 +53,8 @@ class Collecting:
         """By key and name of an ask: the request of this process that shows it to its client."""
         self._waiting: Counter[str] = Counter()
         """By owner: how many requests wait for a task. Those that wait for their client do not count."""
+        self._waits: dict[asyncio.Task[Any] | None, Wake] = {}
+        """By task of a request: what wakes it up. A request that is not here any more answers at once."""
 
     def __repr__(self) -> str:
         return f"<Collecting {self._waiting.total()} requests wait>"
@@ -73,8 +76,10 @@ class Collecting:
         is_one_too_many = self._waiting[owner] >= self._runtime.settings.limits.running
         deadline = now() + (0.0 if is_one_too_many else seconds)
         self._count(owner, 1)
+        me = asyncio.current_task()
         try:
             with self._tasks.watched(ticket) as wake:
+                self._waits[me] = wake
                 while True:
                     wake.clear()
                     state = await self._tasks.get(ticket, exchange.caller.key)
@@ -84,11 +89,23 @@ class Collecting:
                     if await self._ask(exchange, ticket, state.asks, asking):
                         continue
                     left = deadline - now()
-                    if left <= 0:
+                    if left <= 0 or me not in self._waits:
                         return state
                     await wake.wait(min(left, LOOK_SECONDS))
         finally:
+            self._waits.pop(me, None)
             self._count(owner, -1)
+
+    async def end_waits(self, seconds: float) -> None:
+        """Let all requests answer what they know now; return when they have, or after so many seconds.
+
+        This process stops. Their tasks may run in other processes, which the clients ask next.
+        """
+        waits, self._waits = self._waits, {}
+        for wake in waits.values():
+            wake.set()
+        if tasks := [task for task in waits if task is not None]:
+            await asyncio.wait(tasks, timeout=seconds)
 
     def _count(self, owner: str, number: int) -> None:
         self._waiting[owner] += number

@@ -66,6 +66,8 @@ _CLAIM_SECONDS: Final = 0.01
 """Seconds after which a stopping engine checks again whether claims are still on their way."""
 _LAST_SECONDS: Final = 3.0
 """Seconds for the last writes and the listeners of closed sessions, also if calls have used up the drain time."""
+_LAST_LOOK: Final = 1.0
+"""Seconds in which requests that wait for a call answer that it still runs, when the drain time is over."""
 
 _SESSION_WAKE_UPS: Final = {
     WakeUp.STREAM: Session.wake_reader,
@@ -427,6 +429,7 @@ class Engine:
                 await asyncio.wait(tasks, timeout=left)
             else:
                 await asyncio.sleep(_CLAIM_SECONDS)
+        await self.hand_over.collecting.end_waits(_LAST_LOOK)
         await self.end_work()
 
     async def end_work(self) -> None:

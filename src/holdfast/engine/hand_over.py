@@ -98,7 +98,7 @@ class HandOver:
         self._sessionless = sessionless
         self._tasks = tasks
         self._handle = runtime.handle
-        self._collecting = Collecting(runtime, tasks)
+        self.collecting: Collecting = Collecting(runtime, tasks)
         self._usual = settings.hand_over
         self._set = dict(settings.hand_over_tools)
         self._declared: Mapping[str, HandOverTime] = {}
@@ -271,9 +271,9 @@ class HandOver:
         """Answer a retry: with the result of the call, or with the next state."""
         given = exchange.given
         seconds = max(after, min(after * 2.0**given.number, GROWN))
-        state = await self._collecting.follow(exchange, given.ticket, seconds, seconds)
+        state = await self.collecting.follow(exchange, given.ticket, seconds, seconds)
         if state.is_terminal:
-            return self._collecting.result_of(exchange, state)
+            return self.collecting.result_of(exchange, state)
         return self._named(exchange, given.ticket, _said(state), given.number)
 
     # The tool
@@ -293,11 +293,11 @@ class HandOver:
             if cancels:
                 self._tasks.check(ticket, exchange.caller)
                 await self._tasks.cancel(ticket, exchange.caller.key)
-            state = await self._collecting.follow(exchange, ticket, min(limit, max(0.0, wait)), limit)
+            state = await self.collecting.follow(exchange, ticket, min(limit, max(0.0, wait)), limit)
         except UnknownTask:
             return self._encoded(exchange, told(UNKNOWN_TICKET, is_error=True))
         if state.is_terminal and not (cancels and state.status is TaskStatus.CANCELLED):
-            return self._collecting.result_of(exchange, state)
+            return self.collecting.result_of(exchange, state)
         kept = self._runtime.settings.times.task
         running = ticket_result("", ticket, self.collect, state.message, kept)
         return self._encoded(exchange, told(_CANCELLED) if state.is_terminal else running)

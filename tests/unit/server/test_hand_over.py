@@ -512,6 +512,26 @@ async def test_a_stop_waits_for_calls_that_were_handed_over_and_says_so_of_those
         assert caught.value.code == -31002
 
 
+@virtual_test
+async def test_a_request_that_waits_for_a_call_when_the_drain_time_ends_gets_no_error() -> None:
+    store = MemoryStore(Limits(), LoopClock())
+    async with Work(times=Times(drain=30)).running(store) as work:
+        peer = await connect(work.server)
+        client = TaskClient(work.server, token="guest")
+        ticket = ticket_of(await call(peer, "wait"))
+        round_ = (await client.post("tools/call", {"name": "wait", "arguments": {}})).result
+        draining = asyncio.ensure_future(work.server.engine.drain())
+        await asyncio.sleep(20)
+        collecting = asyncio.ensure_future(call(peer, "collect", ticket=ticket))
+        state = {"requestState": round_["requestState"]}
+        retrying = asyncio.ensure_future(
+            client.post("tools/call", {"name": "wait", "arguments": {}, **state})
+        )
+        await draining
+        assert ticket_of(await collecting) == ticket
+        assert (await retrying).result["resultType"] == "input_required"
+
+
 async def _nothing() -> None:
     pass
 
