@@ -6,6 +6,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from holdfast.stores.base import SessionRecord
+from holdfast.stores.shared.fields import encode_record
+from tests.chaos.databases import OUTLIVED, Postgres
 from tests.chaos.history import Found, History, Life, Opening, Outage, read_history
 from tests.chaos.judge import Judge, main
 from tests.chaos.notes import Call, Notes, Received
@@ -213,6 +216,29 @@ def test_a_file_that_is_not_whole_is_refused(tmp_path: Path) -> None:
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
     with pytest.raises(ValueError, match="not whole"):
         read_history(path)
+
+
+@pytest.mark.parametrize(
+    ("key", "fault"),
+    [("5f1ecafe", OUTLIVED), ("~hidden", ""), ("", OUTLIVED)],
+    ids=["of a client", "of a key", "unknown"],
+)
+def test_a_closing_that_is_not_reported_is_a_fault_unless_its_session_only_kept_an_answer(
+    key: str, fault: str
+) -> None:
+    record = SessionRecord(
+        key=key + "beef", principal="u", version="v", standalone="s", client={}, capabilities={},
+        grace=1, idle=1, lifetime=1, opened=1,
+    )  # fmt: skip
+    opened = encode_record(record)[0] if key else b""
+
+    class Told:
+        def tell(self, sql: str) -> str:
+            return f"{opened.hex()};\n" if ".closing" in sql else "0" if "count" in sql else ""
+
+    database = Postgres.__new__(Postgres)
+    database.server = Told()  # type: ignore[assignment]
+    assert list(database.left(["5f1ecafe"])) == [("closing", fault)]
 
 
 def a_call(**more: Any) -> Call:
