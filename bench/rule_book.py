@@ -32,6 +32,12 @@ async def one_store(url: str, name: str, namespace: str) -> Any:
     return store
 
 
+def sent(stores: list[Any]) -> int:
+    """Return the commands that stores have sent; older trees have another name for the pipeline."""
+    links = [store._link for store in stores]
+    return sum((link.pipeline if hasattr(link, "pipeline") else link.pipe).sent for link in links)
+
+
 def plain_call() -> Callable[[Any, str], Awaitable[None]]:
     """Return a function that makes a plain call."""
     from holdfast.stores.base import Claim, Claimed  # noqa: PLC0415
@@ -72,7 +78,7 @@ async def measure(url: str, scene: str, seconds: float) -> dict[str, float]:
             done[which] += 1
 
     before, cpu = (await client.info("commandstats"))["cmdstat_evalsha"]["usec"], time.process_time()
-    sent = sum(store._link.pipeline.sent for store in stores)
+    trips = sent(stores)
     began = time.perf_counter()
     ends = began + seconds
     works = [0] if alternates else [mine for mine in range(len(stores)) for _ in range(int(in_flight))]
@@ -80,13 +86,13 @@ async def measure(url: str, scene: str, seconds: float) -> dict[str, float]:
     took, calls = time.perf_counter() - began, sum(done)
     spent = time.process_time() - cpu
     redis = (await client.info("commandstats"))["cmdstat_evalsha"]["usec"] - before
-    sent = sum(store._link.pipeline.sent for store in stores) - sent
+    trips = sent(stores) - trips
     for store in stores:
         await store.aclose()
     await client.aclose()
     return {
         "redis_us": redis / calls, "our_us": spent * 1e6 / calls, "both_us": (redis + spent * 1e6) / calls, "calls_s": calls / took,
-        "trips": sent / calls, "latency_us": median(latencies) * 1e6, "worst_ms": max(latencies) * 1e3, "share": max(done) / max(1, min(done)),
+        "trips": trips / calls, "latency_us": median(latencies) * 1e6, "worst_ms": max(latencies) * 1e3, "share": max(done) / max(1, min(done)),
     }  # fmt: skip
 
 
