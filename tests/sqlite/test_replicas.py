@@ -1,8 +1,10 @@
 """Two stores on one file, as two processes have them: wake-ups, leases, and the work of a dead replica."""
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -21,6 +23,7 @@ from holdfast.stores.base import (
     WakeUp,
 )
 from holdfast.stores.sqlite import SqliteStore, outbox
+from holdfast.stores.sqlite.worker import Worker
 from holdfast.testing import VirtualClock
 from holdfast.testing.store.bench import GRACE, KEY, PRINCIPAL, data_of, record
 from tests.sqlite.support import store_path
@@ -33,8 +36,8 @@ AddressedWakeUp = tuple[WakeUp, str, str]
 class Pair:
     """A store where the work is, another where a client's next request lands, and their wake-ups."""
 
-    def __init__(self, here: SqliteStore, there: SqliteStore, clock: VirtualClock) -> None:
-        self.here, self.there, self.clock = here, there, clock
+    def __init__(self, here: SqliteStore, there: SqliteStore, clock: VirtualClock, path: Path) -> None:
+        self.here, self.there, self.clock, self.path = here, there, clock, path
         self.woken_here: asyncio.Queue[AddressedWakeUp] = asyncio.Queue()
         self.woken_there: asyncio.Queue[AddressedWakeUp] = asyncio.Queue()
         here.bind(lambda *wakeup: self.woken_here.put_nowait(wakeup))
@@ -72,7 +75,7 @@ async def pair() -> AsyncIterator[Pair]:
         for store in (here, there):
             await store.renew(LEASE)
         await here.open(record(), evict=False)
-        yield Pair(here, there, clock)
+        yield Pair(here, there, clock, path)
         await here.aclose()
         await there.aclose()
 
@@ -105,15 +108,17 @@ async def test_a_stream_wakes_its_reader_and_the_former_reader_learns_that_it_wa
 
 
 @async_test
-async def test_a_reader_that_came_back_is_not_sent_away() -> None:
+async def test_a_reader_that_came_back_is_not_sent_away(monkeypatch: pytest.MonkeyPatch) -> None:
     with store_path() as path:
         here, there = SqliteStore(path, replica="here"), SqliteStore(path, replica="there")
-        await here.open(record(), evict=False)
-        # This store listens only from now on, like a slow listener.
-        for store in (here, there, here):
-            assert isinstance(await store.attach(KEY, PRINCIPAL, None, None), Attached)
         heard: asyncio.Queue[AddressedWakeUp] = asyncio.Queue()
         here.bind(lambda *wakeup: heard.put_nowait(wakeup))
+        await here.open(record(), evict=False)
+        with monkeypatch.context() as patch:
+            # It does not listen meanwhile, like a process that was paused.
+            patch.setattr(Worker, "_listen", lambda worker: None)  # noqa: ARG005
+            for store in (here, there, here):
+                assert isinstance(await store.attach(KEY, PRINCIPAL, None, None), Attached)
         await there.announce("news", b"")
         await here.sessions()
         assert await heard.get() == (WakeUp.NEWS, "", "")
@@ -233,6 +238,20 @@ async def test_the_work_of_dead_replicas_is_ended_once_and_they_are_fenced() -> 
         assert page is not None
         assert (data_of(page), page.finished) == ([b"unknown"], True)
         assert await both.there.orphans() == []
+
+
+@async_test
+async def test_nothing_of_a_dead_replica_stays_when_its_work_is_ended() -> None:
+    async with pair() as both:
+        await both.begin()
+        await both.die()
+        [orphan] = await both.there.orphans()
+        assert await both.there.reap(orphan, b"unknown", tag=7)
+        for _ in range(2):
+            assert await both.there.orphans() == []
+        with closing(sqlite3.connect(both.path)) as connection:
+            assert connection.execute("SELECT replica FROM lease").fetchall() == [("there",)]
+            assert connection.execute("SELECT name FROM field WHERE name GLOB 'o:*'").fetchall() == []
 
 
 @async_test

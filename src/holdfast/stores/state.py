@@ -1,14 +1,10 @@
 """The commands that change state, once for every store. The rules are in `core/rules/state.py`."""
 
-from holdfast.config import Limits
-from holdfast.core.rules.state import FieldChange, StateRoom
-from holdfast.stores.areas import most_bytes
+from holdfast.core.rules.state import FieldChange
 
 
 class StateCommands:
     """set_state, add_state."""
-
-    _limits: Limits
 
     async def change_state(self, area: str, wanted: FieldChange) -> int:
         """Apply the rule `change` to the fields of a session or area in one atomic step.
@@ -28,8 +24,3 @@ class StateCommands:
     async def add_state(self, area: str, field: str, by: int, *, op: str) -> int:
         """Add to a counter."""
         return await self.change_state(area, FieldChange(op, field, by=by))
-
-
-def room(area: str, limits: Limits, kept: float) -> StateRoom:
-    """Return how much a session or area may have, if it may keep so much."""
-    return StateRoom(most_bytes(area, limits), limits.principal_kept_bytes, kept)

@@ -1,10 +1,13 @@
 """The rules of state and of tasks, without a store: a refusal changes nothing, and a change that is sent again counts once."""
 
+from types import SimpleNamespace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.rules import tasks
+from holdfast.core.rules.areas import AreaBounds, own_area, use
 from holdfast.core.rules.state import (
     ENTRY_BYTES,
     REMEMBERED_OPS,
@@ -115,3 +118,26 @@ def test_the_bounds_of_tasks_are_exact_and_a_short_end_has_none() -> None:
     assert tasks.bounds(limits, b"x" * TASK_END_BYTES, ends=False) == most
     with pytest.raises(StateError):
         tasks.bounds(limits, b"x" * 2_001, ends=True)
+
+
+def test_an_area_lives_for_as_long_as_its_principal_uses_it() -> None:
+    area = SimpleNamespace(principal="ada", ttl=10.0, due=10.0)
+    assert not use(None, "ada", 0.0)
+    assert not use(area, "bob", 0.0)
+    assert not use(area, "ada", 10.0), "it has expired"
+    assert area.due == 10.0
+    assert use(area, "ada", 9.0)
+    assert area.due == 19.0
+
+
+def test_each_kind_of_area_has_its_own_bounds() -> None:
+    limits = tight(handles=5, handles_per_principal=2, principal_states=3)
+    handles, anonymous, own = (
+        AreaBounds.of(name, principal, limits)
+        for name, principal in (("a", "ada"), ("a", ""), (own_area("ada"), "ada"))
+    )
+    assert [handles.allow(4, 1), handles.allow(5, 0), handles.allow(2, 2)] == [True, False, False]
+    assert [anonymous.allow(4, 4), anonymous.allow(5, 0)] == [True, False], (
+        "anonymous clients are no principal"
+    )
+    assert [own.allow(2, 9), own.allow(3, 0)] == [True, False]

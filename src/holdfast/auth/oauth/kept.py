@@ -34,9 +34,9 @@ from holdfast.auth.oauth.identity import ClientIdentity
 from holdfast.auth.oauth.pkce import Begun
 from holdfast.auth.oauth.storage import Credentials, ServerCredentials
 from holdfast.auth.seal import Sealer
+from holdfast.core.rules.areas import own_area
 from holdfast.errors import NotSent, SessionGone, StateError, StoreError
 from holdfast.ports import Clock, Random
-from holdfast.stores.areas import own_area
 from holdfast.stores.base.state import StatePart
 
 KEPT_SECONDS: Final = 90 * 86_400.0

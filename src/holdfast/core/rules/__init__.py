@@ -8,6 +8,8 @@
     asks.py       ask, answer, withdraw
     turns.py      turn, hold_turn, pass_turn
 
+Documents of their own have `state.py` (fields with versions), `areas.py` (names for them) and `tasks.py`.
+
 How a rule works. It reads and changes the document with ordinary operations, and returns the result of the command. It
 names what the store has to do besides in `Document.told`: wake-ups, and changes of indexes. It decides before it
 changes anything: a rule that raises has changed nothing. A rule depends on nothing but its arguments, so it can be

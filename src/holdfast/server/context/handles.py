@@ -11,10 +11,10 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from holdfast.config import HttpSettings
+from holdfast.core.rules.areas import own_area
 from holdfast.errors import ConfigError, HandleNotFound, StateError
 from holdfast.ports import Random
 from holdfast.server.context.state import State
-from holdfast.stores.areas import own_area
 
 if TYPE_CHECKING:
     from holdfast.stores.base import StatePart

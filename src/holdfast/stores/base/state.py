@@ -18,7 +18,7 @@ class StatePart(Protocol):
 
         If the principal has the area already, its time starts again and True is returned, at any replica. False if
         there is no room, or the name belongs to another principal. A name made by
-        `holdfast.stores.areas.own_area` is the principal's own state; its limits are separate from those of
+        `holdfast.core.rules.areas.own_area` is the principal's own state; its limits are separate from those of
         handles.
         """
         ...

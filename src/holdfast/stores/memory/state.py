@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing_extensions import override
 
 from holdfast.config import Limits
+from holdfast.core.rules.areas import AreaBounds, is_own, room, use
 from holdfast.core.rules.state import Cell, FieldChange, StateFields, change
-from holdfast.stores.areas import is_own, most_areas, most_of_one
 from holdfast.stores.kept import Kept
-from holdfast.stores.state import StateCommands, room
+from holdfast.stores.state import StateCommands
 
 
 class KeptFields(StateFields):
@@ -68,10 +68,8 @@ class Areas:
         return True
 
     def _is_full(self, key: str, principal: str) -> bool:
-        own_most = most_of_one(key, principal, self._limits)
-        if own_most is not None and self._owners[principal] >= own_most:
-            return True
-        return self._kinds[is_own(key)] >= most_areas(key, self._limits)
+        bounds = AreaBounds.of(key, principal, self._limits)
+        return not bounds.allow(self._kinds[is_own(key)], self._owners[principal])
 
     def _count(self, key: str, principal: str, by: int) -> None:
         self._kinds[is_own(key)] += by
@@ -84,10 +82,7 @@ class Areas:
     def find(self, key: str, principal: str) -> Area | None:
         """Return an area of this principal that has not expired; its time starts again."""
         area = self.get(key)
-        if area is None or area.principal != principal:
-            return None
-        area.due = self._now() + area.ttl
-        return area
+        return area if use(area, principal, self._now()) else None
 
     def get(self, key: str) -> Area | None:
         """Return an area that has not expired."""

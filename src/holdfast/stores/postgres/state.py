@@ -5,8 +5,8 @@ from typing import Final
 
 from typing_extensions import override
 
+from holdfast.core.rules.areas import AreaBounds, is_own
 from holdfast.core.rules.tasks import StoredTask, TaskBounds
-from holdfast.stores.areas import is_own, most_areas, most_of_one
 from holdfast.stores.base import REMEMBERED_OPS, Cell, OrphanTask, WakeUp
 from holdfast.stores.postgres.bell import ALL, Bell
 from holdfast.stores.postgres.core import hashed, texts
@@ -25,7 +25,7 @@ class PostgresState(Bell, SharedState, TaskCommands):
 
     async def open_area(self, area: str, principal: str, ttl: float) -> bool:
         """Begin state that belongs to a principal."""
-        most = (most_areas(area, self._limits), most_of_one(area, principal, self._limits))
+        most = AreaBounds.of(area, principal, self._limits)
         return bool(
             await self._one("open_area", area, hashed(principal), is_own(area), ttl, *most, self._told)
         )

@@ -23,10 +23,10 @@ import msgspec
 from typing_extensions import override
 
 from holdfast.core.records import SessionRecord
+from holdfast.core.rules.areas import AreaBounds, is_own
 from holdfast.core.rules.state import Cell, hold
 from holdfast.core.rules.tasks import StoredTask, TaskBounds
 from holdfast.errors import SessionGone, StateError, StoreError
-from holdfast.stores.areas import is_own, most_areas, most_of_one
 from holdfast.stores.base import OrphanTask
 from holdfast.stores.redis.core import Core, flag, hashed, milliseconds
 from holdfast.stores.redis.link import Argument
@@ -68,15 +68,9 @@ class StateMethods(Core, SharedState, TaskCommands):
 
     async def open_area(self, area: str, principal: str, ttl: float) -> bool:
         """Take a place in the index, then begin the area."""
-        own_most = most_of_one(area, principal, self._limits)
-        place = (
-            area,
-            hashed(principal),
-            milliseconds(ttl),
-            most_areas(area, self._limits),
-            "" if own_most is None else own_most,
-            flag(is_own(area)),
-        )
+        most, own_most = AreaBounds.of(area, principal, self._limits)
+        bounds = (most, "" if own_most is None else own_most)
+        place = (area, hashed(principal), milliseconds(ttl), *bounds, flag(is_own(area)))
         if (await self.index("reserve_area", *place))[0] != b"ok":
             return False
         done = await self.send("open_area", area, (self.told, principal, milliseconds(ttl)))

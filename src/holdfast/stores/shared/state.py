@@ -25,11 +25,12 @@ from msgspec import Struct
 from typing_extensions import override
 
 from holdfast.config import Limits
+from holdfast.core.rules.areas import room
 from holdfast.core.rules.state import Cell, FieldChange, StateFields, StateRoom, change
 from holdfast.errors import SessionGone, StateError, StoreError, TooMuchKept
 from holdfast.ports import Random
 from holdfast.stores.shared.fields import Unreadable
-from holdfast.stores.state import StateCommands, room
+from holdfast.stores.state import StateCommands
 
 _COMBINED: Final = 64
 """Changes in one write."""

@@ -11,7 +11,7 @@ from holdfast.stores.shared.fields import decode_record
 from holdfast.stores.sqlite.transaction import Transaction
 
 _RECORD: Final = "SELECT name, value FROM field WHERE sid = ? AND name IN ('r', 'm')"
-_SESSION: Final = "SELECT key, sid, numbers, held FROM session "
+_SESSION: Final = "SELECT key, sid, numbers, coalesce((SELECT held FROM area WHERE name = key AND due IS NULL), 0) FROM session "
 
 
 def record_of(tx: Transaction, sid: int) -> SessionRecord | None:
@@ -46,7 +46,7 @@ def _status(tx: Transaction, _: str, sid: int, numbers: bytes, held: int) -> Sta
     doc.touched, doc.settled, doc.broke = known["touched"], known["settled"], known["broke"]
     doc.readers, doc.running = int(known["readers"]), int(known["running"])
     doc.state = SessionState.DETACHED if known["state"] else SessionState.ATTACHED
-    return doc.status(tx.now, log_bytes=int(known["size"]), kept_bytes=held)
+    return doc.status(tx.now, log_bytes=int(known["size"]), kept_bytes=int(known["kept"]) + held)
 
 
 def totals(tx: Transaction) -> Totals:

@@ -9,10 +9,8 @@ again for each), so none may declare another one dead for one lease, and every l
 
 from typing import Final
 
-from holdfast.core.rules.document import ExchangeRecord, Held
 from holdfast.stores.base import INBOX, INBOX_BYTES, Forwarded, WakeUp
 from holdfast.stores.rules import lease_ended
-from holdfast.stores.shared.fields import TABLES
 from holdfast.stores.sqlite.transaction import Transaction
 
 _RENEW: Final = (
@@ -27,7 +25,6 @@ _MAY_REAP: Final = (
 store's clock."""
 _DECLARE_DEAD: Final = "UPDATE lease SET until = 0 WHERE until <= ? OR renewed - ? > ? / 2"
 """A lease that was renewed in the future: the clock was set back, and its owner has not renewed since then."""
-_DECODERS: Final = {TABLES[name].prefix: TABLES[name].decode for name in ("exchanges", "held")}
 
 
 def renew(tx: Transaction, seconds: float) -> tuple[int, int]:
@@ -96,23 +93,15 @@ def declare_dead(tx: Transaction) -> list[str]:
 
 
 def owned(tx: Transaction, owner: str) -> list[str]:
-    """Return the sessions in which an owner has an exchange in flight, a reader or a turn, or has written."""
+    """Return the sessions that an owner has written, and where it may have work."""
+    # A slash, and the character after it: the names of all its processes.
+    names = (f"{owner}/", f"{owner}0")
     found = tx.execute(
-        "SELECT key, name, value FROM field JOIN session USING (sid)"
-        " WHERE (name GLOB 'x:*' OR name GLOB 'h:*') AND instr(value, CAST(? AS BLOB))",
-        (owner,),
+        "SELECT key FROM session WHERE writer > ? AND writer < ?"
+        " UNION SELECT key FROM field JOIN session USING (sid) WHERE name > 'o:' || ? AND name < 'o:' || ?",
+        (*names, *names),
     )
-    return list(dict.fromkeys(key for key, name, value in found if _is_owned(name, value, owner)))
-
-
-def _is_owned(name: str, value: bytes, owner: str) -> bool:
-    try:
-        entry: ExchangeRecord | Held = _DECODERS[name[:2]](value)
-    except ValueError:
-        return True  # The session is removed when it is loaded.
-    if isinstance(entry, Held):
-        return entry.owner == owner
-    return entry.reader == owner or (entry.running and entry.owner == owner)
+    return [key for (key,) in found]
 
 
 def forward(tx: Transaction, replica: str, name: str, payload: bytes, *, seconds: float) -> bool:

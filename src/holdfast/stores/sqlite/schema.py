@@ -12,10 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from holdfast.core.rules.document import ExchangeRecord
 from holdfast.errors import ConfigError
-from holdfast.stores.shared.fields import TABLES
-from holdfast.stores.sqlite import kept
 from holdfast.stores.sqlite.failures import is_busy, is_surroundings, unavailable
 from holdfast.stores.sqlite_address import Synchronous
 
@@ -50,8 +47,7 @@ CREATE TABLE session (
     writer TEXT NOT NULL,
     number INTEGER NOT NULL,
     hint REAL NOT NULL,
-    detached INTEGER NOT NULL,
-    held INTEGER NOT NULL
+    detached INTEGER NOT NULL
 );
 CREATE INDEX session_principal ON session (principal);
 CREATE INDEX session_hint ON session (hint);
@@ -202,7 +198,7 @@ MIGRATIONS: Final = (_FIRST_TABLES,)
 FORMAT: Final = FIRST + len(MIGRATIONS) - 1
 """The format of the files that this release writes."""
 
-ADDITIONS: Final[Mapping[str, str]] = kept.TRIGGERS
+ADDITIONS: Final[Mapping[str, str]] = {}
 """Additions without a new format, by name: a table, an index, a trigger, or `table.column`, with the statement that
 adds it.
 
@@ -308,15 +304,6 @@ def _format(connection: sqlite3.Connection, path: Path, newest: int) -> int:
     return found
 
 
-def is_read_by(value: bytes, owner: str) -> bool:
-    """Return True if the field of an exchange names this incarnation as its reader. A function of SQL."""
-    try:
-        exchange: ExchangeRecord = TABLES["exchanges"].decode(value)
-    except ValueError:
-        return False
-    return exchange.reader == owner
-
-
 def connect(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
     """Open a prepared file for one thread.
 
@@ -339,7 +326,6 @@ def connect(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
         connection.execute("PRAGMA journal_size_limit = 4194304")
         connection.execute("PRAGMA temp_store = MEMORY")
         connection.execute("SELECT one FROM total").fetchone()
-        connection.create_function("is_read_by", 2, is_read_by, deterministic=True)
         connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
     except BaseException as error:
         connection.close()

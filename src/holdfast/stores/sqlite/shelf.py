@@ -42,7 +42,7 @@ from holdfast.stores.sqlite.transaction import Transaction
 _SIGN: Final = 1 << 63
 _SPAN: Final = 1 << 64
 """A tag has 64 bits without a sign, and SQLite's integers have one."""
-_HINT, _SIZE, _STATE = PLACES["hint"], PLACES["size"], PLACES["state"]
+_HINT, _SIZE, _STATE, _KEPT = (PLACES[name] for name in ("hint", "size", "state", "kept"))
 _SWEPT: Final = 200
 """Sessions examined in one transaction: a sweep must not delay other commands for long."""
 _PUT: Final = "INSERT INTO field (sid, name, value) VALUES (?, ?, ?) ON CONFLICT (sid, name) DO UPDATE SET value = excluded.value"
@@ -75,7 +75,7 @@ def _fields(tx: Transaction, sid: int, writer: str, number: int) -> dict[str, by
 def create(tx: Transaction, record: SessionRecord, numbers: bytes, fields: Mapping[str, bytes]) -> bool:
     """Keep a new session. False if there is one under this key."""
     sid = tx.execute(
-        "INSERT INTO session (key, principal, numbers, writer, number, hint, detached, held) VALUES (?, ?, ?, '', 0, ?, 0, 0)"
+        "INSERT INTO session (key, principal, numbers, writer, number, hint, detached) VALUES (?, ?, ?, '', 0, ?, 0)"
         " ON CONFLICT DO NOTHING RETURNING sid",
         (record.key, record.principal, numbers, unpack(numbers)[_HINT]),
     ).fetchone()
@@ -88,10 +88,12 @@ def create(tx: Transaction, record: SessionRecord, numbers: bytes, fields: Mappi
 
 def commit(tx: Transaction, key: str, commit: Commit) -> Reply:
     """Apply a commit, if the session is the known one, or the fields and numbers that its rules have read are."""
-    row = tx.execute("SELECT sid, numbers, writer, number FROM session WHERE key = ?", (key,)).fetchone()
+    row = tx.execute(
+        "SELECT sid, principal, numbers, writer, number FROM session WHERE key = ?", (key,)
+    ).fetchone()
     if row is None:
         return None
-    sid, before, writer, number = row
+    sid, principal, before, writer, number = row
     after = commit.after
     if before != commit.exact:
         last = number if writer == commit.writer else int(_field(tx, sid, f"o:{commit.writer}") or 0)
@@ -109,10 +111,11 @@ def commit(tx: Transaction, key: str, commit: Commit) -> Reply:
         after = found
     if not commit.frees and any(name[:2] == "x:" for name in commit.put):
         tx.must_live(commit.writer.rpartition("/")[0])
-    _apply(tx, sid, commit)
-    _index(tx, sid, before, after)
     if writer != commit.writer:
+        # First: the commit may forget the writer before.
         _change_writer(tx, sid, writer, number, commit.writer)
+    _apply(tx, sid, commit)
+    _index(tx, sid, principal, before, after)
     tx.execute(
         "UPDATE session SET numbers = ?, writer = ?, number = ? WHERE sid = ?",
         (after, commit.writer, commit.number, sid),
@@ -163,7 +166,7 @@ def _subscribe(tx: Transaction, sid: int, value: bytes | None) -> None:
     tx.execute_many("INSERT INTO subscription (uri, sid) VALUES (?, ?)", [(uri, sid) for uri in now - before])
 
 
-def _index(tx: Transaction, sid: int, before: bytes, after: bytes) -> None:
+def _index(tx: Transaction, sid: int, principal: str, before: bytes, after: bytes) -> None:
     """Carry the numbers that have changed over to the indexes and totals."""
     was, now = unpack(before), unpack(after)
     if was[_HINT] != now[_HINT] or was[_STATE] != now[_STATE]:
@@ -172,6 +175,8 @@ def _index(tx: Transaction, sid: int, before: bytes, after: bytes) -> None:
         )
     if was[_SIZE] != now[_SIZE]:
         tx.count_bytes(int(now[_SIZE] - was[_SIZE]))
+    if was[_KEPT] != now[_KEPT]:
+        tx.keep(principal, int(now[_KEPT] - was[_KEPT]))
 
 
 def _change_writer(tx: Transaction, sid: int, before: str, number: int, after: str) -> None:
@@ -207,15 +212,16 @@ def remove(tx: Transaction, key: str, erasure: Erasure) -> bool:
 
 def forget(tx: Transaction, key: str, sid: int, numbers: bytes, kept: Sequence[str] = ()) -> None:
     """Remove the rows of a session, except the events of these streams, and send CLOSED."""
-    # First: its kept bytes leave the total of its principal at once, and not row by row.
-    tx.execute("DELETE FROM session WHERE sid = ?", (sid,))
+    principal: str = tx.one("DELETE FROM session WHERE sid = ? RETURNING principal", sid)
     tx.execute("DELETE FROM field WHERE sid = ?", (sid,))
     tx.execute("DELETE FROM subscription WHERE sid = ?", (sid,))
     places = ", ".join("?" * len(kept))
     tx.execute(f"DELETE FROM event WHERE sid = ? AND stream NOT IN ({places})", (sid, *kept))  # noqa: S608 - question marks
     tx.execute("UPDATE total SET sessions = sessions - 1")
-    tx.count_bytes(-int(unpack(numbers)[_SIZE]))
-    state.forget(tx, key)
+    known = unpack(numbers)
+    tx.count_bytes(-int(known[_SIZE]))
+    tx.keep(principal, -int(known[_KEPT]))
+    state.forget(tx, key, principal)
     tx.wake_elsewhere(WakeUp.CLOSED, key, "")
 
 

@@ -7,12 +7,11 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast.core.rules.areas import OWN, AreaBounds, is_own, room, use
 from holdfast.core.rules.state import Cell, FieldChange, StateFields, change
 from holdfast.errors import SessionGone
-from holdfast.stores.areas import OWN, is_own, most_areas, most_of_one
 from holdfast.stores.base import REMEMBERED_OPS
 from holdfast.stores.sqlite.transaction import Transaction
-from holdfast.stores.state import room
 
 _COUNT: Final = "SELECT count(*) FROM area WHERE due IS NOT NULL AND (substr(name, 1, ?) = ?) = ?"
 _KINDS: Final = {own: (len(OWN), OWN, own) for own in (False, True)}
@@ -25,10 +24,9 @@ def open_area(tx: Transaction, area: str, principal: str, ttl: float) -> bool:
     sweep(tx)
     if tx.one("SELECT 1 FROM area WHERE name = ? AND due IS NOT NULL", area):
         return find_area(tx, area, principal)
-    own_most = most_of_one(area, principal, tx.limits)
-    if own_most is not None and tx.one(f"{_COUNT} AND principal = ?", *_KINDS[False], principal) >= own_most:
-        return False
-    if tx.one(_COUNT, *_KINDS[is_own(area)]) >= most_areas(area, tx.limits):
+    others = tx.one(_COUNT, *_KINDS[is_own(area)])
+    own = tx.one(f"{_COUNT} AND principal = ?", *_KINDS[False], principal)
+    if not AreaBounds.of(area, principal, tx.limits).allow(others, own):
         return False
     _insert(tx, area, principal, ttl, tx.now + ttl)
     return True
@@ -36,11 +34,12 @@ def open_area(tx: Transaction, area: str, principal: str, ttl: float) -> bool:
 
 def find_area(tx: Transaction, area: str, principal: str) -> bool:
     """Return True if this principal has such an area; its time starts again."""
-    found = tx.one(
-        "UPDATE area SET due = ? + ttl WHERE name = ? AND principal = ? AND due > ? RETURNING 1",
-        tx.now, area, principal, tx.now,
-    )  # fmt: skip
-    return found is not None
+    row = tx.execute("SELECT principal, ttl, due FROM area WHERE name = ? AND due IS NOT NULL", (area,))
+    found = None if (owner := row.fetchone()) is None else _Owner(*owner)
+    if found is None or not use(found, principal, tx.now):
+        return False
+    tx.execute("UPDATE area SET due = ? WHERE name = ?", (found.due, area))
+    return True
 
 
 def get_state(tx: Transaction, area: str, field: str) -> Cell | None:
@@ -64,9 +63,10 @@ def change_state(tx: Transaction, area: str, wanted: FieldChange) -> int:
     result = change(state, wanted, room(area, tx.limits, most))
     _write(tx, area, owner, wanted.field, state.cells.get(wanted.field), before)
     number: int = tx.one(
-        "UPDATE area SET bytes = ?, versions = ?, ops = ops + 1 WHERE name = ? RETURNING ops",
-        state.bytes, state.versions, area,
+        "UPDATE area SET bytes = ?, versions = ?, held = ?, ops = ops + 1 WHERE name = ? RETURNING ops",
+        state.bytes, state.versions, state.kept, area,
     )  # fmt: skip
+    tx.keep(owner.principal, state.kept - owner.held)
     # Text: a counter may be larger than SQLite's integers.
     tx.execute(
         "INSERT INTO op (area, op, n, result) VALUES (?, ?, ?, ?)", (area, wanted.op, number, str(result))
@@ -81,11 +81,19 @@ def sweep(tx: Transaction) -> None:
         forget(tx, name)
 
 
-def forget(tx: Transaction, name: str) -> None:
-    """Remove an area, or the fields of a session, with everything of it."""
-    if tx.one("DELETE FROM area WHERE name = ? RETURNING 1", name):
+def forget(tx: Transaction, name: str, session_of: str = "") -> None:
+    """Remove an area, or the fields of a session of this principal, with everything of it."""
+    row = tx.execute("DELETE FROM area WHERE name = ? RETURNING principal, held", (name,)).fetchone()
+    if row is not None:
+        tx.keep(session_of or row[0], -row[1])
         tx.execute("DELETE FROM cell WHERE area = ?", (name,))
         tx.execute("DELETE FROM op WHERE area = ?", (name,))
+
+
+class _Owner(msgspec.Struct):
+    principal: str
+    ttl: float
+    due: float
 
 
 class _Area(msgspec.Struct, frozen=True):
@@ -94,7 +102,7 @@ class _Area(msgspec.Struct, frozen=True):
     bytes: int = 0
     versions: int = 0
     held: int = 0
-    """The kept bytes; of a session, without those that its subscriptions keep."""
+    """The kept bytes of its fields."""
 
 
 def _the_area(tx: Transaction, name: str) -> _Area:
@@ -134,7 +142,6 @@ def _write(
         tx.execute("DELETE FROM cell WHERE area = ? AND field = ?", (area, field))
     elif cell is not None and cell != before:
         tx.execute(
-            # Not OR REPLACE: that deletes the former row without its triggers.
             "INSERT INTO cell (area, field, value, version) VALUES (?, ?, ?, ?)"
             " ON CONFLICT (area, field) DO UPDATE SET value = excluded.value, version = excluded.version",
             (area, field, *cell),

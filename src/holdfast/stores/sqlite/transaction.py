@@ -113,6 +113,17 @@ class Transaction:
         """Count bytes of logs. Their total changes once, before the commit."""
         self.grown += change
 
+    def keep(self, principal: str, change: int) -> None:
+        """Count kept bytes of a principal (`holdfast.core.rules.state`)."""
+        if change:
+            self.execute(
+                "INSERT INTO kept (principal, bytes) VALUES (?, ?)"
+                " ON CONFLICT (principal) DO UPDATE SET bytes = bytes + excluded.bytes",
+                (principal, change),
+            )
+        if change < 0:
+            self.execute("DELETE FROM kept WHERE principal = ? AND bytes <= 0", (principal,))
+
     def finish(self) -> None:
         """Write the total of bytes, and the wake-ups for other processes, as the last step before the commit."""
         if self.grown:

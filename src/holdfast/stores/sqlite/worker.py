@@ -73,10 +73,7 @@ _LAST_WAKEUP: Final = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE n
 _KEPT: Final = "SELECT count(*) FROM ring WHERE n > ? AND n <= ?"
 _FOREIGN: Final = (
     "SELECT what, key, name FROM ring WHERE n > :last AND n <= :top"
-    " AND origin <> :replica AND target IN ('', :replica)"
-    # A stream that was taken from here and has come back since is not taken.
-    " AND NOT (what = 'taken' AND EXISTS (SELECT 1 FROM field JOIN session USING (sid)"
-    " WHERE session.key = ring.key AND field.name = 'x:' || ring.name AND is_read_by(value, :owner))) ORDER BY n"
+    " AND origin <> :replica AND target IN ('', :replica) ORDER BY n"
 )
 
 
@@ -340,12 +337,7 @@ class Worker:
             if version == self._data_version:
                 return
             [top] = self._connection.execute(_LAST_WAKEUP).fetchone()
-            listening = {
-                "last": self._last_read,
-                "top": top,
-                "replica": self._identity.replica,
-                "owner": self._identity.owner,
-            }
+            listening = {"last": self._last_read, "top": top, "replica": self._identity.replica}
             found = self._connection.execute(_FOREIGN, listening).fetchall()
             # Last, so that a row deleted meanwhile counts as missed.
             [kept] = self._connection.execute(_KEPT, (self._last_read, top)).fetchone()

@@ -6,7 +6,7 @@ First with one replica, then with several that share a store.
 import asyncio
 
 from holdfast.core.lifecycle import SessionInput
-from holdfast.stores.areas import own_area
+from holdfast.core.rules.areas import own_area
 from holdfast.stores.base import INBOX_BYTES, WakeUp
 from holdfast.testing.store.bench import KEY, PRINCIPAL, Bench, Contract, scenario
 from holdfast.testing.store.fleet import LEASE, Fleet, fleet_scenario

@@ -6,9 +6,9 @@ Limits and totals.
 import asyncio
 
 from holdfast.core.lifecycle import SessionInput
+from holdfast.core.rules.areas import own_area
 from holdfast.core.rules.state import ENTRY_BYTES
 from holdfast.errors import SessionGone, StateError
-from holdfast.stores.areas import own_area
 from holdfast.stores.base import REMEMBERED_OPS, Cell
 from holdfast.testing.store.bench import (
     KEY,
