@@ -10,15 +10,13 @@ from typing import Any, Final
 
 from typing_extensions import override
 
-from holdfast.core.lifecycle import SessionInput, SessionState
+from holdfast.core.lifecycle import SessionInput
 from holdfast.core.records import Closed, Orphan, Refusal, SessionRecord, Status
-from holdfast.core.rules.document import Document
 from holdfast.stores.base import UNREPORTED_SECONDS, Listing, Totals
 from holdfast.stores.postgres.core import hashed
 from holdfast.stores.postgres.documents import PostgresDocuments
-from holdfast.stores.shared.commit import NUMBERS
 from holdfast.stores.shared.draft import opened
-from holdfast.stores.shared.fields import TABLES, decode_record
+from holdfast.stores.shared.fields import TABLES, readable_record, status_of
 
 _AT_ONCE: Final = 200
 """Sessions that a sweep examines at the same time."""
@@ -31,13 +29,6 @@ _NEWS: Final = (600.0, 1_000)
 """Announcements are kept for so many seconds, and at most so many."""
 _UNREPORTED: Final = 100_000
 """Closings kept if no replica ever reports them; the oldest are deleted first."""
-
-
-def _record(fixed: bytes | None, variable: bytes | None) -> SessionRecord | None:
-    try:
-        return decode_record(fixed or b"", variable or b"")
-    except ValueError:
-        return None
 
 
 class PostgresSessions(PostgresDocuments):
@@ -65,7 +56,7 @@ class PostgresSessions(PostgresDocuments):
         )
         if not verdict:
             return Refusal.FULL
-        evicted = _record(fixed, variable)
+        evicted = readable_record(fixed, variable)
         return [] if evicted is None else [Closed(evicted, SessionInput.EVICTED, event)]
 
     async def due(self) -> list[str]:
@@ -120,15 +111,8 @@ class PostgresSessions(PostgresDocuments):
         None if its record cannot be read: the next command that uses it removes it.
         """
         _, numbers, held, fixed, variable = row
-        record = _record(fixed, variable)
-        if record is None:
-            return None
-        known: dict[str, Any] = dict(zip(NUMBERS, numbers, strict=True))
-        doc = Document(record, known["opened"])
-        doc.touched, doc.settled, doc.broke = known["touched"], known["settled"], known["broke"]
-        doc.readers, doc.running = int(known["readers"]), int(known["running"])
-        doc.state = SessionState.DETACHED if known["state"] else SessionState.ATTACHED
-        return doc.status(self.now(), log_bytes=int(known["size"]), kept_bytes=int(known["kept"]) + held)
+        record = readable_record(fixed, variable)
+        return None if record is None else status_of(record, numbers, held, self.now())
 
     async def totals(self) -> Totals:
         """Return the totals of all sessions."""
@@ -177,7 +161,7 @@ class PostgresSessions(PostgresDocuments):
         for event, fixed, variable, reason in await self._run(
             "late_closings", UNREPORTED_SECONDS, _CLOSINGS, self._told
         ):
-            record = _record(fixed, variable)
+            record = readable_record(fixed, variable)
             if record is None:
                 self._observer.note("store.poisoned", closing=event)
                 await self._run("closing_reported", event)

@@ -31,9 +31,8 @@ from holdfast.stores.redis.core import Room, flag, hashed, milliseconds
 from holdfast.stores.redis.documents import RedisDocuments
 from holdfast.stores.redis.state import StateMethods
 from holdfast.stores.shared.commit import PLACES
-from holdfast.stores.shared.document import STATES
 from holdfast.stores.shared.draft import SharedDocument, opened
-from holdfast.stores.shared.fields import Unreadable
+from holdfast.stores.shared.fields import STATES, Unreadable
 from holdfast.stores.shared.shelf import Erasure
 from holdfast.stores.shared.state import StateHead
 

@@ -25,6 +25,7 @@ from holdfast.core.rules.document import Document, Told
 from holdfast.stores.shared.commit import ADDED, PLACES, unpack
 from holdfast.stores.shared.fields import (
     BY_PREFIX,
+    STATES,
     TABLES,
     VALUES,
     Unreadable,
@@ -36,7 +37,6 @@ from holdfast.stores.shared.numbers import Counter
 from holdfast.stores.shared.tables import ABSENT, Logs, Table
 from holdfast.wire.shape import counted_cost
 
-STATES: Final = (SessionState.ATTACHED, SessionState.DETACHED)
 _HINT: Final = PLACES["hint"]
 _FENCES: Final = 1_000_000
 """Fences in a second."""

@@ -12,20 +12,23 @@ them, and keeps them when it writes the field again (`kept_members`).
 """
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import astuple
 
-from holdfast.core.records import SessionRecord
-from holdfast.core.rules.document import Ask, ExchangeRecord, Held
+from holdfast.core.lifecycle import SessionState
+from holdfast.core.records import SessionRecord, Status
+from holdfast.core.rules.document import Ask, Document, ExchangeRecord, Held
 from holdfast.core.stream import Position
 from holdfast.errors import StoreError
 from holdfast.stores.rules import id_from, id_text
+from holdfast.stores.shared.commit import NUMBERS
 from holdfast.stores.shared.heads import HeadLog
 
+STATES: Final = (SessionState.ATTACHED, SessionState.DETACHED)
 encode: Final = msgspec.msgpack.Encoder().encode
 _record: Final = msgspec.json.Decoder(SessionRecord).decode
 _members: Final = msgspec.msgpack.Decoder(list[Any]).decode
@@ -135,3 +138,21 @@ def decode_record(opened: bytes, variable: bytes) -> SessionRecord:
     record = _record(opened)
     record.level, record.initialized, record.home = msgspec.convert(_members(variable)[:3], _Variable)
     return record
+
+
+def readable_record(opened: bytes | None, variable: bytes | None) -> SessionRecord | None:
+    """Return a record as it is now; None if it cannot be read."""
+    try:
+        return decode_record(opened or b"", variable or b"")
+    except ValueError:
+        return None
+
+
+def status_of(record: SessionRecord, numbers: Sequence[float], held: int, now: float) -> Status:
+    """Return the status of a session by its stored numbers; `held`: what its state keeps."""
+    known = dict(zip(NUMBERS, numbers, strict=True))
+    doc = Document(record, known["opened"])
+    doc.touched, doc.settled, doc.broke = known["touched"], known["settled"], known["broke"]
+    doc.readers, doc.running = int(known["readers"]), int(known["running"])
+    doc.state = STATES[int(known["state"])]
+    return doc.status(now, log_bytes=int(known["size"]), kept_bytes=int(known["kept"]) + held)

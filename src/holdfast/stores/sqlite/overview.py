@@ -1,13 +1,11 @@
 """The views of operators on the sessions of the file, without loading documents."""
 
-from typing import Any, Final
+from typing import Final
 
-from holdfast.core.lifecycle import SessionState
 from holdfast.core.records import SessionRecord, Status
-from holdfast.core.rules.document import Document
 from holdfast.stores.base import Listing, Totals
-from holdfast.stores.shared.commit import NUMBERS, unpack
-from holdfast.stores.shared.fields import decode_record
+from holdfast.stores.shared.commit import unpack
+from holdfast.stores.shared.fields import readable_record, status_of
 from holdfast.stores.sqlite.transaction import Transaction
 
 _RECORD: Final = "SELECT name, value FROM field WHERE sid = ? AND name IN ('r', 'm')"
@@ -17,10 +15,7 @@ _SESSION: Final = "SELECT key, sid, numbers, coalesce((SELECT held FROM area WHE
 def record_of(tx: Transaction, sid: int) -> SessionRecord | None:
     """Return the record of a session; None if it cannot be read."""
     fields = dict(tx.execute(_RECORD, (sid,)).fetchall())
-    try:
-        return decode_record(fields["r"], fields["m"])
-    except (KeyError, ValueError):
-        return None
+    return readable_record(fields.get("r"), fields.get("m"))
 
 
 def look(tx: Transaction, key: str) -> Status | None:
@@ -39,14 +34,7 @@ def sessions_after(tx: Transaction, after: str, limit: int) -> Listing:
 def _status(tx: Transaction, _: str, sid: int, numbers: bytes, held: int) -> Status | None:
     """Return the status of a session; None if its record cannot be read: the next command that uses it removes it."""
     record = record_of(tx, sid)
-    if record is None:
-        return None
-    known: dict[str, Any] = dict(zip(NUMBERS, unpack(numbers), strict=True))
-    doc = Document(record, known["opened"])
-    doc.touched, doc.settled, doc.broke = known["touched"], known["settled"], known["broke"]
-    doc.readers, doc.running = int(known["readers"]), int(known["running"])
-    doc.state = SessionState.DETACHED if known["state"] else SessionState.ATTACHED
-    return doc.status(tx.now, log_bytes=int(known["size"]), kept_bytes=int(known["kept"]) + held)
+    return None if record is None else status_of(record, unpack(numbers), held, tx.now)
 
 
 def totals(tx: Transaction) -> Totals:
