@@ -142,6 +142,22 @@ class SettleRules(Contract):
                 await bench.begin(number, f"c{number}", key=key, digest=b"one")
 
     @scenario()
+    async def test_a_kept_answer_goes_in_its_time_although_its_session_is_always_in_use(
+        self, bench: Bench
+    ) -> None:
+        await bench.open(idle=KEPT_SECONDS, grace=KEPT_SECONDS, lifetime=1e9)
+        fence = await bench.begin(1, "a")
+        await bench.store.settle(KEY, "a", fence, b"last", tag=7, keep=True)
+        await bench.store.detach(KEY, "a", 0, None, broke=False)
+        for number in range(2, 6):
+            bench.clock.advance(KEPT_SECONDS / 2)
+            assert await bench.sweep() == []
+            status = await bench.store.look(KEY)
+            assert status is not None
+            assert (status.log_bytes > 0) == (number < 4), number
+            await bench.store.settle(KEY, f"s{number}", await bench.begin(number, f"s{number}"), None)
+
+    @scenario()
     async def test_a_kept_answer_is_kept_until_it_was_taken_whole(self, bench: Bench) -> None:
         await bench.open()
         fence = await bench.begin(1, "a")

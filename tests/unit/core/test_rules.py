@@ -344,4 +344,4 @@ def test_a_call_is_refused_before_it_runs_while_there_is_no_room_for_its_end() -
     calls.end_plain(doc, "control", doc.fence, 6.0)
     later = 5.0 + max(doc.record.grace, KEPT_SECONDS) + 1
     assert isinstance(repeated(doc, USED_IDS, later), Claimed)
-    assert len(doc.exchanges) == LIMITS.finished_streams + 1
+    assert len(doc.exchanges) == 1

@@ -65,7 +65,7 @@ def claim(
         release(doc, taken, other)
     control = wanted.control
     if not control:
-        if doc.calls >= most or (len(doc.ids) >= USED_IDS and not _forget_ends(doc, now)):
+        if doc.calls >= most or (len(doc.ids) >= USED_IDS and not forget_stale(doc, now)):
             return Refusal.BUSY
         doc.calls += 1
     returned = doc.client_seen(now)
@@ -111,12 +111,12 @@ def claimed_already(stream: str, *, running: bool, has_reader: bool) -> Duplicat
     return Duplicate(stream, same=True, finished=not running, has_reader=has_reader)
 
 
-def _forget_ends(doc: Document, now: float) -> bool:
-    """Forget the ends of dropped answers whose clients will not repeat the request. Return False if there are none."""
+def forget_stale(doc: Document, now: float) -> bool:
+    """Forget the kept answers, and their ends, whose clients will not repeat the request. False: there are none."""
     stale = [
         stream
         for stream, one in doc.exchanges.items()
-        if one.kept and is_stale(one.kept_at, doc.record.grace, now) and stream not in doc.logs
+        if one.kept and not one.reader and is_stale(one.kept_at, doc.record.grace, now)
     ]
     for stream in stale:
         forget(doc, stream)

@@ -2,7 +2,8 @@
 
 A session has a hint, the earliest time at which it can be due. Activity only moves a deadline away, so nearly every
 rule leaves the hint as it is; a rule that moves the deadline nearer (a break, an end) calls `schedule`. A sweep
-examines the sessions whose hint has passed, closes those that are due, and gives the others their next hint.
+examines the sessions whose hint has passed, closes those that are due, and gives the others their next hint. It also
+forgets answers that were kept for a repeat for long enough: a session that is always in use has no other end of them.
 """
 
 from math import inf
@@ -12,6 +13,7 @@ from msgspec.structs import replace
 from holdfast.config import Limits
 from holdfast.core.lifecycle import SessionInput, step
 from holdfast.core.records import STANDALONE_FENCE, Ending, Found, SessionRecord, Status, WakeUp
+from holdfast.core.rules.calls import forget_stale
 from holdfast.core.rules.document import At, Document, Index
 from holdfast.core.rules.streams import write
 from holdfast.core.stream import Log
@@ -52,6 +54,7 @@ def take_home(doc: Document, expected: str, home: str) -> SessionRecord:
 
 def examine(doc: Document, now: float) -> SessionInput | None:
     """Return why the session ends now; None if it does not. In both cases it gets its next hint."""
+    forget_stale(doc, now)
     doc.hint = inf
     doc.schedule(doc.next_look(now))
     return doc.ends_now(now)
