@@ -2,8 +2,8 @@
 
 Three replicas behind a balancer. Clients of both eras open sessions, call, are cut, resume, and delete their session or leave without a word, wave after
 wave. Nothing is killed: a process that starts again would hide a leak. Every ten seconds each process is measured from outside (`/proc`), by its journal
-(tasks of its loop), and in the database. When the load is over and every session has been closed, descriptors, threads and tasks must be back where they
-were after the first minutes. The report and a chart are in `docs/proof`.
+(tasks of its loop), and in the database. When the load is over, every session has been closed, and the answers that are kept for repeats have expired,
+descriptors, threads, tasks and keys must be back where they were after the first minutes. The report and a chart are in `docs/proof`.
 """
 
 import argparse
@@ -23,6 +23,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from bench.charts import Series, panels
+from holdfast.core.records import KEPT_SECONDS
 from tests.chaos.databases import KINDS
 from tests.chaos.fleet import Fleet, Slot, fleet
 from tests.chaos.history import History, Opening
@@ -45,9 +46,12 @@ WARM_SECONDS: Final = 120.0
 """The first calls open the connections that stay."""
 MORE: Final = {"descriptors": 8, "threads": 2, "tasks": 8}
 """What a process may have more at the end than before the load: connections to the database that it keeps."""
-TAIL: Final = 8_192
+TAIL: Final = 16_384
+"""Bytes of a journal: its last seconds. A sweep looks at 50 sessions at once, each in a task, so the fewest of several moments count."""
+REST: Final = KEPT_SECONDS + 60
+"""Seconds after the load: the last answers that were kept for idempotency keys expire, and their hidden sessions end."""
 WAVE: Final = Plan(
-    seed=1, sessions=10, requests=6, events=6, interval=0.15, cuts=12, faults={}, grace=8.0, patience=60.0, moderns=3, modern_calls=8, leavers=0, fault_seconds=0.0
+    seed=1, sessions=10, requests=6, events=6, interval=0.15, cuts=12, faults={}, grace=8.0, patience=60.0, moderns=3, modern_calls=8, leavers=0, lease=15.0, fault_seconds=0.0
 )  # fmt: skip
 LEAVE: Final = 5
 """Of so many clients one leaves without a word."""
@@ -90,16 +94,15 @@ class Load:
         self._running = running
         self._rate = rate
         self._waves: set[asyncio.Task[None]] = set()
+        self._numbers = count(1)
         self.sessions = self.calls = self.events = self.cuts = 0
         self.faults: list[str] = []
 
     async def run(self, seconds: float) -> None:
         """Begin waves until the time is over, and wait until the last of them has ended."""
         deadline = time.monotonic() + seconds
-        for number in count(1):
-            if time.monotonic() > deadline:
-                break
-            wave = asyncio.create_task(self._wave(replace(WAVE, seed=number)))
+        while time.monotonic() < deadline:
+            wave = asyncio.create_task(self._wave(replace(WAVE, seed=next(self._numbers))))
             self._waves.add(wave)
             wave.add_done_callback(self._waves.discard)
             await asyncio.sleep(60 * WAVE.sessions / self._rate)
@@ -142,7 +145,7 @@ def _tasks(running: Fleet, slot: Slot) -> int:
         journal.seek(-min(TAIL, journal.seek(0, os.SEEK_END)), os.SEEK_END)
         lines = journal.read().splitlines()[1:-1]
     entries = [msgspec.json.decode(line, type=Entry) for line in lines]
-    return next((round(entry.value) for entry in reversed(entries) if entry.what == "tasks"), 0)
+    return min((round(entry.value) for entry in entries if entry.what == "tasks"), default=0)
 
 
 def slopes(samples: Sequence[Sample]) -> list[float]:
@@ -161,6 +164,8 @@ def grown(before: Sample, after: Sample) -> list[str]:
         found += [
             f"{then} {name} after the load, {first} before it" for first, then in pairs if then > first + more
         ]
+    if after.keys > before.keys:
+        found.append(f"{after.keys} keys after the load, {before.keys} before it")
     return found
 
 
@@ -177,10 +182,13 @@ async def soak(hours: float, store: str, rate: float) -> SoakReport:
             await asyncio.wait({working}, timeout=EVERY)
             samples.append(measured(running, began))
         await working
-        # Sessions that were left are closed, and answers that were kept for repeats expire.
-        await asyncio.sleep(2 * WAVE.idle)
-        after = measured(running, began)
-    slope = slopes(samples)
+        ended = time.time() - began
+        resting = asyncio.create_task(asyncio.sleep(REST))
+        while not resting.done():
+            await asyncio.wait({resting}, timeout=EVERY)
+            samples.append(measured(running, began))
+        after = samples[-1]
+    slope = slopes([sample for sample in samples if sample.after < ended])
     leaks = [f"memory grows by {one} MB in an hour" for one in slope if one > SLOPE and hours >= LEAST_HOURS]
     faults = [*load.faults, *grown(before, after), *leaks]
     return SoakReport(
