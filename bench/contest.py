@@ -21,8 +21,17 @@ from bench.surroundings import Around
 from bench.workloads import WORKLOADS, Point
 
 __all__ = [
-    "HOLDFAST", "LIMIT", "MODERN", "Contestant", "Running", "Slice", "contest", "cpu_ratio", "ratio", "running",
-]  # fmt: skip
+    "HOLDFAST",
+    "LIMIT",
+    "MODERN",
+    "Contestant",
+    "Running",
+    "Slice",
+    "contest",
+    "cpu_ratio",
+    "ratio",
+    "running",
+]
 
 
 class Slice(NamedTuple):
