@@ -9,8 +9,9 @@ import pytest
 from holdfast.config import Limits, Settings
 from holdfast.core.ledger import encoded
 from holdfast.engine.exchange import Exchange
+from holdfast.errors import UpstreamUnavailable
 from tests.asgi import Call, Peer
-from tests.messages import LATEST, metadata, notification, request
+from tests.messages import LATEST, initialize, metadata, notification, request
 from tests.support import until
 from tests.unit.fronts.http.bench import OLDEST, Bench, bench, front_test
 from tests.unit.fronts.http.test_auth import Tokens
@@ -313,3 +314,28 @@ async def test_a_request_of_2026_with_too_large_client_info_is_refused() -> None
         call = await b.peer().post(request(1, "tools/call", params), headers=headers).done()
         assert (call.status, call.json["error"]["code"]) == (400, -32602)
         await ended(b)
+
+
+@front_test
+async def test_a_refused_session_is_not_charged_while_something_keeps_its_error() -> None:
+    kept = UpstreamUnavailable("Busy: the server behind this one cannot be reached")
+
+    async def refuse(*_: object) -> Any:
+        raise kept
+
+    async with bench() as b:
+        await opened(b)
+        before = b.engine.load.ledger.used
+        b.back.initialize = refuse  # type: ignore[method-assign]
+        params = {**initialize(), "capabilities": {"experimental": {"text": {"x": "x" * 10_000}}}}
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(3):
+                call = await b.peer().post(request(1, "initialize", params)).done()
+                assert call.status == 503
+                del call
+            await asyncio.sleep(1)
+            assert b.engine.load.ledger.used == before
+        finally:
+            gc.enable()

@@ -176,5 +176,7 @@ def refused_unstarted(error: HoldfastError, request_id: RequestId | None = None)
     if isinstance(error, InsufficientScope):
         raise error
     answer = refusal_for(error, request_id)
+    # Its frames refer to the request and to what is charged for it. A task of the back may keep the error for longer.
+    error.__traceback__ = None
     answer.headers.append(UNSTARTED)
     return answer
