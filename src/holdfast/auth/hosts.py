@@ -10,7 +10,6 @@ import socket
 from enum import Enum
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from typing import Final
-from unicodedata import normalize
 
 
 class Zone(Enum):
@@ -74,7 +73,7 @@ def canonical_host(host: str) -> str | None:
 
     This machine is always `localhost`, and an address in IPv6 that contains one in IPv4 is the latter.
     """
-    text = normalize("NFKC", host).casefold() if not host.isascii() else host.lower()
+    text = host.lower()
     if len(text) > _LONGEST or not _DISPUTED.isdisjoint(host) or _OCTAL.search(text):
         return None
     if zone_of(text) is Zone.HERE:
