@@ -168,6 +168,24 @@ async def test_with_masked_errors_the_stderr_of_a_program_is_only_in_the_log(
     await until(lambda: "no licence" in {facts["line"] for facts in notes.named("upstream.stderr")})
 
 
+@pytest.mark.parametrize("mask_errors", [False, True])
+@async_test
+async def test_errors_of_a_child_quote_its_stderr_unless_errors_are_masked(
+    mask_errors: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[bool] = []
+    monkeypatch.setattr(
+        process, "PausingConnector", lambda _command, options, *_: given.append(options.quotes_stderr)
+    )
+    program, settings = Process(LITTLE), Settings(mask_errors=mask_errors)
+    program.check_settings(settings)
+    target = program._target
+    await target.start(Ports(VirtualClock(), SystemRandom(), SilentObserver()), lambda _: None)
+    client: Any = SimpleNamespace(caller=None)
+    target.connector(client)
+    assert given == [not mask_errors]
+
+
 @pytest.mark.parametrize("version", ["sessions", "sessionless"])
 @async_test
 async def test_with_masked_errors_the_address_of_a_server_behind_is_only_in_the_log(version: str) -> None:

@@ -193,9 +193,12 @@ async def test_one_attempt_in_doubt_makes_the_whole_call_doubtful() -> None:
 
     async with against() as (server, client):
         server.script.extend([cut_after, later])
-        with pytest.raises(OutcomeUnknown):
+        with pytest.raises(OutcomeUnknown) as unknown:
             await say(client, "safe", idempotent=True)
         assert server.executed["safe"] == 1
+        assert unknown.value.__cause__ is not None, (
+            "`mask_errors` hides the texts of errors that have a cause"
+        )
 
 
 @async_test

@@ -195,7 +195,9 @@ class Connection:
                 if link is None or link.lost:
                     link = await self.link()
             except NotSent as error:
-                raise (failures and failures.doubt) or error from error.__cause__
+                if failures is not None:
+                    failures.raise_doubt(error)
+                raise
             sent = self._with_mirror(method, plain, headers) if link.is_sessionless else headers
             outgoing = self.outgoing(link, method, plain, headers=sent, on_progress=on_progress, owner=owner)
             try:

@@ -71,9 +71,18 @@ class Failures:
         pause = self._backoff.pause(error.retry_after)
         most = 1 if isinstance(error, SessionLost) else self._most
         if self._losses > most or self._clock.now() + pause > self._deadline:
-            raise self.doubt or error from error.__cause__
+            self.raise_doubt(error)
+            raise error
         # After the first loss the next link is another session. Try it without a pause.
         return None if self._losses == 1 and link.lost else pause
+
+    def raise_doubt(self, error: NotSent) -> None:
+        """Raise the doubt that an earlier attempt has left, if there is one: another one could not be made.
+
+        It has a cause: `mask_errors` hides the texts of errors with a cause.
+        """
+        if self.doubt is not None:
+            raise self.doubt from error
 
     def _after_doubt(self, error: Broken | OutcomeUnknown) -> float:
         self.doubt = _unknown(self._method, error)

@@ -326,7 +326,7 @@ async def test_a_refused_session_is_not_charged_while_something_keeps_its_error(
     async with bench() as b:
         await opened(b)
         before = b.engine.load.ledger.used
-        b.back.initialize = refuse  # type: ignore[method-assign]
+        b.back.initialize = refuse  # type: ignore[assignment, method-assign]
         params = {**initialize(), "capabilities": {"experimental": {"text": {"x": "x" * 10_000}}}}
         gc.collect()
         gc.disable()
