@@ -38,9 +38,9 @@ from holdfast.stores.base import (
     WakeUp,
     is_inbox_full,
 )
+from holdfast.stores.base.replicas import lease_ended
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.memory.backend import MemoryDocument
-from holdfast.stores.rules import lease_ended
 
 Operation = tuple[str, int]
 """Names one call, so that it can be sent again."""

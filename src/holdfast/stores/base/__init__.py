@@ -67,6 +67,7 @@ from holdfast.stores.base.replicas import (
     LeaseHandle,
     ReplicaPart,
     is_inbox_full,
+    lease_ended,
 )
 from holdfast.stores.base.required import RequiredPart
 from holdfast.stores.base.sessions import LINGER_SECONDS, LINGER_SHARE, SessionPart
@@ -130,6 +131,7 @@ __all__ = [
     "Totals",
     "WakeUp",
     "is_inbox_full",
+    "lease_ended",
     "refuse_state",
     "refuse_tasks",
     "silent",

@@ -13,6 +13,7 @@ from collections.abc import Collection
 from typing import Final, NamedTuple, Protocol
 
 from holdfast.core.records import Closed, Orphan, Probed, SessionRecord
+from holdfast.errors import StoreUnavailable
 
 INBOX: Final = 10_000
 INBOX_BYTES: Final = 16 * 1024 * 1024
@@ -25,6 +26,14 @@ UNREPORTED_SECONDS: Final = 30.0
 def is_inbox_full(waiting: Collection[bytes], payload: bytes) -> bool:
     """Return True if a request has no room beside those that wait."""
     return len(waiting) >= INBOX or (bool(waiting) and sum(map(len, waiting)) + len(payload) > INBOX_BYTES)
+
+
+def lease_ended() -> StoreUnavailable:
+    """Return the error of a replica without a lease.
+
+    After it was declared dead it may begin no work: no other replica would find the work.
+    """
+    return StoreUnavailable("the lease of this replica has ended, and it has not got another yet")
 
 
 class Forwarded(NamedTuple):

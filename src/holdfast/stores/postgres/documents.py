@@ -16,9 +16,9 @@ from holdfast.core.records import SessionRecord, WakeUp
 from holdfast.core.stream import Event, Position
 from holdfast.errors import StoreUnavailable
 from holdfast.stores.base import LINGER_SECONDS, LINGER_SHARE
+from holdfast.stores.base.replicas import lease_ended
 from holdfast.stores.postgres.bell import Bell
 from holdfast.stores.postgres.core import hashed, texts
-from holdfast.stores.rules import lease_ended
 from holdfast.stores.shared.commit import (
     SIZE,
     Commit,

@@ -7,8 +7,8 @@ reached the store for one whole lease declares no other dead.
 
 from holdfast.core.records import WakeUp
 from holdfast.stores.base import INBOX, INBOX_BYTES, Announced, Forwarded
+from holdfast.stores.base.replicas import lease_ended
 from holdfast.stores.postgres.bell import ALL, Bell
-from holdfast.stores.rules import lease_ended
 
 _NEWS = 100
 

@@ -8,9 +8,9 @@ from typing_extensions import override
 from holdfast.core.rules.areas import AreaBounds, is_own
 from holdfast.core.rules.tasks import StoredTask, TaskBounds
 from holdfast.stores.base import REMEMBERED_OPS, Cell, OrphanTask, WakeUp
+from holdfast.stores.base.replicas import lease_ended
 from holdfast.stores.postgres.bell import ALL, Bell
 from holdfast.stores.postgres.core import hashed, texts
-from holdfast.stores.rules import lease_ended
 from holdfast.stores.shared.state import SharedState, StateWrite, StoredState
 from holdfast.stores.tasks import Swapped, TaskCommands
 

@@ -21,8 +21,8 @@ the receivers, which also poll once a second, because a wake-up may be lost.
 
 from holdfast.errors import StoreUnavailable
 from holdfast.stores.base import INBOX, INBOX_BYTES, Announced, Forwarded, Orphan
+from holdfast.stores.base.replicas import lease_ended
 from holdfast.stores.redis.core import Core, flag, milliseconds
-from holdfast.stores.rules import lease_ended
 
 
 class ReplicaMethods(Core):

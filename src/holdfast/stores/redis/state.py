@@ -28,9 +28,9 @@ from holdfast.core.rules.state import Cell, hold
 from holdfast.core.rules.tasks import StoredTask, TaskBounds
 from holdfast.errors import SessionGone, StateError, StoreError
 from holdfast.stores.base import OrphanTask
+from holdfast.stores.base.replicas import lease_ended
 from holdfast.stores.redis.core import Core, flag, hashed, milliseconds
 from holdfast.stores.redis.link import Argument
-from holdfast.stores.rules import lease_ended
 from holdfast.stores.shared.state import SharedState, StateHead, StateWrite, StoredState
 from holdfast.stores.tasks import Swapped, TaskCommands
 

@@ -24,9 +24,9 @@ from holdfast.core.records import SessionRecord, Status
 from holdfast.core.rules.document import Ask, Document, ExchangeRecord, Held
 from holdfast.core.stream import Position
 from holdfast.errors import StoreError
-from holdfast.stores.rules import id_from, id_text
 from holdfast.stores.shared.commit import NUMBERS
 from holdfast.stores.shared.heads import HeadLog
+from holdfast.wire.jsonrpc import RequestId
 
 STATES: Final = (SessionState.ATTACHED, SessionState.DETACHED)
 encode: Final = msgspec.msgpack.Encoder().encode
@@ -41,6 +41,16 @@ _names: Final = msgspec.msgpack.Decoder(list[str]).decode
 
 class Unreadable(StoreError):
     """A field cannot be read: another program has written it, or it is damaged."""
+
+
+def id_text(request_id: RequestId) -> str:
+    """Return an id as text in which 1 and "1" differ."""
+    return f"i{request_id}" if isinstance(request_id, int) else f"s{request_id}"
+
+
+def id_from(text: str) -> RequestId:
+    """Return the id that `id_text` wrote."""
+    return int(text[1:]) if text[0] == "i" else text[1:]
 
 
 def head_of(log: HeadLog) -> tuple[int | bool, ...]:

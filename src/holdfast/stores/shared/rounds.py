@@ -32,7 +32,7 @@ from holdfast.core.rules.restore import restore
 from holdfast.errors import HoldfastError, StoreError, StoreUnavailable
 from holdfast.ports import Random
 from holdfast.stores.backend import P, R, Rule
-from holdfast.stores.rules import lease_ended
+from holdfast.stores.base.replicas import lease_ended
 from holdfast.stores.shared.commit import PLACES, SLACK, Commit, Done, LostWrites, Reply, Stale
 from holdfast.stores.shared.draft import SharedDocument
 from holdfast.stores.shared.entry import KnownSession, RuleCommand

@@ -10,7 +10,7 @@ again for each), so none may declare another one dead for one lease, and every l
 from typing import Final
 
 from holdfast.stores.base import INBOX, INBOX_BYTES, Forwarded, WakeUp
-from holdfast.stores.rules import lease_ended
+from holdfast.stores.base.replicas import lease_ended
 from holdfast.stores.sqlite.transaction import Transaction
 
 _RENEW: Final = (

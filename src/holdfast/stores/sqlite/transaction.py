@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from holdfast.config import Limits
 from holdfast.stores.base import WakeUp
-from holdfast.stores.rules import lease_ended
+from holdfast.stores.base.replicas import lease_ended
 
 AddressedWakeUp = tuple[WakeUp, str, str]
 

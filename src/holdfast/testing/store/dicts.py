@@ -31,11 +31,11 @@ from holdfast.stores.base import (
     OrphanTask,
     Totals,
     is_inbox_full,
+    lease_ended,
 )
 from holdfast.stores.kept import Kept
 from holdfast.stores.memory.state import Areas, KeptFields, MemoryState
 from holdfast.stores.memory.tasks import MemoryTasks, TaskMethods
-from holdfast.stores.rules import lease_ended
 from holdfast.stores.shared.commit import (
     PLACES,
     Commit,
