@@ -1,8 +1,10 @@
-"""The two smallest ways to wait: for a wake-up, and for one pass of the loop."""
+"""The smallest ways to wait: for a wake-up, in a task or without one, and for one pass of the loop."""
 
 import asyncio
 import types
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextvars import copy_context
+from functools import partial
 from typing import Final
 
 
@@ -13,8 +15,8 @@ class Wake:
 
     def __init__(self) -> None:
         self._is_set = False
-        self.followers: tuple[Wake, ...] = ()
-        """Wake-ups that are set with this one."""
+        self.followers: tuple[Wake | OnWake, ...] = ()
+        """What is set with this one."""
         self._waiters: tuple[asyncio.Future[bool], ...] = ()
         """A tuple: most wake-ups have one waiter or none."""
 
@@ -23,8 +25,8 @@ class Wake:
         self._is_set = True
         for waiter in self._waiters:
             _release(waiter, woken=True)
-        for wake in self.followers:
-            wake.set()
+        for follower in self.followers:
+            follower.set()
 
     @property
     def is_set(self) -> bool:
@@ -54,6 +56,31 @@ class Wake:
             self._waiters = tuple(other for other in self._waiters if other is not waiter)
             if timer is not None:
                 timer.cancel()
+
+
+class OnWake:
+    """Calls a function once, soon after the next wake-up: with True, or with False if `timeout` seconds passed first.
+
+    What waits this way needs no task. The function runs in the context in which this was made: the task that wakes has
+    another one, in which an author's code has set variables.
+    """
+
+    __slots__ = ("_call", "_context", "_loop", "_timer", "_wake")
+
+    def __init__(self, wake: Wake, call: Callable[[bool], object], timeout: float | None) -> None:
+        self._wake, self._call = wake, call
+        self._loop, self._context = asyncio.get_running_loop(), copy_context()
+        wake.followers = (*wake.followers, self)
+        self._timer = (
+            None if timeout is None else self._loop.call_later(timeout, partial(self.set, woken=False))
+        )
+
+    def set(self, *, woken: bool = True) -> None:
+        """Call the function in the next turn of the loop."""
+        self._wake.followers = tuple(other for other in self._wake.followers if other is not self)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._loop.call_soon(self._call, woken, context=self._context)
 
 
 async def wait_for_any(wakes: Sequence[Wake], timeout: float | None = None) -> bool:

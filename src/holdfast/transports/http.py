@@ -32,7 +32,7 @@ PORTS: Final = {"http": 80, "https": 443}
 _WRITTEN: Final = "!$%&'()*+,-./:;=?@_~"
 """The characters of a URL's path and query that are sent as they are."""
 
-__all__ = ["HttpAnswer", "HttpClientOptions", "HttpTransport", "head_of", "place_of", "shown"]
+__all__ = ["HttpAnswer", "HttpClientOptions", "HttpTransport", "SameHeaders", "head_of", "place_of", "shown"]
 
 
 class HttpClientOptions(Struct, frozen=True, kw_only=True):
@@ -55,6 +55,19 @@ class Place(NamedTuple):
     """Path and query."""
     headers: Mapping[str, str]
     """The headers of every request to it."""
+
+
+class SameHeaders(dict[str, str]):
+    """The headers of many requests to one place: their lines are made once. Do not change them."""
+
+    __slots__ = ("lines", "place")
+
+    place: Place | None
+
+    def __init__(self, headers: Mapping[str, str]) -> None:
+        super().__init__(headers)
+        self.place = None
+        self.lines: str = ""
 
 
 class HttpTransport:
@@ -252,12 +265,22 @@ def head_of(method: str, place: Place, headers: Mapping[str, str], body: bytes |
     Raises:
         ConfigError: a header contains a line break. It would begin another header, or another request.
     """
-    sent = {**place.headers, **headers}
-    lines = "".join([f"{name}: {value}\r\n" for name, value in sent.items()])
-    if lines.count("\n") != len(sent) or lines.count("\r") != len(sent) or "\0" in lines:
-        raise ConfigError("a header of a request contains a line break or a NUL character")
+    if type(headers) is not SameHeaders:
+        lines = _lines({**place.headers, **headers})
+    elif headers.place is place:
+        lines = headers.lines
+    else:
+        lines = headers.lines = _lines({**place.headers, **headers})
+        headers.place = place
     size = "" if body is None else f"content-length: {len(body)}\r\n"
     return f"{method} {place.target} HTTP/1.1\r\n{lines}{size}\r\n".encode(errors="surrogateescape")
+
+
+def _lines(headers: Mapping[str, str]) -> str:
+    lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+    if lines.count("\n") != len(headers) or lines.count("\r") != len(headers) or "\0" in lines:
+        raise ConfigError("a header of a request contains a line break or a NUL character")
+    return lines
 
 
 def _uncompressed(answer: HttpAnswer) -> HttpAnswer:

@@ -106,6 +106,10 @@ class HttpAnswer:
             Broken: the connection ended before the body did.
             WireError: it is over the limit.
         """
+        if self._ended and self._size <= limit:
+            # The usual case: it has arrived together with the head.
+            whole, self._parts = b"".join(self._parts), []
+            return whole
         parts: list[bytes] = []
         size = 0
         try:

@@ -53,6 +53,7 @@ EVENTS: Final = "text/event-stream"
 ACCEPTED: Final = 202
 POST_HEADERS: Final = {"accept": f"application/json, {EVENTS}", "content-type": "application/json"}
 GET_HEADERS: Final = {"accept": EVENTS}
+VERSION_HEADER: Final = "mcp-protocol-version"
 
 
 class HttpLink:
@@ -67,6 +68,8 @@ class HttpLink:
         receiver.standalone = None
         self._session = ""
         self._initialized = False
+        self._same: Mapping[str, str] = {}
+        """The headers of every request in the session that has none of its own."""
         self._standalone: asyncio.Task[None] | None = None
         self._has_standalone = asyncio.Event()
         self._last_messages: set[asyncio.Task[None]] = set()
@@ -393,8 +396,12 @@ class HttpLink:
             await discard(answer, self._server.limits.refusal)
         return False
 
-    def _request_headers(self, request: OutgoingRequest) -> dict[str, str]:
+    def _request_headers(self, request: OutgoingRequest) -> Mapping[str, str]:
         """Return the headers of a request; in 2026-07-28 they repeat its method and name."""
+        if self._initialized and not (self.is_sessionless or request.headers):
+            if self._same.get(VERSION_HEADER) != self.version:
+                self._same = self._server.same(self._common_headers(), POST_HEADERS)
+            return self._same
         made = {**POST_HEADERS, **request.headers}
         if self.is_sessionless:
             made["mcp-method"] = request.method
@@ -421,7 +428,7 @@ class HttpLink:
         """Return the headers that every HTTP request on this link has."""
         common: dict[str, str] = {}
         if self.is_sessionless or self._initialized:
-            common["mcp-protocol-version"] = self.version
+            common[VERSION_HEADER] = self.version
         if self._session and not self.is_sessionless:
             common[SESSION] = self._session
         return common

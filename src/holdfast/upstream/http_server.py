@@ -9,7 +9,7 @@ from typing import Final
 from holdfast.auth.authorizer import Authorizer, Challenge
 from holdfast.errors import Broken, HoldfastError, WireError
 from holdfast.ports import Clock, Observer, Ports, Random
-from holdfast.transports.http import HttpAnswer, HttpTransport
+from holdfast.transports.http import HttpAnswer, HttpTransport, SameHeaders
 from holdfast.transports.secrets import hiding
 from holdfast.upstream.backoff import Backoff
 from holdfast.upstream.http_status import MARK, MOVED, UNAUTHORIZED, moved_to, refused, seconds_to_wait
@@ -50,6 +50,11 @@ class HttpServer:
     def backoff(self) -> Backoff:
         return Backoff(self.random, self.times.backoff)
 
+    def same(self, link: Mapping[str, str], headers: Mapping[str, str]) -> Mapping[str, str]:
+        """Return the headers of requests that differ in nothing but their bodies. Credentials may change."""
+        joined = {**link, **headers}
+        return joined if self.authorizer else SameHeaders({**self.headers, **joined})
+
     async def open(
         self,
         method: str,
@@ -61,8 +66,8 @@ class HttpServer:
     ) -> HttpAnswer:
         """Send an HTTP request and return its response if the status is 2xx. Follow redirects, answer challenges.
 
-        `link` are the headers that every request of a link has, with the id of its session. `url` is another URL of
-        the server than its own.
+        `link` are the headers that every request of a link has, with the id of its session. `SameHeaders` have them
+        already, and exist only without an authorizer (`same`). `url` is another URL of the server than its own.
 
         Raises:
             HoldfastError: the meaning of another status; see `http_status`.
@@ -71,7 +76,8 @@ class HttpServer:
         while True:
             credentials = await self.authorizer.headers(method, url) if self.authorizer else {}
             # The headers of one request are newer than those of the link.
-            sent = {**self.headers, **link, **credentials, **headers}
+            same = type(headers) is SameHeaders
+            sent = headers if same else {**self.headers, **link, **credentials, **headers}
             answer = await self.http.open(method, url, sent, body)
             if answer.status < 300:  # noqa: PLR2004 - every 2xx
                 return answer

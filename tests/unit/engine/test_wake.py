@@ -2,7 +2,7 @@
 
 import asyncio
 
-from holdfast.engine.wake import Wake
+from holdfast.engine.wake import OnWake, Wake
 from tests.support import virtual_test
 from tests.unit.engine.harness import settle_down
 
@@ -35,3 +35,19 @@ async def test_each_waiter_has_its_own_patience() -> None:
     assert await wake.wait()
     wake.clear()
     assert not await wake.wait(1)
+
+
+@virtual_test
+async def test_a_function_is_called_once_soon_after_the_wake_up_or_the_silence() -> None:
+    wake, told = Wake(), list[tuple[str, bool]]()
+    OnWake(wake, lambda woken: told.append(("patient", woken)), None)
+    OnWake(wake, lambda woken: told.append(("short", woken)), 1)
+    OnWake(wake, lambda woken: told.append(("long", woken)), 5)
+    await asyncio.sleep(2)
+    assert told == [("short", False)]
+    wake.set()
+    wake.set()
+    assert told == [("short", False)], "not within the call of the one who wakes"
+    await asyncio.sleep(10)
+    assert told == [("short", False), ("patient", True), ("long", True)]
+    assert wake.followers == ()

@@ -495,6 +495,17 @@ def test_hosts_are_named_as_http_demands() -> None:
     assert http.place_of("https://a.example:80").origin == ("https", "a.example", 80)
 
 
+def test_the_same_headers_make_the_same_head_at_each_place_and_are_checked() -> None:
+    plain = {"x-a": "1", "user-agent": "mine"}
+    same = http.SameHeaders(plain)
+    for url in ("http://a.example/x", "http://b.example/", "http://a.example/x"):
+        for body in (b"", b"12", None):
+            heads = {http.head_of("POST", http.place_of(url), some, body) for some in (same, plain)}
+            assert len(heads) == 1
+    with pytest.raises(ConfigError, match="line break"):
+        http.head_of("POST", http.place_of("http://a/"), http.SameHeaders({"x-a": "1\nx-b: 2"}), b"")
+
+
 # TLS
 
 

@@ -1,11 +1,16 @@
 """A link to a URL whose server does not answer."""
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any, cast
 
+import msgspec
 import pytest
 
+from holdfast.auth.authorizer import Authorizer
+from holdfast.ports import Ports, SystemClock, SystemRandom
 from holdfast.testing import NotingObserver
+from holdfast.transports.http import HttpAnswer, HttpTransport
 from holdfast.upstream import http_link
 from holdfast.upstream.http_link import HttpLink
 from holdfast.upstream.http_server import HttpServer
@@ -54,3 +59,61 @@ async def test_cancellations_to_a_server_that_does_not_answer_are_bounded(
     await link.aclose(goodbye=False)
     await asyncio.sleep(1)
     assert server.waiting == 0
+
+
+class HeaderServer:
+    """Notes the headers of each HTTP request, and answers it."""
+
+    def __init__(self) -> None:
+        self.seen: list[dict[str, str]] = []
+
+    async def open(self, _method: str, _url: str, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
+        self.seen.append(dict(headers))
+        answer = HttpAnswer(cast("Any", None), 200, [(b"mcp-session-id", b"s1")])
+        answer.add(
+            msgspec.json.encode({"jsonrpc": "2.0", "id": msgspec.json.decode(body)["id"], "result": {}})
+        )
+        answer.end()
+        return answer
+
+
+class Renewing:
+    """Has another token for each request."""
+
+    number = 0
+
+    async def headers(self, _method: str, _url: str) -> dict[str, str]:
+        self.number += 1
+        return {"authorization": f"Bearer {self.number}"}
+
+
+@pytest.mark.parametrize("authorizer", [None, Renewing()])
+def test_each_request_of_a_session_has_the_headers_of_server_link_credentials_and_itself(
+    authorizer: Renewing | None,
+) -> None:
+    @virtual_test
+    async def run() -> None:
+        recorder, observer = HeaderServer(), NotingObserver()
+        server = HttpServer(
+            "http://a.example/mcp", cast("HttpTransport", recorder), cast("Authorizer | None", authorizer),
+            {"authorization": "static", "x-own": "1"}, ClientLimits(), ClientTimes(), Ports(SystemClock(), SystemRandom(), observer),
+        )  # fmt: skip
+        incoming = IncomingRequests(cast("Any", None), ClientLimits(), observer)
+        link = HttpLink(server, Receiver(incoming, lambda *_: None, decode, observer))
+        link.is_sessionless = False
+        await link.request(OutgoingRequest(1, "initialize", {}))
+        link.version = "2025-11-25"
+        for number in (2, 3):
+            await link.request(OutgoingRequest(number, "tools/call", {}))
+        await link.request(OutgoingRequest(4, "tools/call", {}, headers={"x-own": "2"}))
+        common = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+        session = {"mcp-session-id": "s1", "mcp-protocol-version": "2025-11-25"}
+        tokens = [f"Bearer {number}" for number in (1, 2, 3, 4)] if authorizer else ["static"] * 4
+        own = ["1", "1", "1", "2"]
+        assert recorder.seen == [
+            {**common, **(session if place else {}), "authorization": token, "x-own": one}
+            for place, (token, one) in enumerate(zip(tokens, own, strict=True))
+        ]
+        await link.aclose(goodbye=False)
+
+    run()

@@ -47,7 +47,7 @@ from holdfast.engine.exchange import SessionExchange
 from holdfast.engine.posted import PostedExchange
 from holdfast.engine.reader import End, Reader
 from holdfast.engine.sessions import Opened, session_key
-from holdfast.engine.wake import after_few, one_pass
+from holdfast.engine.wake import OnWake, after_few, one_pass
 from holdfast.errors import (
     INVALID_REQUEST,
     Cancelled,
@@ -339,12 +339,14 @@ class Posts:
 class PostedCall(StartedCall):
     """A call in a session."""
 
-    __slots__ = ("_exchange", "_posts")
+    __slots__ = ("_exchange", "_posts", "_woken")
 
     def __init__(self, posts: Posts, exchange: SessionExchange, response: WaitingResponse) -> None:
         self.response = response
         self._posts = posts
         self._exchange = exchange
+        self._woken: bool | None = None
+        """True if something has happened to it while it was waited for, False after `stream_after`, None before."""
 
     @override
     def answer_nowait(self) -> bool:
@@ -363,6 +365,38 @@ class PostedCall(StartedCall):
         self._exchange.writer.report(FateInput.LEFT)
 
     @override
+    def look_later(self, look: Callable[[bool], object]) -> bool:
+        exchange, response = self._exchange, self.response
+        if exchange.is_due or response.begun:
+            return False
+        self._posts.engine.readers.hold(exchange)
+        response.pay()
+        response.watch(self.left)
+        OnWake(exchange.writer.wake, look, self._posts.stream_after)
+        return True
+
+    @override
+    def answer_later(self, *, woken: bool) -> bool:
+        self._woken = woken
+        if not (self._is_plain and self.answer_nowait()):
+            return False
+        self._posts.engine.readers.let_go(self._exchange)
+        self.response.close()
+        return True
+
+    @property
+    def _is_plain(self) -> bool:
+        """True if the call has ended without a stream, and its client waits for the answer."""
+        exchange = self._exchange
+        writer = exchange.writer
+        return (
+            writer.terminal is not None
+            and writer.position is None
+            and exchange.refusal is None
+            and not (self.response.gone or exchange.is_fenced)
+        )
+
+    @override
     def wait(self) -> Coroutine[Any, Any, Answer | None]:
         # At once: the handler may end before the coroutine begins.
         self._posts.engine.readers.hold(self._exchange)
@@ -371,19 +405,18 @@ class PostedCall(StartedCall):
     async def _wait(self) -> Answer | None:
         posts, exchange, response = self._posts, self._exchange, self.response
         writer, readers = exchange.writer, posts.engine.readers
-        is_answered = is_silent = False
+        is_answered = False
         try:
             await one_pass()
             if response.begun:
                 # The client may not have received the answer that was written.
                 return None
-            if not exchange.is_due:
+            if self._woken is None and not exchange.is_due:
                 response.watch(self.left)
-                is_silent = not await writer.wake.next(posts.stream_after)
+                self._woken = await writer.wake.next(posts.stream_after)
             terminal = writer.terminal
-            is_plain = writer.position is None and exchange.refusal is None and not response.gone
-            if terminal is None or not is_plain or exchange.is_fenced:
-                return await posts.wait(exchange, response, is_silent=is_silent)
+            if terminal is None or not self._is_plain:
+                return await posts.wait(exchange, response, is_silent=self._woken is False)
             is_answered = self.answer_nowait()
             if is_answered or response.begun:
                 return None

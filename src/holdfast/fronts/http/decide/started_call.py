@@ -2,12 +2,13 @@
 
 Most handlers never wait: they have ended after one pass of the loop. So `holdfast serve` checks the call then
 (`answer_nowait`), and a call that is answered by this check needs no task except its handler's. A call that takes
-longer is awaited. An ASGI host has a task for each request, and awaits every call.
+longer is looked at again when something has happened to it (`look_later`): its answer is mostly ready then, and it
+still needs no task. Otherwise it is awaited. An ASGI host has a task for each request, and awaits every call.
 
 Each era implements the check and the wait: `session_posts.py`, `sessionless_posts.py`.
 """
 
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from typing import Any
 
 from holdfast.fronts.http.write.answer import Answer
@@ -24,6 +25,14 @@ class StartedCall:
 
     def answer_nowait(self) -> bool:
         """Answer the call if its handler has ended and the answer can be written at once. Call it after one pass."""
+        raise NotImplementedError
+
+    def look_later(self, look: Callable[[bool], object]) -> bool:  # noqa: ARG002
+        """Call `look` when something has happened to the call, or with False after a silence. False: await it now."""
+        return False
+
+    def answer_later(self, *, woken: bool) -> bool:
+        """Answer the call after `look_later` as `answer_nowait` does; False: await it."""
         raise NotImplementedError
 
     def left(self) -> None:

@@ -11,6 +11,7 @@ the rest of the read waits too.
 
 import asyncio
 from collections.abc import Coroutine
+from functools import partial
 from math import inf
 from typing import Any, Final, cast
 
@@ -44,7 +45,7 @@ class HttpConnection(asyncio.Protocol):
     """A connection."""
 
     __slots__ = (
-        "__weakref__", "_after", "_deadlines", "_held", "_is_over", "_is_paused", "_known", "_lingers", "_newest", "_pace",
+        "__weakref__", "_after", "_deadlines", "_held", "_is_over", "_is_paused", "_known", "_late", "_lingers", "_newest", "_pace",
         "_parser", "_room", "_served", "_started", "_taken", "_unread", "_waiting", "address", "client",
         "half_closed", "is_full", "members", "peer", "scheme", "since", "taken_at", "transport",
     )  # fmt: skip
@@ -63,6 +64,8 @@ class HttpConnection(asyncio.Protocol):
         self._served: SocketChannel | None = None
         self._started: StartedCall | None = None
         """The call of this request, until it is checked."""
+        self._late: StartedCall | None = None
+        """The call of this request, while it has no task and is not answered."""
         self._waiting: list[SocketChannel] = []
         self._unread = b""
         """The rest of a read, behind requests that wait."""
@@ -124,6 +127,7 @@ class HttpConnection(asyncio.Protocol):
         for channel in lost:
             if channel is not None:
                 channel.lost()
+        self._await_late(lost[0])
         self.resume_writing()
 
     @override
@@ -311,10 +315,30 @@ class HttpConnection(asyncio.Protocol):
         # From here on the channel reports the end of the connection. This also breaks the reference cycle.
         self._started = None
         try:
-            if not call.answer_nowait():
+            if call.answer_nowait():
+                return
+            if call.look_later(partial(self._look_again, channel, call)):
+                self._late = call
+            else:
                 self._run(channel, call.response.conclude(call.wait()))
         except Exception as error:  # noqa: BLE001 - as in `_begin`
             self._failed(channel, error)
+
+    def _look_again(self, channel: SocketChannel, call: StartedCall, woken: bool) -> None:  # noqa: FBT001
+        if self._late is not call:
+            return
+        try:
+            if call.answer_later(woken=woken):
+                self._late = None
+        except Exception as error:  # noqa: BLE001 - as in `_begin`
+            self._failed(channel, error)
+        self._await_late(channel)
+
+    def _await_late(self, channel: SocketChannel | None) -> None:
+        """Let a task await the late call, if there is one: a stop waits for tasks, and a lost call still has an end."""
+        call, self._late = self._late, None
+        if channel is not None and call is not None:
+            self._run(channel, call.response.conclude(call.wait()))
 
     def _run(self, channel: SocketChannel, work: Coroutine[Any, Any, object]) -> None:
         members = self.members
@@ -366,6 +390,7 @@ class HttpConnection(asyncio.Protocol):
 
     def make_last(self) -> None:
         """End the connection after the answers that its client waits for."""
+        self._await_late(self._served)
         if self._served is None:
             self.transport.close()
         else:

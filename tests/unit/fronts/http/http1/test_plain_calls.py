@@ -8,7 +8,8 @@ import sys
 import weakref
 from collections.abc import Callable
 from contextlib import aclosing
-from typing import Any
+from contextvars import ContextVar
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -114,9 +115,15 @@ async def test_the_only_task_of_a_plain_call_is_its_handlers(
         assert (b"\nevent: message\ndata: {" in line.paper.written) is (mode == "sse")
 
 
-@ERAS
-@virtual_test
-async def test_a_call_that_waits_is_answered_by_a_task_when_it_ends(*, sessionless: bool) -> None:
+class Late(NamedTuple):
+    """A line, and a call on it whose handler waits."""
+
+    line: Line
+    release: asyncio.Event
+
+
+async def late_call(*, sessionless: bool = False, mode: ResponseMode = "adaptive") -> Late:
+    """Begin a call that ends when it is released."""
     back, release = ScriptedBack(), asyncio.Event()
 
     @back.on("tools/call")
@@ -124,15 +131,98 @@ async def test_a_call_that_waits_is_answered_by_a_task_when_it_ends(*, sessionle
         await release.wait()
         return {"content": []}
 
-    line = await Line(back).open(sessionless=sessionless)
+    line = await Line(back, mode=mode).open(sessionless=sessionless)
     line.protocol.data_received(line.call(1, sessionless=sessionless))
+    await settled()
+    assert line.paper.written == b""
+    assert line.protocol._started is None, "now the channel reports the end of the connection"
+    return Late(line, release)
+
+
+@ERAS
+@virtual_test
+async def test_a_call_that_waits_is_answered_when_it_ends(*, sessionless: bool) -> None:
+    line, release = await late_call(sessionless=sessionless)
     async with aclosing(line.engine):
-        await settled()
-        assert (len(line.members.tasks), line.paper.written) == (1, b"")
-        assert line.protocol._started is None, "now the channel reports the end of the connection"
+        assert len(line.members.tasks) == sessionless, "in a session its only task is its handler's"
         release.set()
         await settled()
         assert (line.paper.statuses, line.members.tasks) == ([200], set())
+        line.protocol.data_received(line.call(2, sessionless=sessionless))
+        await settled()
+        assert line.paper.statuses == [200, 200]
+
+
+@virtual_test
+async def test_a_call_that_is_silent_for_long_becomes_a_stream() -> None:
+    line, release = await late_call()
+    async with aclosing(line.engine):
+        await asyncio.sleep(0.3)
+        assert b"content-type: text/event-stream" in line.paper.written
+        assert (len(line.members.tasks), b"result" in line.paper.written) == (1, False)
+        release.set()
+        await settled()
+        assert b'"result":' in line.paper.written
+        assert line.members.tasks == set()
+
+
+@virtual_test
+async def test_a_stop_waits_for_a_call_that_has_no_task_yet() -> None:
+    line, release = await late_call()
+    async with aclosing(line.engine):
+        line.protocol.make_last()
+        assert len(line.members.tasks) == 1
+        release.set()
+        await settled()
+        assert (line.paper.statuses, line.members.tasks) == ([200], set())
+
+
+@virtual_test
+async def test_the_answer_of_a_late_call_whose_client_has_left_is_kept_for_its_repeat() -> None:
+    line, release = await late_call()
+    async with aclosing(line.engine):
+        line.paper.close()
+        line.protocol.connection_lost(None)
+        assert len(line.members.tasks) == 1
+        release.set()
+        await settled()
+        assert line.members.tasks == set()
+        again, paper = connected_beside(line)
+        again.data_received(line.call(1, sessionless=False))
+        await settled()
+        assert (paper.statuses, b'"result":{' in paper.written) == ([200], True)
+
+
+_VARIABLE: ContextVar[str] = ContextVar("of an author", default="")
+
+
+@virtual_test
+async def test_the_front_does_not_answer_in_the_context_of_the_handler(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[str] = []
+    usual = PostedCall.answer_later
+
+    def look(call: PostedCall, *, woken: bool) -> bool:
+        seen.append(_VARIABLE.get())
+        return usual(call, woken=woken)
+
+    monkeypatch.setattr(PostedCall, "answer_later", look)
+    back, release = ScriptedBack(), asyncio.Event()
+
+    @back.on("tools/call")
+    async def plain(_exchange: Exchange) -> object:
+        _VARIABLE.set("secret")
+        await release.wait()
+        return {}
+
+    line = await Line(back).open(sessionless=False)
+    line.protocol.data_received(line.call(1, sessionless=False))
+    async with aclosing(line.engine):
+        await settled()
+        release.set()
+        await settled()
+        assert (line.paper.statuses, seen) == ([200], [""])
 
 
 @virtual_test
@@ -295,6 +385,8 @@ async def test_a_request_whose_task_is_cancelled_ends_its_connection() -> None:
     line = await Line(back).open(sessionless=False)
     line.protocol.data_received(line.call(1, sessionless=False))
     async with aclosing(line.engine):
+        await settled()
+        line.protocol.make_last()
         await settled()
         [task] = line.members.tasks
         task.cancel()
