@@ -314,6 +314,21 @@ async def test_work_that_is_missing_in_the_list_of_its_owner_is_found(server: Re
 
 
 @async_test
+async def test_work_is_found_at_once_among_many_sessions_in_which_its_owner_has_none_any_more(
+    server: RedisServer,
+) -> None:
+    async with pair(server) as both:
+        await both.a.renew(LEASE)
+        await both.claim(both.a, "x")
+        both.tell("SADD", f"own:{both.a.me}", *(f"idle-{number}" for number in range(3_000)))
+        await both.b.renew(LEASE)
+        for _ in range(6):
+            both.clock.advance(LEASE / 3)
+            await both.b.renew(LEASE)
+        assert [one.stream for one in await both.b.orphans()] == ["x"]
+
+
+@async_test
 async def test_work_of_an_owner_that_is_forgotten_already_is_found(server: RedisServer) -> None:
     async with pair(server) as both:
         await both.a.renew(LEASE)

@@ -144,15 +144,19 @@ class Replica:
     # The calls of dead replicas
 
     async def sweep(self) -> None:
-        """End each exchange of a dead replica as outcome unknown."""
-        store = self._runtime.store
-        if not store.is_shared:
-            return
-        ended = [self._reap(orphan) for orphan in await store.orphans()]
-        for failed in await asyncio.gather(*ended, return_exceptions=True):
-            if failed is not None:
+        """End each exchange of a dead replica as outcome unknown.
+
+        The store may return only some at a time: while some were ended and none was left, look again at once.
+        """
+        store, goes_on = self._runtime.store, self._runtime.store.is_shared
+        while goes_on:
+            reaping = [self._reap(orphan) for orphan in await store.orphans()]
+            ended = await asyncio.gather(*reaping, return_exceptions=True)
+            left = [failed for failed in ended if isinstance(failed, BaseException)]
+            for failed in left:
                 # It is still an orphan: the next sweep finds it again.
                 self._runtime.observer.note("orphan.left", error=failed)
+            goes_on = True in ended and not left
 
     async def report_closings(self) -> None:
         """Call the listeners for closings that no replica has reported yet."""
@@ -160,13 +164,16 @@ class Replica:
             for closed in await self._runtime.store.unreported_closings():
                 self._sessions.announce(closed)
 
-    async def _reap(self, orphan: Orphan) -> None:
+    async def _reap(self, orphan: Orphan) -> bool:
+        """End an exchange; False: another replica did."""
         correlation = self._runtime.random.token(6)
         terminal = refusal(orphan.id, joined(OutcomeUnknown(), correlation))
-        if await self._runtime.store.reap(orphan, terminal, tag=self._runtime.random.tag()):
+        is_first = await self._runtime.store.reap(orphan, terminal, tag=self._runtime.random.tag())
+        if is_first:
             self._runtime.observer.note(
                 "exchange.reaped", session=orphan.session[:8], owner=orphan.owner, correlation=correlation
             )
+        return is_first
 
     # News
 

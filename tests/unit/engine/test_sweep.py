@@ -68,3 +68,28 @@ async def test_background_work_that_fails_is_logged() -> None:
         await asyncio.sleep(1)
         [failed] = d.noted.named("work.failed")
         assert isinstance(failed["error"], LookupError)
+
+
+class Slow(Cluster):
+    """A shared store that returns orphans one by one."""
+
+    def __init__(self) -> None:
+        super().__init__(Limits(), LoopClock())
+        self.left = [Orphan(name, name, 1, "x.1") for name in ("first", "second", "third")]
+
+    @override
+    async def orphans(self) -> list[Orphan]:
+        return self.left[:1]
+
+    @override
+    async def reap(self, orphan: Orphan, terminal: bytes, *, tag: int) -> bool:
+        self.left.remove(orphan)
+        return True
+
+
+@engine_test
+async def test_all_orphans_are_ended_in_one_sweep_although_the_store_returns_some_at_a_time() -> None:
+    store = Slow()
+    async with engine_harness(store=store.connect("one").store):
+        await asyncio.sleep(1.5)
+        assert not store.left

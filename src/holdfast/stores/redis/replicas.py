@@ -4,11 +4,11 @@ A process is a replica with a name, and has a lease under an incarnation number 
 task has its owner, `<replica>.<incarnation>`, written beside it. So the work of a dead incarnation can be distinguished
 from the work of the same process after it took a new lease.
 
-**Finding orphans.** `orphans` takes some dead replicas, and the sessions where they had work, from the shared slot.
-It asks all these sessions at once (`left_by`) for the work of the dead replica. A session where nothing is left is
-removed from the list; a session on a shard that cannot be reached stays, and is asked again next time. Our own
-sessions are examined in the same way: an exchange that is ours in the store, and unknown to this process, had ended
-before a failover brought it back.
+**Finding orphans.** `orphans` takes the dead replicas, and some of the sessions where they had work, from the shared
+slot. It asks all these sessions at once (`left_by`) for the work of the dead replica, and takes others until some is
+found. A session where nothing is left is removed from the list; a session on a shard that cannot be reached stays, and
+is asked again next time. Our own sessions are examined in the same way: an exchange that is ours in the store, and
+unknown to this process, had ended before a failover brought it back.
 
 **Ending them.** `reap` decides in the session's slot, by owner: of several replicas one succeeds, and the exchange gets
 a new fence, so the dead owner cannot write any more. It recognizes its own work when it is sent again by the tag of its
@@ -19,10 +19,17 @@ when it has taken it. Announcements go into one bounded list that each replica r
 the receivers, which also poll once a second, because a wake-up may be lost.
 """
 
+from typing import Final
+
 from holdfast.errors import StoreUnavailable
 from holdfast.stores.base import INBOX, INBOX_BYTES, Announced, Forwarded, Orphan
 from holdfast.stores.base.replicas import lease_ended
 from holdfast.stores.redis.core import Core, flag, milliseconds
+
+_DEAD_AT_ONCE: Final = 100
+"""Sessions of each dead replica, and own ones, that are asked at once."""
+_DEAD_ROUNDS: Final = 100
+"""How often others are asked at once if a dead replica has nothing left in any of them."""
 
 
 class ReplicaMethods(Core):
@@ -73,13 +80,18 @@ class ReplicaMethods(Core):
 
     async def orphans(self) -> list[Orphan]:
         """Return exchanges that dead replicas left running, and forget the readers of these replicas."""
-        _, _, dead, own = await self.index("dead")
-        is_dead = any(owner.decode() == self.me for owner, _ in dead)
-        # All at once: one after another, each would wait for the disk if Redis writes to it before it replies.
-        looks = [self._left(owner.decode(), key.decode()) for owner, keys in dead for key in keys]
-        looks += [self._left(self.me, key.decode()) for key in ([] if is_dead else own)]
-        found, _ = await self.each(looks)
-        return [orphan for some in found for orphan in some]
+        found: list[Orphan] = []
+        for _ in range(_DEAD_ROUNDS):
+            _, _, dead, own = await self.index("dead", _DEAD_AT_ONCE)
+            is_dead = any(owner.decode() == self.me for owner, _ in dead)
+            # All at once: one after another, each would wait for the disk if Redis writes to it before it replies.
+            looks = [self._left(owner.decode(), key.decode()) for owner, keys in dead for key in keys]
+            looks += [self._left(self.me, key.decode()) for key in ([] if is_dead else own)]
+            left, is_whole = await self.each(looks)
+            found = [orphan for some in left for orphan in some]
+            if found or not is_whole or not any(len(keys) == _DEAD_AT_ONCE for _, keys in dead):
+                break
+        return found
 
     async def _left(self, owner: str, key: str) -> list[Orphan]:
         found = await (self.strays(key) if owner == self.me else self.left_by(owner, key))

@@ -103,7 +103,7 @@ if since and now - since >= life and math.abs(now - renewed) <= life / 2 then
 end
 local found = {}
 for _, owner in ipairs(redis.call('ZRANGEBYSCORE', g .. ':rep', '-inf', 0)) do
-  local sessions = redis.call('SRANDMEMBER', g .. ':own:' .. owner, 100)
+  local sessions = redis.call('SRANDMEMBER', g .. ':own:' .. owner, ARGV[5])
   if #sessions == 0 then
     local name, incarnation = string.match(owner, '^(.*)%.(%d+)$')
     redis.call('ZREM', g .. ':rep', owner)
@@ -115,7 +115,7 @@ for _, owner in ipairs(redis.call('ZRANGEBYSCORE', g .. ':rep', '-inf', 0)) do
     found[#found + 1] = {owner, sessions}
   end
 end
-return {'ok', {}, found, redis.call('SRANDMEMBER', g .. ':own:' .. me, 100)}
+return {'ok', {}, found, redis.call('SRANDMEMBER', g .. ':own:' .. me, ARGV[5])}
 
 --## forward: shared
 local name, id, payload, life = ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[8])
