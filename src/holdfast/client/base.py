@@ -82,7 +82,7 @@ class Requester:
             eras=options.eras,
             ports=options.ports,
         )
-        self._cache = ResultCache(options.limits.cached)
+        self._cache = ResultCache(options.limits.cached, options.limits.kept_bytes)
         self._log_queue, self._notification_queue = map(self.queue, options.callbacks)
         self._mirrored: dict[str, tuple[MirroredParameter, ...]] = {}
         self._listeners: set[UnreadChanges] = set()
@@ -270,7 +270,10 @@ class Requester:
 
     def queue(self, callback: Callback | None) -> CallbackQueue | None:
         """Return the queue of messages for a callback."""
-        return CallbackQueue(callback, self._limits.behind, self._observer) if callback is not None else None
+        if callback is None:
+            return None
+        limits = self._limits
+        return CallbackQueue(callback, limits.behind, limits.kept_bytes, observer=self._observer)
 
     def _notified(self, notification: Notification, _origin: OutgoingRequest | None) -> None:
         self._cache.invalidate(notification.method, notification.params)

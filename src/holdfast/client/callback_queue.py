@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from holdfast.client.cache import memory_of
 from holdfast.ports import Observer
 
 Callback = Callable[..., Awaitable[None] | None]
@@ -17,12 +18,16 @@ class CallbackQueue:
     A plain function is called at once, a coroutine one at a time.
     """
 
-    __slots__ = ("_callback", "_observer", "_task", "_waiting")
+    __slots__ = ("_behind", "_bytes", "_callback", "_most_bytes", "_observer", "_task", "_waiting")
 
-    def __init__(self, callback: Callback, behind: int, observer: Observer) -> None:
+    def __init__(self, callback: Callback, behind: int, most_bytes: int, *, observer: Observer) -> None:
         self._callback = callback
         self._observer = observer
-        self._waiting: deque[tuple[Any, ...]] = deque(maxlen=behind)
+        self._behind = behind
+        self._most_bytes = most_bytes
+        self._waiting: deque[tuple[int, tuple[Any, ...]]] = deque()
+        """Messages with their memory."""
+        self._bytes = 0
         self._task: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
@@ -31,7 +36,14 @@ class CallbackQueue:
     def put(self, *message: Any) -> None:
         """Call the callback with a message, or queue the message."""
         if self._task is not None:
-            self._waiting.append(message)
+            size = memory_of(message)
+            self._waiting.append((size, message))
+            self._bytes += size
+            # The newest one stays in any case.
+            while len(self._waiting) > max(1, self._behind) or (
+                self._bytes > self._most_bytes and len(self._waiting) > 1
+            ):
+                self._oldest()
             return
         turn = self._call(message)
         if turn is not None:
@@ -45,8 +57,14 @@ class CallbackQueue:
     def close(self) -> None:
         """Stop calling back."""
         self._waiting.clear()
+        self._bytes = 0
         if self._task is not None:
             self._task.cancel()
+
+    def _oldest(self) -> tuple[Any, ...]:
+        size, message = self._waiting.popleft()
+        self._bytes -= size
+        return message
 
     def _call(self, message: tuple[Any, ...]) -> Awaitable[None] | None:
         try:
@@ -63,7 +81,7 @@ class CallbackQueue:
                     await self._finish(turn)
                 if not self._waiting:
                     return
-                turn = self._call(self._waiting.popleft())
+                turn = self._call(self._oldest())
         finally:
             self._task = None
 

@@ -1,11 +1,15 @@
 """A list in pages: each page is requested when it is needed."""
 
 from collections.abc import AsyncIterator
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from holdfast.client.base import Requester
 from holdfast.client.results import typed
 from holdfast.errors import BadAnswer
+from holdfast.wire.jsonrpc import encode
+
+_MESSAGES: Final = 4
+"""All pages of a list may be as long as so many messages."""
 
 
 class Page(Protocol):
@@ -33,19 +37,20 @@ class Pages(Generic[P]):
         """Yield the pages.
 
         Raises:
-            BadAnswer: there are more than `limits.pages`, or a cursor came twice.
+            BadAnswer: there are more than `limits.pages`, they are too long together, or a cursor came twice.
         """
         seen: set[str] = set()
+        limits, size = self._client._limits, 0
         params: dict[str, Any] = {}
         while True:
-            page = typed(
-                await self._client.request(self._method, params, fresh=self._fresh), self._shape, self._method
-            )
+            result = await self._client.request(self._method, params, fresh=self._fresh)
+            size += len(encode(result))
+            page = typed(result, self._shape, self._method)
             yield page
             cursor = page.next_cursor
             if cursor is None:
                 return
-            if cursor in seen or len(seen) >= self._client._limits.pages:
-                raise BadAnswer(f"{self._method} repeats a cursor, or has too many pages")
+            if cursor in seen or len(seen) >= limits.pages or size > _MESSAGES * limits.message:
+                raise BadAnswer(f"{self._method} repeats a cursor, or has too many or too long pages")
             seen.add(cursor)
             params = {"cursor": cursor}

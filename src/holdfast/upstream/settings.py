@@ -28,11 +28,14 @@ class ClientLimits(Struct, frozen=True, kw_only=True):
     repeats: int = 3
     """How often a call that may be repeated is sent again."""
     pages: int = 1_000
-    """Pages of one list that are read."""
+    """Pages of one list that are read. Together they may be as long as four messages."""
     cached: int = 1_024
     """Results that are cached, as long as the server's hints allow."""
     behind: int = 256
     """Progress and log messages that wait for a slow callback; beyond this the oldest are dropped."""
+    kept_bytes: int = 32 * MIB
+    """The memory of cached results, and of messages that wait for a slow callback, as it is estimated; beyond this the
+    oldest are dropped. One result that is longer is not cached."""
 
 
 class ClientTimes(Struct, frozen=True, kw_only=True):

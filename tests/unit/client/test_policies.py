@@ -1,20 +1,24 @@
 """The decisions of a client that need no connection: caching, changes, results."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from holdfast.client.cache import ResultCache, cache_key
 from holdfast.client.changes import Change, UnreadChanges, change_of
+from holdfast.client.paging import Pages
 from holdfast.client.results import tool_call_result
 from holdfast.errors import BadAnswer
+from holdfast.protocol.results import ListToolsResult
+from holdfast.upstream.settings import ClientLimits
 from tests.support import virtual_test
 
 # Caching
 
 
 def test_a_result_is_cached_for_its_ttl_and_only_for_the_same_request() -> None:
-    cache = ResultCache(10)
+    cache = ResultCache(10, 10_000)
     key = cache_key("resources/read", {"uri": "a", "_meta": {"x": 1}})
     assert key == cache_key("resources/read", {"uri": "a"})
     assert key is not None
@@ -28,7 +32,7 @@ def test_a_result_is_cached_for_its_ttl_and_only_for_the_same_request() -> None:
 
 @pytest.mark.parametrize("ttl", [0, -5, None, "long"])
 def test_a_result_without_a_sensible_hint_is_not_kept(ttl: object) -> None:
-    cache = ResultCache(10)
+    cache = ResultCache(10, 10_000)
     cache.keep(("tools/list", b"{}"), {"ttlMs": ttl}, now=0.0)
     assert cache.find(("tools/list", b"{}"), 0.0) is None
 
@@ -40,7 +44,7 @@ def test_a_result_that_depends_on_more_than_its_parameters_is_never_cached() -> 
 
 
 def test_a_notification_invalidates_only_the_results_that_it_names() -> None:
-    cache = ResultCache(10)
+    cache = ResultCache(10, 10_000)
     keys = [
         cache_key("resources/read", {"uri": "a"}),
         cache_key("resources/read", {"uri": "b"}),
@@ -61,13 +65,28 @@ def test_a_notification_invalidates_only_the_results_that_it_names() -> None:
 
 
 def test_the_longest_unused_result_goes_first() -> None:
-    cache = ResultCache(2)
+    cache = ResultCache(2, 10_000)
     for name in (b"1", b"2"):
         cache.keep(("tools/list", name), {"ttlMs": 1_000}, now=0.0)
     cache.find(("tools/list", b"1"), 0.0)
     cache.keep(("tools/list", b"3"), {"ttlMs": 1_000}, now=0.0)
     assert cache.find(("tools/list", b"2"), 0.0) is None
     assert cache.find(("tools/list", b"1"), 0.0) is not None
+
+
+def test_results_are_limited_in_their_memory_and_one_that_is_larger_is_not_kept() -> None:
+    cache = ResultCache(100, 100_000)
+    keys = [("resources/read", b"%d" % number) for number in range(20)]
+    for key in keys:
+        cache.keep(key, {"ttlMs": 1_000, "text": "x" * 10_000}, now=0.0)
+    kept = [key for key in keys if cache.find(key, 0.5) is not None]
+    assert kept == keys[-len(kept) :]
+    assert 3 <= len(kept) <= 5
+    cache.keep(keys[0], {"ttlMs": 1_000, "text": "x" * 60_000}, now=0.0)
+    assert [key for key in keys if cache.find(key, 0.5) is not None] == []
+    for _ in range(50):
+        cache.keep(keys[0], {"ttlMs": 1_000, "text": "x" * 30_000}, now=0.0)
+    assert cache.find(keys[0], 0.5) is not None, "the same key again"
 
 
 # Listening
@@ -108,3 +127,22 @@ def test_data_that_does_not_fit_is_a_bad_answer() -> None:
 def test_data_is_read_from_text_where_there_is_no_structured_content() -> None:
     assert tool_call_result({"content": [{"type": "text", "text": "5"}]}, int).data == 5
     assert tool_call_result({"content": [{"type": "text", "text": "five"}]}, str).data == "five"
+
+
+@virtual_test
+async def test_a_list_ends_when_its_pages_are_too_long_together() -> None:
+    class Endless:
+        """A client of a server whose list has no end."""
+
+        _limits = ClientLimits(message=10_000)
+        asked = 0
+
+        async def request(self, *_: object, **__: object) -> Any:
+            self.asked += 1
+            return {"tools": [], "nextCursor": f"{self.asked}", "more": "x" * 5_000}
+
+    client: Any = Endless()
+    with pytest.raises(BadAnswer, match="too long"):
+        async for _ in Pages(client, "tools/list", ListToolsResult):
+            pass
+    assert client.asked == 8
