@@ -16,6 +16,7 @@ from holdfast.protocol.idempotency import KEY
 from tests.messages import BOTH, LATEST, initialize, metadata, modern_headers, request
 
 ATTACKER: Final = "127.0.0.2"
+OLDEST: Final = "2025-03-26"
 _AT_ONCE: Final = 32
 """Connections that an attack opens at the same time: more would only wait in the kernel's queue."""
 _HELD: Final = 12_000
@@ -70,9 +71,9 @@ class Target:
             self._held.discard(writer)
             writer.transport.abort()
 
-    async def session(self, capabilities: Any = None) -> str:
+    async def session(self, capabilities: Any = None, version: str = LATEST) -> str:
         """Open a session; return its id, or nothing if it was refused."""
-        params = initialize(capabilities=capabilities or {"elicitation": {"form": {}}})
+        params = initialize(version, capabilities=capabilities or {"elicitation": {"form": {}}})
         try:
             reader, writer = await self.send(post(request(0, "initialize", params)))
             head = await reader.readuntil(b"\r\n\r\n")
@@ -116,7 +117,7 @@ def post(message: Any, session: str = "", headers: dict[str, str] | None = None)
     body = message if isinstance(message, bytes) else json.dumps(message, separators=(",", ":")).encode()
     lines = {"Host": "127.0.0.1", "Accept": BOTH, "Content-Type": "application/json", **(headers or {})}
     if session:
-        lines |= {"Mcp-Session-Id": session, "Mcp-Protocol-Version": LATEST}
+        lines = {"Mcp-Session-Id": session, "Mcp-Protocol-Version": LATEST, **lines}
     lines["Content-Length"] = str(len(body))
     head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
     return f"POST /mcp HTTP/1.1\r\n{head}\r\n".encode() + body
@@ -324,6 +325,17 @@ async def unsent_answers(target: Target) -> None:
     await target.many(200, lambda number: target.send(post(call(number, "large", size=size), session)))
 
 
+async def batched_answers(target: Target) -> None:
+    """Batches (2025-03-26) of calls with large answers, which their client does not read."""
+    sessions = [await target.session(version=OLDEST) for _ in target.some(4)]
+
+    async def one(number: int) -> None:
+        batch = [call(number * 100 + at, "large", size=2**20) for at in range(100)]
+        await target.send(post(batch, sessions[number % len(sessions)], {"Mcp-Protocol-Version": OLDEST}))
+
+    await target.many(100, one)
+
+
 async def cut_streams(target: Target) -> None:
     """Streams with a large last event, whose connections are cut: the event is kept."""
     sessions = [await target.session() for _ in target.some(10)]
@@ -365,5 +377,5 @@ async def keyed_answers(target: Target) -> None:
 ATTACKS: Final[tuple[Attack, ...]] = (
     unfinished_heads, remembered_heads, unfinished_bodies, pipelined_bodies, small_messages, small_modern_messages,
     large_messages, asking_calls, listeners, client_data, idle_sessions, subscriptions, tasks, state, unsent_answers,
-    cut_streams, cut_answers, keyed_answers, many_addresses,
+    batched_answers, cut_streams, cut_answers, keyed_answers, many_addresses,
 )  # fmt: skip

@@ -15,6 +15,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from holdfast.core.eras import has_sessions
+from holdfast.core.ledger import Charge
 from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.audit import Reason, reason_of
 from holdfast.engine.caller import Caller
@@ -62,21 +63,33 @@ OWED: Final = 64
 """Unwritten replies after which the receiving side waits for one to be written."""
 
 _TURN_SECONDS: Final = 0.01
+_COPIES: Final = 2
+"""How often an answer of a batch is in memory while the array is made of all."""
 
 
 class Gathering:
-    """Waits for as many terminal messages as a batch (2025-03-26) has requests: its answers are sent as one array."""
+    """Waits for as many terminal messages as a batch (2025-03-26) has requests: its answers are sent as one array.
 
-    def __init__(self, expected: int, send: Callable[[bytes], Awaitable[None]]) -> None:
+    They are charged until it is written: a result of a call that is in no batch is charged until then too.
+    """
+
+    def __init__(self, expected: int, send: Callable[[bytes], Awaitable[None]], charge: Charge) -> None:
         self._expected = expected
         self._send = send
+        self._charge = charge
         self._messages: list[bytes] = []
 
     async def add(self, terminal: bytes) -> None:
         """Take one terminal message; the last one sends them all."""
         self._messages.append(terminal)
+        self._charge.set(self._charge.size + _COPIES * len(terminal))
         if len(self._messages) == self._expected:
-            await self._send(b"[" + b",".join(self._messages) + b"]")
+            whole = b"[" + b",".join(self._messages) + b"]"
+            self._messages.clear()
+            try:
+                await self._send(whole)
+            finally:
+                self._charge.free()
 
 
 class Duplex:
@@ -279,7 +292,7 @@ class Duplex:
             await self._reply(_invalid(None, reason))
             return
         requests = [message for message in messages if isinstance(message, Request)]
-        gathering = Gathering(len(requests), self.send)
+        gathering = Gathering(len(requests), self.send, self._account.open())
         for number, message in enumerate(messages):
             await after_few(number)
             if isinstance(message, Request):

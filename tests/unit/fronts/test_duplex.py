@@ -6,9 +6,10 @@ from contextlib import aclosing
 
 from holdfast.auth import Principal
 from holdfast.config import Limits, Settings, Times
+from holdfast.core.ledger import Ledger
 from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.caller import Caller
-from holdfast.fronts.duplex import OWED
+from holdfast.fronts.duplex import OWED, Gathering
 from holdfast.testing.store.limits import tight
 from tests.duplex import META
 from tests.support import LoopClock, async_test, until, virtual_test
@@ -129,6 +130,25 @@ async def test_a_batch_of_2025_03_26_is_answered_by_one_array() -> None:
         (3, -32600),
         (4, -32600),
     ]
+
+
+@virtual_test
+async def test_the_answers_of_a_batch_are_charged_until_they_are_written() -> None:
+    ledger, written, room = Ledger(1_000_000), bytearray(), asyncio.Event()
+
+    async def write(message: bytes) -> None:
+        await room.wait()
+        written.extend(message)
+
+    batch = Gathering(2, write, ledger.account("local").open())
+    await batch.add(b"1" * 50_000)
+    assert ledger.used == 100_000
+    last = asyncio.create_task(batch.add(b"2"))
+    await asyncio.sleep(1)
+    assert ledger.used == 100_002
+    room.set()
+    await last
+    assert (len(written), ledger.used) == (50_004, 0)
 
 
 @async_test
