@@ -278,6 +278,8 @@ class KnownSessions(SessionCommands, Shelf):
 
     async def look_again(self) -> None:
         """Read the sessions that have work here again, and wake everything that had no wake-up."""
+        for kind in (WakeUp.FORWARD, WakeUp.NEWS):
+            self.wake(kind, "", "")
         keys = [key for key, entry in self._entries.items() if entry.has_work(self.me)]
         for start in range(0, len(keys), _AT_ONCE):
             await asyncio.gather(*(self.look_at(key) for key in keys[start : start + _AT_ONCE]))

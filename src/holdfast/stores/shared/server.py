@@ -11,12 +11,10 @@ from collections.abc import Callable
 from math import inf
 from typing import Final, Generic, Self, TypeVar
 
-from typing_extensions import override
-
 from holdfast.config import Limits
 from holdfast.errors import ConfigError
 from holdfast.ports import Clock, Observer, Random, SilentObserver, SystemRandom
-from holdfast.stores.base import OnWake, WakeUp, silent
+from holdfast.stores.base import OnWake, silent
 from holdfast.stores.credentials import Credentials
 from holdfast.stores.shared.server_clock import ServerClock
 from holdfast.stores.shared.sessions import SharedSessions
@@ -164,9 +162,3 @@ class ServerStore(SharedSessions, Generic[U]):
             is_heard = self._listening.is_set()
             await asyncio.sleep(POLL_SECONDS if is_heard else min(POLL_SECONDS, self.unheard_seconds))
             await self.look_again()
-
-    @override
-    async def look_again(self) -> None:
-        for kind in (WakeUp.FORWARD, WakeUp.NEWS):
-            self.wake(kind, "", "")
-        await super().look_again()

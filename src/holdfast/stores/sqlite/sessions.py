@@ -5,14 +5,12 @@ later, and no index is behind.
 """
 
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
 from functools import wraps
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from typing_extensions import override
 
-from holdfast.core.records import Closed, Orphan, Refusal, SessionRecord, WakeUp
-from holdfast.errors import StoreError
+from holdfast.core.records import Closed, Orphan, Refusal, SessionRecord
 from holdfast.stores.shared.draft import opened
 from holdfast.stores.shared.sessions import SharedSessions
 from holdfast.stores.sqlite import overview, places, replicas, shelf
@@ -112,10 +110,3 @@ class SqliteSessions(SharedSessions):
         """Read the sessions again in which an ask waits: an answer that got 202 arrives also if its wake-up is lost."""
         for key in [key for key, entry in self._entries.items() if entry.asks]:
             await self.look_at(key)
-
-    async def _look_at_everything(self) -> None:
-        """Some wake-ups were missed, and it is not known which."""
-        with suppress(StoreError):
-            await self.look_again()
-        for kind in (WakeUp.FORWARD, WakeUp.NEWS):
-            self.wake(kind, "", "")

@@ -4,14 +4,13 @@ Every operation is one transaction, run by this process's one worker thread. Dea
 the host's clock, which all its processes share, so they hold across a restart.
 """
 
-import asyncio
 import sqlite3
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from copy import copy
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from typing_extensions import override
 
@@ -120,15 +119,11 @@ class SqliteStore(SqliteSessions, StateCommands, TaskCommands):  # type: ignore[
 
     def _each_second(self) -> None:
         if any(entry.asks for entry in self._entries.values()):
-            self._start(self._look_at_asks())
+            self._in_background(self._look_at_asks())
 
     def _lost(self) -> None:
-        self._start(self._look_at_everything())
-
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._rounds.add(task)
-        task.add_done_callback(self._rounds.discard)
+        """Some wake-ups were missed, and it is not known which."""
+        self._in_background(self.look_again())
 
     async def aclose(self) -> None:
         """Finish the commands that were begun and close the file. Its data stays."""
