@@ -146,12 +146,15 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def is_spare(self) -> bool:
-        """True if nothing is lost with it: it waits for a request, or has a stream that its client can resume."""
+        """True if nothing is lost with it: it waits for a request, or has a stream that its client can resume.
+
+        A server with few connections also closes one whose client sends requests without reading the answers.
+        """
         served = self._served
-        return (
-            self._deadlines.is_long_ago(self.since)
-            and (served is None or not served.has_all or served.is_resumable)
-            and not (self._waiting or self.transport.get_write_buffer_size())
+        if self._waiting or self.transport.get_write_buffer_size():
+            return self._deadlines.is_hurried
+        return self._deadlines.is_long_ago(self.since) and (
+            served is None or not served.has_all or served.is_resumable
         )
 
     # Reading

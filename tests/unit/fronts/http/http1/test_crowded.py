@@ -129,3 +129,17 @@ async def test_a_flood_between_two_sweeps_does_not_fill_a_server_whose_connectio
     crowded.release.set()
     await settled()
     assert operator.statuses == [200]
+
+
+@virtual_test
+async def test_requests_whose_answers_are_not_read_do_not_fill_a_server_whose_connections_are_hurried() -> (
+    None
+):
+    crowded, page = Crowded(4, hurried=True), post(b"/", b"{}")
+    flood = [crowded.connect("10.0.0.2", page + page) for _ in range(4)]
+    operator = crowded.connect("10.0.0.1", page)
+    assert (operator.statuses, operator.is_closing()) == ([], False), "its request is served"
+    assert sum(not paper.is_closing() for paper in flood) == 3
+    crowded.release.set()
+    await settled()
+    assert operator.statuses == [200]
