@@ -68,7 +68,13 @@ def started(peer: Peer, port: int, store: Path) -> Iterator["subprocess.Popen[by
     packages = str(ROOT / ".peers" / "typescript")
     process = subprocess.Popen(
         peer.command(port, store),
-        env={**os.environ, "PORT": str(port), "PACKAGES": packages, "PYTHONWARNINGS": "ignore"},
+        env={
+            **os.environ,
+            "PORT": str(port),
+            "PACKAGES": packages,
+            "PYTHONWARNINGS": "ignore",
+            "RUNS": f"{store}.runs",
+        },
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )

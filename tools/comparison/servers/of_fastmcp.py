@@ -5,6 +5,7 @@
 import asyncio
 import os
 from itertools import count
+from pathlib import Path
 
 import uvicorn
 from fastmcp import Context, FastMCP
@@ -29,6 +30,21 @@ async def slow() -> str:
     number = next(runs)
     await asyncio.sleep(0.8)
     return f"run {number}"
+
+
+def note(nonce: str) -> None:
+    with Path(os.environ["RUNS"]).open("a") as runs_of_steps:
+        runs_of_steps.write(f"{nonce}\n")
+
+
+@mcp.tool
+async def steps(nonce: str, ctx: Context) -> str:
+    """Take five steps, and note the start of the run."""
+    note(nonce)
+    for step in range(5):
+        await ctx.report_progress(step + 1, 5)
+        await asyncio.sleep(0.05)
+    return nonce
 
 
 @mcp.tool

@@ -1,7 +1,9 @@
 """The server of the comparison in Holdfast: `holdfast serve of_holdfast.py --store sqlite:///…`."""
 
 import asyncio
+import os
 from itertools import count
+from pathlib import Path
 
 from holdfast import Context, Server, ToolAnnotations
 
@@ -24,6 +26,21 @@ async def slow() -> str:
     number = next(runs)
     await asyncio.sleep(0.8)
     return f"run {number}"
+
+
+def note(nonce: str) -> None:
+    with Path(os.environ["RUNS"]).open("a") as runs_of_steps:
+        runs_of_steps.write(f"{nonce}\n")
+
+
+@server.tool
+async def steps(nonce: str, ctx: Context) -> str:
+    """Take five steps, and note the start of the run."""
+    note(nonce)
+    for step in range(5):
+        await ctx.progress(step + 1, 5)
+        await asyncio.sleep(0.05)
+    return nonce
 
 
 @server.tool

@@ -1,10 +1,15 @@
 # mypy: disable-error-code="import-not-found,untyped-decorator,misc,no-redef,attr-defined"
 # `mcp` lives in .peers, never in our environment.
-"""The server of the comparison in `mcp` 1 and `mcp` 2, on $PORT, with an event store in memory: the package has none."""
+"""The server of the comparison in `mcp` 1 and `mcp` 2, on $PORT, with an event store in memory: the package has none.
+
+`of_mcp.py stdio` speaks on stdio instead.
+"""
 
 import asyncio
 import os
+import sys
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -70,6 +75,21 @@ async def slow() -> str:
     return f"run {number}"
 
 
+def note(nonce: str) -> None:
+    with Path(os.environ["RUNS"]).open("a") as runs_of_steps:
+        runs_of_steps.write(f"{nonce}\n")
+
+
+@mcp.tool()
+async def steps(nonce: str, ctx: Context) -> str:
+    """Take five steps, and note the start of the run."""
+    note(nonce)
+    for step in range(5):
+        await ctx.report_progress(step + 1, 5)
+        await asyncio.sleep(0.05)
+    return nonce
+
+
 @mcp.tool()
 async def ask(ctx: Context) -> str:
     """Ask the user for a name."""
@@ -77,5 +97,8 @@ async def ask(ctx: Context) -> str:
     return f"hello {answer.data.name}"
 
 
+if "stdio" in sys.argv:
+    mcp.run()
+    sys.exit()
 app = mcp.streamable_http_app(**({} if IS_MCP1 else {"event_store": Events()}))
 uvicorn.run(app, host="127.0.0.1", port=int(os.environ["PORT"]), log_level="critical")

@@ -1,6 +1,7 @@
 // The server of the comparison in the TypeScript SDK, on $PORT: 2026-07-28 by createMcpHandler, older clients by transports with
 // sessions and an event store in memory (the package has none). PACKAGES is the directory with node_modules.
 import { randomUUID } from 'node:crypto';
+import { appendFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { createRequire } from 'node:module';
 import { setTimeout } from 'node:timers/promises';
@@ -30,6 +31,16 @@ function build() {
     const number = ++runs;
     await setTimeout(800);
     return text(`run ${number}`);
+  });
+  const step = z.object({ nonce: z.string() });
+  server.registerTool('steps', { description: 'Take five steps, and note the start of the run.', inputSchema: step }, async ({ nonce }, ctx) => {
+    appendFileSync(process.env.RUNS, `${nonce}\n`);
+    const progressToken = ctx.mcpReq._meta?.progressToken;
+    for (let progress = 1; progress <= 5; progress++) {
+      await ctx.mcpReq.notify({ method: 'notifications/progress', params: { progressToken, progress, total: 5 } });
+      await setTimeout(50);
+    }
+    return text(nonce);
   });
   server.registerTool('ask', { description: 'Ask the user for a name.', inputSchema: none }, async (_, ctx) => {
     const requestedSchema = { type: 'object', properties: { value: { type: 'string' } }, required: ['value'] };
