@@ -1,8 +1,7 @@
 """`python -m tests.bugbank.mutants [MODULE …]`: change one operator or value of the rules at a time; a test must fail.
 
-A mutant is a function of `core` whose code object is replaced in this process. First the tests of the rules run on the memory store, in this process. For a
-mutant that survives them, pytest runs the tests of `tests/rules` and `tests/unit/core` in a process of its own. The score and the survivors are written to
-`docs/proof.md`.
+A mutant is a function whose code object is replaced. pytest collects the tests once. For each mutant the process forks, the child puts the mutant in and runs
+the tests until one fails: most mutants take a fraction of a second. The score is written to `docs/proof.md`, the survivors to `docs/proof/mutants.txt`.
 """
 
 import argparse
@@ -14,23 +13,27 @@ import os
 import pkgutil
 import re
 import signal
-import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from itertools import pairwise
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, Final, NamedTuple
 
+import pytest
+from _pytest.runner import runtestprotocol
+
 from holdfast.core import rules
-from tests.bugbank.finding import broken_sentences
 
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = ROOT / "docs" / "proof.md"
-VARIABLE: Final = "HOLDFAST_MUTANT"
-SECONDS: Final = 30
-"""A mutant that lets the tests run for longer is found."""
+TESTS: Final = ("tests/rules", "tests/unit/core", "tests/unit/stores")
+SECONDS: Final = 60
+"""Of the processor. A mutant that lets the tests run for longer is found."""
+NO_MUTANT: Final = 77
+"""The exit status of a child whose mutant cannot be made."""
 MODULES: Final = (
     *(f"holdfast.core.rules.{one.name}" for one in pkgutil.iter_modules(rules.__path__)),
     *(f"holdfast.core.{name}" for name in ("admission", "exchange", "fate", "lifecycle", "stream")),
@@ -160,60 +163,57 @@ def applied(mutant: Mutant) -> Iterator[bool]:
         function.__code__ = right
 
 
-def apply_from_environment() -> None:
-    """Put the mutant of the variable into this process, and leave it there."""
-    name = os.environ.get(VARIABLE)
-    if name:
-        module, function, number = name.split(":")
-        found = dict(functions(importlib.import_module(module)))[function]
-        code = code_of(Mutant(module, function, int(number), 0, ""), found)
-        assert code is not None
-        found.__code__ = code
+def _end_of_child(session: pytest.Session, mutant: Mutant | None) -> int:
+    """Run the tests until one fails, with a mutant; return 0 if none fails."""
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)
+    with applied(mutant) if mutant else nullcontext(True) as is_there:
+        if not is_there:
+            return NO_MUTANT
+        for item, following in pairwise([*session.items, None]):
+            assert item is not None
+            if any(report.failed for report in runtestprotocol(item, log=False, nextitem=following)):
+                return 1
+    return 0
 
 
-class _Late(BaseException):
-    """The tests of a mutant run for too long."""
+def survives(session: pytest.Session, mutant: Mutant | None) -> bool | None:
+    """Return True if no test finds a mutant; None if the change cannot be made. Without a mutant, True if all tests pass."""
+    child = os.fork()
+    if not child:
+        end = 1
+        try:
+            end = _end_of_child(session, mutant)
+        finally:
+            os._exit(end)
+    _, status = os.waitpid(child, 0)
+    return None if os.waitstatus_to_exitcode(status) == NO_MUTANT else status == 0
 
 
-def _is_found_here() -> bool:
-    def late(*_: object) -> None:
-        raise _Late
+class Hunt:
+    """Instead of running the tests once, pytest runs them for each mutant."""
 
-    signal.signal(signal.SIGALRM, late)
-    signal.alarm(SECONDS)
-    try:
-        return any(broken_sentences())
-    except _Late:
+    def __init__(self, modules: Sequence[str]) -> None:
+        self._modules = modules
+        self.lines: list[str] = []
+        self.survivors: list[Mutant] = []
+        self.total = 0
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        assert survives(session, None), "the tests fail without a mutant"
+        for module in self._modules:
+            outcomes = [(mutant, survives(session, mutant)) for mutant in mutants(module)]
+            left = [mutant for mutant, outcome in outcomes if outcome]
+            count = sum(outcome is not None for _, outcome in outcomes)
+            for mutant in left:
+                print(f"survives: {mutant.name} line {mutant.line}: {mutant.change}", flush=True)
+            self.survivors += left
+            self.total += count
+            self.lines.append(
+                f"| `{module.removeprefix('holdfast.')}` | {count} | {count - len(left)} | {len(left)} |"
+            )
+            print(self.lines[-1], flush=True)
         return True
-    finally:
-        signal.alarm(0)
-
-
-def _is_found_by_pytest(mutant: Mutant) -> bool:
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-x",
-        "-q",
-        "--no-header",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "tests.bugbank.mutated",
-    ]
-    try:
-        done = subprocess.run(
-            [*command, "tests/rules", "tests/unit/core"],
-            cwd=ROOT,
-            env={**os.environ, VARIABLE: mutant.name},
-            capture_output=True,
-            check=False,
-            timeout=4 * SECONDS,
-        )
-    except subprocess.TimeoutExpired:
-        return True
-    return done.returncode != 0
 
 
 def main() -> int:
@@ -221,31 +221,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bugbank.mutants")
     parser.add_argument("modules", nargs="*", default=MODULES)
     arguments = parser.parse_args()
-    lines = ["| module | mutants | found | survivors |", "|---|---|---|---|"]
-    survivors: list[Mutant] = []
-    total = 0
-    for module in arguments.modules:
-        left: list[Mutant] = []
-        count = 0
-        for mutant in mutants(module):
-            with applied(mutant) as is_there:
-                if not is_there:
-                    continue
-                count += 1
-                is_found = _is_found_here()
-            if not is_found and not _is_found_by_pytest(mutant):
-                left.append(mutant)
-                print(f"survives: {mutant.name} line {mutant.line}: {mutant.change}", flush=True)
-        total += count
-        survivors += left
-        lines.append(
-            f"| `{module.removeprefix('holdfast.')}` | {count} | {count - len(left)} | {len(left)} |"
+    hunt = Hunt(arguments.modules)
+    ended = pytest.main(["-q", "-s", "--no-header", "-p", "no:cacheprovider", *TESTS], plugins=[hunt])
+    if ended == 0 and arguments.modules == MODULES:
+        found = hunt.total - len(hunt.survivors)
+        score = f"{found} of {hunt.total} mutants are found ({100 * found / hunt.total:.1f} %).\n\n"
+        head = ["| module | mutants | found | survivors |", "|---|---|---|---|"]
+        PAGE.write_text(
+            _PLACE.sub(lambda _: score + "\n".join([*head, *hunt.lines]) + "\n", PAGE.read_text())
         )
-        print(lines[-1], flush=True)
-    if arguments.modules == MODULES:
-        score = f"{total - len(survivors)} of {total} mutants are found ({100 * (total - len(survivors)) / total:.1f} %).\n\n"
-        PAGE.write_text(_PLACE.sub(lambda _: score + "\n".join(lines) + "\n", PAGE.read_text()))
-    return 0
+    return int(ended)
 
 
 if __name__ == "__main__":
