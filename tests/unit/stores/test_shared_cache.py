@@ -14,6 +14,7 @@ from holdfast.core.records import Ending
 from holdfast.core.stream import Position
 from holdfast.stores.base import Attached, Claim, Claimed
 from holdfast.stores.shared import known
+from holdfast.stores.shared.commit import Commit, Reply
 from holdfast.testing.store.bench import PRINCIPAL, record
 from holdfast.testing.store.dicts import DictStore
 from tests.support import async_test
@@ -95,6 +96,32 @@ async def test_commands_of_one_commit_that_write_two_streams_and_prove_places_in
         )
     assert first is not None
     assert all(isinstance(one, Attached) for one in others[2:])
+
+
+class CountingStore(FarStore):
+    """A store that notes how many events each commit adds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.added: list[int] = []
+
+    @override
+    async def commit(self, key: str, commit: Commit) -> Reply:
+        await asyncio.sleep(0)
+        self.added.append(sum(map(len, commit.events.values())))
+        return await super().commit(key, commit)
+
+
+@async_test
+async def test_waiting_commands_are_combined_up_to_a_number_of_bytes() -> None:
+    store = CountingStore()
+    [fence, _] = await with_two_streams(store)
+    for size, expected in ((10, [1, 8]), (400_000, [1, 2, 2, 2, 2]), (2_000_000, [1] * 9)):
+        store.added.clear()
+        await asyncio.gather(
+            *(store.append("k", "a", fence, [(size + number, b"x" * size)]) for number in range(9))
+        )
+        assert store.added == expected
 
 
 @async_test

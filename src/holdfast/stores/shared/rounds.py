@@ -1,8 +1,8 @@
 """How commands are applied: rules on a draft, then a commit, until it is applied.
 
-**Combining.** A process has one commit of a session under way. Commands that come meanwhile wait, and all of them make
-the next commit: each rule sees the changes of the rules before it. A rule that raises has changed nothing, and the
-others are committed.
+**Combining.** A process has one commit of a session under way. Commands that come meanwhile wait, and make the next
+commit, up to a number and size: each rule sees the changes of the rules before it. A rule that raises has changed
+nothing, and the others are committed.
 
 **Retry.** A commit that is stale changes nothing. The document learns what has changed, and the rules decide again. A
 result that changes nothing counts only if the document is known to be the stored one: it is read again before
@@ -26,7 +26,7 @@ from typing import Any, Final
 
 from holdfast.config import Limits
 from holdfast.core.records import WakeUp
-from holdfast.core.rules import asks, calls, life, readers, turns
+from holdfast.core.rules import asks, calls, life, readers, streams, turns
 from holdfast.core.rules.document import Document, ExchangeRecord, Told, replica_of
 from holdfast.core.rules.restore import restore
 from holdfast.errors import HoldfastError, StoreError, StoreUnavailable
@@ -44,7 +44,8 @@ from holdfast.stores.shared.tables import ABSENT, NeedsAll
 
 _HINT, _SIZE, _STATE = PLACES["hint"], PLACES["size"], PLACES["state"]
 _COMBINED: Final = 128
-"""Commands in one commit."""
+_COMBINED_BYTES: Final = 1024 * 1024
+"""Commands in one commit, and their bytes. One command may have more."""
 _ENDS: Final = (calls.end_plain, calls.settle)
 _SHY: Final = 64
 """Commits that carry what they have read, after another process has written the session."""
@@ -60,6 +61,19 @@ def left_by(doc: Document, owner: str, now: float) -> list[tuple[str, ExchangeRe
 def _reset(commands: list[RuleCommand]) -> None:
     for one in commands:
         one.reset()
+
+
+def _how_many(waiting: list[RuleCommand]) -> int:
+    """Return how many of the commands that wait make the next commit."""
+    size = 0
+    for count, one in enumerate(waiting[:_COMBINED]):
+        if one.rule is streams.append:
+            size += sum([len(data) for _, data in one.args[2]])
+        else:
+            size += sum([len(given) for given in one.args if type(given) is bytes])
+        if count and size > _COMBINED_BYTES:
+            return count
+    return _COMBINED
 
 
 class CommandRounds(KnownSessions):
@@ -122,8 +136,9 @@ class CommandRounds(KnownSessions):
         """Let the commands that wait make commits, until none waits."""
         try:
             while entry.queue:
-                commands = [one for one in entry.queue[:_COMBINED] if one.done is None or not one.done.done()]
-                del entry.queue[:_COMBINED]
+                count = _how_many(entry.queue)
+                commands = [one for one in entry.queue[:count] if one.done is None or not one.done.done()]
+                del entry.queue[:count]
                 if commands:
                     await self._combined(entry, commands)
                     # The callers go on now, and their next commands are combined with those that wait.
