@@ -67,6 +67,26 @@ async def test_a_message_without_room_stays_and_is_handled_later() -> None:
 
 
 @engine_test
+async def test_large_messages_are_decoded_in_turn() -> None:
+    async with inbox() as (box, sender, _):
+        passes: list[int] = []
+
+        async def handle(message: Received) -> None:
+            passes.append(now)
+            await message.remove()
+
+        box.handlers["notify"] = Notify, handle
+        now, text = 0, {"text": "x" * 600_000}
+        for number in range(4):
+            payload = msgspec.json.encode(Message.of("notify", f"{number}", Notify("session", "n", text)))
+            await sender.forward("one", f"{number}", payload, seconds=60)
+        while len(passes) < 4:
+            now += 1
+            await asyncio.sleep(0)
+        assert len(set(passes)) == 4, "each in a pass of its own"
+
+
+@engine_test
 async def test_a_reply_is_for_the_task_that_waits_and_others_are_dropped() -> None:
     async with inbox() as (box, sender, _):
         with box._replies.expected("m") as waiter:
