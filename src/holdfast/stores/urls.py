@@ -77,7 +77,7 @@ def _postgres(wanted: _Wanted) -> Store:
         if (error.name or "").partition(".")[0] != "asyncpg":
             raise
         raise ConfigError(
-            "postgres: needs the package asyncpg, which is not installed: pip install 'asyncpg>=0.30'"
+            "postgres: needs the package asyncpg, which is not installed: pip install 'asyncpg>=0.32,<0.33'"
         ) from error
     return PostgresStore(
         wanted.url,

@@ -6,6 +6,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import tomllib
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +20,7 @@ from tests.command_line import Done, run
 from tests.support import BOUND, async_test
 from tests.unit.server.peer import serving
 
+ROOT: Final = Path(__file__).parents[3]
 SMALL: Final = str(Path(__file__).parents[1] / "fronts" / "fixtures" / "small.py")
 
 
@@ -183,12 +185,19 @@ def test_the_store_may_be_named_by_the_environment(monkeypatch: pytest.MonkeyPat
     assert (refused.status, "mysql: is not the URL of a store" in refused.err) == (2, True)
 
 
-@pytest.mark.parametrize("package", ["redis", "hiredis"])
-def test_a_missing_package_of_a_store_is_named_with_its_install_command(package: str) -> None:
-    words = ("serve", SMALL, "--http", "127.0.0.1:0", "--store", "redis://h")
+EXTRAS: Final = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+
+
+@pytest.mark.parametrize(
+    ("package", "wanted"),
+    [("redis", "redis[hiredis]"), ("hiredis", "redis[hiredis]"), ("asyncpg", *EXTRAS["postgres"])],
+)
+def test_a_missing_package_of_a_store_is_named_with_its_install_command(package: str, wanted: str) -> None:
+    url = "postgres://h/app" if package == "asyncpg" else "redis://h"
+    words = ("serve", SMALL, "--http", "127.0.0.1:0", "--store", url)
     refused = process(without_packages(package), *words)
     assert refused.status == 2
-    assert f"needs the package {package}, which is not installed: pip install 'redis[hiredis]'" in refused.err
+    assert f"needs the package {package}, which is not installed: pip install '{wanted}'" in refused.err
     assert "Traceback" not in refused.err
 
 
