@@ -42,6 +42,7 @@ from holdfast.engine.caller import Caller
 from holdfast.engine.delivery import Batch, deliver
 from holdfast.engine.inbox import Inbox, Received
 from holdfast.engine.messages import Began, ForwardedRequest, Late, Moved
+from holdfast.engine.outages import retried
 from holdfast.engine.reader import Reader
 from holdfast.engine.readers import Readers
 from holdfast.engine.rounds import ResponseWaiter
@@ -207,15 +208,15 @@ class _AnswerLog:
         self._start = start
 
     async def write(self, batch: Batch) -> None:
-        """Append the messages; the terminal message ends the exchange."""
+        """Append the messages, also if the store is unavailable for long; the terminal message ends the exchange."""
         session, stream = self._where
         messages = batch.messages[:-1] if batch.finished else batch.messages
         if messages:
             events = [(self._random.tag(), message) for message in messages]
-            await self._store.append(session, stream, self._fence, events)
+            await retried(lambda: self._store.append(session, stream, self._fence, events))
         if batch.finished:
-            terminal = batch.messages[-1]
-            await self._store.settle(session, stream, self._fence, terminal, tag=self._random.tag())
+            terminal, tag = batch.messages[-1], self._random.tag()
+            await retried(lambda: self._store.settle(session, stream, self._fence, terminal, tag=tag))
 
     async def silence(self) -> None:
         """Check that the session still exists: the other replica closes it when its client has disconnected.
@@ -223,5 +224,5 @@ class _AnswerLog:
         Raises:
             SessionGone: it does not exist.
         """
-        if await self._store.read(*self._where, self._start, 1, 1) is None:
+        if await retried(lambda: self._store.read(*self._where, self._start, 1, 1)) is None:
             raise SessionGone("the client of a forwarded request has disconnected")
