@@ -186,6 +186,20 @@ def in_front(
     return Contestant(name, [*serve, *options, *target], HERE / "servers")
 
 
+def with_servers() -> dict[str, Entry]:
+    """Return Holdfast in front of one, ten and a hundred servers at one address."""
+
+    def entry(name: str, count: int) -> Entry:
+        return lambda s: holdfast(name, target="gateway.py:server", python=s.python)._replace(
+            env={"UPSTREAM": s.upstream(), "SERVERS": str(count)}
+        )
+
+    return {name: entry(name, count) for count, name in SERVERS.items()}
+
+
+SERVERS: Final = {1: "1 server", 10: "10 servers", 100: "100 servers"}
+
+
 def _twice(url: str) -> Contestant:
     """Return an mcp-proxy that serves over HTTP a second one, which has the URL: one alone cannot do both."""
     program = str(PEERS / "mcp-proxy" / "bin" / "mcp-proxy")
@@ -231,5 +245,5 @@ BEFORE_OBJECT: Final[dict[str, Entry]] = {
 }
 OURS: Final = frozenset({
     "bare uvicorn", "holdfast", "memory", "sqlite", "redis", "postgres", "postgres off", "direct",
-    "one process", "two workers", "4 tools", "5,000 tools",
+    "one process", "two workers", "4 tools", "5,000 tools", *SERVERS.values(),
 })  # fmt: skip

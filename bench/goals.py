@@ -125,6 +125,7 @@ def _growth_goals() -> Iterator[Goal]:
         ("from 1 to 1,000 calls in flight", "growth-calls", _grown),
         ("from 1 to 9,500 idle connections beside", "growth-connections", _grown),
         ("from 4 to 5,000 tools", "growth-tools", _more("5,000 tools", "4 tools")),
+        ("from 1 to 100 servers behind one address", "growth-servers", _more("100 servers", "1 server")),
     ):
         yield Goal(f"processor time of a call, {what}", workload, _GROWTH, value, at_most=True, unit=" times")
     value = _more("two workers", "one process")

@@ -35,8 +35,14 @@ def _part(name: str, results: Results) -> str | None:
     if entry is None:
         return None
     tables = "\n\n".join(markdown(rows) for rows in rows_of(entry))
-    failed = "".join(f"\n\n{label(name, entry)} failed: it has no figures." for name in entry["faults"])
+    failed = "".join(f"\n\n{label(name, entry)}: {_reason(fault)}" for name, fault in entry["faults"].items())
     return f"{tables}{failed}\n\n{_note(entry['made'])}"
+
+
+def _reason(fault: str) -> str:
+    """Return why a contestant has no more figures: the first line of its fault, without the paths of this machine."""
+    first = re.sub(r"\S*/\S*", "…", fault.splitlines()[0])
+    return f"a dash, because its own run failed: `{first[:160].replace('`', '')}`"
 
 
 def _note(made: dict[str, Any]) -> str:

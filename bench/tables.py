@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Final
 
+from bench.contestants import SERVERS
 from bench.results import cpu_ratio, median, ratio, smallest
 
 Rows = list[list[str]]
@@ -33,6 +34,7 @@ _LABELS: Final = {
     "two workers": "Holdfast, SQLite, `--workers 2`",
     "4 tools": "Holdfast, 4 tools",
     "5,000 tools": "Holdfast, 5,000 tools",
+    **{name: f"Holdfast, {name}" for name in SERVERS.values()},
 }
 
 
@@ -53,6 +55,8 @@ def label(name: str, entry: dict[str, Any]) -> str:
         return f"`Hosted`, an object of {titles[name.removeprefix('hosted ')]}"
     if name == "fastmcp's proxy":
         return f"{titles['fastmcp']}'s proxy"
+    if name == "fastmcp on Redis":
+        return f"{titles['fastmcp']}, its events in Redis"
     if name.endswith(" 2026"):
         return f"{titles[name.removesuffix(' 2026')]}, 2026-07-28"
     return titles[name]

@@ -16,6 +16,7 @@ from bench.contestants import (
     Surroundings,
     in_mode,
     peer,
+    with_servers,
     with_stores,
     with_telemetry,
     with_tools,
@@ -89,8 +90,16 @@ ECHO: Final = {"connections": 32}
 
 
 def _resuming() -> dict[str, Entry]:
-    fastmcp = peer("fastmcp", "fastmcp", "python", "echo_of_fastmcp.py", env={"MODE": "sse", "RESUME": "1"})
-    return {**with_stores(), "fastmcp": lambda _: fastmcp}
+    """Return our server with each store, and the one peer that has a store of events: in memory, and on Redis."""
+
+    def fastmcp(name: str, place: str) -> Contestant:
+        return peer(name, "fastmcp", "python", "echo_of_fastmcp.py", env={"MODE": "sse", "RESUME": place})
+
+    return {
+        **with_stores(),
+        "fastmcp": lambda _: fastmcp("fastmcp", "memory"),
+        "fastmcp on Redis": lambda s: fastmcp("fastmcp on Redis", s.redis()),
+    }
 
 
 def _importing() -> dict[str, Entry]:
@@ -245,11 +254,15 @@ def _table() -> tuple[Workload, ...]:
         ),
         Workload(
             "growth-tools", "echo with few and with many tools", loads.echo, with_tools(),
-            (Point("32", ECHO),), reference="4 tools", quick=False,
+            (Point("32", ECHO),), reference="4 tools", rounds=2, quick=False,
+        ),
+        Workload(
+            "growth-servers", "echo of one of several servers behind one address", loads.echo, with_servers(),
+            (Point("32", ECHO),), reference="1 server", rounds=2, quick=False,
         ),
         Workload(
             "workers", "echo in 32 sessions, one process and two workers on one core", loads.echo, with_workers(),
-            (Point("32 sessions, 32", {**ECHO, "sessions": 32}),), reference="one process", quick=False,
+            (Point("32 sessions, 32", {**ECHO, "sessions": 32}),), reference="one process", rounds=2, quick=False,
         ),
     )  # fmt: skip
 

@@ -35,9 +35,9 @@ python image pyproject.toml --extra all --constraint $locks/dev.txt
 python programs --group pyproject.toml:programs --constraint $locks/dev.txt
 # The project itself is not among what the release needs: uv reads its groups only.
 python release --group pyproject.toml:release --constraint $locks/dev.txt
-for peer in "mcp1 mcp==$MCP1" "mcp2 mcp==$MCP2" "fastmcp fastmcp==$FASTMCP"; do
+for peer in "mcp1 mcp==$MCP1" "mcp2 mcp==$MCP2" "fastmcp fastmcp==$FASTMCP py-key-value-aio[redis]"; do
   # Our own dependencies too: a hosted object of such a package runs in one process with Holdfast.
-  python "${peer%% *}" pyproject.toml - <<<"${peer#* }"
+  python "${peer%% *}" pyproject.toml - <<<"$(tr ' ' '\n' <<<"${peer#* }")"
 done
 python mcp-proxy - <<<"mcp-proxy==$MCP_PROXY"
 
