@@ -106,9 +106,8 @@ class SessionlessRequests:
                 await self._listen(request, meta, caller)
             else:
                 await self._call(request, meta, caller)
-        except (McpError, StoreError) as error:
-            refused = error if isinstance(error, McpError) else StoreBusy()
-            await self.last(request, self._refusal(request.id, refused))
+        except McpError as error:
+            await self.last(request, self._refusal(request.id, error))
 
     async def last(self, request: Request, message: bytes) -> None:
         """Free the id, then write: the peer may use the id again as soon as it sees the answer."""
@@ -146,6 +145,8 @@ class SessionlessRequests:
         except ParkedElsewhere:
             # One process serves a connection: a call that is parked elsewhere does not belong to it.
             raise ParkedGone from None
+        except StoreError as error:
+            raise StoreBusy from error
 
     async def _conversing(
         self, conversation: str, request: Request, meta: RequestMeta, caller: Caller
