@@ -7,9 +7,10 @@ import asyncio
 import functools
 import selectors
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from concurrent.futures import Executor
-from typing import Any, Final, ParamSpec, TypeVar, TypeVarTuple
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from typing import Any, Final, ParamSpec, Protocol, TypeVar, TypeVarTuple
 
 from typing_extensions import override
 
@@ -112,6 +113,21 @@ def wait_until(
     while not condition():
         assert time.monotonic() < deadline, f"the condition is still false after {seconds:g} s {explain()}"
         time.sleep(0.02)
+
+
+class Closed(Protocol):
+    """What has an end of its own: an engine, a store, a client."""
+
+    async def aclose(self) -> None: ...
+
+
+@asynccontextmanager
+async def all_closed(*opened: Closed) -> AsyncIterator[None]:
+    """Close each of them at the end, the last one first, also if the body fails. For one of them there is `contextlib.aclosing`."""
+    async with AsyncExitStack() as stack:
+        for one in opened:
+            await stack.enter_async_context(aclosing(one))
+        yield
 
 
 class LoopClock:

@@ -1,6 +1,7 @@
 """The lists of a server behind a URL: kept in memory while they are current, and never for another client."""
 
 import asyncio
+from contextlib import aclosing
 from typing import Any, Literal
 
 import pytest
@@ -221,52 +222,54 @@ async def test_a_client_gets_a_list_from_memory_until_list_changed_and_only_its_
         fake.ttl = 60_000
         fake.answers["tools/list"] = lambda _params: {"tools": [], "number": fake.asked["tools/list"]}
         remote = Remote(fake.url, verifier=Verified())
-        app = remote.asgi()
+        async with aclosing(remote.engine):
+            app = remote.asgi()
 
-        async def numbers(peer: Peer) -> list[int]:
-            asked = [await peer.sessionless("tools/list", {}, id=n).done() for n in (1, 2)]
-            return [answer.json["result"]["number"] for answer in asked]
+            async def numbers(peer: Peer) -> list[int]:
+                asked = [await peer.sessionless("tools/list", {}, id=n).done() for n in (1, 2)]
+                return [answer.json["result"]["number"] for answer in asked]
 
-        one, other = Peer(app, token="one"), Peer(app, token="other")
-        assert await numbers(one) == [1, 1]
-        assert await numbers(other) == [2, 2]
-        await until(lambda: len(fake.streams) == 2)
-        fake.notify(CHANGED)
-        await until(lambda: fake.asked["tools/list"] == 2)
-        back: Any = remote.back
-        await until(lambda: all(not u.result().calls._lists._pages for u in back._upstreams._by_key.values()))
-        assert await numbers(one) == [3, 3]
-        await remote.engine.aclose()
+            one, other = Peer(app, token="one"), Peer(app, token="other")
+            assert await numbers(one) == [1, 1]
+            assert await numbers(other) == [2, 2]
+            await until(lambda: len(fake.streams) == 2)
+            fake.notify(CHANGED)
+            await until(lambda: fake.asked["tools/list"] == 2)
+            back: Any = remote.back
+            await until(
+                lambda: all(not u.result().calls._lists._pages for u in back._upstreams._by_key.values())
+            )
+            assert await numbers(one) == [3, 3]
 
 
 @async_test
 async def test_the_limit_of_kept_lists_can_be_set() -> None:
     async with Fake(capabilities=DECLARED) as fake:
         remote = Remote(fake.url, options=ProxyOptions(list_bytes=0))
-        peer = Peer(remote.asgi())
-        await peer.initialize()
-        for number in (1, 2):
-            await peer.post(request(number, "tools/list", {})).done()
-        assert fake.asked["tools/list"] == 2
-        await remote.engine.aclose()
+        async with aclosing(remote.engine):
+            peer = Peer(remote.asgi())
+            await peer.initialize()
+            for number in (1, 2):
+                await peer.post(request(number, "tools/list", {})).done()
+            assert fake.asked["tools/list"] == 2
 
 
 @async_test
 async def test_lists_are_requested_again_when_the_server_cannot_report_changes_any_more() -> None:
     async with Fake(capabilities=DECLARED) as fake:
         remote = Remote(fake.url)
-        peer = Peer(remote.asgi())
-        await peer.initialize()
-        for number in (1, 2):
-            await peer.post(request(number, "tools/list", {})).done()
-        assert fake.asked["tools/list"] == 1
-        fake.get = False
-        fake.break_streams()
-        await until(lambda: fake.asked["GET"] == 2)
-        for number in (3, 4):
-            await peer.post(request(number, "tools/list", {})).done()
-        assert fake.asked["tools/list"] == 3
-        await remote.engine.aclose()
+        async with aclosing(remote.engine):
+            peer = Peer(remote.asgi())
+            await peer.initialize()
+            for number in (1, 2):
+                await peer.post(request(number, "tools/list", {})).done()
+            assert fake.asked["tools/list"] == 1
+            fake.get = False
+            fake.break_streams()
+            await until(lambda: fake.asked["GET"] == 2)
+            for number in (3, 4):
+                await peer.post(request(number, "tools/list", {})).done()
+            assert fake.asked["tools/list"] == 3
 
 
 @async_test
@@ -289,17 +292,17 @@ async def test_a_connection_to_the_server_behind_is_in_the_memory_of_its_client(
     """Its session alone has a charge of 4 KiB, and the connection takes eight times as much."""
     async with Fake() as fake:
         remote = Remote(fake.url, settings=Settings(limits=Limits(memory=2**20)))
-        app = remote.asgi()
-        peers: list[Peer] = []
-        while (status := (await (peer := Peer(app)).initialize()).status) == 200:
-            peers.append(peer)
-        assert status == 503
-        assert 5 < len(peers) < 2**19 // UPSTREAM_BYTES
-        # Two, because the log that pytest keeps holds the error of the refusal, with the session that it refused.
-        for peer in peers[:2]:
-            await peer.delete()
-        back: Any = remote.back
-        await until(lambda: len(back.upstreams) == len(peers) - 2)
-        await back.upstreams.settled()
-        assert (await Peer(app).initialize()).status == 200
-        await remote.engine.aclose()
+        async with aclosing(remote.engine):
+            app = remote.asgi()
+            peers: list[Peer] = []
+            while (status := (await (peer := Peer(app)).initialize()).status) == 200:
+                peers.append(peer)
+            assert status == 503
+            assert 5 < len(peers) < 2**19 // UPSTREAM_BYTES
+            # Two, because the log that pytest keeps holds the error of the refusal, with the session that it refused.
+            for peer in peers[:2]:
+                await peer.delete()
+            back: Any = remote.back
+            await until(lambda: len(back.upstreams) == len(peers) - 2)
+            await back.upstreams.settled()
+            assert (await Peer(app).initialize()).status == 200

@@ -8,7 +8,7 @@ import re
 import stat
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
@@ -366,21 +366,21 @@ async def test_the_user_of_this_machine_signs_in_once_in_the_browser(
     monkeypatch.setattr("webbrowser.open", pages.append)
     async with behind() as at:
         remote = Remote(at.url, oauth=True, protocol_version="sessions")
-        peer = Peer(remote.asgi())
-        waiting = asyncio.ensure_future(peer.initialize())
-        await until(lambda: bool(pages))
-        redirect = urlsplit(await at.browse(pages[0]))
-        reader, writer = await asyncio.open_connection(redirect.hostname, redirect.port)
-        writer.write(f"GET {redirect.path}?{redirect.query} HTTP/1.1\r\nhost: x\r\n\r\n".encode())
-        assert b"200 OK" in await reader.read()
-        writer.close()
-        assert "result" in (await waiting).json
-        assert (await account(peer)).startswith("secret-access-")
-        assert len(pages) == 1
-        assert pages[0] in capsys.readouterr().err
-        [file] = (tmp_path / "holdfast" / "credentials").iterdir()
-        assert stat.S_IMODE(file.stat().st_mode) == 0o600
-        await remote.engine.aclose()
+        async with aclosing(remote.engine):
+            peer = Peer(remote.asgi())
+            waiting = asyncio.ensure_future(peer.initialize())
+            await until(lambda: bool(pages))
+            redirect = urlsplit(await at.browse(pages[0]))
+            reader, writer = await asyncio.open_connection(redirect.hostname, redirect.port)
+            writer.write(f"GET {redirect.path}?{redirect.query} HTTP/1.1\r\nhost: x\r\n\r\n".encode())
+            assert b"200 OK" in await reader.read()
+            writer.close()
+            assert "result" in (await waiting).json
+            assert (await account(peer)).startswith("secret-access-")
+            assert len(pages) == 1
+            assert pages[0] in capsys.readouterr().err
+            [file] = (tmp_path / "holdfast" / "credentials").iterdir()
+            assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
 @async_test
@@ -498,20 +498,20 @@ def test_a_client_registered_by_hand_signs_in_without_registration(
                 upstream_version="sessions",
             )
             remote = ServerSource(url=at.url).server(options)
-            waiting = asyncio.ensure_future(Peer(remote.front(HttpSettings())).initialize())
-            await until(lambda: bool(pages))
-            redirect = await at.browse(pages[0])
-            assert re.match(r"http://localhost:\d+/back\?", redirect)
-            with await asyncio.to_thread(urllib.request.urlopen, redirect) as page:
-                assert page.status == 200
-            assert "result" in (await waiting).json
-            pair = base64.b64encode(f"by-hand:from-{place}".encode()).decode()
-            [headers], [form] = at.token_headers, at.forms
-            if place:
-                assert headers["authorization"] == f"Basic {pair}"
-            else:
-                assert form["client_id"] == "by-hand"
-            await remote.engine.aclose()
+            async with aclosing(remote.engine):
+                waiting = asyncio.ensure_future(Peer(remote.front(HttpSettings())).initialize())
+                await until(lambda: bool(pages))
+                redirect = await at.browse(pages[0])
+                assert re.match(r"http://localhost:\d+/back\?", redirect)
+                with await asyncio.to_thread(urllib.request.urlopen, redirect) as page:
+                    assert page.status == 200
+                assert "result" in (await waiting).json
+                pair = base64.b64encode(f"by-hand:from-{place}".encode()).decode()
+                [headers], [form] = at.token_headers, at.forms
+                if place:
+                    assert headers["authorization"] == f"Basic {pair}"
+                else:
+                    assert form["client_id"] == "by-hand"
 
     run()
 

@@ -5,6 +5,7 @@ import contextlib
 import json
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any, Final
 
@@ -425,10 +426,9 @@ async def test_a_sign_in_that_needs_a_proof_for_each_request_is_refused() -> Non
             return {**await super().headers(method, url), "dpop": "proof"}
 
     app = Faulty(lambda _: None)
-    async with under_uvicorn(app) as port:
+    async with aclosing(app), under_uvicorn(app) as port:
         with pytest.raises(ConfigError, match="DPoP"):
             await signed_in(f"http://127.0.0.1:{port}/mcp", Proving("token"), {})
-        await app.aclose()
 
 
 @async_test

@@ -3,6 +3,7 @@
 import contextlib
 import re
 from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing
 
 import pytest
 
@@ -87,10 +88,8 @@ def test_an_nginx_that_buffers_is_found(replicas: tuple[int, int], method: str) 
 async def strangers() -> AsyncIterator[list[int]]:
     """Two servers that do not share their sessions; yield their ports."""
     one, two = Faulty(lambda _: None), Faulty(lambda _: None)
-    async with under_uvicorn(one) as first, under_uvicorn(two) as second:
+    async with aclosing(one), aclosing(two), under_uvicorn(one) as first, under_uvicorn(two) as second:
         yield [first, second]
-        await one.aclose()
-        await two.aclose()
 
 
 @async_test

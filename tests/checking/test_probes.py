@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from contextlib import aclosing
 from typing import Any, Final
 
 import pytest
@@ -123,23 +124,23 @@ async def test_each_probe_finds_its_fault() -> None:
 @async_test
 async def test_without_a_read_only_tool_no_tool_is_called() -> None:
     app = Faulty(lambda _: None)
-    app.server.remove_tool("look")
-    async with under_uvicorn(app) as port:
-        url = f"http://127.0.0.1:{port}/mcp"
-        report = await check(url)
-        assert report.passed, str(report)
-        skipped = {row.probe for row in report.rows if row.verdict == "not applicable"}
-        needing = {"resume", "foreign-event", "stalled", "cancel", "sessionless-cancel"}
-        needing |= {"handed-over", "idempotency-keys"}
-        assert skipped == {"authorization", *needing}
-        assert "--tool" in report.row("cancel").happened
-        named = await check(url, tool="cook", only=["cancel"])
-        assert named.row("cancel").verdict == "pass"
-        with pytest.raises(ConfigError, match="no tool 'bake'; it has cook, status"):
-            await check(url, tool="bake")
-        with pytest.raises(ConfigError, match="no probe 'bake'"):
-            await check(url, only=["bake"])
-        await app.aclose()
+    async with aclosing(app):
+        app.server.remove_tool("look")
+        async with under_uvicorn(app) as port:
+            url = f"http://127.0.0.1:{port}/mcp"
+            report = await check(url)
+            assert report.passed, str(report)
+            skipped = {row.probe for row in report.rows if row.verdict == "not applicable"}
+            needing = {"resume", "foreign-event", "stalled", "cancel", "sessionless-cancel"}
+            needing |= {"handed-over", "idempotency-keys"}
+            assert skipped == {"authorization", *needing}
+            assert "--tool" in report.row("cancel").happened
+            named = await check(url, tool="cook", only=["cancel"])
+            assert named.row("cancel").verdict == "pass"
+            with pytest.raises(ConfigError, match="no tool 'bake'; it has cook, status"):
+                await check(url, tool="bake")
+            with pytest.raises(ConfigError, match="no probe 'bake'"):
+                await check(url, only=["bake"])
 
 
 @async_test
@@ -160,14 +161,13 @@ async def test_a_server_that_demands_a_token_is_named_as_such() -> None:
     app = Faulty(
         lambda request: None if request.headers.get("authorization") == "Bearer right" else Wrong(401)
     )
-    async with under_uvicorn(app) as port:
+    async with aclosing(app), under_uvicorn(app) as port:
         url = f"http://127.0.0.1:{port}/mcp"
         refused = await check(url)
         assert "--token-file" in refused.row("reachable").happened
         assert {row.verdict for row in refused.rows[1:]} == {"not applicable"}
         let_in = await check(url, headers={"Authorization": "Bearer right"}, only=["parallel"])
         assert let_in.passed, let_in
-        await app.aclose()
 
 
 HOSTILE: Final[tuple[Any, ...]] = (

@@ -5,7 +5,7 @@ import os
 import signal
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from typing import Any, Final
 
 import pytest
@@ -210,9 +210,8 @@ async def test_a_probe_that_a_balancer_refuses_does_not_decide_the_servers_era()
         await Client(url, eras=eras, times=TIMES).__aenter__()
     assert not server.opened
     server.probe = None
-    async with Client(url, eras=eras, times=TIMES) as client:
+    async with aclosing(server), Client(url, eras=eras, times=TIMES) as client:
         assert client.agreed.is_sessionless
-    await server.aclose()
 
 
 @async_test
@@ -220,14 +219,14 @@ async def test_a_refused_token_is_asked_for_again_once() -> None:
     tokens = iter(["old", "new", "new", "new", "new", "new"])
     server = Torture(1, is_modern=True, mischief=0.0)
     server.token = "new"
-    url = await server.start()
-    async with Client(url, auth=lambda: next(tokens), eras=EraMemory()) as client:
-        assert await say(client, "in") == "in"
-    with pytest.raises(Unauthorized) as refused:
-        await Client(url, auth="wrong", eras=EraMemory()).__aenter__()
-    assert refused.value.status == 401
-    assert server.executed == {"in": 1}
-    await server.aclose()
+    async with aclosing(server):
+        url = await server.start()
+        async with Client(url, auth=lambda: next(tokens), eras=EraMemory()) as client:
+            assert await say(client, "in") == "in"
+        with pytest.raises(Unauthorized) as refused:
+            await Client(url, auth="wrong", eras=EraMemory()).__aenter__()
+        assert refused.value.status == 401
+        assert server.executed == {"in": 1}
 
 
 @pytest.mark.parametrize(
@@ -317,9 +316,8 @@ async def test_every_answer_that_is_not_from_a_2026_server_makes_the_client_send
         assert client.agreed.version == "2025-11-25"
         assert await say(client, "old") == "old"
     server.probe = replying(500, b"not asked again")
-    async with Client(url, eras=eras, times=TIMES) as client:
+    async with aclosing(server), Client(url, eras=eras, times=TIMES) as client:
         assert client.agreed.version == "2025-11-25"
-    await server.aclose()
 
 
 @pytest.mark.parametrize(
@@ -336,22 +334,22 @@ async def test_a_modern_servers_refusal_is_not_treated_as_an_old_server(
 ) -> None:
     server = Torture(1, is_modern=False, mischief=0.0)
     server.probe = replying(400, body)
-    with pytest.raises(kind):
-        await Client(await server.start(), eras=EraMemory()).__aenter__()
-    assert server.opened == 0
-    await server.aclose()
+    async with aclosing(server):
+        with pytest.raises(kind):
+            await Client(await server.start(), eras=EraMemory()).__aenter__()
+        assert server.opened == 0
 
 
 @async_test
 async def test_a_pinned_era_is_the_only_one_tried() -> None:
     server = Torture(1, is_modern=False, mischief=0.0)
-    url = await server.start()
-    with pytest.raises(VersionRefused):
-        await Client(url, protocol_version="sessionless").__aenter__()
-    assert server.opened == 0
-    with pytest.raises(VersionRefused):
-        await Client(url, protocol_version="2025-03-26").__aenter__()
-    await server.aclose()
+    async with aclosing(server):
+        url = await server.start()
+        with pytest.raises(VersionRefused):
+            await Client(url, protocol_version="sessionless").__aenter__()
+        assert server.opened == 0
+        with pytest.raises(VersionRefused):
+            await Client(url, protocol_version="2025-03-26").__aenter__()
 
 
 # Against Holdfast itself
@@ -363,28 +361,27 @@ async def test_a_subscription_continues_after_the_server_was_killed_and_started_
     port = free_port()
     command = [*SERVE, "--http", f"127.0.0.1:{port}"]
     times = ClientTimes(patience=20.0, backoff=(0.02, 0.2))
-    with listening(command, port) as url:
-        client = Client(url, protocol_version=era, times=times)
-        await client.__aenter__()
-        changes = client.listen(tools=True, resources=["small://thing"])
-        await changes.start()
-    with listening(command, port):
-        # Twice: a call may meet a connection that died with the server.
-        await client.call_tool("echo", {"text": "again"}, idempotent=True)
-        missed = {await anext(changes), await anext(changes)}
-        assert {(change.kind, change.missed) for change in missed} == {
-            ("tools", True),
-            ("resource", True),
-        }
-        seen: set[str] = set()
-        while seen != {"tools", "resource"}:
-            await client.call_tool("change")
-            async with asyncio.timeout(BOUND):
-                change = await anext(changes)
-            if not change.missed:
-                seen.add(change.kind)
-        await changes.aclose()
-        await client.aclose()
+    async with AsyncExitStack() as opened:
+        with listening(command, port) as url:
+            client = await opened.enter_async_context(Client(url, protocol_version=era, times=times))
+            changes = client.listen(tools=True, resources=["small://thing"])
+            await opened.enter_async_context(aclosing(changes))
+            await changes.start()
+        with listening(command, port):
+            # Twice: a call may meet a connection that died with the server.
+            await client.call_tool("echo", {"text": "again"}, idempotent=True)
+            missed = {await anext(changes), await anext(changes)}
+            assert {(change.kind, change.missed) for change in missed} == {
+                ("tools", True),
+                ("resource", True),
+            }
+            seen: set[str] = set()
+            while seen != {"tools", "resource"}:
+                await client.call_tool("change")
+                async with asyncio.timeout(BOUND):
+                    change = await anext(changes)
+                if not change.missed:
+                    seen.add(change.kind)
 
 
 @async_test

@@ -5,7 +5,7 @@ import itertools
 import json
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import Any, Final
 
 import pytest
@@ -94,26 +94,26 @@ async def test_initialize_comes_first_and_initialized_second() -> None:
 async def test_every_request_after_initialize_has_the_session_and_the_version() -> None:
     server = Torture(1, is_modern=False, mischief=0.0)
     server.version = "2025-06-18"
-    url = await server.start()
-    async with Client(url, times=TIMES, eras=EraMemory(), protocol_version="sessions") as client:
-        await until(lambda: "GET" in methods(server.sent))
-        server.script.append(resumable("s", retry=1))
-        assert await say(client, "cut") == "cut"
-        server.sessions.clear()
-        assert await say(client, "in the next session") == "in the next session"
-    await until(lambda: methods(server.sent)[-1] == "DELETE")
-    session = ""
-    for one in server.sent:
-        if one.message.get("method") == "initialize":
-            assert not {"mcp-session-id", "mcp-protocol-version"} & one.headers.keys()
-            session = f"session-{int(session[-1:] or 0) + 1}"
-        else:
-            assert one.headers["mcp-session-id"] == session
-            assert one.headers["mcp-protocol-version"] == "2025-06-18", "the negotiated one"
-        if one.verb == "GET":
-            assert one.headers["accept"] == "text/event-stream"
-    assert session == "session-2"
-    await server.aclose()
+    async with aclosing(server):
+        url = await server.start()
+        async with Client(url, times=TIMES, eras=EraMemory(), protocol_version="sessions") as client:
+            await until(lambda: "GET" in methods(server.sent))
+            server.script.append(resumable("s", retry=1))
+            assert await say(client, "cut") == "cut"
+            server.sessions.clear()
+            assert await say(client, "in the next session") == "in the next session"
+        await until(lambda: methods(server.sent)[-1] == "DELETE")
+        session = ""
+        for one in server.sent:
+            if one.message.get("method") == "initialize":
+                assert not {"mcp-session-id", "mcp-protocol-version"} & one.headers.keys()
+                session = f"session-{int(session[-1:] or 0) + 1}"
+            else:
+                assert one.headers["mcp-session-id"] == session
+                assert one.headers["mcp-protocol-version"] == "2025-06-18", "the negotiated one"
+            if one.verb == "GET":
+                assert one.headers["accept"] == "text/event-stream"
+        assert session == "session-2"
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -222,10 +222,10 @@ async def test_only_a_tool_call_may_become_a_task() -> None:
 async def test_a_version_that_the_client_does_not_speak_ends_the_connection() -> None:
     server = Torture(1, is_modern=False, mischief=0.0)
     server.version = "2099-01-01"
-    with pytest.raises(VersionRefused, match="2099-01-01"):
-        await Client(await server.start(), eras=EraMemory(), protocol_version="sessions").__aenter__()
-    assert methods(server.sent) == ["initialize"]
-    await server.aclose()
+    async with aclosing(server):
+        with pytest.raises(VersionRefused, match="2099-01-01"):
+            await Client(await server.start(), eras=EraMemory(), protocol_version="sessions").__aenter__()
+        assert methods(server.sent) == ["initialize"]
 
 
 @async_test
@@ -367,22 +367,22 @@ async def test_progress_does_not_extend_the_time_of_a_call() -> None:
 @async_test
 async def test_a_handshake_that_is_given_up_sends_no_cancellation(monkeypatch: pytest.MonkeyPatch) -> None:
     server = Torture(1, is_modern=False, mischief=0.0)
-    begun = asyncio.Event()
+    async with aclosing(server):
+        begun = asyncio.Event()
 
-    async def silent(_exchange: Exchange) -> None:
-        begun.set()
-        await server.over.wait()
-        raise Hangup
+        async def silent(_exchange: Exchange) -> None:
+            begun.set()
+            await server.over.wait()
+            raise Hangup
 
-    monkeypatch.setattr(server, "_initialize", silent)
-    client = Client(await server.start(), times=TIMES, eras=EraMemory(), protocol_version="sessions")
-    opening = asyncio.create_task(client.__aenter__())
-    await begun.wait()
-    opening.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await opening
-    assert methods(server.sent) == ["initialize"]
-    await server.aclose()
+        monkeypatch.setattr(server, "_initialize", silent)
+        client = Client(await server.start(), times=TIMES, eras=EraMemory(), protocol_version="sessions")
+        opening = asyncio.create_task(client.__aenter__())
+        await begun.wait()
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        assert methods(server.sent) == ["initialize"]
 
 
 # Calls that become tasks

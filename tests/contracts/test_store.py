@@ -1,7 +1,7 @@
 """The contract of stores, over every store there is."""
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 
 import pytest
 
@@ -18,8 +18,8 @@ class TestMemoryStore(StoreContract):
     ) -> AsyncIterator[Sequence[Store]]:
         assert count == 1
         store = MemoryStore(limits, clock)
-        yield [store]
-        await store.aclose()
+        async with aclosing(store):
+            yield [store]
 
 
 def test_a_contract_without_a_store_names_the_missing_method() -> None:

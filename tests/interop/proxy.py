@@ -9,7 +9,7 @@ import json
 import re
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from typing import Any, Final
 
 from msgspec import Struct
@@ -162,10 +162,10 @@ def proxied(target: int, cuts: list[Cut], *, lasting: float | None = None) -> It
     async def run() -> None:
         listener = await asyncio.start_server(proxy.accept, "127.0.0.1", 0)
         proxy.port = listener.sockets[0].getsockname()[1]
-        ready.set()
-        await asyncio.to_thread(stop.wait)
-        listener.close()
-        await proxy.aclose()
+        async with aclosing(proxy):
+            ready.set()
+            await asyncio.to_thread(stop.wait)
+            listener.close()
 
     thread = threading.Thread(target=lambda: asyncio.run(run()))
     thread.start()

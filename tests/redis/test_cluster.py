@@ -4,6 +4,7 @@ import asyncio
 import gc
 import warnings
 from collections.abc import Iterator
+from contextlib import aclosing
 
 import pytest
 
@@ -86,39 +87,39 @@ async def begin(store: RedisStore, key: str, stream: str, number: int = 1) -> in
 @async_test
 async def test_calls_wait_for_a_slot_that_is_being_moved(nodes: list[RedisServer]) -> None:
     store = RedisStore(url(nodes), namespace="moving")
-    await store.open(record(), evict=False)
-    key = record().key
-    old, new, plain = [
-        await begin(store, key, name, number) for number, name in enumerate(("old", "new", "plain"))
-    ]
-    start = await store.open_stream(key, "old", old, 1)
-    await store.append(key, "old", old, [(2, b"one")])
-    await store.open_stream(key, "new", new, 3)
-    moving = Moved(nodes, store.key(key))
-    moving.begin()
-    work = [
-        asyncio.ensure_future(one)
-        for one in (
-            store.append(key, "old", old, [(4, b"two")]),
-            store.append(key, "new", new, [(5, b"one")]),
-            store.settle(key, "plain", plain, None),
-            store.add_state(key, "n", 3, op="a"),
-        )
-    ]
-    logs = [name for name in moving.names() if name != store.key(key)]
-    # The session is at one node, its log at the other.
-    await stays(lambda: not any(one.done() for one in work), 0.2)
-    moving.move(store.key(key))
-    await stays(lambda: not any(one.done() for one in work), 0.3)
-    moving.move(*logs)
-    moving.end()
-    await asyncio.gather(*work)
-    await store.settle(key, "old", old, b"last", tag=6)
-    page = await store.read(key, "old", Position(start.seq, 1), 10, 10_000)
-    assert page is not None
-    assert [event.data for event in page.events] == [b"one", b"two", b"last"]
-    assert await store.add_state(key, "n", 0, op="b") == 3
-    await store.aclose()
+    async with aclosing(store):
+        await store.open(record(), evict=False)
+        key = record().key
+        old, new, plain = [
+            await begin(store, key, name, number) for number, name in enumerate(("old", "new", "plain"))
+        ]
+        start = await store.open_stream(key, "old", old, 1)
+        await store.append(key, "old", old, [(2, b"one")])
+        await store.open_stream(key, "new", new, 3)
+        moving = Moved(nodes, store.key(key))
+        moving.begin()
+        work = [
+            asyncio.ensure_future(one)
+            for one in (
+                store.append(key, "old", old, [(4, b"two")]),
+                store.append(key, "new", new, [(5, b"one")]),
+                store.settle(key, "plain", plain, None),
+                store.add_state(key, "n", 3, op="a"),
+            )
+        ]
+        logs = [name for name in moving.names() if name != store.key(key)]
+        # The session is at one node, its log at the other.
+        await stays(lambda: not any(one.done() for one in work), 0.2)
+        moving.move(store.key(key))
+        await stays(lambda: not any(one.done() for one in work), 0.3)
+        moving.move(*logs)
+        moving.end()
+        await asyncio.gather(*work)
+        await store.settle(key, "old", old, b"last", tag=6)
+        page = await store.read(key, "old", Position(start.seq, 1), 10, 10_000)
+        assert page is not None
+        assert [event.data for event in page.events] == [b"one", b"two", b"last"]
+        assert await store.add_state(key, "n", 0, op="b") == 3
 
 
 @async_test
@@ -127,21 +128,21 @@ async def test_a_move_that_takes_too_long_is_unavailable_and_changes_nothing(
 ) -> None:
     monkeypatch.setattr(core, "PATIENCE", 0.2)
     store = RedisStore(url(nodes), namespace="stuck")
-    await store.open(record(), evict=False)
-    key = record().key
-    fence = await begin(store, key, "a")
-    await store.open_stream(key, "a", fence, 1)
-    moving = Moved(nodes, store.key(key))
-    moving.begin()
-    with pytest.raises(StoreUnavailable):
+    async with aclosing(store):
+        await store.open(record(), evict=False)
+        key = record().key
+        fence = await begin(store, key, "a")
+        await store.open_stream(key, "a", fence, 1)
+        moving = Moved(nodes, store.key(key))
+        moving.begin()
+        with pytest.raises(StoreUnavailable):
+            await store.settle(key, "a", fence, b"last", tag=2)
+        moving.move(*moving.names())
+        moving.end()
         await store.settle(key, "a", fence, b"last", tag=2)
-    moving.move(*moving.names())
-    moving.end()
-    await store.settle(key, "a", fence, b"last", tag=2)
-    page = await store.read(key, "a", Position(1, 1), 10, 10_000)
-    assert page is not None
-    assert [event.data for event in page.events] == [b"last"]
-    await store.aclose()
+        page = await store.read(key, "a", Position(1, 1), 10, 10_000)
+        assert page is not None
+        assert [event.data for event in page.events] == [b"last"]
 
 
 @async_test
@@ -205,7 +206,7 @@ async def test_more_commands_than_connections_wait_for_one(
 ) -> None:
     monkeypatch.setattr(core, "PATIENCE", -1.0)
     store = RedisStore(url(nodes), namespace="many")
-    await store.open(record(), evict=False)
-    added = await asyncio.gather(*(store.add_state("session", "n", 1, op=f"o{n}") for n in range(400)))
-    assert sorted(added) == list(range(1, 401)), "no command has failed, and none was sent twice"
-    await store.aclose()
+    async with aclosing(store):
+        await store.open(record(), evict=False)
+        added = await asyncio.gather(*(store.add_state("session", "n", 1, op=f"o{n}") for n in range(400)))
+        assert sorted(added) == list(range(1, 401)), "no command has failed, and none was sent twice"

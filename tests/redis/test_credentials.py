@@ -1,5 +1,7 @@
 """Credentials that a function gives: asked for each connection, so a password may change while the server runs."""
 
+from contextlib import aclosing
+
 import pytest
 
 from holdfast.errors import ConfigError
@@ -27,18 +29,18 @@ async def test_each_connection_asks_for_the_credentials_of_now() -> None:
     with redis_server() as server:
         server.tell("ACL", "SETUSER", "app", "on", ">one", "~hf:*", "&hf:*", "+@all")
         store = RedisStore(server.url, credentials=rotated)
-        await store.renew(60)
-        assert rotated.asked == 1
-        rotated.password = "two"
-        server.tell("ACL", "SETUSER", "app", "resetpass", ">two")
-        server.tell("CLIENT", "KILL", "USER", "app")
-        await store.renew(60)
-        assert rotated.asked == 2
-        twin = store.twin()
-        await twin.renew(60)
-        await twin.aclose()
-        assert rotated.asked == 3
-        await store.aclose()
+        async with aclosing(store):
+            await store.renew(60)
+            assert rotated.asked == 1
+            rotated.password = "two"
+            server.tell("ACL", "SETUSER", "app", "resetpass", ">two")
+            server.tell("CLIENT", "KILL", "USER", "app")
+            await store.renew(60)
+            assert rotated.asked == 2
+            twin = store.twin()
+            await twin.renew(60)
+            await twin.aclose()
+            assert rotated.asked == 3
 
 
 @needs_redis
@@ -50,9 +52,9 @@ async def test_a_cluster_asks_too() -> None:
             node.tell("ACL", "SETUSER", "app", "on", ">one", "~hf:*", "&hf:*", "+@all")
         url = "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in nodes)
         store = RedisStore(url, credentials=rotated)
-        await store.renew(60)
-        assert rotated.asked
-        await store.aclose()
+        async with aclosing(store):
+            await store.renew(60)
+            assert rotated.asked
 
 
 @pytest.mark.parametrize("url", ["redis://u:p@h", "redis+sentinel://u@h/m", "redis+cluster://u@h"])

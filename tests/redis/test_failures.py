@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+from contextlib import aclosing
 
 import pytest
 
@@ -72,45 +73,45 @@ async def test_a_redis_that_hangs_is_abandoned_and_used_again_when_it_wakes(
     monkeypatch.setattr(core, "PATIENCE", 0.3)
     with redis_server() as server:
         store = RedisStore(server.url)
-        await store.open(record(), evict=False)
-        os.kill(server.pid, signal.SIGSTOP)
-        try:
-            tries = [unavailable(store) for _ in range(20)]
-            assert all(await asyncio.gather(*tries))
-        finally:
-            os.kill(server.pid, signal.SIGCONT)
-        assert await store.find(*ROUND) is not None
-        await store.aclose()
+        async with aclosing(store):
+            await store.open(record(), evict=False)
+            os.kill(server.pid, signal.SIGSTOP)
+            try:
+                tries = [unavailable(store) for _ in range(20)]
+                assert all(await asyncio.gather(*tries))
+            finally:
+                os.kill(server.pid, signal.SIGCONT)
+            assert await store.find(*ROUND) is not None
 
 
 @async_test
 async def test_a_full_redis_refuses_new_work_and_lets_running_work_end() -> None:
     with redis_server() as server:
         store = RedisStore(server.url)
-        await store.open(record(), evict=False)
-        running = await store.claim(*ROUND, Claim(1, "a", b""))
-        plain = await store.claim(*ROUND, Claim(2, "b", b""))
-        assert isinstance(running, Claimed)
-        assert isinstance(plain, Claimed)
-        await store.open_stream(KEY, "a", running.fence, 1)
-        server.tell("CONFIG", "SET", "maxmemory", "1mb")
-        for attempt in (
-            store.claim(*ROUND, Claim(3, "c", b"")),
-            store.append(KEY, "a", running.fence, [(2, b"more")]),
-            store.open(record("second"), evict=False),
-            store.set_state(KEY, "f", b"1", op="o"),
-        ):
-            try:
-                await attempt
-            except StoreUnavailable:
-                continue
-            raise AssertionError("a full Redis took more")
-        await store.settle(KEY, "b", plain.fence, None)
-        await store.settle(KEY, "a", running.fence, b"last", tag=3)
-        server.tell("CONFIG", "SET", "maxmemory", "0")
-        assert isinstance(await store.attach(*ROUND, "a", None), Attached)
-        assert isinstance(await store.claim(*ROUND, Claim(3, "c", b"")), Claimed)
-        await store.aclose()
+        async with aclosing(store):
+            await store.open(record(), evict=False)
+            running = await store.claim(*ROUND, Claim(1, "a", b""))
+            plain = await store.claim(*ROUND, Claim(2, "b", b""))
+            assert isinstance(running, Claimed)
+            assert isinstance(plain, Claimed)
+            await store.open_stream(KEY, "a", running.fence, 1)
+            server.tell("CONFIG", "SET", "maxmemory", "1mb")
+            for attempt in (
+                store.claim(*ROUND, Claim(3, "c", b"")),
+                store.append(KEY, "a", running.fence, [(2, b"more")]),
+                store.open(record("second"), evict=False),
+                store.set_state(KEY, "f", b"1", op="o"),
+            ):
+                try:
+                    await attempt
+                except StoreUnavailable:
+                    continue
+                raise AssertionError("a full Redis took more")
+            await store.settle(KEY, "b", plain.fence, None)
+            await store.settle(KEY, "a", running.fence, b"last", tag=3)
+            server.tell("CONFIG", "SET", "maxmemory", "0")
+            assert isinstance(await store.attach(*ROUND, "a", None), Attached)
+            assert isinstance(await store.claim(*ROUND, Claim(3, "c", b"")), Claimed)
 
 
 @async_test
@@ -137,15 +138,15 @@ async def test_a_primary_that_became_a_replica_is_unavailable_and_not_ready_unti
     monkeypatch.setattr(core, "PATIENCE", 0.3)
     with redis_pair() as (primary, replica):
         store = RedisStore(primary.url)
-        await store.open(record(), evict=False)
-        primary.tell("REPLICAOF", "127.0.0.1", str(replica.port))
-        assert await unavailable(store)
-        with pytest.raises(StoreUnavailable, match="the store cannot be reached"):
-            await store.prove()
-        primary.tell("REPLICAOF", "NO", "ONE")
-        await store.open(record(), evict=False)
-        assert await store.find(*ROUND) is not None
-        await store.aclose()
+        async with aclosing(store):
+            await store.open(record(), evict=False)
+            primary.tell("REPLICAOF", "127.0.0.1", str(replica.port))
+            assert await unavailable(store)
+            with pytest.raises(StoreUnavailable, match="the store cannot be reached"):
+                await store.prove()
+            primary.tell("REPLICAOF", "NO", "ONE")
+            await store.open(record(), evict=False)
+            assert await store.find(*ROUND) is not None
 
 
 @async_test
@@ -165,18 +166,18 @@ async def test_an_end_that_could_not_be_written_stays_its_owner_s_until_it_is_wr
     with redis_server("--appendonly", "yes", "--appendfsync", "always") as server:
         clock = VirtualClock()
         store = RedisStore(server.url, clock=clock)
-        await store.renew(600)
-        await store.open(record(), evict=False)
-        claimed = await store.claim(*ROUND, Claim(1, "a", b""))
-        assert isinstance(claimed, Claimed)
-        server.stop()
-        with pytest.raises(StoreUnavailable):
+        async with aclosing(store):
+            await store.renew(600)
+            await store.open(record(), evict=False)
+            claimed = await store.claim(*ROUND, Claim(1, "a", b""))
+            assert isinstance(claimed, Claimed)
+            server.stop()
+            with pytest.raises(StoreUnavailable):
+                await store.settle(KEY, "a", claimed.fence, b"last", tag=1)
+            server.start()
+            clock.advance(60)
+            assert await store.orphans() == [], "its owner lives, and writes it late"
             await store.settle(KEY, "a", claimed.fence, b"last", tag=1)
-        server.start()
-        clock.advance(60)
-        assert await store.orphans() == [], "its owner lives, and writes it late"
-        await store.settle(KEY, "a", claimed.fence, b"last", tag=1)
-        page = await store.read(KEY, "a", Position(1, 1 ^ (2**64 - 1)), 10, 1_000)
-        assert page is not None
-        assert [event.data for event in page.events] == [b"last"]
-        await store.aclose()
+            page = await store.read(KEY, "a", Position(1, 1 ^ (2**64 - 1)), 10, 1_000)
+            assert page is not None
+            assert [event.data for event in page.events] == [b"last"]

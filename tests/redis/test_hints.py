@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from math import inf
 from typing import Any
 
@@ -113,10 +113,9 @@ class Pair:
 @asynccontextmanager
 async def pair(server: RedisServer, limits: Limits = Limits()) -> AsyncIterator[Pair]:
     both = Pair(server, limits)
-    assert await both.a.open(record(), evict=False) == []
-    yield both
-    await both.a.aclose()
-    await both.b.aclose()
+    async with aclosing(both.a), aclosing(both.b):
+        assert await both.a.open(record(), evict=False) == []
+        yield both
 
 
 # When a session is due

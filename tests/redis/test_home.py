@@ -1,5 +1,7 @@
 """A call that arrives at another replica than the home of its session, on a real Redis."""
 
+from contextlib import aclosing
+
 from bench.homes import measure
 from holdfast.stores.base import Store
 from holdfast.stores.redis.store import RedisStore
@@ -24,11 +26,11 @@ def test_a_forwarded_call_takes_little_longer_than_one_at_the_home(server: Redis
 @async_test
 async def test_a_request_that_is_taken_back_by_a_command_sent_twice_was_there(server: RedisServer) -> None:
     sender = RedisStore(Lossy(server.url, 1, replies=1.0, commands=0.0), replica="sender")
-    home = RedisStore(server.url, replica="home")
-    await home.renew(60)
-    assert await sender.forward("home", "f", b"run this", seconds=60)
-    assert await sender.remove_forwarded("f", replica="home"), "its first reply was lost"
-    assert not await sender.remove_forwarded("f", replica="home")
-    assert await home.inbox() == []
-    for store in (sender, home):
-        await store.aclose()
+    async with aclosing(sender):
+        home = RedisStore(server.url, replica="home")
+        async with aclosing(home):
+            await home.renew(60)
+            assert await sender.forward("home", "f", b"run this", seconds=60)
+            assert await sender.remove_forwarded("f", replica="home"), "its first reply was lost"
+            assert not await sender.remove_forwarded("f", replica="home")
+            assert await home.inbox() == []

@@ -1,6 +1,7 @@
 """The keys in Redis: under a namespace, with an expiry, without a client's text, and deleted with the sessions."""
 
 import asyncio
+from contextlib import aclosing
 from typing import Any
 
 import msgspec
@@ -66,100 +67,101 @@ def keys(server: RedisServer) -> list[str]:
 @async_test
 async def test_every_key_has_an_end(server: RedisServer) -> None:
     store = RedisStore(server.url, namespace="ttl")
-    await use_everything(store)
-    await shared_things(store)
-    await store.open(record("second"), evict=False)
-    await store.close("second", SessionInput.DELETED)
-    await store.sweep()
-    found = keys(server)
-    assert len(found) > 20
-    assert [key for key in found if int(server.tell("PTTL", key)) <= 0] == []
-    await store.aclose()
+    async with aclosing(store):
+        await use_everything(store)
+        await shared_things(store)
+        await store.open(record("second"), evict=False)
+        await store.close("second", SessionInput.DELETED)
+        await store.sweep()
+        found = keys(server)
+        assert len(found) > 20
+        assert [key for key in found if int(server.tell("PTTL", key)) <= 0] == []
 
 
 @async_test
 async def test_every_key_has_namespace_and_format_and_no_clients_words(server: RedisServer) -> None:
     store = RedisStore(server.url, namespace="mine")
-    await use_everything(store)
-    await shared_things(store)
-    found = keys(server)
-    assert [key for key in found if not key.startswith("hf:1:mine:{")] == ["hf:0:mine:{*}:format"]
-    assert not any("secret me" in key or "alice" in key or "tell" in key for key in found)
-    await store.aclose()
+    async with aclosing(store):
+        await use_everything(store)
+        await shared_things(store)
+        found = keys(server)
+        assert [key for key in found if not key.startswith("hf:1:mine:{")] == ["hf:0:mine:{*}:format"]
+        assert not any("secret me" in key or "alice" in key or "tell" in key for key in found)
 
 
 @async_test
 async def test_an_expired_handle_leaves_no_key(server: RedisServer) -> None:
     store = RedisStore(server.url, namespace="handles")
-    await store.open_area("area", PRINCIPAL, 60)
-    await store.set_state("area", "f", b"1", op="o1")
-    found = [key for key in keys(server) if "{area}" in key]
-    assert len(found) == 2
-    assert [key for key in found if not 0 < int(server.tell("PTTL", key)) <= 60_000] == []
-    await store.open_area("short", PRINCIPAL, 0.05)
-    await store.set_state("short", "f", b"1", op="o1")
-    await until(lambda: not [key for key in keys(server) if "{short}" in key])
-    await store.aclose()
+    async with aclosing(store):
+        await store.open_area("area", PRINCIPAL, 60)
+        await store.set_state("area", "f", b"1", op="o1")
+        found = [key for key in keys(server) if "{area}" in key]
+        assert len(found) == 2
+        assert [key for key in found if not 0 < int(server.tell("PTTL", key)) <= 60_000] == []
+        await store.open_area("short", PRINCIPAL, 0.05)
+        await store.set_state("short", "f", b"1", op="o1")
+        await until(lambda: not [key for key in keys(server) if "{short}" in key])
 
 
 @async_test
 async def test_nothing_remains_after_all_sessions_ended(server: RedisServer) -> None:
     store = RedisStore(server.url)
-    for number in range(10):
-        await use_everything(store, f"k{number}")
-    for number in range(10):
-        closed = await store.close(f"k{number}", SessionInput.DELETED)
-        assert closed is not None
-        await store.closing_reported(closed)
-    await store.release()
-    # A stream that has a reader can be read to its end.
-    left = [key for key in keys(server) if not 0 < int(server.tell("PTTL", key)) <= LINGER_SECONDS * 1_000]
-    assert sorted(left) == ["hf:0:default:{*}:format", "hf:1:default:{*}:incarnations"]
-    await store.aclose()
+    async with aclosing(store):
+        for number in range(10):
+            await use_everything(store, f"k{number}")
+        for number in range(10):
+            closed = await store.close(f"k{number}", SessionInput.DELETED)
+            assert closed is not None
+            await store.closing_reported(closed)
+        await store.release()
+        # A stream that has a reader can be read to its end.
+        left = [
+            key for key in keys(server) if not 0 < int(server.tell("PTTL", key)) <= LINGER_SECONDS * 1_000
+        ]
+        assert sorted(left) == ["hf:0:default:{*}:format", "hf:1:default:{*}:incarnations"]
 
 
 @async_test
 async def test_every_channel_has_namespace_and_format(server: RedisServer) -> None:
     store, other = (RedisStore(server.url, namespace="mine", replica=name) for name in ("one", "two"))
-    client: Redis = Redis.from_url(server.url)
-    async with client.pubsub(ignore_subscribe_messages=True) as heard:
-        await heard.psubscribe("*")
-        await heard.get_message(timeout=1)
-        await use_everything(store)
-        await shared_things(store)
-        await other.renew(10)
-        await other.open(record("second"), evict=False)
-        claimed = await other.claim("second", PRINCIPAL, Claim(1, "z", b""))
-        assert isinstance(claimed, Claimed)
-        await store.cancel("second", PRINCIPAL, 1)
-        await store.close(KEY, SessionInput.DELETED)
-        await client.publish("end", "")
-        channels = set()
-        while b"end" not in channels:
-            message = await heard.get_message(timeout=BOUND)
-            assert message is not None
-            channels.add(message["channel"])
-    assert channels - {b"end"} == {b"hf:1:mine:bell", b"hf:1:mine:bell:one", b"hf:1:mine:bell:two"}
-    for one in (client, store, other):
-        await one.aclose()
+    async with aclosing(store), aclosing(other):
+        client: Redis = Redis.from_url(server.url)
+        async with aclosing(client):
+            async with client.pubsub(ignore_subscribe_messages=True) as heard:
+                await heard.psubscribe("*")
+                await heard.get_message(timeout=1)
+                await use_everything(store)
+                await shared_things(store)
+                await other.renew(10)
+                await other.open(record("second"), evict=False)
+                claimed = await other.claim("second", PRINCIPAL, Claim(1, "z", b""))
+                assert isinstance(claimed, Claimed)
+                await store.cancel("second", PRINCIPAL, 1)
+                await store.close(KEY, SessionInput.DELETED)
+                await client.publish("end", "")
+                channels = set()
+                while b"end" not in channels:
+                    message = await heard.get_message(timeout=BOUND)
+                    assert message is not None
+                    channels.add(message["channel"])
+            assert channels - {b"end"} == {b"hf:1:mine:bell", b"hf:1:mine:bell:one", b"hf:1:mine:bell:two"}
 
 
 @async_test
 async def test_keys_outside_of_sessions_stay_in_their_namespace_too(server: RedisServer) -> None:
     mine, other = RedisStore(server.url, namespace="mine"), RedisStore(server.url, namespace="other")
-    await mine.renew(10)
-    await shared_things(mine)
-    assert await mine.find_area("area", PRINCIPAL)
-    assert not await other.find_area("area", PRINCIPAL)
-    assert await mine.get_task("task", PRINCIPAL) is not None
-    assert await other.get_task("task", PRINCIPAL) is None
-    assert await other.secret("seal", b"another", seconds=60) == b"another"
-    assert await other.replicas() == {}
-    assert not await other.forward(mine.replica, "f", b"{}", seconds=60)
-    assert (await other.announced("0-1")).events == []
-    assert (await mine.announced("0-1")).events == [b"{}"]
-    for store in (mine, other):
-        await store.aclose()
+    async with aclosing(mine), aclosing(other):
+        await mine.renew(10)
+        await shared_things(mine)
+        assert await mine.find_area("area", PRINCIPAL)
+        assert not await other.find_area("area", PRINCIPAL)
+        assert await mine.get_task("task", PRINCIPAL) is not None
+        assert await other.get_task("task", PRINCIPAL) is None
+        assert await other.secret("seal", b"another", seconds=60) == b"another"
+        assert await other.replicas() == {}
+        assert not await other.forward(mine.replica, "f", b"{}", seconds=60)
+        assert (await other.announced("0-1")).events == []
+        assert (await mine.announced("0-1")).events == [b"{}"]
 
 
 @async_test
@@ -170,22 +172,22 @@ async def test_with_a_later_format_in_the_store_no_replica_starts_and_running_on
     old, late = (
         RedisStore(server.url, clock=clock, namespace="mine", replica=name) for name in ("old", "late")
     )
-    await old.renew(10)
-    await old.open(record(), evict=False)
-    server.tell("SET", "hf:0:mine:{*}:format", "6")
-    with pytest.raises(StoreUnavailable, match=r"later Holdfast.*format 6, this one knows 1.*upgrade"):
-        await late.renew(10)
-    clock.advance(9)
-    assert await old.renew(10) == old.incarnation
-    assert isinstance(await old.claim(KEY, PRINCIPAL, Claim(1, "a", b"")), Claimed)
-    assert server.tell("GET", "hf:0:mine:{*}:format") == "6", "it does not take the mark away"
-    await old.release()
-    with pytest.raises(StoreUnavailable, match="later Holdfast"):
+    async with aclosing(old), aclosing(late):
         await old.renew(10)
-    elsewhere = RedisStore(server.url, clock=clock, namespace="other")
-    await elsewhere.renew(10)
-    for store in (old, late, elsewhere):
-        await store.aclose()
+        await old.open(record(), evict=False)
+        server.tell("SET", "hf:0:mine:{*}:format", "6")
+        with pytest.raises(StoreUnavailable, match=r"later Holdfast.*format 6, this one knows 1.*upgrade"):
+            await late.renew(10)
+        clock.advance(9)
+        assert await old.renew(10) == old.incarnation
+        assert isinstance(await old.claim(KEY, PRINCIPAL, Claim(1, "a", b"")), Claimed)
+        assert server.tell("GET", "hf:0:mine:{*}:format") == "6", "it does not take the mark away"
+        await old.release()
+        with pytest.raises(StoreUnavailable, match="later Holdfast"):
+            await old.renew(10)
+        elsewhere = RedisStore(server.url, clock=clock, namespace="other")
+        async with aclosing(elsewhere):
+            await elsewhere.renew(10)
 
 
 @async_test
@@ -196,102 +198,110 @@ async def test_replicas_of_two_formats_warn_and_name_both_once(
     monkeypatch.setattr(RedisStore, "format", 5)
     store = RedisStore(server.url, clock=clock, namespace="mine", observer=notes)
 
-    async def warned(*others: int) -> bool:
-        await store.renew(10)
-        await store.renew(10)
-        return [(one["format"], one["other"]) for one in notes.named("store.formats")] == [
-            (5, n) for n in others
-        ]
+    async with aclosing(store):
 
-    assert await warned()
-    server.tell("ZADD", "hf:4:other:{*}:rep", "99999999999999", "a.1")
-    server.tell("ZADD", "hf:4:mine:{*}:rep", "1", "dead.1")
-    assert await warned(), "another namespace, and a lease that has ended"
-    server.tell("ZADD", "hf:4:mine:{*}:rep", "99999999999999", "old.1")
-    assert await warned(4)
-    server.tell("ZREM", "hf:4:mine:{*}:rep", "old.1")
-    assert await warned(4)
-    server.tell("SET", "hf:0:mine:{*}:format", "6")
-    assert await warned(4, 6)
-    await store.aclose()
+        async def warned(*others: int) -> bool:
+            await store.renew(10)
+            await store.renew(10)
+            return [(one["format"], one["other"]) for one in notes.named("store.formats")] == [
+                (5, n) for n in others
+            ]
+
+        assert await warned()
+        server.tell("ZADD", "hf:4:other:{*}:rep", "99999999999999", "a.1")
+        server.tell("ZADD", "hf:4:mine:{*}:rep", "1", "dead.1")
+        assert await warned(), "another namespace, and a lease that has ended"
+        server.tell("ZADD", "hf:4:mine:{*}:rep", "99999999999999", "old.1")
+        assert await warned(4)
+        server.tell("ZREM", "hf:4:mine:{*}:rep", "old.1")
+        assert await warned(4)
+        server.tell("SET", "hf:0:mine:{*}:format", "6")
+        assert await warned(4, 6)
 
 
 @async_test
 async def test_a_later_format_leaves_its_mark(server: RedisServer) -> None:
     store = RedisStore(server.url, namespace="mine")
-    await store.renew(10)
-    assert server.tell("GET", "hf:0:mine:{*}:format") == "1"
-    later = RedisStore(server.url, namespace="mine")
-    later._prefix = "hf:6:mine:"
-    await later.renew(10)
-    assert server.tell("GET", "hf:0:mine:{*}:format") == "6"
-    assert await store.renew(10) == store.incarnation
-    assert server.tell("GET", "hf:0:mine:{*}:format") == "6"
-    for one in (store, later):
-        await one.aclose()
+    async with aclosing(store):
+        await store.renew(10)
+        assert server.tell("GET", "hf:0:mine:{*}:format") == "1"
+        later = RedisStore(server.url, namespace="mine")
+        later._prefix = "hf:6:mine:"
+        async with aclosing(later):
+            await later.renew(10)
+            assert server.tell("GET", "hf:0:mine:{*}:format") == "6"
+            assert await store.renew(10) == store.incarnation
+            assert server.tell("GET", "hf:0:mine:{*}:format") == "6"
 
 
 @async_test
 async def test_fields_that_this_release_does_not_know_are_kept_when_it_writes(server: RedisServer) -> None:
     store = RedisStore(server.url, namespace="mine")
-    await store.renew(10)
-    await store.open(record(), evict=False)
-    claimed = await store.claim(KEY, PRINCIPAL, Claim(1, "a", b"d"))
-    assert isinstance(claimed, Claimed)
-    main = f"hf:1:mine:{{{KEY}}}"
-    await store.open_stream(KEY, "a", claimed.fence, 1)
-    await store.ask(KEY, "a.1", "a")
-    server.tell("HSET", main, "later", "kept")
-    await store.add_state(KEY, "n", 1, op="1")
-    server.tell("EVAL", ADD, "1", f"{main}:k")
-    await store.add_state(KEY, "n", 1, op="2")
-    client: Redis = Redis.from_url(server.url)
+    async with aclosing(store):
+        await store.renew(10)
+        await store.open(record(), evict=False)
+        claimed = await store.claim(KEY, PRINCIPAL, Claim(1, "a", b"d"))
+        assert isinstance(claimed, Claimed)
+        main = f"hf:1:mine:{{{KEY}}}"
+        await store.open_stream(KEY, "a", claimed.fence, 1)
+        await store.ask(KEY, "a.1", "a")
+        server.tell("HSET", main, "later", "kept")
+        await store.add_state(KEY, "n", 1, op="1")
+        server.tell("EVAL", ADD, "1", f"{main}:k")
+        await store.add_state(KEY, "n", 1, op="2")
+        client: Redis = Redis.from_url(server.url)
 
-    async def members(field: str) -> list[Any]:
-        value: Any = await client.hget(main, field)
-        return msgspec.msgpack.decode(value, type=list[Any])
+        async with aclosing(client):
 
-    before = {field: await members(field) for field in MEMBERS}
-    for field, known in before.items():
-        await client.hset(main, field, msgspec.msgpack.encode([*known, "kept"]))
-    server.tell("EVAL", ADD_NUMBER, "1", main)
-    await store.subscribe(KEY, "file:///x")
-    await store.change(KEY, level="error")
-    await store.append(KEY, "a", claimed.fence, [(2, b"{}")])
-    await store.answer(KEY, PRINCIPAL, "a.1", b"d", b"{}")
-    await store.find(KEY, PRINCIPAL)
-    for field, known in before.items():
-        after = await members(field)
-        assert (len(after), after[-1], after[:-1] != known) == (len(known) + 1, "kept", field != "x:a"), field
-    await store.settle(KEY, "a", claimed.fence, b"last", tag=3)
-    ended = await members("x:a")
-    assert ended[-1] == "kept"
-    assert ended[:-1] != before["x:a"]
-    assert server.tell("EVAL", READ, "1", f"{main}:k") == "kept"
-    assert server.tell("HGET", main, "later") == "kept"
-    assert server.tell("EVAL", READ_NUMBER, "1", main) == "number"
-    other = RedisStore(server.url, namespace="mine", replica="other")
-    for number, replica in enumerate((other, store) * 2):
-        assert isinstance(
-            await replica.claim(KEY, PRINCIPAL, Claim(f"n{number}", f"s{number}", b"d")), Claimed
-        )
-    assert server.tell("EVAL", READ_NUMBER, "1", main) == "number", "also where two replicas write"
-    for one in (store, other, client):
-        await one.aclose()
+            async def members(field: str) -> list[Any]:
+                value: Any = await client.hget(main, field)
+                return msgspec.msgpack.decode(value, type=list[Any])
+
+            before = {field: await members(field) for field in MEMBERS}
+            for field, known in before.items():
+                await client.hset(main, field, msgspec.msgpack.encode([*known, "kept"]))
+            server.tell("EVAL", ADD_NUMBER, "1", main)
+            await store.subscribe(KEY, "file:///x")
+            await store.change(KEY, level="error")
+            await store.append(KEY, "a", claimed.fence, [(2, b"{}")])
+            await store.answer(KEY, PRINCIPAL, "a.1", b"d", b"{}")
+            await store.find(KEY, PRINCIPAL)
+            for field, known in before.items():
+                after = await members(field)
+                assert (len(after), after[-1], after[:-1] != known) == (
+                    len(known) + 1,
+                    "kept",
+                    field != "x:a",
+                ), field
+            await store.settle(KEY, "a", claimed.fence, b"last", tag=3)
+            ended = await members("x:a")
+            assert ended[-1] == "kept"
+            assert ended[:-1] != before["x:a"]
+            assert server.tell("EVAL", READ, "1", f"{main}:k") == "kept"
+            assert server.tell("HGET", main, "later") == "kept"
+            assert server.tell("EVAL", READ_NUMBER, "1", main) == "number"
+            other = RedisStore(server.url, namespace="mine", replica="other")
+            async with aclosing(other):
+                for number, replica in enumerate((other, store) * 2):
+                    assert isinstance(
+                        await replica.claim(KEY, PRINCIPAL, Claim(f"n{number}", f"s{number}", b"d")), Claimed
+                    )
+                assert server.tell("EVAL", READ_NUMBER, "1", main) == "number", (
+                    "also where two replicas write"
+                )
 
 
 @async_test
 async def test_a_session_of_one_namespace_does_not_exist_in_another(server: RedisServer) -> None:
     mine, other = RedisStore(server.url, namespace="mine"), RedisStore(server.url, namespace="other")
-    await use_everything(mine)
-    assert await other.find(KEY, PRINCIPAL) is None
-    assert await other.claim(KEY, PRINCIPAL, Claim(1, "z", b"")) is Refusal.NO_SESSION
-    assert await other.attach(KEY, PRINCIPAL, "a", None) is Refusal.NO_SESSION
-    assert await other.sessions() == []
-    assert await other.close(KEY, SessionInput.DELETED) is None
-    assert await mine.sessions() == [KEY]
-    for store in (mine, other):
-        await store.aclose()
+    async with aclosing(mine), aclosing(other):
+        await use_everything(mine)
+        assert await other.find(KEY, PRINCIPAL) is None
+        assert await other.claim(KEY, PRINCIPAL, Claim(1, "z", b"")) is Refusal.NO_SESSION
+        assert await other.attach(KEY, PRINCIPAL, "a", None) is Refusal.NO_SESSION
+        assert await other.sessions() == []
+        assert await other.close(KEY, SessionInput.DELETED) is None
+        assert await mine.sessions() == [KEY]
 
 
 @async_test
@@ -308,30 +318,30 @@ async def test_a_namespace_that_could_be_mistaken_for_another_is_refused(server:
 async def test_a_session_whose_keys_are_gone_leaves_no_hint(server: RedisServer) -> None:
     clock = VirtualClock()
     store = RedisStore(server.url, clock=clock)
-    await store.open(record(), evict=False)
-    server.tell("DEL", f"hf:1:default:{{{KEY}}}")
-    assert await store.sessions() == [KEY]
-    clock.advance(IDLE)
-    assert await store.sweep() == []
-    assert await store.sessions() == []
-    await store.aclose()
+    async with aclosing(store):
+        await store.open(record(), evict=False)
+        server.tell("DEL", f"hf:1:default:{{{KEY}}}")
+        assert await store.sessions() == [KEY]
+        clock.advance(IDLE)
+        assert await store.sweep() == []
+        assert await store.sessions() == []
 
 
 @async_test
 async def test_a_session_that_lives_on_keeps_everything_it_has(server: RedisServer) -> None:
     clock = VirtualClock()
     store = RedisStore(server.url, clock=clock)
-    await use_everything(store)
-    found = [key for key in keys(server) if f"{{{KEY}}}" in key]
-    assert len(found) > 5
-    for key in found:
-        server.tell("PEXPIRE", key, "60000")
-    clock.advance(IDLE - 1)
-    await store.find(KEY, PRINCIPAL)
-    clock.advance(2)
-    assert await store.sweep() == []
-    assert [key for key in found if int(server.tell("PTTL", key)) < 3_600_000] == []
-    await store.aclose()
+    async with aclosing(store):
+        await use_everything(store)
+        found = [key for key in keys(server) if f"{{{KEY}}}" in key]
+        assert len(found) > 5
+        for key in found:
+            server.tell("PEXPIRE", key, "60000")
+        clock.advance(IDLE - 1)
+        await store.find(KEY, PRINCIPAL)
+        clock.advance(2)
+        assert await store.sweep() == []
+        assert [key for key in found if int(server.tell("PTTL", key)) < 3_600_000] == []
 
 
 @async_test
@@ -339,45 +349,45 @@ async def test_by_the_clock_of_redis_a_hint_that_came_too_early_is_put_back_exac
     server: RedisServer,
 ) -> None:
     store = RedisStore(server.url)
-    opened = record(idle=1.0, lifetime=100.0)
-    await store.open(opened, evict=False)
-    await store.attach(KEY, PRINCIPAL, None, None)
-    await asyncio.sleep(1.05)  # real time is the subject: the idle time passes by the clock of Redis
-    assert await store.sweep() == []
-    score = float(server.tell("ZSCORE", "hf:1:default:{*}:due", KEY))
-    assert score == int(score), "no sweep looks at it any more"
-    assert 90_000 < score - float(server.tell("TIME").split()[0]) * 1000 < 101_000
-    await store.aclose()
+    async with aclosing(store):
+        opened = record(idle=1.0, lifetime=100.0)
+        await store.open(opened, evict=False)
+        await store.attach(KEY, PRINCIPAL, None, None)
+        await asyncio.sleep(1.05)  # real time is the subject: the idle time passes by the clock of Redis
+        assert await store.sweep() == []
+        score = float(server.tell("ZSCORE", "hf:1:default:{*}:due", KEY))
+        assert score == int(score), "no sweep looks at it any more"
+        assert 90_000 < score - float(server.tell("TIME").split()[0]) * 1000 < 101_000
 
 
 @async_test
 async def test_of_many_sessions_the_longest_idle_one_is_evicted(server: RedisServer) -> None:
     clock = VirtualClock()
     store = RedisStore(server.url, Limits(sessions_per_principal=250), clock)
-    for number in range(250):
-        await store.open(record(f"k{number}", idle=1e6, lifetime=1e6), evict=True)
-        clock.advance(1)
-    for number in [*range(120), *range(130, 250)]:
-        await store.find(f"k{number}", PRINCIPAL)
-        clock.advance(1)
-    await store.attach("k120", PRINCIPAL, None, None)
-    for number in range(3):
-        closed = await store.open(record(f"new{number}", idle=1e6, lifetime=1e6), evict=True)
-        assert not isinstance(closed, Refusal)
-        assert [one.record.key for one in closed] == [f"k{121 + number}"]
-    await store.aclose()
+    async with aclosing(store):
+        for number in range(250):
+            await store.open(record(f"k{number}", idle=1e6, lifetime=1e6), evict=True)
+            clock.advance(1)
+        for number in [*range(120), *range(130, 250)]:
+            await store.find(f"k{number}", PRINCIPAL)
+            clock.advance(1)
+        await store.attach("k120", PRINCIPAL, None, None)
+        for number in range(3):
+            closed = await store.open(record(f"new{number}", idle=1e6, lifetime=1e6), evict=True)
+            assert not isinstance(closed, Refusal)
+            assert [one.record.key for one in closed] == [f"k{121 + number}"]
 
 
 @async_test
 async def test_the_record_of_readers_does_not_grow_with_their_number(server: RedisServer) -> None:
     store = RedisStore(server.url, namespace="readers")
-    await store.open(record(), evict=False)
-    sizes = []
-    for _ in range(3):
-        for _ in range(20):
-            await store.attach(KEY, PRINCIPAL, None, None)
-        sizes.append(int(server.tell("HSTRLEN", f"{store.key(KEY)}", f"x:{record().standalone}")))
-    # Numbers grow by a byte or two; twenty operations by hundreds.
-    assert sizes[2] - sizes[1] < 40
-    assert sizes[0] > 0
-    await store.aclose()
+    async with aclosing(store):
+        await store.open(record(), evict=False)
+        sizes = []
+        for _ in range(3):
+            for _ in range(20):
+                await store.attach(KEY, PRINCIPAL, None, None)
+            sizes.append(int(server.tell("HSTRLEN", f"{store.key(KEY)}", f"x:{record().standalone}")))
+        # Numbers grow by a byte or two; twenty operations by hundreds.
+        assert sizes[2] - sizes[1] < 40
+        assert sizes[0] > 0

@@ -1,6 +1,7 @@
 """A Redis that goes away while handlers work: they wait for it, and their clients get every message once."""
 
 import asyncio
+from contextlib import aclosing
 from typing import Any, Final
 
 from typing_extensions import override
@@ -55,17 +56,17 @@ async def test_a_handler_that_sends_progress_survives_a_restart_of_redis() -> No
         d = EngineHarness(ScriptedBack({CALL: work}), Settings(times=Times(lease=60.0)), store)
         await d.engine.ensure_started()
         d.session = await d.open()
-        post = await d.post(1)
-        await said.wait()
-        server.stop()
-        goes_on.set()
-        await store.failed.wait()
-        server.start()
-        messages = await post.whole()
-        assert [message["params"]["n"] for message in messages[:-1]] == [0, 1, 2, 3]
-        assert messages[-1]["result"] == {"done": True}
-        assert not d.noted.named("handler.failed")
-        await d.engine.aclose()
+        async with aclosing(d.engine):
+            post = await d.post(1)
+            await said.wait()
+            server.stop()
+            goes_on.set()
+            await store.failed.wait()
+            server.start()
+            messages = await post.whole()
+            assert [message["params"]["n"] for message in messages[:-1]] == [0, 1, 2, 3]
+            assert messages[-1]["result"] == {"done": True}
+            assert not d.noted.named("handler.failed")
 
 
 SHORT: Final = Times(lease=2.0, lease_renewal=0.4, sweep=0.1)
@@ -86,22 +87,22 @@ async def test_a_redis_that_is_unavailable_for_longer_than_the_lease_costs_no_ca
             EngineHarness(ScriptedBack({CALL: work}), Settings(times=SHORT), RedisStore(server.url))
             for _ in range(2)
         )
-        for harness in (one, two):
-            await harness.engine.ensure_started()
-        one.session = await one.open()
-        post = await one.post(1)
-        await started.wait()
-        await asyncio.sleep(SHORT.lease)
-        server.stop()
-        await asyncio.sleep(2 * SHORT.lease)
-        server.start()
-        # Both see it again, and for longer than it takes to declare a replica dead.
-        await asyncio.sleep(2 * SHORT.lease + 1)
-        may_end.set()
-        assert (await post.whole())[-1]["result"] == {"done": True}
-        for harness in (one, two):
-            assert harness.noted.named("lease.not_renewed")
-            assert harness.engine.replica._inbox.recovery._outage_at > 0
-            assert not harness.noted.named("exchange.reaped")
-            assert not harness.noted.named("replica.lease_lost")
-            await harness.engine.aclose()
+        async with aclosing(one.engine), aclosing(two.engine):
+            for harness in (one, two):
+                await harness.engine.ensure_started()
+            one.session = await one.open()
+            post = await one.post(1)
+            await started.wait()
+            await asyncio.sleep(SHORT.lease)
+            server.stop()
+            await asyncio.sleep(2 * SHORT.lease)
+            server.start()
+            # Both see it again, and for longer than it takes to declare a replica dead.
+            await asyncio.sleep(2 * SHORT.lease + 1)
+            may_end.set()
+            assert (await post.whole())[-1]["result"] == {"done": True}
+            for harness in (one, two):
+                assert harness.noted.named("lease.not_renewed")
+                assert harness.engine.replica._inbox.recovery._outage_at > 0
+                assert not harness.noted.named("exchange.reaped")
+                assert not harness.noted.named("replica.lease_lost")

@@ -1,6 +1,7 @@
 """Records that Holdfast did not write, and a Redis user with only the documented rights."""
 
 import re
+from contextlib import aclosing
 from pathlib import Path
 
 from holdfast.core.lifecycle import SessionInput
@@ -21,31 +22,31 @@ async def test_a_session_whose_record_is_damaged_is_gone_and_harms_no_other(serv
         server.tell("FLUSHALL")
         observer = NotingObserver()
         store = RedisStore(server.url, observer=observer)
-        opener = RedisStore(server.url)
-        await opener.open(record(), evict=False)
-        await opener.open(record(OTHER), evict=False)
-        await opener.aclose()
-        server.tell(*damage)
-        assert await store.find(KEY, PRINCIPAL) is None
-        assert await store.claim(KEY, PRINCIPAL, Claim(1, "a", b"")) is Refusal.NO_SESSION
-        assert await store.close(KEY, SessionInput.DELETED) is None
-        assert await store.sessions() == [OTHER]
-        assert isinstance(await store.claim(OTHER, PRINCIPAL, Claim(1, "a", b"")), Claimed)
-        assert len(observer.named("store.poisoned")) == 1
-        await store.aclose()
+        async with aclosing(store):
+            opener = RedisStore(server.url)
+            await opener.open(record(), evict=False)
+            await opener.open(record(OTHER), evict=False)
+            await opener.aclose()
+            server.tell(*damage)
+            assert await store.find(KEY, PRINCIPAL) is None
+            assert await store.claim(KEY, PRINCIPAL, Claim(1, "a", b"")) is Refusal.NO_SESSION
+            assert await store.close(KEY, SessionInput.DELETED) is None
+            assert await store.sessions() == [OTHER]
+            assert isinstance(await store.claim(OTHER, PRINCIPAL, Claim(1, "a", b"")), Claimed)
+            assert len(observer.named("store.poisoned")) == 1
 
 
 @async_test
 async def test_a_sweep_passes_a_damaged_record(server: RedisServer) -> None:
     clock = VirtualClock()
     store = RedisStore(server.url, clock=clock)
-    await store.open(record(), evict=False)
-    await store.open(record(OTHER), evict=False)
-    server.tell("HSET", MAIN, "n", "damaged")
-    clock.advance(IDLE)
-    assert [closed.record.key for closed in await store.sweep()] == [OTHER]
-    assert await store.sessions() == []
-    await store.aclose()
+    async with aclosing(store):
+        await store.open(record(), evict=False)
+        await store.open(record(OTHER), evict=False)
+        server.tell("HSET", MAIN, "n", "damaged")
+        clock.advance(IDLE)
+        assert [closed.record.key for closed in await store.sweep()] == [OTHER]
+        assert await store.sessions() == []
 
 
 @async_test
@@ -56,20 +57,20 @@ async def test_the_rights_in_the_documents_are_enough(server: RedisServer) -> No
     rights = re.sub(r"[`,\n]", " ", found[1]).split()
     assert server.tell("ACL", "SETUSER", "holdfast", "on", ">word", *rights) == "OK"
     store = RedisStore(server.url.replace("redis://", "redis://holdfast:word@"))
-    store.bind(lambda what, key, name: None)  # noqa: ARG005
-    await store.heard()
-    await store.renew(10)
-    await store.open(record(), evict=True)
-    claimed = await store.claim(KEY, PRINCIPAL, Claim(1, "a", b""))
-    assert isinstance(claimed, Claimed)
-    await store.open_stream(KEY, "a", claimed.fence, 1)
-    await store.append(KEY, "a", claimed.fence, [(2, b"{}")])
-    await store.add_state(KEY, "n", 1, op="o")
-    await store.settle(KEY, "a", claimed.fence, b"last", tag=3)
-    assert isinstance(await store.attach(KEY, PRINCIPAL, "a", None), Attached)
-    await store.announce("a", b"{}")
-    await store.check()
-    closed = await store.close(KEY, SessionInput.DELETED)
-    assert closed is not None
-    await store.closing_reported(closed)
-    await store.aclose()
+    async with aclosing(store):
+        store.bind(lambda what, key, name: None)  # noqa: ARG005
+        await store.heard()
+        await store.renew(10)
+        await store.open(record(), evict=True)
+        claimed = await store.claim(KEY, PRINCIPAL, Claim(1, "a", b""))
+        assert isinstance(claimed, Claimed)
+        await store.open_stream(KEY, "a", claimed.fence, 1)
+        await store.append(KEY, "a", claimed.fence, [(2, b"{}")])
+        await store.add_state(KEY, "n", 1, op="o")
+        await store.settle(KEY, "a", claimed.fence, b"last", tag=3)
+        assert isinstance(await store.attach(KEY, PRINCIPAL, "a", None), Attached)
+        await store.announce("a", b"{}")
+        await store.check()
+        closed = await store.close(KEY, SessionInput.DELETED)
+        assert closed is not None
+        await store.closing_reported(closed)

@@ -4,7 +4,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 from typing_extensions import override
@@ -20,7 +20,7 @@ from holdfast.testing import VirtualClock
 from holdfast.testing.store.bench import KEY, PRINCIPAL, record
 from tests.redis.links import Lossy
 from tests.redis_server import RedisServer
-from tests.support import async_test
+from tests.support import all_closed, async_test
 
 ROOMY = Limits(running=1_000_000, asks=8)
 
@@ -29,11 +29,10 @@ ROOMY = Limits(running=1_000_000, asks=8)
 async def fleet(url: str, count: int, *, lossy: bool = False) -> AsyncIterator[list[RedisStore]]:
     links = [Lossy(url, seed) if lossy else url for seed in range(count)]
     stores = [RedisStore(link, ROOMY, namespace="races", replica=f"r{n}") for n, link in enumerate(links)]
-    assert await stores[0].open(record(lifetime=1e6, idle=1e6, grace=1e6), evict=False) == []
-    yield stores
-    assert not lossy or sum(link.lost for link in links if isinstance(link, Lossy)) > 0
-    for store in stores:
-        await store.aclose()
+    async with all_closed(*stores):
+        assert await stores[0].open(record(lifetime=1e6, idle=1e6, grace=1e6), evict=False) == []
+        yield stores
+        assert not lossy or sum(link.lost for link in links if isinstance(link, Lossy)) > 0
 
 
 @async_test
@@ -132,39 +131,38 @@ async def test_a_session_is_closed_or_reattached_and_never_both(server: RedisSer
     stores = [
         RedisStore(link, ROOMY, clock, namespace="grace", replica=f"r{n}") for n, link in enumerate(links)
     ]
-    keys = [f"k{number}" for number in range(100)]
-    for key in keys:
-        assert await stores[0].open(record(key), evict=False) == []
-        reader = await stores[0].attach(key, PRINCIPAL, None, None)
-        assert isinstance(reader, Attached)
-        assert await stores[0].detach(key, f"{key}-standalone", reader.generation, None, broke=True)
-    clock.advance(50)
-    closed: Counter[str] = Counter()
-    attached: set[str] = set()
+    async with all_closed(*stores):
+        keys = [f"k{number}" for number in range(100)]
+        for key in keys:
+            assert await stores[0].open(record(key), evict=False) == []
+            reader = await stores[0].attach(key, PRINCIPAL, None, None)
+            assert isinstance(reader, Attached)
+            assert await stores[0].detach(key, f"{key}-standalone", reader.generation, None, broke=True)
+        clock.advance(50)
+        closed: Counter[str] = Counter()
+        attached: set[str] = set()
 
-    async def sweeper(store: RedisStore) -> None:
-        for _ in range(3):
+        async def sweeper(store: RedisStore) -> None:
+            for _ in range(3):
+                closed.update(one.record.key for one in await store.sweep())
+
+        async def client(number: int) -> None:
+            """Come back: the first ones in time, the last ones never, the others in the middle of it."""
+            await asyncio.sleep(number / 5_000)
+            found = await stores[number % 4].attach(keys[number], PRINCIPAL, None, None)
+            if found is not Refusal.NO_SESSION:
+                attached.add(keys[number])
+
+        await asyncio.gather(*map(client, range(10)))
+        await asyncio.gather(*map(sweeper, stores), *map(client, range(10, 90)))
+        for store in stores:
+            clock.advance(3)
             closed.update(one.record.key for one in await store.sweep())
-
-    async def client(number: int) -> None:
-        """Come back: the first ones in time, the last ones never, the others in the middle of it."""
-        await asyncio.sleep(number / 5_000)
-        found = await stores[number % 4].attach(keys[number], PRINCIPAL, None, None)
-        if found is not Refusal.NO_SESSION:
-            attached.add(keys[number])
-
-    await asyncio.gather(*map(client, range(10)))
-    await asyncio.gather(*map(sweeper, stores), *map(client, range(10, 90)))
-    for store in stores:
-        clock.advance(3)
-        closed.update(one.record.key for one in await store.sweep())
-    assert set(closed.values()) <= {1}
-    assert attached.isdisjoint(closed)
-    assert attached | set(closed) == set(keys)
-    assert attached
-    assert closed
-    for store in stores:
-        await store.aclose()
+        assert set(closed.values()) <= {1}
+        assert attached.isdisjoint(closed)
+        assert attached | set(closed) == set(keys)
+        assert attached
+        assert closed
 
 
 class Slow(Lossy):
@@ -198,23 +196,23 @@ async def test_an_attach_sent_again_late_does_not_supersede_a_newer_reader(serve
             newest.append(attached)
 
     slow = RedisStore(Slow(server.url, others_come), ROOMY, namespace="late", replica="slow")
-    other = RedisStore(server.url, ROOMY, namespace="late", replica="other")
-    assert await slow.open(record(), evict=False) == []
-    old = await slow.attach(KEY, PRINCIPAL, None, None)
-    assert isinstance(old, Attached)
-    assert old.generation < newest[0].generation
-    assert not await slow.detach(KEY, record().standalone, old.generation, None, broke=True)
-    assert await other.detach(KEY, record().standalone, newest[-1].generation, None, broke=True)
-    for store in (slow, other):
-        await store.aclose()
+    async with aclosing(slow):
+        other = RedisStore(server.url, ROOMY, namespace="late", replica="other")
+        async with aclosing(other):
+            assert await slow.open(record(), evict=False) == []
+            old = await slow.attach(KEY, PRINCIPAL, None, None)
+            assert isinstance(old, Attached)
+            assert old.generation < newest[0].generation
+            assert not await slow.detach(KEY, record().standalone, old.generation, None, broke=True)
+            assert await other.detach(KEY, record().standalone, newest[-1].generation, None, broke=True)
 
 
 @async_test
 async def test_a_closing_whose_reply_was_lost_is_still_the_closers(server: RedisServer) -> None:
     store = RedisStore(Lossy(server.url, 1, replies=1.0), namespace="closing")
-    for number in range(20):
-        await store.open(record(f"k{number}"), evict=False)
-        closed = await store.close(f"k{number}", SessionInput.DELETED)
-        assert closed is not None
-        assert closed.reason is SessionInput.DELETED
-    await store.aclose()
+    async with aclosing(store):
+        for number in range(20):
+            await store.open(record(f"k{number}"), evict=False)
+            closed = await store.close(f"k{number}", SessionInput.DELETED)
+            assert closed is not None
+            assert closed.reason is SessionInput.DELETED

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Iterator
+from contextlib import aclosing
 
 import pytest
 from redis.exceptions import BusyLoadingError, ReadOnlyError, ResponseError, TryAgainError
@@ -132,12 +133,12 @@ def foreign_script(server: RedisServer) -> Iterator[None]:
 @async_test
 async def test_a_command_waits_for_the_end_of_a_foreign_script(server: RedisServer) -> None:
     store = RedisStore(server.url)
-    await store.open(record(), evict=False)
-    with foreign_script(server):
-        finding = asyncio.ensure_future(store.find(KEY, PRINCIPAL))
-        await stays(lambda: not finding.done(), 0.3)
-    assert await finding is not None
-    await store.aclose()
+    async with aclosing(store):
+        await store.open(record(), evict=False)
+        with foreign_script(server):
+            finding = asyncio.ensure_future(store.find(KEY, PRINCIPAL))
+            await stays(lambda: not finding.done(), 0.3)
+        assert await finding is not None
 
 
 @async_test
@@ -156,14 +157,14 @@ async def test_a_call_that_ends_while_a_foreign_script_runs_is_written_late_and_
     d = EngineHarness(ScriptedBack({CALL: work}), Settings(times=Times(lease=60.0)), RedisStore(server.url))
     await d.engine.ensure_started()
     d.session = await d.open()
-    post = await d.post(1)
-    await started.wait()
-    with foreign_script(server):
-        may_end.set()
-        await until(lambda: bool(d.noted.named("exchange.unsettled")))
-        assert not d.noted.named("exchange.fenced")
-    assert (await post.whole())[-1]["result"] == {"done": True}
-    await d.engine.aclose()
+    async with aclosing(d.engine):
+        post = await d.post(1)
+        await started.wait()
+        with foreign_script(server):
+            may_end.set()
+            await until(lambda: bool(d.noted.named("exchange.unsettled")))
+            assert not d.noted.named("exchange.fenced")
+        assert (await post.whole())[-1]["result"] == {"done": True}
 
 
 @async_test
@@ -173,38 +174,37 @@ async def test_a_change_with_a_lost_wake_up_is_still_noticed_after_a_foreign_scr
     monkeypatch.setattr(core, "PATIENCE", 0.1)
     observer = NotingObserver()
     store, other = RedisStore(server.url, observer=observer), RedisStore(server.url)
-    wakeups: list[tuple[WakeUp, str, str]] = []
-    store.bind(lambda *wakeup: wakeups.append(wakeup))
-    await store.heard()
-    await store.open(record(), evict=False)
-    attached = await store.attach(KEY, PRINCIPAL, None, None)
-    assert isinstance(attached, Attached)
-    with foreign_script(server):
-        await until(lambda: bool(observer.named("store.unreachable")))
-    # The wake-up itself is lost.
-    for task in store._tasks:
-        if "wake-ups" in task.get_name():
-            task.cancel()
-    await other.append(KEY, "", -1, [(5, b"{}")])
-    await until(lambda: (WakeUp.STREAM, KEY, attached.record.standalone) in wakeups)
-    for one in (store, other):
-        await one.aclose()
+    async with aclosing(store), aclosing(other):
+        wakeups: list[tuple[WakeUp, str, str]] = []
+        store.bind(lambda *wakeup: wakeups.append(wakeup))
+        await store.heard()
+        await store.open(record(), evict=False)
+        attached = await store.attach(KEY, PRINCIPAL, None, None)
+        assert isinstance(attached, Attached)
+        with foreign_script(server):
+            await until(lambda: bool(observer.named("store.unreachable")))
+        # The wake-up itself is lost.
+        for task in store._tasks:
+            if "wake-ups" in task.get_name():
+                task.cancel()
+        await other.append(KEY, "", -1, [(5, b"{}")])
+        await until(lambda: (WakeUp.STREAM, KEY, attached.record.standalone) in wakeups)
 
 
 @async_test
 async def test_a_poll_passes_a_session_that_cannot_be_read(server: RedisServer) -> None:
     observer = NotingObserver()
     store, other = RedisStore(server.url, observer=observer), RedisStore(server.url)
-    rings: list[tuple[WakeUp, str, str]] = []
-    for key in (KEY, OTHER):
-        await store.open(record(key), evict=False)
-        await store.attach(key, PRINCIPAL, None, None)
-    store.wake = lambda *ring: rings.append(ring)
-    await other.append(OTHER, "", -1, [(5, b"{}")])
-    server.tell("HSET", f"hf:1:default:{{{KEY}}}", "n", "damaged")
-    await store.look_again()
-    assert (WakeUp.STREAM, OTHER, record(OTHER).standalone) in rings
-    assert (WakeUp.CLOSED, KEY, "") in rings
-    assert observer.named("store.poisoned")
-    for one in (store, other):
-        await one.aclose()
+    async with aclosing(other):
+        rings: list[tuple[WakeUp, str, str]] = []
+        for key in (KEY, OTHER):
+            await store.open(record(key), evict=False)
+            await store.attach(key, PRINCIPAL, None, None)
+        store.wake = lambda *ring: rings.append(ring)
+        async with aclosing(store):
+            await other.append(OTHER, "", -1, [(5, b"{}")])
+            server.tell("HSET", f"hf:1:default:{{{KEY}}}", "n", "damaged")
+            await store.look_again()
+            assert (WakeUp.STREAM, OTHER, record(OTHER).standalone) in rings
+            assert (WakeUp.CLOSED, KEY, "") in rings
+            assert observer.named("store.poisoned")

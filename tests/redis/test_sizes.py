@@ -1,5 +1,7 @@
 """Sessions with very many streams, and state whose time is over."""
 
+from contextlib import aclosing
+
 from redis import Redis
 
 from holdfast.core.lifecycle import SessionInput
@@ -12,7 +14,7 @@ from holdfast.stores.shared.heads import HeadLog
 from holdfast.testing.store.bench import KEY, PRINCIPAL, record
 from holdfast.testing.store.limits import tight
 from tests.redis_server import RedisServer
-from tests.support import async_test
+from tests.support import all_closed, async_test
 
 MAIN = f"hf:1:default:{{{KEY}}}"
 STREAMS = 9_000
@@ -35,34 +37,33 @@ def fill(client: Redis) -> None:
 async def test_a_session_with_thousands_of_streams_is_written_and_closed(server: RedisServer) -> None:
     limits = tight(finished_streams=20_000, session_bytes=2)
     first, store = RedisStore(server.url, limits), RedisStore(server.url, limits)
-    await first.open(record(), evict=False)
-    claimed = await first.claim(KEY, PRINCIPAL, Claim(1, "a", b""))
-    assert isinstance(claimed, Claimed)
-    start = await first.open_stream(KEY, "a", claimed.fence, 1)
-    with Redis.from_url(server.url) as client:
-        fill(client)
-    # Over its budget the session goes through all its streams.
-    await store.append(KEY, "a", claimed.fence, [(2, b"long enough")])
-    page = await store.read(KEY, "a", Position(start.seq, 1), 10, 1_000)
-    assert page is not None
-    assert [event.data for event in page.events] == [b"long enough"]
-    await store.settle(KEY, "a", claimed.fence, b"last", tag=3)
-    assert await store.close(KEY, SessionInput.DELETED) is not None
-    assert server.tell("EXISTS", *(f"{MAIN}:e:x{number}" for number in range(1, STREAMS + 1))) == "0"
-    for one in (first, store):
-        await one.aclose()
+    async with aclosing(first), aclosing(store):
+        await first.open(record(), evict=False)
+        claimed = await first.claim(KEY, PRINCIPAL, Claim(1, "a", b""))
+        assert isinstance(claimed, Claimed)
+        start = await first.open_stream(KEY, "a", claimed.fence, 1)
+        with Redis.from_url(server.url) as client:
+            fill(client)
+        # Over its budget the session goes through all its streams.
+        await store.append(KEY, "a", claimed.fence, [(2, b"long enough")])
+        page = await store.read(KEY, "a", Position(start.seq, 1), 10, 1_000)
+        assert page is not None
+        assert [event.data for event in page.events] == [b"long enough"]
+        await store.settle(KEY, "a", claimed.fence, b"last", tag=3)
+        assert await store.close(KEY, SessionInput.DELETED) is not None
+        assert server.tell("EXISTS", *(f"{MAIN}:e:x{number}" for number in range(1, STREAMS + 1))) == "0"
 
 
 @async_test
 async def test_no_key_of_a_handle_stays_after_its_ttl(server: RedisServer) -> None:
     store = RedisStore(server.url)
-    assert await store.open_area("handle", PRINCIPAL, 60)
-    await store.set_state("handle", "f", b"x", op="1")
-    assert await store.find_area("handle", PRINCIPAL)
-    left = {key: int(server.tell("PTTL", key)) for key in server.tell("KEYS", "*").split()}
-    assert any("{handle}" in key for key in left)
-    assert {key: ttl for key, ttl in left.items() if not 0 < ttl <= 61_000} == {}
-    await store.aclose()
+    async with aclosing(store):
+        assert await store.open_area("handle", PRINCIPAL, 60)
+        await store.set_state("handle", "f", b"x", op="1")
+        assert await store.find_area("handle", PRINCIPAL)
+        left = {key: int(server.tell("PTTL", key)) for key in server.tell("KEYS", "*").split()}
+        assert any("{handle}" in key for key in left)
+        assert {key: ttl for key, ttl in left.items() if not 0 < ttl <= 61_000} == {}
 
 
 async def stored(store: RedisStore, key: str, stream: str) -> list[bytes]:
@@ -83,44 +84,45 @@ async def running(store: RedisStore, key: str, principal: str) -> int:
 @async_test
 async def test_a_principal_that_fills_the_store_makes_room_for_the_others(server: RedisServer) -> None:
     store = RedisStore(server.url, tight(streams_bytes=10_000, stream_bytes=4_000, sessions=100))
-    modest = await running(store, "modest", "modest")
-    done = await running(store, "done", "modest")
-    words = [b"%d" % number * 100 for number in range(10)]
-    for number, word in enumerate(words):
-        await store.append("modest", "a", modest, [(10 + number, word)])
-    await store.settle("done", "a", done, b"last" * 100, tag=2)
-    for session in range(10):
-        fence = await running(store, f"greedy{session}", "greedy")
-        for number in range(20):
-            await store.append(f"greedy{session}", "a", fence, [(10 + number, b"x" * 200)])
-    more = [b"more" * 50 for _ in range(5)]
-    for number, word in enumerate(more):
-        await store.append("modest", "a", modest, [(30 + number, word)])
-    assert await stored(store, "modest", "a") == [*words, *more], "nothing of the others is lost"
-    assert await stored(store, "done", "a") == [b"last" * 100]
-    kept = [await store.read(f"greedy{n}", "a", Position(1, 1), 1_000, 1 << 20) for n in range(10)]
-    assert all(page is not None and page.events for page in kept), "the newest event is always there"
-    size = sum(len(event.data) for page in kept if page is not None for event in page.events)
-    assert size <= 10_000 - len(b"".join([*words, *more])) - 400
-    await store.aclose()
+    async with aclosing(store):
+        modest = await running(store, "modest", "modest")
+        done = await running(store, "done", "modest")
+        words = [b"%d" % number * 100 for number in range(10)]
+        for number, word in enumerate(words):
+            await store.append("modest", "a", modest, [(10 + number, word)])
+        await store.settle("done", "a", done, b"last" * 100, tag=2)
+        for session in range(10):
+            fence = await running(store, f"greedy{session}", "greedy")
+            for number in range(20):
+                await store.append(f"greedy{session}", "a", fence, [(10 + number, b"x" * 200)])
+        more = [b"more" * 50 for _ in range(5)]
+        for number, word in enumerate(more):
+            await store.append("modest", "a", modest, [(30 + number, word)])
+        assert await stored(store, "modest", "a") == [*words, *more], "nothing of the others is lost"
+        assert await stored(store, "done", "a") == [b"last" * 100]
+        kept = [await store.read(f"greedy{n}", "a", Position(1, 1), 1_000, 1 << 20) for n in range(10)]
+        assert all(page is not None and page.events for page in kept), "the newest event is always there"
+        size = sum(len(event.data) for page in kept if page is not None for event in page.events)
+        assert size <= 10_000 - len(b"".join([*words, *more])) - 400
 
 
 @async_test
 async def test_two_replicas_that_write_one_session_make_room_in_it(server: RedisServer) -> None:
     limits = tight(streams_bytes=10_000, stream_bytes=8_000, session_bytes=20_000, sessions=100)
     stores = RedisStore(server.url, limits), RedisStore(server.url, limits)
-    await stores[0].open(record(), evict=False)
-    fences = []
-    for number, store in enumerate(stores):
-        claimed = await store.claim(KEY, PRINCIPAL, Claim(number, f"s{number}", b""))
-        assert isinstance(claimed, Claimed)
-        await store.open_stream(KEY, f"s{number}", claimed.fence, 1)
-        fences.append(claimed.fence)
-    for event in range(20):
+    async with all_closed(*stores):
+        await stores[0].open(record(), evict=False)
+        fences = []
         for number, store in enumerate(stores):
-            await store.append(KEY, f"s{number}", fences[number], [(10 + event, b"x" * 400)])
-    for number, store in enumerate(stores):
-        assert (await stored(store, KEY, f"s{number}"))[-1] == b"x" * 400, "the newest event is always there"
-    assert 0 < (await stores[0].totals()).log_bytes <= 10_000
-    for store in stores:
-        await store.aclose()
+            claimed = await store.claim(KEY, PRINCIPAL, Claim(number, f"s{number}", b""))
+            assert isinstance(claimed, Claimed)
+            await store.open_stream(KEY, f"s{number}", claimed.fence, 1)
+            fences.append(claimed.fence)
+        for event in range(20):
+            for number, store in enumerate(stores):
+                await store.append(KEY, f"s{number}", fences[number], [(10 + event, b"x" * 400)])
+        for number, store in enumerate(stores):
+            assert (await stored(store, KEY, f"s{number}"))[-1] == b"x" * 400, (
+                "the newest event is always there"
+            )
+        assert 0 < (await stores[0].totals()).log_bytes <= 10_000

@@ -3,6 +3,7 @@
 import datetime as dt
 import ipaddress
 from collections.abc import Iterator
+from contextlib import aclosing
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -150,17 +151,17 @@ DIRECT: Final = ["rediss://{0.address}?", "redis+cluster://{0.address}?ssl=1&"]
 async def test_a_store_works_over_tls_with_a_certificate_of_its_own(guarded: Guarded, scheme: str) -> None:
     url = f"{scheme.format(guarded)}{guarded.ca}&{guarded.own}"
     store = open_store(url, namespace=scheme.partition(":")[0].replace("+", "-"))
-    assert isinstance(store, RedisStore)
-    store.bind(lambda what, key, name: None)  # noqa: ARG005
-    await store.heard()
-    await store.check()
-    await store.renew(10)
-    await store.open(record(), evict=False)
-    claimed = await store.claim(KEY, PRINCIPAL, Claim(1, "a", b""))
-    assert isinstance(claimed, Claimed)
-    await store.settle(KEY, "a", claimed.fence, b"last", tag=1, keep=True)
-    assert await store.find(KEY, PRINCIPAL) is not None
-    await store.aclose()
+    async with aclosing(store):
+        assert isinstance(store, RedisStore)
+        store.bind(lambda what, key, name: None)  # noqa: ARG005
+        await store.heard()
+        await store.check()
+        await store.renew(10)
+        await store.open(record(), evict=False)
+        claimed = await store.claim(KEY, PRINCIPAL, Claim(1, "a", b""))
+        assert isinstance(claimed, Claimed)
+        await store.settle(KEY, "a", claimed.fence, b"last", tag=1, keep=True)
+        assert await store.find(KEY, PRINCIPAL) is not None
 
 
 @pytest.mark.parametrize("scheme", DIRECT)
@@ -171,16 +172,18 @@ async def test_a_redis_with_an_untrusted_certificate_is_not_used(
     monkeypatch.setattr(core, "PATIENCE", 0.1)
     for believed in (guarded.stranger, ""):
         store = RedisStore(f"{scheme.format(guarded)}{believed}&{guarded.own}")
-        with pytest.raises(StoreUnavailable, match=r"certificate verify failed|Cluster cannot be connected"):
-            await store.check()
-        with pytest.raises(StoreUnavailable):
-            await store.find(KEY, PRINCIPAL)
-        await store.aclose()
+        async with aclosing(store):
+            with pytest.raises(
+                StoreUnavailable, match=r"certificate verify failed|Cluster cannot be connected"
+            ):
+                await store.check()
+            with pytest.raises(StoreUnavailable):
+                await store.find(KEY, PRINCIPAL)
 
 
 @async_test
 async def test_a_redis_that_requires_a_certificate_refuses_a_client_without_one(guarded: Guarded) -> None:
     store = RedisStore(f"rediss://{guarded.address}?{guarded.ca}")
-    with pytest.raises(StoreUnavailable):
-        await store.find(KEY, PRINCIPAL)
-    await store.aclose()
+    async with aclosing(store):
+        with pytest.raises(StoreUnavailable):
+            await store.find(KEY, PRINCIPAL)

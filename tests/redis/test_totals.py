@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import random
+from contextlib import aclosing
 from typing import Any, Final
 
 import pytest
@@ -19,7 +20,7 @@ from holdfast.testing.store.bench import record
 from holdfast.testing.store.limits import tight
 from tests.redis.links import Lossy
 from tests.redis_server import RedisServer
-from tests.support import async_test
+from tests.support import all_closed, async_test
 
 SHARED: Final = "hf:1:default:{*}"
 TOTAL: Final = 100_000
@@ -89,32 +90,31 @@ async def test_a_hostile_principal_stays_within_its_total_and_does_not_use_anoth
     limits = tight(principal_kept_bytes=TOTAL)
     replicas = [RedisStore(Lossy(server.url, seed * 10 + n), limits, replica=f"r{n}") for n in range(3)]
     first = replicas[0]
-    keys, handles = [f"h{number}" for number in range(6)], [f"handle{number}" for number in range(3)]
-    for key in keys:
-        await first.open(record(key, "hostile"), evict=False)
-    for handle in handles:
-        assert await first.open_area(handle, "hostile", 600)
-    await first.open(record("modest", "modest"), evict=False)
-    dice = random.Random(seed)
-    attacks = [attack(store, random.Random(dice.random()), keys, handles, 120) for store in replicas]
-    writes = [first.set_state("modest", f"f{n}", b"y" * 8_000, op=f"{n}") for n in range(10)]
-    await asyncio.gather(*attacks, *writes)
-    used = 0
-    for key in [*keys, *handles]:
-        found = kept(server, key)
-        real = found["bytes"] + found["subs"]
-        assert real <= found["al"] <= granted(server, key), (key, found)
-        used += real
-    assert used <= total(server, "hostile") <= TOTAL
-    assert kept(server, "modest")["bytes"] == 10 * (8_000 + 2 + ENTRY_BYTES)
-    for key in [*keys, "modest"]:
-        assert await first.close(key, SessionInput.DELETED) is not None
-    for handle in handles:
-        server.tell("ZADD", f"{SHARED}:areas", "1", handle)
-    await first.sweep()
-    assert server.tell("EXISTS", f"{SHARED}:kept", f"{SHARED}:kp") == "0", "nothing is counted forever"
-    for store in replicas:
-        await store.aclose()
+    async with all_closed(*replicas):
+        keys, handles = [f"h{number}" for number in range(6)], [f"handle{number}" for number in range(3)]
+        for key in keys:
+            await first.open(record(key, "hostile"), evict=False)
+        for handle in handles:
+            assert await first.open_area(handle, "hostile", 600)
+        await first.open(record("modest", "modest"), evict=False)
+        dice = random.Random(seed)
+        attacks = [attack(store, random.Random(dice.random()), keys, handles, 120) for store in replicas]
+        writes = [first.set_state("modest", f"f{n}", b"y" * 8_000, op=f"{n}") for n in range(10)]
+        await asyncio.gather(*attacks, *writes)
+        used = 0
+        for key in [*keys, *handles]:
+            found = kept(server, key)
+            real = found["bytes"] + found["subs"]
+            assert real <= found["al"] <= granted(server, key), (key, found)
+            used += real
+        assert used <= total(server, "hostile") <= TOTAL
+        assert kept(server, "modest")["bytes"] == 10 * (8_000 + 2 + ENTRY_BYTES)
+        for key in [*keys, "modest"]:
+            assert await first.close(key, SessionInput.DELETED) is not None
+        for handle in handles:
+            server.tell("ZADD", f"{SHARED}:areas", "1", handle)
+        await first.sweep()
+        assert server.tell("EXISTS", f"{SHARED}:kept", f"{SHARED}:kp") == "0", "nothing is counted forever"
 
 
 @async_test
@@ -122,28 +122,28 @@ async def test_a_late_message_never_leaves_the_shared_slot_with_less_than_a_sess
     server: RedisServer,
 ) -> None:
     store = RedisStore(server.url, tight(principal_kept_bytes=TOTAL))
-    await store.open(record("s", "p"), evict=False)
-    await store.set_state("s", "f", b"x" * 5_000, op="1")
-    await store.set_state("s", "f", None, op="2")
-    now = kept(server, "s")
-    assert (now["av"], granted(server, "s")) == (1, now["al"])
-    await store.set_state("s", "f", b"x" * 9_000, op="3")
-    may = granted(server, "s")
-    assert may >= 9_000
-    await store.index("lower", "s", 10, 1)
-    assert granted(server, "s") == may, "a report that was overtaken by a grant"
-    late = RedisStore(server.url, tight(principal_kept_bytes=TOTAL))
-    await late.set_state("s", "g", b"x", op="4")
-    head = late._states["s"].head
-    head.allowed, head.lowered = 0, 0
-    may = granted(server, "s")
-    assert await late._more_room("s", head, 6_000)
-    assert (head.allowed, head.lowered) == (may, 1), "a request from before a report"
-    await late.aclose()
-    _, _, again, count = await store.index("grant", "s", hashed("p"), 6_000, 6_000, 0, TOTAL, 60_000)
-    assert (again, count) == (may, 1), "an old request lowers nothing"
-    assert total(server, "p") == may
-    await store.aclose()
+    async with aclosing(store):
+        await store.open(record("s", "p"), evict=False)
+        await store.set_state("s", "f", b"x" * 5_000, op="1")
+        await store.set_state("s", "f", None, op="2")
+        now = kept(server, "s")
+        assert (now["av"], granted(server, "s")) == (1, now["al"])
+        await store.set_state("s", "f", b"x" * 9_000, op="3")
+        may = granted(server, "s")
+        assert may >= 9_000
+        await store.index("lower", "s", 10, 1)
+        assert granted(server, "s") == may, "a report that was overtaken by a grant"
+        late = RedisStore(server.url, tight(principal_kept_bytes=TOTAL))
+        await late.set_state("s", "g", b"x", op="4")
+        head = late._states["s"].head
+        head.allowed, head.lowered = 0, 0
+        may = granted(server, "s")
+        assert await late._more_room("s", head, 6_000)
+        assert (head.allowed, head.lowered) == (may, 1), "a request from before a report"
+        await late.aclose()
+        _, _, again, count = await store.index("grant", "s", hashed("p"), 6_000, 6_000, 0, TOTAL, 60_000)
+        assert (again, count) == (may, 1), "an old request lowers nothing"
+        assert total(server, "p") == may
 
 
 @async_test
@@ -159,27 +159,27 @@ async def test_a_session_that_ends_while_it_asks_for_room_leaves_no_charge(serve
         return await send(script, key, *arguments)
 
     store.send = closed_before_the_write  # type: ignore[assignment]
-    with pytest.raises(SessionGone):
-        await store.set_state("s", "f", b"x", op="1")
-    assert len(closed) == 1
-    assert server.tell("EXISTS", f"{SHARED}:kept", f"{SHARED}:kp") == "0"
-    await store.aclose()
+    async with aclosing(store):
+        with pytest.raises(SessionGone):
+            await store.set_state("s", "f", b"x", op="1")
+        assert len(closed) == 1
+        assert server.tell("EXISTS", f"{SHARED}:kept", f"{SHARED}:kp") == "0"
 
 
 @async_test
 async def test_most_changes_of_state_need_no_grant(server: RedisServer) -> None:
     store = RedisStore(server.url)
-    link = store._link
-    assert isinstance(link, Single)
-    await store.open(record("s", "p"), evict=False)
-    for number in range(100):
-        await store.set_state("s", f"f{number}", b"x" * 100, op=f"{number}")
-    sent = link.pipeline.sent
-    for number in range(100):
-        await store.set_state("s", f"f{number}", b"y" * 100, op=f"again{number}")
-    assert link.pipeline.sent - sent == 100
-    assert sent < 150
-    await store.aclose()
+    async with aclosing(store):
+        link = store._link
+        assert isinstance(link, Single)
+        await store.open(record("s", "p"), evict=False)
+        for number in range(100):
+            await store.set_state("s", f"f{number}", b"x" * 100, op=f"{number}")
+        sent = link.pipeline.sent
+        for number in range(100):
+            await store.set_state("s", f"f{number}", b"y" * 100, op=f"again{number}")
+        assert link.pipeline.sent - sent == 100
+        assert sent < 150
 
 
 @async_test
@@ -187,13 +187,13 @@ async def test_the_room_of_a_subscription_counts_once_although_every_reply_is_lo
     server: RedisServer,
 ) -> None:
     store = RedisStore(Lossy(server.url, 1, replies=1.0, commands=0.0))
-    await store.open(record("s", "p"), evict=False)
-    for _ in range(2):
-        assert await store.subscribe("s", "file:///a")
-        assert kept(server, "s")["subs"] == growth(None, len("file:///a"))
-        assert await store.subscribe("s", "file:///b")
-        await store.unsubscribe("s", "file:///b")
-        assert kept(server, "s")["subs"] == growth(None, len("file:///a"))
-        await store.unsubscribe("s", "file:///a")
-        assert kept(server, "s")["subs"] == 0
-    await store.aclose()
+    async with aclosing(store):
+        await store.open(record("s", "p"), evict=False)
+        for _ in range(2):
+            assert await store.subscribe("s", "file:///a")
+            assert kept(server, "s")["subs"] == growth(None, len("file:///a"))
+            assert await store.subscribe("s", "file:///b")
+            await store.unsubscribe("s", "file:///b")
+            assert kept(server, "s")["subs"] == growth(None, len("file:///a"))
+            await store.unsubscribe("s", "file:///a")
+            assert kept(server, "s")["subs"] == 0

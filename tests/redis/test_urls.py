@@ -3,7 +3,7 @@
 import subprocess
 import sys
 import tempfile
-from contextlib import ExitStack
+from contextlib import ExitStack, aclosing
 from pathlib import Path
 
 import pytest
@@ -25,10 +25,10 @@ async def test_a_url_opens_its_store() -> None:
     memory = open_store("memory:")
     assert isinstance(memory, MemoryStore)
     store = open_store("redis://127.0.0.1:1/3", limits=Limits(sessions=7), namespace="mine")
-    assert isinstance(store, RedisStore)
-    assert store._limits.sessions == 7
-    assert store.key("h") == "hf:1:mine:{h}"
-    await store.aclose()
+    async with aclosing(store):
+        assert isinstance(store, RedisStore)
+        assert store._limits.sessions == 7
+        assert store.key("h") == "hf:1:mine:{h}"
 
 
 @async_test
@@ -91,10 +91,10 @@ async def test_with_tls_the_sentinels_and_the_master_behind_them_have_it(
     option: str, *, has_tls: bool
 ) -> None:
     link = connect(f"redis+sentinel://a,b/mymaster{option}")
-    assert isinstance(link, Single)
-    pools = [link._client.connection_pool, *(one.connection_pool for one in link._sentinels)]
-    assert [issubclass(pool.connection_class, SSLConnection) for pool in pools] == [has_tls] * 3
-    await link.aclose()
+    async with aclosing(link):
+        assert isinstance(link, Single)
+        pools = [link._client.connection_pool, *(one.connection_pool for one in link._sentinels)]
+        assert [issubclass(pool.connection_class, SSLConnection) for pool in pools] == [has_tls] * 3
 
 
 def test_without_the_redis_package_the_error_names_the_package_to_install() -> None:
@@ -112,9 +112,9 @@ def test_without_the_redis_package_the_error_names_the_package_to_install() -> N
 @async_test
 async def test_a_valkey_url_reaches_the_server(server: RedisServer) -> None:
     store = RedisStore(server.url.replace("redis://", "valkey://"))
-    await store.open(record(), evict=False)
-    assert await store.find(KEY, PRINCIPAL) is not None
-    await store.aclose()
+    async with aclosing(store):
+        await store.open(record(), evict=False)
+        assert await store.find(KEY, PRINCIPAL) is not None
 
 
 async def is_found(store: RedisStore) -> bool:
@@ -136,11 +136,11 @@ async def test_behind_sentinels_the_store_follows_the_master() -> None:
         sentinel = RedisServer(Path(home) / "sentinel", sentinel=watch)
         stack.callback(sentinel.stop)
         store = RedisStore(f"redis+sentinel://127.0.0.1:{sentinel.port}/mymaster")
-        await store.open(record(), evict=False)
-        replicate(primary, replica)
-        asked = ("SENTINEL", "REPLICAS", "mymaster")
-        wait_until(lambda: f"port={replica.port}" in sentinel.tell(*asked).replace("\n", "="))
-        primary.stop()
-        await until(lambda: is_found(store))
-        assert "role:master" in replica.tell("INFO", "replication")
-        await store.aclose()
+        async with aclosing(store):
+            await store.open(record(), evict=False)
+            replicate(primary, replica)
+            asked = ("SENTINEL", "REPLICAS", "mymaster")
+            wait_until(lambda: f"port={replica.port}" in sentinel.tell(*asked).replace("\n", "="))
+            primary.stop()
+            await until(lambda: is_found(store))
+            assert "role:master" in replica.tell("INFO", "replication")

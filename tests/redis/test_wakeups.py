@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 
 import pytest
 
@@ -23,14 +23,14 @@ async def deaf_and_talking(
     deaf, talking = (
         RedisStore(server.url, namespace="wakeups", replica=name) for name in ("deaf", "talking")
     )
-    wakeups: asyncio.Queue[object] = asyncio.Queue()
-    deaf.bind(lambda what, key, name: wakeups.put_nowait((what, key, name)))
-    deaf._take = lambda data: None  # type: ignore[method-assign]  # noqa: ARG005
-    await deaf.heard()
-    await deaf.open(record(), evict=False)
-    yield deaf, talking, wakeups
-    for store in (deaf, talking):
-        await store.aclose()
+    async with aclosing(talking):
+        wakeups: asyncio.Queue[object] = asyncio.Queue()
+        deaf.bind(lambda what, key, name: wakeups.put_nowait((what, key, name)))
+        deaf._take = lambda data: None  # type: ignore[method-assign]  # noqa: ARG005
+        async with aclosing(deaf):
+            await deaf.heard()
+            await deaf.open(record(), evict=False)
+            yield deaf, talking, wakeups
 
 
 async def woken(wakeups: asyncio.Queue[object], wanted: object) -> None:
@@ -82,23 +82,23 @@ async def test_a_takeover_with_a_lost_wake_up_is_noticed_once(server: RedisServe
 @async_test
 async def test_a_reader_that_came_back_is_not_sent_away(server: RedisServer) -> None:
     here, there = (RedisStore(server.url, namespace="back", replica=name) for name in ("here", "there"))
-    heard: asyncio.Queue[object] = asyncio.Queue()
-    late: asyncio.Queue[bytes] = asyncio.Queue()
-    here.bind(lambda what, key, name: heard.put_nowait((what, key, name)))
-    take, here._take = here._take, lambda data: late.put_nowait(data)  # type: ignore[method-assign]  # noqa: PLW0108
-    await here.heard()
-    await here.open(record(), evict=False)
-    for store in (here, there, here):
-        assert isinstance(await store.attach(KEY, PRINCIPAL, None, None), Attached)
-    take(await late.get())
-    await there.append(KEY, "", -1, [(1, b"{}")])
-    take(await late.get())
-    assert await heard.get() == (WakeUp.STREAM, KEY, record().standalone)
-    await there.attach(KEY, PRINCIPAL, None, None)
-    take(await late.get())
-    await woken(heard, (WakeUp.TAKEN, KEY, record().standalone))
-    for store in (here, there):
-        await store.aclose()
+    async with aclosing(there):
+        heard: asyncio.Queue[object] = asyncio.Queue()
+        late: asyncio.Queue[bytes] = asyncio.Queue()
+        here.bind(lambda what, key, name: heard.put_nowait((what, key, name)))
+        take, here._take = here._take, lambda data: late.put_nowait(data)  # type: ignore[method-assign]  # noqa: PLW0108
+        async with aclosing(here):
+            await here.heard()
+            await here.open(record(), evict=False)
+            for store in (here, there, here):
+                assert isinstance(await store.attach(KEY, PRINCIPAL, None, None), Attached)
+            take(await late.get())
+            await there.append(KEY, "", -1, [(1, b"{}")])
+            take(await late.get())
+            assert await heard.get() == (WakeUp.STREAM, KEY, record().standalone)
+            await there.attach(KEY, PRINCIPAL, None, None)
+            take(await late.get())
+            await woken(heard, (WakeUp.TAKEN, KEY, record().standalone))
 
 
 @async_test
@@ -116,17 +116,16 @@ async def test_what_has_not_changed_sends_no_wake_up(server: RedisServer) -> Non
 @async_test
 async def test_a_cut_subscription_connection_is_opened_again(server: RedisServer) -> None:
     store, other = RedisStore(server.url, replica="one"), RedisStore(server.url, replica="two")
-    wakeups: asyncio.Queue[object] = asyncio.Queue()
-    store.bind(lambda what, key, name: wakeups.put_nowait((what, key, name)))
-    await store.heard()
-    assert server.tell("CLIENT", "KILL", "TYPE", "pubsub") == "1"
-    await until(lambda: not store._listening.is_set())
-    await store.heard()
-    await other.open_task("t", PRINCIPAL, b"1", ttl=60)
-    await other.set_task("t", PRINCIPAL, b"2", version=1, ttl=60)
-    await woken(wakeups, (WakeUp.TASK, "t", ""))
-    for one in (store, other):
-        await one.aclose()
+    async with aclosing(store), aclosing(other):
+        wakeups: asyncio.Queue[object] = asyncio.Queue()
+        store.bind(lambda what, key, name: wakeups.put_nowait((what, key, name)))
+        await store.heard()
+        assert server.tell("CLIENT", "KILL", "TYPE", "pubsub") == "1"
+        await until(lambda: not store._listening.is_set())
+        await store.heard()
+        await other.open_task("t", PRINCIPAL, b"1", ttl=60)
+        await other.set_task("t", PRINCIPAL, b"2", version=1, ttl=60)
+        await woken(wakeups, (WakeUp.TASK, "t", ""))
 
 
 @async_test
@@ -135,15 +134,15 @@ async def test_wake_ups_of_an_unknown_kind_are_ignored(
 ) -> None:
     monkeypatch.setattr("holdfast.stores.shared.server.POLL_SECONDS", 1_000.0)
     store = RedisStore(server.url, namespace="wakeups")
-    wakeups: asyncio.Queue[WakeUp] = asyncio.Queue()
-    store.bind(lambda what, key, name: wakeups.put_nowait(what))  # noqa: ARG005
-    await store.heard()
-    for later in ("later", "later k", "later k n r.1", "news a b c d e"):
-        server.tell("PUBLISH", "hf:1:wakeups:bell", later)
-    async with asyncio.timeout(BOUND):
-        assert await wakeups.get() is WakeUp.NEWS
-    assert store._listening.is_set()
-    await store.aclose()
+    async with aclosing(store):
+        wakeups: asyncio.Queue[WakeUp] = asyncio.Queue()
+        store.bind(lambda what, key, name: wakeups.put_nowait(what))  # noqa: ARG005
+        await store.heard()
+        for later in ("later", "later k", "later k n r.1", "news a b c d e"):
+            server.tell("PUBLISH", "hf:1:wakeups:bell", later)
+        async with asyncio.timeout(BOUND):
+            assert await wakeups.get() is WakeUp.NEWS
+        assert store._listening.is_set()
 
 
 @async_test
@@ -151,18 +150,18 @@ async def test_a_replica_that_is_too_far_behind_learns_that_it_missed_announceme
     server: RedisServer,
 ) -> None:
     store = RedisStore(server.url, namespace="news")
-    await store.announce("first", b"")
-    begin = (await store.announced("")).cursor
-    for kept in (3, 0):
-        for number in range(10):
-            await store.announce(f"{kept}-{number}", b"")
-        server.tell("XTRIM", f"{store.key('*')}:news", "MAXLEN", str(kept))
-        await store.announce(f"{kept}-last", b"")
-        news = await store.announced(begin)
-        assert (len(news.events), news.missed) == (kept + 1, True)
-        begin = news.cursor
-        assert await store.announced(begin) == (begin, [], False), "and once"
-    await store.aclose()
+    async with aclosing(store):
+        await store.announce("first", b"")
+        begin = (await store.announced("")).cursor
+        for kept in (3, 0):
+            for number in range(10):
+                await store.announce(f"{kept}-{number}", b"")
+            server.tell("XTRIM", f"{store.key('*')}:news", "MAXLEN", str(kept))
+            await store.announce(f"{kept}-last", b"")
+            news = await store.announced(begin)
+            assert (len(news.events), news.missed) == (kept + 1, True)
+            begin = news.cursor
+            assert await store.announced(begin) == (begin, [], False), "and once"
 
 
 @async_test
@@ -170,22 +169,21 @@ async def test_a_reader_of_an_exchange_that_another_replica_has_ended_reads_the_
     server: RedisServer,
 ) -> None:
     mine, other = (RedisStore(server.url, namespace="ended", replica=name) for name in ("mine", "other"))
-    await mine.open(record(), evict=False)
-    claimed = await mine.claim(KEY, PRINCIPAL, Claim(1, "a", b""))
-    assert isinstance(claimed, Claimed)
-    start = await mine.open_stream(KEY, "a", claimed.fence, 1)
-    await mine.append(KEY, "a", claimed.fence, [(2, b"one"), (3, b"two")])
-    link = mine._link
-    assert isinstance(link, Single)
-    sent = link.pipeline.sent
-    page = await mine.read(KEY, "a", start, 10, 1_000)
-    assert page is not None
-    assert [event.data for event in page.events] == [b"one", b"two"]
-    assert link.pipeline.sent == sent, "it was written here, so Redis is not asked"
-    assert await other.reap(Orphan(KEY, "a", 1, mine.me), b"end", tag=4)
-    mine.woken(WakeUp.STREAM, KEY, "a")
-    page = await mine.read(KEY, "a", page.events[-1].position, 10, 1_000)
-    assert page is not None
-    assert ([event.data for event in page.events], page.finished) == ([b"end"], True)
-    for store in (mine, other):
-        await store.aclose()
+    async with aclosing(mine), aclosing(other):
+        await mine.open(record(), evict=False)
+        claimed = await mine.claim(KEY, PRINCIPAL, Claim(1, "a", b""))
+        assert isinstance(claimed, Claimed)
+        start = await mine.open_stream(KEY, "a", claimed.fence, 1)
+        await mine.append(KEY, "a", claimed.fence, [(2, b"one"), (3, b"two")])
+        link = mine._link
+        assert isinstance(link, Single)
+        sent = link.pipeline.sent
+        page = await mine.read(KEY, "a", start, 10, 1_000)
+        assert page is not None
+        assert [event.data for event in page.events] == [b"one", b"two"]
+        assert link.pipeline.sent == sent, "it was written here, so Redis is not asked"
+        assert await other.reap(Orphan(KEY, "a", 1, mine.me), b"end", tag=4)
+        mine.woken(WakeUp.STREAM, KEY, "a")
+        page = await mine.read(KEY, "a", page.events[-1].position, 10, 1_000)
+        assert page is not None
+        assert ([event.data for event in page.events], page.finished) == ([b"end"], True)

@@ -4,7 +4,7 @@ import asyncio
 import sqlite3
 import stat
 import threading
-from contextlib import closing
+from contextlib import aclosing, closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,21 +40,25 @@ async def test_a_stream_continues_at_its_position_after_a_restart() -> None:
         await store.aclose()
 
         store = SqliteStore(path)
-        attached = await store.attach(KEY, PRINCIPAL, "a", positions[1])
-        assert isinstance(attached, Attached)
-        page = await store.read(KEY, "a", attached.cursor, 100, 1 << 20)
-        assert page is not None
-        assert (page.continuity, data_of(page), page.finished) == (Continuity.OK, [b"3", b"4", b"5"], False)
-        await store.settle(KEY, "a", fence, b"last", tag=tag_of("a", 6))
-        end = await store.read(KEY, "a", positions[4], 100, 1 << 20)
-        assert end is not None
-        assert (data_of(end), end.finished) == ([b"last"], True)
-        assert await store.get_state(KEY, "f") == Cell(b"kept", 1)
-        assert await store.set_state(KEY, "f", b"other", op="1") == 1, (
-            "sent again after the restart it counts once"
-        )
-        assert await store.get_state(KEY, "f") == Cell(b"kept", 1)
-        await store.aclose()
+        async with aclosing(store):
+            attached = await store.attach(KEY, PRINCIPAL, "a", positions[1])
+            assert isinstance(attached, Attached)
+            page = await store.read(KEY, "a", attached.cursor, 100, 1 << 20)
+            assert page is not None
+            assert (page.continuity, data_of(page), page.finished) == (
+                Continuity.OK,
+                [b"3", b"4", b"5"],
+                False,
+            )
+            await store.settle(KEY, "a", fence, b"last", tag=tag_of("a", 6))
+            end = await store.read(KEY, "a", positions[4], 100, 1 << 20)
+            assert end is not None
+            assert (data_of(end), end.finished) == ([b"last"], True)
+            assert await store.get_state(KEY, "f") == Cell(b"kept", 1)
+            assert await store.set_state(KEY, "f", b"other", op="1") == 1, (
+                "sent again after the restart it counts once"
+            )
+            assert await store.get_state(KEY, "f") == Cell(b"kept", 1)
 
 
 @async_test
@@ -69,10 +73,10 @@ async def test_grace_is_a_date_and_outlives_the_process() -> None:
         await store.aclose()
         clock.advance(GRACE - 1)
         store = SqliteStore(path, clock=clock)
-        assert await store.sweep() == []
-        clock.advance(1)
-        assert [closed.reason for closed in await store.sweep()] == [SessionInput.GRACE_OVER]
-        await store.aclose()
+        async with aclosing(store):
+            assert await store.sweep() == []
+            clock.advance(1)
+            assert [closed.reason for closed in await store.sweep()] == [SessionInput.GRACE_OVER]
 
 
 async def _live_a_little(store: SqliteStore, key: str) -> None:
@@ -132,11 +136,11 @@ def _pages(path: Path) -> int:
 async def test_only_the_owner_may_read_the_file_and_those_beside_it() -> None:
     with store_path() as path:
         store = SqliteStore(path)
-        await store.open(record(), evict=False)
-        files = sorted(path.parent.iterdir())
-        assert [file.name for file in files] == ["store.db", "store.db-shm", "store.db-wal"]
-        assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
-        await store.aclose()
+        async with aclosing(store):
+            await store.open(record(), evict=False)
+            files = sorted(path.parent.iterdir())
+            assert [file.name for file in files] == ["store.db", "store.db-shm", "store.db-wal"]
+            assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
 
 
 def test_a_file_of_a_later_format_is_refused_with_advice() -> None:
@@ -190,54 +194,55 @@ async def test_a_store_passes_over_columns_that_a_later_release_has_added_to_eve
                 if name != "sqlite_sequence":
                     connection.execute(f"ALTER TABLE {name} ADD COLUMN later TEXT NOT NULL DEFAULT 'x'")
         store, other = SqliteStore(path, clock=clock), SqliteStore(path, clock=clock, replica="other")
-        await store.renew(5.0)
-        await other.renew(5.0)
-        await _live_a_little(store, KEY)
-        await store.open_area("handle", PRINCIPAL, 5.0)
-        assert await store.add_state("handle", "n", 2, op="1") == 2
-        await store.open_task("task", PRINCIPAL, b"x", ttl=5.0)
-        assert await store.secret("seal", b"first", seconds=60) == b"first"
-        assert await other.forward(store.replica, "request", b"x", seconds=5.0)
-        assert [name for name, _ in await store.inbox()] == ["request"]
-        cursor = (await other.announced("")).cursor
-        await store.announce("news", b"x")
-        assert (await other.announced(cursor)).events == [b"x"]
-        for _ in range(3):
-            clock.advance(2.0)
+        async with aclosing(store), aclosing(other):
+            await store.renew(5.0)
             await other.renew(5.0)
-        orphans = await other.orphans()
-        assert {orphan.stream for orphan in orphans} == {f"{KEY}-{number}" for number in (0, 2, 4)}
-        assert await other.reap(orphans[0], b"unknown", tag=7)
-        assert isinstance(await other.close(KEY, SessionInput.DELETED), Closed)
-        clock.advance(60.0)
-        assert [closed.record.key for closed in await other.unreported_closings()] == [KEY]
-        await store.aclose()
-        await other.aclose()
+            await _live_a_little(store, KEY)
+            await store.open_area("handle", PRINCIPAL, 5.0)
+            assert await store.add_state("handle", "n", 2, op="1") == 2
+            await store.open_task("task", PRINCIPAL, b"x", ttl=5.0)
+            assert await store.secret("seal", b"first", seconds=60) == b"first"
+            assert await other.forward(store.replica, "request", b"x", seconds=5.0)
+            assert [name for name, _ in await store.inbox()] == ["request"]
+            cursor = (await other.announced("")).cursor
+            await store.announce("news", b"x")
+            assert (await other.announced(cursor)).events == [b"x"]
+            for _ in range(3):
+                clock.advance(2.0)
+                await other.renew(5.0)
+            orphans = await other.orphans()
+            assert {orphan.stream for orphan in orphans} == {f"{KEY}-{number}" for number in (0, 2, 4)}
+            assert await other.reap(orphans[0], b"unknown", tag=7)
+            assert isinstance(await other.close(KEY, SessionInput.DELETED), Closed)
+            clock.advance(60.0)
+            assert [closed.record.key for closed in await other.unreported_closings()] == [KEY]
 
 
 @async_test
 async def test_unknown_fields_of_a_later_release_are_kept_when_a_record_changes() -> None:
     with store_path() as path:
         store = SqliteStore(path)
-        await store.open(record(), evict=False)
-        with closing(sqlite3.connect(path)) as connection:
-            connection.execute(
-                "UPDATE field SET value = CAST(json_set(CAST(value AS TEXT), '$.hue', 'blue') AS BLOB) WHERE name = 'r'"
-            )
-            connection.execute("INSERT INTO field (sid, name, value) SELECT sid, 'later', x'01' FROM session")
-            connection.commit()
-        await store.change(KEY, level="debug")
-        await store.change(KEY, initialized=True)
-        found = await store.find(KEY, PRINCIPAL)
-        assert found is not None
-        assert (found.record.level, found.record.initialized) == ("debug", True)
-        with closing(sqlite3.connect(path)) as connection:
-            [hue] = connection.execute(
-                "SELECT json_extract(CAST(value AS TEXT), '$.hue') FROM field WHERE name = 'r'"
-            ).fetchone()
-            later = connection.execute("SELECT value FROM field WHERE name = 'later'").fetchall()
-        assert (hue, later) == ("blue", [(b"\x01",)])
-        await store.aclose()
+        async with aclosing(store):
+            await store.open(record(), evict=False)
+            with closing(sqlite3.connect(path)) as connection:
+                connection.execute(
+                    "UPDATE field SET value = CAST(json_set(CAST(value AS TEXT), '$.hue', 'blue') AS BLOB) WHERE name = 'r'"
+                )
+                connection.execute(
+                    "INSERT INTO field (sid, name, value) SELECT sid, 'later', x'01' FROM session"
+                )
+                connection.commit()
+            await store.change(KEY, level="debug")
+            await store.change(KEY, initialized=True)
+            found = await store.find(KEY, PRINCIPAL)
+            assert found is not None
+            assert (found.record.level, found.record.initialized) == ("debug", True)
+            with closing(sqlite3.connect(path)) as connection:
+                [hue] = connection.execute(
+                    "SELECT json_extract(CAST(value AS TEXT), '$.hue') FROM field WHERE name = 'r'"
+                ).fetchone()
+                later = connection.execute("SELECT value FROM field WHERE name = 'later'").fetchall()
+            assert (hue, later) == ("blue", [(b"\x01",)])
 
 
 @async_test
@@ -245,34 +250,33 @@ async def test_a_process_warns_once_when_a_later_release_has_upgraded_its_file()
     notes = NotingObserver()
     with store_path() as path:
         store = SqliteStore(path, observer=notes)
-        await store.renew(10)
-        assert notes.named("store.formats") == []
-        with closing(sqlite3.connect(path)) as later:
-            later.execute(f"PRAGMA user_version = {schema.FORMAT + 1}")
-        await store.renew(10)
-        await store.renew(10)
-        [note] = notes.named("store.formats")
-        assert (note["format"], note["other"]) == (schema.FORMAT, schema.FORMAT + 1)
-        await store.aclose()
+        async with aclosing(store):
+            await store.renew(10)
+            assert notes.named("store.formats") == []
+            with closing(sqlite3.connect(path)) as later:
+                later.execute(f"PRAGMA user_version = {schema.FORMAT + 1}")
+            await store.renew(10)
+            await store.renew(10)
+            [note] = notes.named("store.formats")
+            assert (note["format"], note["other"]) == (schema.FORMAT, schema.FORMAT + 1)
 
 
 @async_test
 async def test_a_wake_up_of_an_unknown_kind_is_ignored() -> None:
     with store_path() as path:
         store, other = SqliteStore(path), SqliteStore(path)
-        wakeups: asyncio.Queue[WakeUp] = asyncio.Queue()
-        store.bind(lambda what, key, name: wakeups.put_nowait(what))  # noqa: ARG005
-        await store.sessions()
-        with closing(sqlite3.connect(path)) as connection:
-            connection.execute(
-                "INSERT INTO ring (origin, target, at, what, key, name) VALUES ('x', '', 0, 'later', '', '')"
-            )
-            connection.commit()
-        await other.announce("news", b"x")
-        async with asyncio.timeout(BOUND):
-            assert await wakeups.get() is WakeUp.NEWS
-        await store.aclose()
-        await other.aclose()
+        async with aclosing(store), aclosing(other):
+            wakeups: asyncio.Queue[WakeUp] = asyncio.Queue()
+            store.bind(lambda what, key, name: wakeups.put_nowait(what))  # noqa: ARG005
+            await store.sessions()
+            with closing(sqlite3.connect(path)) as connection:
+                connection.execute(
+                    "INSERT INTO ring (origin, target, at, what, key, name) VALUES ('x', '', 0, 'later', '', '')"
+                )
+                connection.commit()
+            await other.announce("news", b"x")
+            async with asyncio.timeout(BOUND):
+                assert await wakeups.get() is WakeUp.NEWS
 
 
 def test_a_step_forward_that_fails_changes_nothing() -> None:
@@ -369,9 +373,8 @@ def test_a_url_that_names_no_file_is_refused(url: str) -> None:
 async def test_two_namespaces_on_one_url_never_see_each_other() -> None:
     with store_path() as path:
         first, second = (open_store(f"sqlite:///{path}", namespace=name) for name in ("default", "other"))
-        assert not isinstance(first, MemoryStore)
-        await first.open(record(), evict=False)
-        assert await second.sessions() == []
-        assert await first.sessions() == [KEY]
-        await first.aclose()
-        await second.aclose()
+        async with aclosing(first), aclosing(second):
+            assert not isinstance(first, MemoryStore)
+            await first.open(record(), evict=False)
+            assert await second.sessions() == []
+            assert await first.sessions() == [KEY]

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any, Final, get_args
 
@@ -125,22 +126,21 @@ async def test_with_a_key_a_header_with_an_ordinary_name_is_sealed_too() -> None
     own = {"x-pat": "secret-token-6"}
     with store_path() as path:
         there, here = Server("carried", store=SqliteStore(path)), Server("carried", store=_Scanned(path))
-        for server in (there, here):
-            server.forward_key = ForwardKey(KEY)
+        async with aclosing(here.engine), aclosing(there.engine):
+            for server in (there, here):
+                server.forward_key = ForwardKey(KEY)
 
-            @server.tool
-            async def count(ctx: Context, *, talks: bool) -> bool:
-                await ctx.roots()
-                return talks or ctx.headers["x-pat"] == own["x-pat"]
+                @server.tool
+                async def count(ctx: Context, *, talks: bool) -> bool:
+                    await ctx.roots()
+                    return talks or ctx.headers["x-pat"] == own["x-pat"]
 
-        asked = await called(Peer(there.asgi(response="json")), talks=False, headers=own).done()
-        peer = Peer(here.asgi(response="json"))
-        call = await called(peer, talks=False, headers=own, **retry_of(asked)).done()
-        assert call.json["result"]["structuredContent"] == {"result": True}
-        assert b"sealed " in _Scanned.written
-        assert own["x-pat"].encode() not in _Scanned.written
-        await here.engine.aclose()
-        await there.engine.aclose()
+            asked = await called(Peer(there.asgi(response="json")), talks=False, headers=own).done()
+            peer = Peer(here.asgi(response="json"))
+            call = await called(peer, talks=False, headers=own, **retry_of(asked)).done()
+            assert call.json["result"]["structuredContent"] == {"result": True}
+            assert b"sealed " in _Scanned.written
+            assert own["x-pat"].encode() not in _Scanned.written
 
 
 @async_test
@@ -151,15 +151,14 @@ async def test_a_replica_with_another_key_refuses_the_request_at_once() -> None:
             ForwardKey(KEY),
             ForwardKey(new_key(SeededRandom(2))),
         )
-        asked = await called(Peer(there.asgi(response="json")), talks=False, headers=SECRETS).done()
-        async with asyncio.timeout(there.settings.times.lease / 2):
-            call = await called(
-                Peer(here.asgi(response="json")), talks=False, headers=SECRETS, **retry_of(asked)
-            ).done()
-        assert call.json["error"]["code"] == BUSY
-        assert "forward key" in call.json["error"]["message"]
-        await here.engine.aclose()
-        await there.engine.aclose()
+        async with aclosing(here.engine), aclosing(there.engine):
+            asked = await called(Peer(there.asgi(response="json")), talks=False, headers=SECRETS).done()
+            async with asyncio.timeout(there.settings.times.lease / 2):
+                call = await called(
+                    Peer(here.asgi(response="json")), talks=False, headers=SECRETS, **retry_of(asked)
+                ).done()
+            assert call.json["error"]["code"] == BUSY
+            assert "forward key" in call.json["error"]["message"]
 
 
 class _Scanned(SqliteStore):
@@ -196,16 +195,15 @@ async def test_the_response_of_a_slow_retry_begins_long_before_a_keep_alive_is_d
     release = asyncio.Event()
     with store_path() as path:
         there, here = replica(path, release), replica(path)
-        asked = await called(Peer(there.asgi(response="json")), talks=False).done()
-        call = called(Peer(here.asgi()), talks=False, **retry_of(asked))
-        async with asyncio.timeout(here.settings.times.keep_alive / 3):
-            await call.begun()
-        release.set()
-        await call.done()
-        assert call.is_stream
-        assert call.messages[-1]["result"]["structuredContent"] == {"result": 1}
-        await here.engine.aclose()
-        await there.engine.aclose()
+        async with aclosing(here.engine), aclosing(there.engine):
+            asked = await called(Peer(there.asgi(response="json")), talks=False).done()
+            call = called(Peer(here.asgi()), talks=False, **retry_of(asked))
+            async with asyncio.timeout(here.settings.times.keep_alive / 3):
+                await call.begun()
+            release.set()
+            await call.done()
+            assert call.is_stream
+            assert call.messages[-1]["result"]["structuredContent"] == {"result": 1}
 
 
 @async_test
@@ -213,60 +211,57 @@ async def test_a_store_that_loses_a_forwarded_retry_leaves_its_outcome_unknown()
     release = asyncio.Event()
     with store_path() as path:
         there, here = replica(path, release), replica(path)
-        asked = await called(Peer(there.asgi(response="json")), talks=False).done()
-        await here.engine.ensure_started()
-        store = here.engine.runtime.store
-        attach = store.attach
+        async with aclosing(here.engine), aclosing(there.engine):
+            asked = await called(Peer(there.asgi(response="json")), talks=False).done()
+            await here.engine.ensure_started()
+            store = here.engine.runtime.store
+            attach = store.attach
 
-        async def emptied(key: str, *args: Any) -> Any:
-            await store.close(key, SessionInput.SHUTDOWN)
-            return await attach(key, *args)
+            async def emptied(key: str, *args: Any) -> Any:
+                await store.close(key, SessionInput.SHUTDOWN)
+                return await attach(key, *args)
 
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(store, "attach", emptied)
-            call = await called(Peer(here.asgi()), talks=False, **retry_of(asked)).done()
-        assert (call.json["id"], call.json["error"]["code"]) == (1, OUTCOME_UNKNOWN)
-        release.set()
-        await here.engine.aclose()
-        await there.engine.aclose()
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(store, "attach", emptied)
+                call = await called(Peer(here.asgi()), talks=False, **retry_of(asked)).done()
+            assert (call.json["id"], call.json["error"]["code"]) == (1, OUTCOME_UNKNOWN)
+            release.set()
 
 
 @async_test
 async def test_a_retry_that_cannot_be_forwarded_is_refused_with_its_id_and_can_be_sent_again() -> None:
     with store_path() as path:
         there, here = replica(path), replica(path)
-        asked = await called(Peer(there.asgi(response="json")), talks=False).done()
-        await here.engine.ensure_started()
+        async with aclosing(here.engine), aclosing(there.engine):
+            asked = await called(Peer(there.asgi(response="json")), talks=False).done()
+            await here.engine.ensure_started()
 
-        async def away(*_: object, **__: object) -> None:
-            raise StoreUnavailable("on purpose")
+            async def away(*_: object, **__: object) -> None:
+                raise StoreUnavailable("on purpose")
 
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(here.engine.runtime.store, "open", away)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(here.engine.runtime.store, "open", away)
+                call = await called(Peer(here.asgi()), talks=False, **retry_of(asked)).done()
+            assert (call.status, call.json["id"], call.json["error"]["code"]) == (503, 1, BUSY)
             call = await called(Peer(here.asgi()), talks=False, **retry_of(asked)).done()
-        assert (call.status, call.json["id"], call.json["error"]["code"]) == (503, 1, BUSY)
-        call = await called(Peer(here.asgi()), talks=False, **retry_of(asked)).done()
-        assert call.json["result"]["structuredContent"] == {"result": 1}
-        await here.engine.aclose()
-        await there.engine.aclose()
+            assert call.json["result"]["structuredContent"] == {"result": 1}
 
 
 @async_test
 async def test_a_store_that_fails_after_the_answer_does_not_replace_the_answer() -> None:
     with store_path() as path:
         there, here = replica(path), replica(path)
-        asked = await called(Peer(there.asgi(response="json")), talks=False).done()
-        await here.engine.ensure_started()
+        async with aclosing(here.engine), aclosing(there.engine):
+            asked = await called(Peer(there.asgi(response="json")), talks=False).done()
+            await here.engine.ensure_started()
 
-        async def away(*_: object) -> None:
-            raise StoreUnavailable("on purpose")
+            async def away(*_: object) -> None:
+                raise StoreUnavailable("on purpose")
 
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(here.engine.runtime.store, "close", away)
-            call = await called(Peer(here.asgi()), talks=False, **retry_of(asked)).done()
-        assert (call.status, call.json["result"]["structuredContent"]) == (200, {"result": 1})
-        await here.engine.aclose()
-        await there.engine.aclose()
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(here.engine.runtime.store, "close", away)
+                call = await called(Peer(here.asgi()), talks=False, **retry_of(asked)).done()
+            assert (call.status, call.json["result"]["structuredContent"]) == (200, {"result": 1})
 
 
 @pytest.mark.parametrize("mode", get_args(ResponseMode))
@@ -275,15 +270,14 @@ def test_a_retry_answered_by_another_replica_keeps_the_response_mode_of_this_one
     async def run() -> None:
         with store_path() as path:
             there, here = replica(path), replica(path)
-            for talks in (False, True):
-                asked = await called(Peer(there.asgi(response="json")), talks=talks).done()
-                call = await called(Peer(here.asgi(response=mode)), talks=talks, **retry_of(asked)).done()
-                assert call.is_stream is (mode == "sse" or (talks and mode == "adaptive"))
-                [*told, answer] = call.received
-                assert answer["result"]["structuredContent"] == {"result": 1}
-                assert len(told) == (talks and mode != "json")
-            await here.engine.aclose()
-            await there.engine.aclose()
+            async with aclosing(here.engine), aclosing(there.engine):
+                for talks in (False, True):
+                    asked = await called(Peer(there.asgi(response="json")), talks=talks).done()
+                    call = await called(Peer(here.asgi(response=mode)), talks=talks, **retry_of(asked)).done()
+                    assert call.is_stream is (mode == "sse" or (talks and mode == "adaptive"))
+                    [*told, answer] = call.received
+                    assert answer["result"]["structuredContent"] == {"result": 1}
+                    assert len(told) == (talks and mode != "json")
 
     run()
 
@@ -292,27 +286,28 @@ def test_a_retry_answered_by_another_replica_keeps_the_response_mode_of_this_one
 async def test_a_retry_for_which_the_other_replica_has_no_memory_waits_there() -> None:
     with store_path() as path:
         there, here = replica(path), replica(path)
-        long: dict[str, Any] = {"x": "y" * 20_000}
-        parked = (await called(Peer(there.asgi(response="json")), talks=False, **long).done()).json["result"]
-        answers: dict[str, Any] = {key: {"roots": []} for key in parked["inputRequests"]}
-        retry = {"requestState": parked["requestState"], "inputResponses": answers, **long}
-        load = there.engine.runtime.load
-        taken = load.account("others").open()
-        taken.set(load.ledger.total)
-        call = called(Peer(here.asgi(response="json")), talks=False, **retry)
-        inbox = there.engine.runtime.store.inbox
+        async with aclosing(here.engine), aclosing(there.engine):
+            long: dict[str, Any] = {"x": "y" * 20_000}
+            parked = (await called(Peer(there.asgi(response="json")), talks=False, **long).done()).json[
+                "result"
+            ]
+            answers: dict[str, Any] = {key: {"roots": []} for key in parked["inputRequests"]}
+            retry = {"requestState": parked["requestState"], "inputResponses": answers, **long}
+            load = there.engine.runtime.load
+            taken = load.account("others").open()
+            taken.set(load.ledger.total)
+            call = called(Peer(here.asgi(response="json")), talks=False, **retry)
+            inbox = there.engine.runtime.store.inbox
 
-        async def is_in_the_inbox() -> bool:
-            return bool(await inbox()) and not call.task.done()
+            async def is_in_the_inbox() -> bool:
+                return bool(await inbox()) and not call.task.done()
 
-        await until(is_in_the_inbox)
-        # There is no room for it.
-        await stays(is_in_the_inbox, 0.2)
-        taken.free()
-        assert (await call.done()).json["result"]["structuredContent"] == {"result": 0}
-        assert await inbox() == []
-        await here.engine.aclose()
-        await there.engine.aclose()
+            await until(is_in_the_inbox)
+            # There is no room for it.
+            await stays(is_in_the_inbox, 0.2)
+            taken.free()
+            assert (await call.done()).json["result"]["structuredContent"] == {"result": 0}
+            assert await inbox() == []
 
 
 @async_test

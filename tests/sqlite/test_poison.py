@@ -2,7 +2,7 @@
 
 import asyncio
 import sqlite3
-from contextlib import closing
+from contextlib import aclosing, closing
 from pathlib import Path
 
 import pytest
@@ -66,11 +66,11 @@ async def test_a_sweep_passes_a_session_that_cannot_be_read() -> None:
         await store.aclose()
         damage(path)
         store = SqliteStore(path, clock=clock, observer=observer)
-        clock.advance(IDLE)
-        assert [closed.record.key for closed in await store.sweep()] == [OTHER]
-        assert await store.sessions() == []
-        assert len(observer.named("store.poisoned")) == 1
-        await store.aclose()
+        async with aclosing(store):
+            clock.advance(IDLE)
+            assert [closed.record.key for closed in await store.sweep()] == [OTHER]
+            assert await store.sessions() == []
+            assert len(observer.named("store.poisoned")) == 1
 
 
 @async_test
@@ -78,21 +78,22 @@ async def test_the_dead_are_looked_after_beside_a_session_that_cannot_be_read() 
     clock = VirtualClock()
     with store_path() as path:
         dead, store = (SqliteStore(path, clock=clock, replica=name) for name in ("dead", "living"))
-        for one in (dead, store):
-            await one.renew(LEASE)
-        for key in (KEY, OTHER):
-            await dead.open(record(key), evict=False)
-            await dead.attach(key, PRINCIPAL, None, None)
-            assert isinstance(await dead.claim(key, PRINCIPAL, Claim(1, "a", b"")), Claimed)
-        damage(path)
-        for _ in range(5):
-            clock.advance(LEASE / 4)
-            await store.renew(LEASE)
-        orphans = await store.orphans()
-        assert await asyncio.gather(*(store.reap(orphan, b"unknown", tag=9) for orphan in orphans)) == [True]
-        assert [orphan.session for orphan in orphans] == [OTHER]
-        for one in (dead, store):
-            await one.aclose()
+        async with aclosing(dead), aclosing(store):
+            for one in (dead, store):
+                await one.renew(LEASE)
+            for key in (KEY, OTHER):
+                await dead.open(record(key), evict=False)
+                await dead.attach(key, PRINCIPAL, None, None)
+                assert isinstance(await dead.claim(key, PRINCIPAL, Claim(1, "a", b"")), Claimed)
+            damage(path)
+            for _ in range(5):
+                clock.advance(LEASE / 4)
+                await store.renew(LEASE)
+            orphans = await store.orphans()
+            assert await asyncio.gather(*(store.reap(orphan, b"unknown", tag=9) for orphan in orphans)) == [
+                True
+            ]
+            assert [orphan.session for orphan in orphans] == [OTHER]
 
 
 @async_test
@@ -100,16 +101,16 @@ async def test_a_closing_that_cannot_be_read_does_not_block_the_others() -> None
     clock, observer = VirtualClock(), NotingObserver()
     with store_path() as path:
         store = SqliteStore(path, clock=clock, observer=observer)
-        for key in (KEY, OTHER):
-            await store.open(record(key), evict=False)
-            await store.close(key, SessionInput.DELETED)
-        damage(path, table="closing")
-        clock.advance(60)
-        assert [closed.record.key for closed in await store.unreported_closings()] == [OTHER]
-        clock.advance(60)
-        assert [closed.record.key for closed in await store.unreported_closings()] == [OTHER]
-        assert len(observer.named("store.poisoned")) == 1
-        await store.aclose()
+        async with aclosing(store):
+            for key in (KEY, OTHER):
+                await store.open(record(key), evict=False)
+                await store.close(key, SessionInput.DELETED)
+            damage(path, table="closing")
+            clock.advance(60)
+            assert [closed.record.key for closed in await store.unreported_closings()] == [OTHER]
+            clock.advance(60)
+            assert [closed.record.key for closed in await store.unreported_closings()] == [OTHER]
+            assert len(observer.named("store.poisoned")) == 1
 
 
 @async_test
@@ -127,6 +128,6 @@ async def test_the_thread_of_the_file_lives_through_a_failure_of_listening() -> 
             listen()
 
         store._worker._listen = fail_once  # type: ignore[method-assign]
-        await until(lambda: bool(observer.named("loop.failed")))
-        assert await store.find(KEY, PRINCIPAL) is not None
-        await store.aclose()
+        async with aclosing(store):
+            await until(lambda: bool(observer.named("loop.failed")))
+            assert await store.find(KEY, PRINCIPAL) is not None

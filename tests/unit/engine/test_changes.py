@@ -1,6 +1,7 @@
 """Changes of lists and resources reach their clients: none is lost, and no client delays another one."""
 
 import asyncio
+from contextlib import aclosing
 
 import pytest
 
@@ -265,14 +266,14 @@ async def test_no_writer_waits_for_a_reader_at_another_replica_which_receives_ev
         two = EngineHarness(ScriptedBack({}), Settings(times=times), cluster.connect("two").store)
         await two.engine.ensure_started()
         two.session = await two.engine.sessions.find(one.key, one.session.record.principal)
-        uris = await subscribe(one, 10)
-        standing = await two.get()
-        standing.may_read.clear()
-        await one.engine.changed(Change("resource", uris[3]))
-        await (await pushed(one, 3_000))
-        standing.may_read.set()
-        await asyncio.sleep(10)
-        heard: list[Json] = standing.messages
-        assert heard[-1]["method"] == UPDATED
-        assert set(updated(standing)) == set(uris)
-        await two.engine.aclose()
+        async with aclosing(two.engine):
+            uris = await subscribe(one, 10)
+            standing = await two.get()
+            standing.may_read.clear()
+            await one.engine.changed(Change("resource", uris[3]))
+            await (await pushed(one, 3_000))
+            standing.may_read.set()
+            await asyncio.sleep(10)
+            heard: list[Json] = standing.messages
+            assert heard[-1]["method"] == UPDATED
+            assert set(updated(standing)) == set(uris)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from math import inf
 from typing import Any, Final
 
@@ -736,14 +736,14 @@ async def test_only_the_replica_of_the_active_reader_becomes_the_home() -> None:
     async with orphaned(SWEEPING) as (world, other, ghost):
         third = await world.add("third", ScriptedBack({CALL: echo}, has_home=True))
         third.session = other.session
-        await other.get()
-        await third.get()
-        await ghost.release()
-        await asyncio.sleep(10)
-        assert world.home(other.key) == "third"
-        assert other.back.events == ["start", "opened"]
-        assert third.back.events == ["start", "moved", "serve"]
-        await third.engine.aclose()
+        async with aclosing(third.engine):
+            await other.get()
+            await third.get()
+            await ghost.release()
+            await asyncio.sleep(10)
+            assert world.home(other.key) == "third"
+            assert other.back.events == ["start", "opened"]
+            assert third.back.events == ["start", "moved", "serve"]
 
 
 @engine_test

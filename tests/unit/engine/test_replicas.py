@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import Final
 
 from holdfast.config import Limits, Settings, Times
@@ -41,8 +41,8 @@ async def pair() -> AsyncIterator[tuple[EngineHarness, EngineHarness]]:
         two = EngineHarness(ScriptedBack({}), Settings(times=TIMES), cluster.connect("two").store)
         await two.engine.ensure_started()
         two.session = await two.engine.sessions.find(one.key, one.session.record.principal)
-        yield one, two
-        await two.engine.aclose()
+        async with aclosing(two.engine):
+            yield one, two
 
 
 async def push(engine: Engine, key: str, method: str) -> None:

@@ -34,7 +34,7 @@ from holdfast.stores.memory import MemoryStore
 from holdfast.testing import VirtualClock
 from holdfast.testing.store.bench import record
 from tests.stores import ScriptedStore
-from tests.support import async_test, until
+from tests.support import all_closed, async_test, until
 from tests.unit.engine.harness import Get, engine_test, gate
 from tests.unit.engine.test_home import pair
 
@@ -331,31 +331,30 @@ async def test_many_sessions_of_all_servers_come_in_pages_one_server_after_anoth
     monkeypatch.setattr(session_pages, "SORTED_SESSIONS", 71)
     servers = [Operation() for _ in range(3)]
     parts = [one.part(f"s{number}") for number, one in enumerate(servers)]
-    fleet = FleetView(parts, Ring())
-    keys = {0: 70, 1: 0, 2: 2}
-    for number, count in keys.items():
-        engine = parts[number].engine
-        await engine.ensure_started()
-        for one in range(count):
-            await engine.store.open(record(f"{number}{one:07d}{'k' * 20}", principal="p"), evict=False)
-    pages, page = [], ""
-    while True:
-        state = await fleet.state(page, 0)
-        pages.append([(session.server, session.id) for session in state.sessions])
-        if not (page := state.next_page):
-            break
-    assert [len(one) for one in pages] == [50, 20, 2]
-    assert len({session for one in pages for session in one}) == 72
-    assert sorted(pages[2]) == [("s2", "20000000"), ("s2", "20000001")]
-    again = (await fleet.state("garbage", 0)).sessions
-    # In any order: each session has its own moment for "quiet since".
-    assert {session.id for session in again} == {name for _, name in pages[0]}
-    shown, _ = await fleet.session("20000001")
-    assert shown is not None
-    assert shown.server == "s2"
-    assert await fleet.session("00000000k") != (None, []), "a longer name is one too"
-    for part in parts:
-        await part.engine.aclose()
+    async with all_closed(*(part.engine for part in parts)):
+        fleet = FleetView(parts, Ring())
+        keys = {0: 70, 1: 0, 2: 2}
+        for number, count in keys.items():
+            engine = parts[number].engine
+            await engine.ensure_started()
+            for one in range(count):
+                await engine.store.open(record(f"{number}{one:07d}{'k' * 20}", principal="p"), evict=False)
+        pages, page = [], ""
+        while True:
+            state = await fleet.state(page, 0)
+            pages.append([(session.server, session.id) for session in state.sessions])
+            if not (page := state.next_page):
+                break
+        assert [len(one) for one in pages] == [50, 20, 2]
+        assert len({session for one in pages for session in one}) == 72
+        assert sorted(pages[2]) == [("s2", "20000000"), ("s2", "20000001")]
+        again = (await fleet.state("garbage", 0)).sessions
+        # In any order: each session has its own moment for "quiet since".
+        assert {session.id for session in again} == {name for _, name in pages[0]}
+        shown, _ = await fleet.session("20000001")
+        assert shown is not None
+        assert shown.server == "s2"
+        assert await fleet.session("00000000k") != (None, []), "a longer name is one too"
 
 
 @async_test

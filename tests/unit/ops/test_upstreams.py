@@ -53,20 +53,20 @@ async def test_a_start_is_no_failure_and_an_end_is_no_restart(tmp_path: Path) ->
         return view
 
     client = Client(behind, protocol_version="sessions")
-    opening = asyncio.ensure_future(client.__aenter__())
-    async with aclosing(behind.engine):
-        await until((tmp_path / "began").exists)
-        assert (await shown()).state == "starting"
-        (tmp_path / "gate").touch()
-        await opening
-        for restarts in (0, 1):
+    async with aclosing(client):
+        opening = asyncio.ensure_future(client.__aenter__())
+        async with aclosing(behind.engine):
+            await until((tmp_path / "began").exists)
+            assert (await shown()).state == "starting"
+            (tmp_path / "gate").touch()
+            await opening
+            for restarts in (0, 1):
+                with pytest.raises(McpError):
+                    await client.request("tools/call", {"name": "end"}, idempotent=False)
+                assert (await shown()).restarts == restarts, "it has ended, and the next request starts it"
+                if not restarts:
+                    await client.list_tools()
+            (tmp_path / "broken").touch()
             with pytest.raises(McpError):
-                await client.request("tools/call", {"name": "end"}, idempotent=False)
-            assert (await shown()).restarts == restarts, "it has ended, and the next request starts it"
-            if not restarts:
-                await client.list_tools()
-        (tmp_path / "broken").touch()
-        with pytest.raises(McpError):
-            await Client(behind, protocol_version="sessions").__aenter__()
-        assert (await shown()).state == "failing"
-        await client.aclose()
+                await Client(behind, protocol_version="sessions").__aenter__()
+            assert (await shown()).state == "failing"

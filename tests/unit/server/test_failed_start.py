@@ -5,6 +5,7 @@ import contextlib
 import os
 import threading
 from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing
 from pathlib import Path
 
 import pytest
@@ -50,18 +51,18 @@ async def test_a_start_that_fails_leaves_no_thread_descriptor_or_task(kind: str)
 
     with _store(kind) as url:
         server = Server("failing", lifespan=lifespan, store=url)
-        app = server.asgi()
+        async with aclosing(server.engine):
+            app = server.asgi()
 
-        async def attempt() -> None:
-            with pytest.raises(RuntimeError, match="the database is down"):
-                await Peer(app).initialize()
+            async def attempt() -> None:
+                with pytest.raises(RuntimeError, match="the database is down"):
+                    await Peer(app).initialize()
 
-        # The first one starts the thread pool of the loop.
-        await attempt()
-        before = _held()
-        for _ in range(TRIES):
+            # The first one starts the thread pool of the loop.
             await attempt()
-        await until(lambda: _held() <= before, explain=lambda: f"{before} {_held()}")
-        is_up = True
-        assert (await Peer(app).initialize()).status == 200
-        await server.engine.aclose()
+            before = _held()
+            for _ in range(TRIES):
+                await attempt()
+            await until(lambda: _held() <= before, explain=lambda: f"{before} {_held()}")
+            is_up = True
+            assert (await Peer(app).initialize()).status == 200

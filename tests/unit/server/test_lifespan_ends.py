@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +13,7 @@ from holdfast.config import HttpSettings
 from holdfast.errors import LifespanEnded, McpError
 from holdfast.testing import NotingObserver
 from tests.asgi import Call, Peer
-from tests.support import BOUND, async_test, until, virtual_test, wait_until
+from tests.support import BOUND, all_closed, async_test, until, virtual_test, wait_until
 from tests.unit.fronts.stdio_process import python
 from tests.workers.fleet import fleet
 
@@ -114,14 +115,13 @@ async def test_a_server_that_failed_can_be_started_again() -> None:
 @virtual_test
 async def test_every_server_fails_that_includes_the_one_whose_lifespan_ended() -> None:
     dying, parents = Dying(), [Server("first"), Server("second")]
-    for parent in parents:
-        parent.include(dying.server)
-        await parent.engine.ensure_started()
-    dying.broken.set()
-    await until(lambda: all(parent.engine.drained for parent in parents))
-    for parent in parents:
-        assert str(parent.engine.failure) == ENDED
-        await parent.engine.aclose()
+    async with all_closed(*(parent.engine for parent in parents)):
+        for parent in parents:
+            parent.include(dying.server)
+            await parent.engine.ensure_started()
+        dying.broken.set()
+        await until(lambda: all(parent.engine.drained for parent in parents))
+        assert [str(parent.engine.failure) for parent in parents] == [ENDED, ENDED]
 
 
 @virtual_test
@@ -129,14 +129,14 @@ async def test_of_several_servers_the_others_stop_with_the_one_whose_lifespan_en
     dying, other = Dying(), Server("other")
     front = Servers({"/dying": dying.server, "/other": other}).front(HttpSettings())
     group, stopped = front.engine, list[str]()
-    await group.ensure_started()
-    group.when_failed(lambda: stopped.append("stop"))
-    assert group.failure is None
-    dying.broken.set()
-    await until(lambda: stopped == ["stop"])
-    assert str(group.failure) == ENDED
-    assert not other.engine.draining, "the front of the process stops it"
-    await group.aclose()
+    async with aclosing(group):
+        await group.ensure_started()
+        group.when_failed(lambda: stopped.append("stop"))
+        assert group.failure is None
+        dying.broken.set()
+        await until(lambda: stopped == ["stop"])
+        assert str(group.failure) == ENDED
+        assert not other.engine.draining, "the front of the process stops it"
 
 
 @virtual_test

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import aclosing
 from pathlib import Path
 from typing import Final
 
@@ -51,44 +52,44 @@ async def test_lines_travel_both_ways_and_the_end_is_reported() -> None:
 async def test_a_line_over_the_limit_is_reported_and_the_next_one_read() -> None:
     code = "print('x' * 5000, flush=True); print('short', flush=True); import sys; sys.stdin.read()"
     child = Child(python(code), ChildOptions(message_bytes=1000))
-    await child.start()
-    with pytest.raises(LineTooLong):
-        await child.read()
-    assert await child.read() == b"short"
-    await child.aclose()
+    async with aclosing(child):
+        await child.start()
+        with pytest.raises(LineTooLong):
+            await child.read()
+        assert await child.read() == b"short"
 
 
 @async_test
 async def test_a_child_that_does_not_read_costs_the_memory_of_one_line_even_if_many_writers_gave_up() -> None:
     child = Child(python("import time; time.sleep(1000)"), QUICK)
-    await child.start()
-    line = b"x" * 300_000
-    writers = [asyncio.create_task(child.write(line)) for _ in range(20)]
-    await asyncio.wait(writers, timeout=0.05)
-    for writer in writers:
-        writer.cancel()
-    await asyncio.wait(writers)
-    again = asyncio.create_task(child.write(line))
-    await asyncio.wait({again}, timeout=0.05)
-    assert not again.done()
-    assert child._running.stdin is not None
-    assert child._running.stdin.transport.get_write_buffer_size() <= len(line) + 1
-    again.cancel()
-    await child.aclose()
+    async with aclosing(child):
+        await child.start()
+        line = b"x" * 300_000
+        writers = [asyncio.create_task(child.write(line)) for _ in range(20)]
+        await asyncio.wait(writers, timeout=0.05)
+        for writer in writers:
+            writer.cancel()
+        await asyncio.wait(writers)
+        again = asyncio.create_task(child.write(line))
+        await asyncio.wait({again}, timeout=0.05)
+        assert not again.done()
+        assert child._running.stdin is not None
+        assert child._running.stdin.transport.get_write_buffer_size() <= len(line) + 1
+        again.cancel()
 
 
 @async_test
 async def test_the_end_of_stderr_is_kept_and_is_part_of_the_error_when_the_child_dies() -> None:
     code = "import sys; sys.stderr.write('x' * 200_000 + '\\nlast words'); sys.stderr.flush()"
     child = Child(python(code))
-    await child.start()
-    assert await child.read() == b""
-    await until(lambda: "last words" in child.stderr)
-    assert len(child.stderr) <= STDERR_BYTES
-    assert child.last_words.startswith("it ended with status 0; the end of its stderr:\n")
-    assert child.last_words.endswith("x\nlast words")
-    assert len(child.last_words) < 2_100
-    await child.aclose()
+    async with aclosing(child):
+        await child.start()
+        assert await child.read() == b""
+        await until(lambda: "last words" in child.stderr)
+        assert len(child.stderr) <= STDERR_BYTES
+        assert child.last_words.startswith("it ended with status 0; the end of its stderr:\n")
+        assert child.last_words.endswith("x\nlast words")
+        assert len(child.last_words) < 2_100
 
 
 @async_test
@@ -106,22 +107,22 @@ async def test_a_failed_write_waits_for_the_reason_that_the_child_gives_when_it_
     # The pause is the subject: the write fails before the child has said why.
     code = "import os, sys, time; os.close(0); print(1, flush=True); time.sleep(0.2); sys.exit('no such key')"
     child = Child(python(code), QUICK)
-    await child.start()
-    assert await child.read() == b"1"
-    with pytest.raises(Broken, match="status 1; the end of its stderr:\nno such key"):
-        await child.write(b"{}")
-    await child.aclose()
+    async with aclosing(child):
+        await child.start()
+        assert await child.read() == b"1"
+        with pytest.raises(Broken, match="status 1; the end of its stderr:\nno such key"):
+            await child.write(b"{}")
 
 
 @async_test
 async def test_a_file_that_only_defines_its_server_fails_with_advice_to_run_it() -> None:
     child = Child(python("server = object()"))
-    await child.start()
-    assert await child.read() == b""
-    assert child.last_words == (
-        "it ended with status 0; it wrote nothing to stderr (a server's file has to start the server: server.run())"
-    )
-    await child.aclose()
+    async with aclosing(child):
+        await child.start()
+        assert await child.read() == b""
+        assert child.last_words == (
+            "it ended with status 0; it wrote nothing to stderr (a server's file has to start the server: server.run())"
+        )
 
 
 @pytest.mark.parametrize(
@@ -193,11 +194,11 @@ async def test_all_output_of_a_child_that_has_exited_is_read_however_late(
     # We read ahead once, and at most the 65,536 bytes that a pipe holds. The rest is in the pipe when the child exits.
     monkeypatch.setattr(child_module, "CHUNK", 1_000)
     child = Child(python("import sys; sys.stdout.writelines(['x' * 9_499 + '\\n'] * 7)"), QUICK)
-    await child.start()
-    await child._exited.wait()
-    await asyncio.sleep(0.1)
-    assert [len(await child.read()) for _ in range(8)] == [9_499] * 7 + [0]
-    await child.aclose()
+    async with aclosing(child):
+        await child.start()
+        await child._exited.wait()
+        await asyncio.sleep(0.1)
+        assert [len(await child.read()) for _ in range(8)] == [9_499] * 7 + [0]
 
 
 @async_test
@@ -319,6 +320,6 @@ async def test_a_child_gets_its_given_environment_and_not_our_secrets(
     monkeypatch.setenv("OUR_SECRET", "1")
     code = "import os; print('OUR_SECRET' in os.environ, os.environ.get('GIVEN'), os.getcwd(), flush=True)"
     child = Child(python(code), ChildOptions(env={"GIVEN": "yes"}, cwd="/"))
-    await child.start()
-    assert await child.read() == b"False yes /"
-    await child.aclose()
+    async with aclosing(child):
+        await child.start()
+        assert await child.read() == b"False yes /"

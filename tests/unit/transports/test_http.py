@@ -4,7 +4,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
 
@@ -120,11 +120,11 @@ async def test_a_redirect_is_only_reported() -> None:
 @async_test
 async def test_a_request_that_cannot_connect_raises_not_sent() -> None:
     transport = HttpTransport(HttpClientOptions(connect_seconds=1.0))
-    with pytest.raises(NotSent, match="cannot connect"):
-        await transport.open("POST", "http://127.0.0.1:1/", {}, b"question")
-    with pytest.raises(ConfigError):
-        await transport.open("POST", "http://", {}, b"question")
-    await transport.aclose()
+    async with aclosing(transport):
+        with pytest.raises(NotSent, match="cannot connect"):
+            await transport.open("POST", "http://127.0.0.1:1/", {}, b"question")
+        with pytest.raises(ConfigError):
+            await transport.open("POST", "http://", {}, b"question")
 
 
 @async_test

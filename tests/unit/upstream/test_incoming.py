@@ -1,6 +1,7 @@
 """The server's requests: bounded, queued, refused, cancelled; nothing of it makes the receiver wait."""
 
 import asyncio
+from contextlib import aclosing
 from typing import Any
 
 import msgspec
@@ -98,11 +99,11 @@ async def test_with_one_place_the_order_is_strict() -> None:
 @virtual_test
 async def test_a_ping_is_answered_though_every_place_is_taken() -> None:
     harness = IncomingHarness(places=1, queue=0)
-    harness.put(1)
-    harness.put(2, "ping")
-    await asyncio.sleep(0.5)
-    assert harness.sent == [{"jsonrpc": "2.0", "id": 2, "result": {}}]
-    await harness.incoming.aclose()
+    async with aclosing(harness.incoming):
+        harness.put(1)
+        harness.put(2, "ping")
+        await asyncio.sleep(0.5)
+        assert harness.sent == [{"jsonrpc": "2.0", "id": 2, "result": {}}]
 
 
 @virtual_test

@@ -117,9 +117,9 @@ async def test_it_mounts_in_fastapi_and_takes_part_in_its_lifespan_where_asked()
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        await server.engine.ensure_started()
-        yield
-        await server.engine.aclose()
+        async with aclosing(server.engine):
+            await server.engine.ensure_started()
+            yield
 
     app = FastAPI(lifespan=lifespan)
     app.mount("/tools", endpoint)

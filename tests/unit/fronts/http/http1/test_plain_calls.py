@@ -290,9 +290,9 @@ if sys.version_info >= (3, 12):
     async def test_a_request_that_an_eager_task_has_served_leaves_no_task() -> None:
         asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
         line = await Line(ScriptedBack()).open(sessionless=False)
-        line.protocol.data_received(post({"jsonrpc": "2.0", "id": 1, "result": {}}, line.headers))
-        assert (line.paper.statuses, line.members.tasks) == ([202], set())
-        await line.engine.aclose()
+        async with aclosing(line.engine):
+            line.protocol.data_received(post({"jsonrpc": "2.0", "id": 1, "result": {}}, line.headers))
+            assert (line.paper.statuses, line.members.tasks) == ([202], set())
 
 
 @pytest.mark.parametrize("running", [1, 32], ids=["no slot is free", "slots are free"])

@@ -212,11 +212,11 @@ def submitted(engine: Engine, key: str, caller: Caller, method: str = "tools/cal
 @virtual_test
 async def test_a_ping_takes_no_slot() -> None:
     line = await Line(ScriptedBack()).open(sessionless=False)
-    [session] = line.engine.runtime.sessions.values()
-    ping = submitted(line.engine, session.record.key, Caller(session.record.principal), "ping")
-    assert isinstance(ping, SessionExchange)
-    assert (ping.claim.control, session.gate.inside) == (True, 0)
-    await line.engine.aclose()
+    async with aclosing(line.engine):
+        [session] = line.engine.runtime.sessions.values()
+        ping = submitted(line.engine, session.record.key, Caller(session.record.principal), "ping")
+        assert isinstance(ping, SessionExchange)
+        assert (ping.claim.control, session.gate.inside) == (True, 0)
 
 
 @virtual_test
@@ -236,14 +236,14 @@ async def test_a_call_of_a_session_on_a_connection_does_not_take_the_short_path(
 async def test_a_call_whose_scopes_must_be_checked_does_not_take_the_short_path() -> None:
     back = ScriptedBack({"tools/call": _content})
     line = await Line(back).open(sessionless=False)
-    [session] = line.engine.runtime.sessions.values()
-    key, caller = session.record.key, Caller(session.record.principal)
-    back.access.rules = AllNeed(frozenset({"mail.send"}))
-    assert submitted(line.engine, key, caller) is None
-    assert back.handled == []
-    back.access.rules = None
-    assert submitted(line.engine, key, caller) is not None
-    await line.engine.aclose()
+    async with aclosing(line.engine):
+        [session] = line.engine.runtime.sessions.values()
+        key, caller = session.record.key, Caller(session.record.principal)
+        back.access.rules = AllNeed(frozenset({"mail.send"}))
+        assert submitted(line.engine, key, caller) is None
+        assert back.handled == []
+        back.access.rules = None
+        assert submitted(line.engine, key, caller) is not None
 
 
 class AllNeed:
@@ -290,11 +290,11 @@ NEEDED: Final[dict[str, object]] = {
 @virtual_test
 async def test_a_replica_keeps_a_session_that_it_needs(name: str, value: object) -> None:
     line, session = await _shared_session()
-    runtime, before = line.engine.runtime, getattr(session, name)
-    setattr(session, name, value)
-    runtime.release(session)
-    assert runtime.sessions == {session.record.key: session}
-    setattr(session, name, before)
-    runtime.release(session)
-    assert runtime.sessions == {}
-    await line.engine.aclose()
+    async with aclosing(line.engine):
+        runtime, before = line.engine.runtime, getattr(session, name)
+        setattr(session, name, value)
+        runtime.release(session)
+        assert runtime.sessions == {session.record.key: session}
+        setattr(session, name, before)
+        runtime.release(session)
+        assert runtime.sessions == {}

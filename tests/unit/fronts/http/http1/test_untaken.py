@@ -234,19 +234,19 @@ def ended(clients: list[tuple[int, int]], most: int, *, sweeps: int = SWEEPS) ->
         # New work may use seven eighths, and each connection takes some bytes itself.
         memory = (most + len(waiting) * CONNECTION_BYTES) * 8 // 7 + 64 * 1_024
         line = Line(ScriptedBack(), settings=Settings(limits=Limits(memory=memory)))
-        connections = [HttpConnection(line.members) for _ in waiting]
-        for connection, transport in zip(connections, waiting, strict=True):
-            connection.connection_made(transport)
-        for _ in range(sweeps):
-            line.members.deadlines.now += 1
-            for connection in connections:
-                # Only what waits is the subject: an unfinished head would end them too.
-                connection._stalls()
-                connection._recount()
-            for transport in waiting:
-                transport.takes()
-        Acceptor(line.members, LoopClock(), NotingObserver())._bound_unsent()
-        await line.engine.aclose()
+        async with aclosing(line.engine):
+            connections = [HttpConnection(line.members) for _ in waiting]
+            for connection, transport in zip(connections, waiting, strict=True):
+                connection.connection_made(transport)
+            for _ in range(sweeps):
+                line.members.deadlines.now += 1
+                for connection in connections:
+                    # Only what waits is the subject: an unfinished head would end them too.
+                    connection._stalls()
+                    connection._recount()
+                for transport in waiting:
+                    transport.takes()
+            Acceptor(line.members, LoopClock(), NotingObserver())._bound_unsent()
 
     run()
     return [transport.is_aborted for transport in waiting]
